@@ -1,0 +1,92 @@
+"""Which backend runs and how much is kept, on machines that this one is not: asked without a GPU."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from mcore_unpatch.compat.fused_head import backends, memory
+
+CUDA = torch.device("cuda")
+
+
+def reason(monkeypatch: pytest.MonkeyPatch, device: torch.device, capability: int = 9, **missing: Any) -> str:
+    """Why triton does not run, on a machine without the modules named as missing."""
+    monkeypatch.setattr(backends, "find_spec", lambda name: None if name in missing.get("modules", ()) else name)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (capability, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "an old one")
+    return backends._why_not_triton(device)
+
+
+def test_why_triton_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    assert reason(monkeypatch, CUDA) == reason(monkeypatch, CUDA, 8) == ""
+    assert reason(monkeypatch, CUDA, 7) == "its kernels need Ampere or newer, and this GPU is an old one"
+    assert reason(monkeypatch, torch.device("cpu")) == "the tensors are on cpu, and it needs a CUDA device"
+    assert reason(monkeypatch, CUDA, modules=["triton"]) == "triton is not installed"
+    assert "install triton 3.4" in reason(monkeypatch, CUDA, modules=["triton.tools.tensor_descriptor"])
+    with monkeypatch.context() as amd:
+        amd.setattr(torch.version, "hip", "6.4")
+        assert reason(amd, CUDA, 7) == ""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert reason(monkeypatch, torch.device("cpu"), 7) == ""
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    assert reason(monkeypatch, torch.device("cpu")) != ""
+
+
+def test_a_warning_for_who_asked_for_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "_warned", set())
+    cpu = torch.device("cpu")
+    for name in ("auto", "torch"):
+        assert type(backends.choose_backend(name, cpu)).__name__ == "TorchBackend"
+    with pytest.warns(RuntimeWarning, match="cannot run here, using 'torch': it does not support top-k"):
+        backends.choose_backend("triton", CUDA, "top-k")
+    with pytest.warns(RuntimeWarning, match="the tensors are on cpu"):
+        backends.choose_backend("triton", cpu)
+    assert type(backends.choose_backend("triton", cpu)).__name__ == "TorchBackend"  # told once
+
+
+def test_how_much_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, weight = torch.zeros(4, 8, dtype=torch.bfloat16), torch.zeros(16, 8)
+    assert memory.bytes_to_keep(7, hidden, weight) == 7
+    assert memory.bytes_to_keep("auto", hidden, weight) == 0  # the CPU's memory is everybody's
+    for value, kept in (("0", 0), ("12", 12), ("auto", 0)):
+        monkeypatch.setenv(memory.KEEP_VARIABLE, value)
+        assert memory.bytes_to_keep(None, hidden, weight) == kept
+    monkeypatch.setenv(memory.KEEP_VARIABLE, "-1")
+    with pytest.raises(ValueError, match="expected 'auto' or a number of bytes, got '-1'"):
+        memory.bytes_to_keep(None, hidden, weight)
+    monkeypatch.delenv(memory.KEEP_VARIABLE)
+    assert memory.bytes_to_keep(None, hidden, weight) == 0
+
+
+def test_what_is_free_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden: Any = SimpleNamespace(device=CUDA, numel=lambda: 100, itemsize=2)
+    weight: Any = SimpleNamespace(nbytes=1000)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 10_000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 700)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 300)
+    free = 9_000
+    margin = int(10_000 * memory._MARGIN)
+    assert memory.bytes_to_keep("auto", hidden, weight) == 9_000 + 400 - margin - 1000 - 100 * 6
+    free = 0
+    assert memory.bytes_to_keep("auto", hidden, weight) == 0
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(ValueError, match="a CUDA graph cannot replay; pass a number of bytes"):
+        memory.bytes_to_keep("auto", hidden, weight)
+
+
+def test_a_chunk_is_a_bound_on_memory() -> None:
+    weight = torch.zeros(64, 8)
+    assert memory.chunk_tile_bytes(None, 2, weight) is None
+    with pytest.raises(ValueError, match="chunk_size: expected at least 1, got 0"):
+        memory.chunk_tile_bytes(0, 2, weight)
+    least = 16 * 4 * 8 + 1024
+    assert memory.chunk_tile_bytes(1, 1, weight) == least
+    assert memory.chunk_tile_bytes(10, 2, weight) == 10 * 2 * 64 * 4
+    assert memory.chunk_tile_bytes(10**9, 2, weight) == memory.default_tile_bytes("cpu")
+    half = weight.bfloat16()
+    assert memory.chunk_tile_bytes(1, 1, half) == memory.least_tile_bytes(half) > least
+    assert [(s.start, s.stop) for s in memory.spans(7, 3)] == [(0, 3), (3, 6), (6, 7)]
