@@ -83,6 +83,16 @@ PATCHES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         [("method", FORWARD, "ours.patches.hidden.<locals>.never_filled")],
     ),
 }
+# What decorators keep of a function: who wrote that one is named, not the class of the decorator.
+for kept in ("__wrapped__", "__func__", "func", "fget", "fn", "_fn", "_torchdynamo_orig_callable", "_init_fn"):
+    PATCHES[f"held as {kept}"] = (
+        f"shapes.Shape.forward = patches.Holder({kept!r}, patches.mine)",
+        [("method", FORWARD, MINE)],
+    )
+PATCHES["held as something else"] = (
+    "shapes.Shape.forward = patches.Holder('other', patches.mine)",
+    [("method", FORWARD, "ours.patches.Holder")],
+)
 ROWS = """
 {code}
 report = audit.audit(files=False)
@@ -170,6 +180,7 @@ running = audit.watch()
 import megatron.core.shapes as shapes
 original = shapes.Shape.forward
 patches.reads()
+patches.install_data()
 patches.install()
 patches.install_by_name("backward")
 patches.install()
