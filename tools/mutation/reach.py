@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
+AS_TEXT = "read as text"  # in the place of a line: the whole file
 PACKAGES = ("mcore_unpatch", "codemods", "compat")
 RECORD = REPOSITORY / ".cache" / "mutation" / "reach"
 TESTS = ("tests/audit", "tests/migrate", "tests/compat", "tests/tool")  # what takes longest first
@@ -84,7 +85,7 @@ def packed(took: dict[str, float], lines: dict[tuple[str, int], set[str]]) -> di
     merged: dict[tuple[str, str, str], set[int]] = defaultdict(set)
     for (path, line), tests in lines.items():
         if (REPOSITORY / path).exists() and line <= len(_text_of(path)):
-            key = (path, function_at(path, line), _text_of(path)[line - 1].strip())
+            key = (path, function_at(path, line), _text_of(path)[line - 1].strip()) if line else (path, "", AS_TEXT)
             merged[key] |= {numbers[test] for test in tests if test in numbers}
     for path, function, text in merged:
         there = tuple(sorted(merged[path, function, text]))
@@ -118,13 +119,14 @@ def running(path: str, first: int, last: int) -> tuple[list[str], bool]:
     False.
     """
     name = function_at(path, first)
+    readers = _of_lines(path, "", [AS_TEXT])
     if not name:
-        return _of_names(path, first) or _of_functions(path, None), True
+        return list(dict.fromkeys([*(_of_names(path, first) or _of_functions(path, None)), *readers])), True
     start, end = _statement_at(path, first)
     for here in (range(first, last + 1), range(start, end + 1)):
         if tests := _of_lines(path, name, [_text_of(path)[line - 1].strip() for line in here]):
-            return tests, True
-    return _of_functions(path, name), False
+            return list(dict.fromkeys([*tests, *readers])), True
+    return [*_of_functions(path, name), *readers], False
 
 
 def _of_lines(path: str, name: str, texts: Iterable[str]) -> list[str]:

@@ -41,6 +41,12 @@ def members() -> Iterator[Member]:
                     yield from ((f"{name}.{where}", branch) for branch in branches)
 
 
+def test_no_member_is_gone() -> None:
+    """What the scanner knows is a promise: a name that goes is taken out of `members.txt` too."""
+    known = (Path(__file__).parent / "members.txt").read_text().splitlines()
+    assert sorted(f"{where} {word}" for where, word in set(members())) == known
+
+
 def _key(item: bytes | re.Pattern[bytes]) -> str:
     """A word, or a pattern."""
     return (item if isinstance(item, bytes) else item.pattern).decode()

@@ -54,6 +54,14 @@ def begin(runs_the_tests: bool = False) -> None:
                 os.write(lines, LINE.pack(number[0], checksums[code.co_filename], line))
         return disable
 
+    def happened(event: str, arguments: tuple[Any, ...]) -> None:
+        """A test that reads a source as text has all of it as line 0; imports read compiled files."""
+        if event == "open" and isinstance(path := arguments[0], str) and path.startswith(sources):
+            if path.endswith(".py"):
+                os.write(files, f"{zlib.crc32(path.encode())}\t{path}\n".encode())
+                os.write(lines, LINE.pack(number[0], zlib.crc32(path.encode()), 0))
+
+    sys.addaudithook(happened)
     sys.monitoring.use_tool_id(_TOOL, "reach")
     sys.monitoring.register_callback(_TOOL, events.PY_START, entered)
     sys.monitoring.register_callback(_TOOL, events.LINE, came_to)
