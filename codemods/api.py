@@ -30,12 +30,11 @@ from mcore_unpatch.codemods.codemod import (
     Match,
     MoveImport,
     Note,
-    PatchCodemod,
     Settles,
 )
-from mcore_unpatch.codemods.imported import calls_of
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
+from mcore_unpatch.codemods.seams.patch import Patch, find_patch
+from mcore_unpatch.codemods.syntax import calls_of
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.rules import Rule
 
@@ -57,10 +56,8 @@ __all__ = [
     "MoveImport",
     "Note",
     "Patch",
-    "PatchCodemod",
     "Replace",
     "Rewrite",
-    "Rewritten",
     "Rule",
     "Settles",
     "Source",
@@ -69,6 +66,7 @@ __all__ = [
     "below",
     "calls_of",
     "check_examples",
+    "find_patch",
     "remove",
 ]
 

@@ -16,7 +16,6 @@ from mcore_unpatch.findings.rules import Rule
 if TYPE_CHECKING:  # a codemod is declared in little time, and loads what it works with when it is asked
     from mcore_unpatch.codemods.answering import Situation
     from mcore_unpatch.codemods.changes import Change
-    from mcore_unpatch.codemods.seams.patch import Patch, Rewritten
     from mcore_unpatch.codemods.shims.move import Move
     from mcore_unpatch.editing.edits import Repository
     from mcore_unpatch.editing.source import Source
@@ -179,24 +178,3 @@ class Codemod:
         parts += [f"## When it is applied\n\n{self.applied.strip()}"] if self.applied else []
         parts += [f"## What to check by hand\n\n{self.by_hand.strip()}"] if self.by_hand else []
         return "\n\n".join(parts) + "\n"
-
-
-class PatchCodemod(Codemod):
-    """One for patches that the scanner finds: `fix` is given them as `target = value`, with the function behind it."""
-
-    not_plain: ClassVar[str] = ""  # what is said of a patch that is made in another way
-
-    def fix(self, source: Source, match: Match) -> Iterator[Fix]:
-        """What `rewrite` makes of the patch."""
-        from mcore_unpatch.codemods.seams.patch import find_patch
-
-        patch = find_patch(match.situation)
-        made = self.rewrite(patch) if patch else self.not_plain
-        if isinstance(made, str):
-            yield from [Left(made)] if made else ()
-        elif made is not None:
-            yield from made.fix()
-
-    def rewrite(self, patch: Patch) -> Rewritten | str | None:
-        """The rewrite, why there is none, or None where the patch is of another kind."""
-        raise NotImplementedError

@@ -96,8 +96,7 @@ that says what to use. Tests are left, as they are about the trainer's own funct
 
     def _names(self, source: Source, node: ast.ImportFrom) -> list[str]:
         """The functions that a statement imports and the file uses; what is only passed on stays."""
-        from mcore_unpatch.codemods.imported import module_of
-        from mcore_unpatch.codemods.syntax import bound_by_import
+        from mcore_unpatch.codemods.syntax import bound_by_import, module_of
 
         if not any(alias.name in self.homes for alias in node.names):
             return []

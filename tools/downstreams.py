@@ -1,11 +1,11 @@
 """Migrate clones of public repositories and hold the result to what a maintainer asks of a pull request.
 
-    python tools/downstreams.py FOLDER [--target 0.19] [--write] [NAME ...]
+    python tools/downstreams.py FOLDER [--target 0.19.2] [--write] [NAME ...]
 
-For each git repository in FOLDER (or those named): a copy of its tracked files is migrated with `--unsafe-fixes`. The
-edited files compile, have no pyflakes finding that they did not have, no function that was emptied, no import of ours
-that is not there; a second run changes nothing, `undo` gives every byte back. `--write`: the table in
-benchmarks/accuracy.md.
+For each git repository in FOLDER (or those named): a copy of its tracked files is migrated with `--unsafe-fixes`, for
+the stacks that it says it runs and for the target alone. The edited files compile, have no pyflakes finding that they
+did not have, no function that was emptied, no import of ours that is not there; a second run changes nothing, `undo`
+gives every byte back. `--write`: the table in benchmarks/accuracy.md.
 """
 
 from __future__ import annotations
@@ -22,20 +22,45 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.megatron.versions import Version, parse_version
+from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version
 from mcore_unpatch.migrate import run as migration
 from mcore_unpatch.migrate.undo import undo
+from mcore_unpatch.report.counts import group_of
 from mcore_unpatch.survey.survey import ScanOptions
 
 PAGE = Path(__file__).parents[1] / "benchmarks" / "accuracy.md"
 BEGIN, END = "<!-- downstreams: begin -->\n", "<!-- downstreams: end -->\n"
 HEAD = (
-    "| repository | in code | rewritten or deleted | files | do not compile | new pyflakes | emptied | missing imports "
+    "| repository | for its stacks | for {} | files | do not compile | new pyflakes | emptied | missing imports "
     "| second run | undo | CPU seconds |\n|---|---|---|---|---|---|---|---|---|---|---|\n"
 )
+END_OF_TABLE = (
+    "Rewritten or deleted of the findings in code, as `scan` counts them: {} for the stacks that each runs, {} for {}. "
+    "With patch files, and with what is told by the name of a method alone: {} and {}.\n"
+)
+
+
+@dataclass
+class Run:
+    """What became of one repository for one choice of releases."""
+
+    refused: bool = False
+    code: tuple[int, int] = (0, 0)  # findings that went, and all
+    every: tuple[int, int] = (0, 0)  # with patch files and what is told by name alone
+    files: int = 0
+    problems: tuple[int, ...] = (0, 0, 0, 0)
+    again: bool = False
+    exact: bool = True
+    seconds: float = 0.0
+
+    @property
+    def holds(self) -> bool:
+        """Whether a maintainer could have asked for nothing else."""
+        return not any(self.problems) and not self.again and self.exact
 
 
 def main() -> int:
@@ -43,11 +68,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--target", type=parse_version, help="the release to judge for; else what each repository runs")
+    parser.add_argument("--target", default=RELEASES[-1], help="the release to judge for as well")
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     names = asked.names or sorted(one.name for one in asked.folder.iterdir() if (one / ".git").exists())
-    rows, done, in_code, sound = [], 0, 0, True
+    rows: list[str] = []
+    runs: list[tuple[Run, Run]] = []
     seen: set[str] = set()
     for name in names:
         clone = asked.folder / name
@@ -55,40 +81,62 @@ def main() -> int:
         if head in seen:  # the same repository under another name
             continue
         seen.add(head)
-        with tempfile.TemporaryDirectory() as scratch:
-            os.environ["XDG_STATE_HOME"] = f"{scratch}/state"
-            cells, holds, (gone, all_of_them) = _migrated(clone, Path(scratch) / name, asked.target)
-        rows.append(f"| {name} {head[:9]} | {' | '.join(cells)} |\n")
+        own, target = (_migrated(clone, one) for one in (None, parse_version(asked.target)))
+        rows.append(f"| {name} {head[:9]} | {' | '.join(_cells(own, target))} |\n")
+        runs.append((own, target))
         print(rows[-1], end="", flush=True)
-        done, in_code, sound = done + gone, in_code + all_of_them, sound and holds
-    share = f"{100 * done / in_code:.0f} %" if in_code else "none"
-    table = f"{HEAD}{''.join(rows)}\n{done} of {in_code} findings outside tests are rewritten or deleted ({share}).\n"
+    sums = [_share([getattr(pair[which], what) for pair in runs]) for what in ("code", "every") for which in (0, 1)]
+    release = asked.target
+    end = END_OF_TABLE.format(*sums[:2], release, *sums[2:])
+    table = f"{HEAD.format(release)}{''.join(rows)}\n{end}"
     print(table)
     if asked.write:
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
         PAGE.write_text(before + BEGIN + table + END + rest.partition(END)[2], encoding="utf-8")
-    return 0 if sound else 1
+    return 0 if all(run.holds for pair in runs for run in pair) else 1
 
 
-def _migrated(clone: Path, copy: Path, target: Version | None) -> tuple[list[str], bool, tuple[int, int]]:
-    """The cells of one repository, whether all of them hold, and what went of how many findings."""
-    for name in _git(clone, "ls-files", "-z").split("\0"):
-        if name and (clone / name).is_file():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(clone / name, copy / name)
-    _git(copy, "init", "-q")
-    _git(copy, "add", "-A", "-f")
-    _git(copy, "-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-q", "-m", "as it is")
-    request = migration.Request([copy], ScanOptions(target=target), unsafe_fixes=True)
+def _share(counts: list[tuple[int, int]]) -> str:
+    done, of = (sum(one) for one in zip(*counts, strict=True))
+    return f"{done} of {of} ({100 * done / max(of, 1):.0f} %)"
+
+
+def _cells(own: Run, target: Run) -> list[str]:
+    """Both runs of a repository in one row."""
+    settled = ["refused" if run.refused else "{} of {}".format(*run.code) for run in (own, target)]
+    problems = [str(sum(both)) for both in zip(own.problems, target.problems, strict=True)]
+    again = "changes" if own.again or target.again else "nothing"
+    undone = "exact" if own.exact and target.exact else "NOT exact"
+    seconds = f"{own.seconds + target.seconds:.1f}"
+    return [*settled, f"{own.files}, {target.files}", *problems, again, undone, seconds]
+
+
+def _migrated(clone: Path, target: Version | None) -> Run:
+    """A copy of a repository, migrated and taken back."""
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["XDG_STATE_HOME"] = f"{scratch}/state"
+        copy = Path(scratch) / clone.name
+        for name in _git(clone, "ls-files", "-z").split("\0"):
+            if name and (clone / name).is_file():
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(clone / name, copy / name)
+        _git(copy, "init", "-q")
+        _git(copy, "add", "-A", "-f")
+        _git(copy, "-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-q", "-m", "as it is")
+        return _tried(copy, migration.Request([copy], ScanOptions(target=target), unsafe_fixes=True))
+
+
+def _tried(copy: Path, request: migration.Request) -> Run:
     started = time.process_time()
     try:
         outcome = migration.migrate(request)
     except UsageError as error:
         print(f"  {copy.name}: {error}", file=sys.stderr)
-        return ["refused", *("-" * 9)], True, (0, 0)
+        return Run(refused=True)
     seconds = time.process_time() - started
-    code = [one for one in outcome.survey.findings if not one.in_test]
-    gone = sum(one in set(outcome.plan.removes) for one in code)
+    every = [one for one in outcome.survey.findings if not one.in_test]
+    code = [one for one in every if group_of(one) == "code"]
+    gone = set(outcome.plan.removes)
     before = {one.path: one.before for one in outcome.rewrites}
     after = {one.path: (copy / one.path).read_bytes() for one in outcome.rewrites}
     python = [path for path in after if path.endswith(".py")]
@@ -105,10 +153,15 @@ def _migrated(clone: Path, copy: Path, target: Version | None) -> tuple[list[str
         again = len(migration.preview(request).rewrites)
     with contextlib.suppress(UsageError):
         undo(copy)
-    exact = not _git(copy, "status", "--porcelain").strip()
-    cells = [len(code), gone, len(after), *map(len, problems), "changes" if again else "nothing"]
-    holds = not any(problems) and not again and exact
-    return [*map(str, cells), "exact" if exact else "NOT exact", f"{seconds:.1f}"], holds, (gone, len(code))
+    return Run(
+        code=(sum(one in gone for one in code), len(code)),
+        every=(sum(one in gone for one in every), len(every)),
+        files=len(after),
+        problems=tuple(map(len, problems)),
+        again=bool(again),
+        exact=not _git(copy, "status", "--porcelain").strip(),
+        seconds=seconds,
+    )
 
 
 def _git(folder: Path, *arguments: str) -> str:

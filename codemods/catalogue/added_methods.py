@@ -122,7 +122,10 @@ not.
         """All methods that one function adds, with the first of them."""
         situation = match.situation
         statement, around = match.node, source.function_of(match.node)
-        if not isinstance(statement, ast.Assign) or around is None or source.parents[around] is not source.tree:
+        plain = isinstance(statement, ast.Assign) and _bound_function(statement) is not None
+        if not isinstance(statement, ast.Assign) or not plain or around is None:
+            return  # another form, with steps of its own
+        if source.parents[around] is not source.tree:
             yield Left(_FORM)
             return
         inside = {

@@ -132,6 +132,6 @@ where the flag is given or read in another way, the line is left and reported wi
 
     def migration(self) -> type[Move]:
         """All files together: while the patch stays, so does the flag."""
-        from mcore_unpatch.codemods.nemo_rl.move import NemoRlMove
+        from mcore_unpatch.codemods.shims.nemo_rl import NemoRlMove
 
         return NemoRlMove

@@ -192,8 +192,7 @@ and `--unsafe-fixes` replaces them all the same.
   that has its function get `every_depth=True`.
 - **A patched or fp32 output layer.** The fused path reads the weight, not the layer's forward, as before; a layer
   that is no plain column-parallel one is refused.
-- **Strings** that name the old modules, in mocks and lazy imports, are reported: a mock no longer reaches the
-  callers.
+- **Tests** that replace a name in the old modules are named: a mock no longer reaches the callers.
 - `verl/models/mcore/patch.py` patches other parts of Megatron: `unpatch scan` lists them.
 """
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.shims.definitions import Definition
-from mcore_unpatch.codemods.shims.reaches import Reaches
 from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Source
@@ -41,7 +40,6 @@ class Exports:
         self.errors: list[FileError] = []
         self.definitions: dict[str, Definition] = {}
         self._passed_on: dict[str, dict[str, ShimOrigin]] = {}
-        self._reaches: dict[str, Reaches] = {}
         # What reaches into these files need not say a name of the shims.
         words = {*contract.names, *(shim.module.encode() for shim in contract.shims)}
         python = (path for path in repository.paths if path.endswith(".py"))
@@ -78,12 +76,6 @@ class Exports:
             self.errors.append(FileError(path, str(error)))
             return
         self._define(self.sources[path])
-
-    def reaches(self, source: Source) -> Reaches:
-        """How a file reaches into modules, looked up once."""
-        if source.path not in self._reaches:
-            self._reaches[source.path] = Reaches(source)
-        return self._reaches[source.path]
 
     def _define(self, source: Source) -> Definition | None:
         shim = self.contract.shim_at(source.path)

@@ -89,26 +89,15 @@ class Blockers:
     def _replaced(self, look: Use, need: Need) -> None:
         """Names that a file replaces in the module: the shim reads its own. A test that may be edited is told of it."""
         path = look.source.path
-        if not need.replaces or (is_test(path) and (path in self.editable or self._is_for_itself(look, need))):
+        if not need.replaces or (is_test(path) and path in self.editable):
             return
         for flow in self._flows_with(need):
             if not any(hold.because.startswith(f"{path}:") for hold in self.of[flow]):
                 hold = Blocker(f"{path}:{need.line} replaces `{need.name}` here", final=path not in self.editable)
                 self._add(flow, hold)
 
-    def _is_for_itself(self, look: Use, need: Need) -> bool:
-        """Whether a test calls the code that reads what it replaces, which stays for it, and none that moves."""
-        definition = self.exports.definitions.get(need.where)
-        if definition is None or any(place.origin.where == need.where for place in look.asked):
-            return False
-        called = {one.name for one in look.needs if one.where == need.where and not one.replaces}
-        return need.name in words(reached((unit for unit in definition.units if unit.binds & called), definition.units))
-
     def _flows_with(self, need: Need) -> list[Flow]:
-        definition = self.exports.definitions.get(need.where)
-        if definition is None:
-            shims = [shim for shim in self.exports.contract.shims if shim.compat == need.where]
-            return [(need.where, rule) for shim in shims for rule in dict.fromkeys(shim.names.values())]
+        definition = self.exports.definitions[need.where]
         rules = dict.fromkeys(definition.shim.names.values())
         return [(need.where, rule) for rule in rules if need.name in words(closure(definition, rule))]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -21,7 +20,6 @@ from mcore_unpatch.editing.edits import Applicability, Options, Remark, Reposito
 from mcore_unpatch.editing.source import Source, first_line, last_line
 from mcore_unpatch.findings.finding import USE, Finding
 from mcore_unpatch.gate.suppress import comments
-from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.repository.paths import is_test
 
 _LISTED = 3  # reasons in one sentence; with more nobody reads them
@@ -149,7 +147,7 @@ class Move:
             if finding.path == path and any(first <= finding.line <= last for first, last in gone)
         ]
         moved = list(dict.fromkeys(rules[name] for name in names))
-        contribution.remarks += _tests_of_internals(definition, moved, self.looks.values(), self.findings)
+        contribution.remarks += _tests_of_internals(definition, moved, self.looks.values())
 
     def _differing(self) -> Iterator[Remark]:
         told: set[tuple[str, str]] = set()
@@ -236,56 +234,21 @@ def _stands(gain: str) -> str:
     )
 
 
-def _tests_of_internals(
-    definition: Definition, rules: Sequence[str], looks: Iterable[Use], findings: Iterable[Finding]
-) -> Iterator[Remark]:
+def _tests_of_internals(definition: Definition, rules: Sequence[str], looks: Iterable[Use]) -> Iterator[Remark]:
     """One remark per test file on what it knows of the functions of these rules."""
     path = definition.source.path
     moved = {unit for rule in rules for unit in closure(definition, rule)}
-    shared = frozenset().union(*(unit.uses for unit in definition.units if unit not in moved))
-    patched = {finding.target.rpartition(".")[2] for finding in findings if finding.path == path}
-    kept_on_models = {name for unit in moved for name in _kept(unit.node, patched)}
+    outside = definition.shim.names.keys() | frozenset().union(
+        *(unit.uses for unit in definition.units if unit not in moved)
+    )
     for use in looks:
-        asks = any(need.where == path for need in use.needs) or any(one.origin.where == path for one in use.asked)
-        if not is_test(use.source.path) or not asks:
-            continue
         found: dict[str, int] = {}
-        for need in use.needs:
-            inside = need.replaces or need.name not in shared.union(definition.shim.names)
+        for need in use.needs if is_test(use.source.path) else ():
+            inside = need.replaces or need.name not in outside
             if need.where == path and inside and need.name in words(moved):
                 found.setdefault(need.name, need.line)
-        for name, line in _mentions(use.source.tree):
-            if name in kept_on_models:
-                found.setdefault(name, line)
-        for name, line in _compared(use.source, patched):
-            found.setdefault(name, line)
         if found:
             places = ", ".join(f"`{name}` (line {line})" for name, line in sorted(found.items(), key=lambda i: i[1]))
             text = f"this test knows {places} of {path}, which nothing else runs any more"
             remark = f"{text}: adapt it to the shim, or delete it"
             yield Remark(use.source.path, min(found.values()), rules[0], "by-hand", remark)
-
-
-def _compared(source: Source, patched: set[str]) -> Iterator[tuple[str, int]]:
-    """`assert model.forward is ...`: what a test knows of the method that was patched."""
-    for compared in source.every(ast.Compare):
-        for side in (compared.left, *compared.comparators):
-            if isinstance(side, ast.Attribute) and side.attr in patched:
-                yield source.text(side), compared.lineno
-
-
-def _kept(unit: ast.stmt, patched: set[str]) -> Iterator[str]:
-    """What a function leaves on an object beside the patch itself: a backup, a mark."""
-    stores = [n for n in ast.walk(unit) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
-    models = {dotted(node.value) for node in stores if node.attr in patched}
-    for node in stores:
-        if dotted(node.value) in models and node.attr not in patched:
-            yield node.attr
-
-
-def _mentions(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            yield node.attr, node.lineno
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value, node.lineno

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from mcore_unpatch.codemods.changes import Asked, Reason, least_safe
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports, ShimOrigin
-from mcore_unpatch.codemods.syntax import bound_by_import
+from mcore_unpatch.codemods.syntax import bound_by_import, leaf
 from mcore_unpatch.editing.source import Source
+from mcore_unpatch.library.syntax import dotted
 
 if TYPE_CHECKING:  # a look at a file, as `check` takes it, edits nothing
     from mcore_unpatch.codemods.imports.editor import ImportEditor
-    from mcore_unpatch.codemods.shims.reaches import Reaches
+
+# The last part of what is called, where something else is put in the place of a name.
+_REPLACING = frozenset({"setattr", "delattr", "patch", "object", "multiple"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +66,6 @@ class _Turner:
     def __init__(self, source: Source, exports: Exports, why: Why, editor: ImportEditor | None) -> None:
         self.source, self.exports, self.why, self._editor = source, exports, why, editor
         self.use = Use(source)
-        self.modules: set[str] = set()  # what the file calls modules that it imports
-        self.looked_through: set[tuple[str, str]] = set()
-        self.needed: set[tuple[str, str, bool]] = set()
-
-    @property
-    def reaches(self) -> Reaches:
-        """How the file reaches into modules; many need not be asked."""
-        return self.exports.reaches(self.source)
-
-    @property
-    def editor(self) -> ImportEditor:
-        assert self._editor is not None, "a look at a file moves nothing"
-        return self._editor
 
     def turned(self) -> Use:
         for node in self.source.every(ast.Import, ast.ImportFrom):
@@ -84,48 +75,28 @@ class _Turner:
             for alias in node.names if isinstance(node, ast.Import) else ():
                 if origin := self.exports.module(self.source.path, alias.name):
                     self._module(alias.asname or alias.name, origin)
-        modules = {definition.shim.module for definition in self.exports.definitions.values()}
-        for where, reach in self.reaches.by_text(modules, self._definition_at) if modules else ():
-            self._need(where, reach.name, reach.line, reach.replaces)
         for definition in self.exports.definitions.values():
-            self._from_package(definition)
+            if definition.source is not self.source and _names_module(self.source, definition.shim.module):
+                self.use.needs += _reached(self.source, definition)
         return self.use
 
-    def _from_package(self, definition: Definition) -> None:
-        """`package.module.name` where the package is imported and the module is not."""
-        modules = {name for name in self.reaches.named if name.endswith(f".{definition.shim.module}")}
-        for module in sorted(modules - self.modules - {definition.shim.compat}):
-            for reach in self.reaches.through(module):
-                self._need(definition.source.path, reach.name, reach.line, reach.replaces)
-        for reach in self.reaches.beyond(definition.shim.module):
-            self._need(definition.source.path, reach.name, reach.line, reach.replaces)
-
-    def _definition_at(self, module: str) -> str | None:
-        path = self.exports.repository.locate(self.source.path, module, 0)
-        return path if path in self.exports.definitions else None
-
-    def _need(self, where: str, name: str, line: int, replaces: bool = False) -> None:
-        """Note a name; where only the module is to be seen, each one that the file says may be meant."""
-        if (where, name, replaces) in self.needed:
-            return
-        self.needed.add((where, name, replaces))
-        names = {name}
-        if not name and where in self.exports.definitions:
-            names = self.reaches.words & self.exports.definitions[where].names
-        self.use.needs += [Need(where, name, line, replaces) for name in sorted(names)]
+    def _need(self, where: str, name: str, line: int) -> None:
+        self.use.needs.append(Need(where, name, line))
 
     def _from(self, node: ast.ImportFrom) -> None:
         moving: dict[str, dict[str, Reason]] = {}
+        target = self.exports.repository.locate(self.source.path, node.module or "", node.level)
         for alias in node.names:
             if alias.name == "*":
-                self._star(node)
+                for name in self.exports.definitions[target].shim.names if target in self.exports.definitions else ():
+                    self._need(target or "", name, node.lineno)
                 continue
             origin = self.exports.origin(self.source.path, node, alias.name)
-            if origin is None:
-                self._asks_for_something_else(node, alias.name)
-                continue
             bound = bound_by_import(alias, node)
-            if node.module == origin.shim.compat or origin.shimmed:
+            if origin is None:
+                if target in self.exports.definitions:  # it asks for something else
+                    self._need(target or "", alias.name, node.lineno)
+            elif node.module == origin.shim.compat or origin.shimmed:
                 self.use.origins[bound] = origin
             elif origin.name in origin.shim.names:
                 self._name(node, alias, origin, moving)
@@ -135,7 +106,8 @@ class _Turner:
                 self._module(bound, origin)
         for module, names in moving.items():
             self.use.turned = True
-            self.editor.move(node, set(names), module, least_safe(names.values()))
+            assert self._editor is not None, "a look at a file moves nothing"
+            self._editor.move(node, set(names), module, least_safe(names.values()))
 
     def _name(
         self, node: ast.ImportFrom, alias: ast.alias, origin: ShimOrigin, moving: dict[str, dict[str, Reason]]
@@ -151,25 +123,37 @@ class _Turner:
             self.use.moved.append(place)
             moving.setdefault(origin.shim.compat, {})[alias.name] = reason
 
-    def _asks_for_something_else(self, node: ast.ImportFrom, name: str) -> None:
-        target = self.exports.repository.locate(self.source.path, node.module or "", node.level)
-        if target in self.exports.definitions:
-            self._need(target, name, node.lineno)
-
-    def _star(self, node: ast.ImportFrom) -> None:
-        target = self.exports.repository.locate(self.source.path, node.module or "", node.level)
-        if target in self.exports.definitions:
-            for name in self.exports.definitions[target].shim.names:
-                self._need(target, name, node.lineno)
-
     def _module(self, bound: str, origin: ShimOrigin) -> None:
-        """Every name that is reached in a module that the file imports whole."""
-        self.modules.add(bound)
-        if (bound, origin.where) in self.looked_through:
-            return
-        self.looked_through.add((bound, origin.where))
-        for reach in self.reaches.through(bound):
-            self._need(origin.where, reach.name, reach.line, reach.replaces)
-            if reach.name in origin.shim.names:
-                there = ShimOrigin(origin.shim, reach.name, origin.definition)
-                self.use.asked.append(ShimReference(f"{bound}.{reach.name}", reach.node, there))
+        """Every name of a shim that is reached in a module which the file imports whole."""
+        for node in self.source.every(ast.Attribute):
+            if node.attr in origin.shim.names and dotted(node.value) == bound:
+                there = ShimOrigin(origin.shim, node.attr, origin.definition)
+                self.use.asked.append(ShimReference(f"{bound}.{node.attr}", node.value, there))
+
+
+def _names_module(source: Source, module: str) -> bool:
+    """Whether a file reaches a module of that name otherwise than by importing names from it."""
+    if module.encode() not in source.data:
+        return False
+    imports = (alias.name for node in source.every(ast.Import, ast.ImportFrom) for alias in node.names)  # type: ignore[attr-defined]
+    texts = (node.value for node in source.every(ast.Constant) if isinstance(node.value, str))
+    return (
+        any(name.rpartition(".")[2] == module for name in imports)
+        or any(node.attr == module for node in source.every(ast.Attribute))
+        or any(module in re.split(r"\W", text) for text in texts)
+    )
+
+
+def _reached(source: Source, definition: Definition) -> Iterator[Need]:
+    """The names that a file may reach in a module: all that it says as an attribute, a keyword or a text."""
+    for node in source.every(ast.Attribute, ast.Constant, ast.keyword):
+        above = source.parents[node]
+        call = source.parents[above] if isinstance(above, ast.keyword) else above
+        replaces = isinstance(call, ast.Call) and leaf(call.func) in _REPLACING
+        if isinstance(node, ast.Attribute):
+            name, replaces = node.attr, not isinstance(node.ctx, ast.Load)
+        else:
+            text = node.arg if isinstance(node, ast.keyword) else node.value  # type: ignore[attr-defined]
+            name = re.split(r"[.:]", text)[-1] if isinstance(text, str) else ""
+        if name in definition.names:
+            yield Need(definition.source.path, name, node.lineno, replaces)  # type: ignore[attr-defined]

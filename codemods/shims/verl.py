@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from mcore_unpatch.codemods.catalogue.verl import FUSED, VERL
 from mcore_unpatch.codemods.changes import Argument, Asked
-from mcore_unpatch.codemods.shims.contract import Shim
 from mcore_unpatch.codemods.shims.exports import ShimOrigin
 from mcore_unpatch.codemods.shims.move import Move
-from mcore_unpatch.codemods.shims.sightings import by_rule
 from mcore_unpatch.codemods.shims.uses import Use
 from mcore_unpatch.codemods.workbench import Contribution
 from mcore_unpatch.editing.edits import Remark
@@ -24,7 +22,6 @@ _GUARD = (
     "Keep the conditions for value models and padded batches"
 )
 _DETACH, _GET_EMBEDDINGS = "patch_mtp_layer_get_embeddings", "_patched_get_embeddings_for_detach"
-_STRING = "Callers no longer import this module; mocking it has no effect"
 
 
 class VerlMove(Move):
@@ -35,20 +32,11 @@ class VerlMove(Move):
     def outcome(self) -> Contribution:
         """Edits and remarks, those for callers included."""
         contribution = super().outcome()
-        told = {remark.path for remark in contribution.remarks if remark.kind == "by-hand"}
-        moved = {origin.shim.file: origin.shim for use in self.uses if use.turned for origin in use.origins.values()}
-        for path, definition in self.exports.definitions.items():
-            if path in self.bench.editable and any(self.moves(definition, rule) for rule in by_rule(definition)):
-                moved[definition.shim.file] = definition.shim
         for use in self.uses:
-            path = use.source.path
-            if use.origins and path not in self.exports.definitions:
+            if use.origins and use.source.path not in self.exports.definitions:
                 contribution.asked += self._keep_every_depth(use)
                 if any(origin.shim is FUSED for origin in use.origins.values()):
                     contribution.remarks += _guards(use.source)
-            # A test that replaces something there is told of it already.
-            if path not in self.exports.definitions and path not in told:
-                contribution.remarks += _strings(use.source, moved)
         return contribution
 
     def _keep_every_depth(self, use: Use) -> Iterator[Asked]:
@@ -92,13 +80,3 @@ def _names(node: ast.expr) -> Iterator[str]:
             yield child.id
         elif isinstance(child, ast.Attribute):
             yield child.attr
-
-
-def _strings(source: Source, moved: Mapping[str, Shim]) -> Iterator[Remark]:
-    """Dotted names of the files that moved, in strings: mocks, lazy imports."""
-    modules = {file.removesuffix(".py").replace("/", "."): shim for file, shim in moved.items()}
-    for node in source.every(ast.Constant) if modules else ():
-        if isinstance(node.value, str) and " " not in node.value:
-            for module, shim in modules.items():
-                if node.value.endswith(module) or f"{module}." in node.value:
-                    yield Remark(source.path, node.lineno, min(shim.names.values()), "by-hand", _STRING)

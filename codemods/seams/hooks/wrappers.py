@@ -7,6 +7,9 @@ values.
 from __future__ import annotations
 
 import ast
+import io
+import textwrap
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -18,10 +21,9 @@ from mcore_unpatch.codemods.seams.hooks.form import WHOLE_MODEL, Hooked, Wrapper
 from mcore_unpatch.codemods.seams.hooks.module import MODEL, is_module, may_be_the_same, name_of
 from mcore_unpatch.codemods.seams.hooks.site import FORWARD, WrapperSite, find_site, looked_at, still_kept
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, find_patch
-from mcore_unpatch.codemods.seams.said import CommentCollector
 from mcore_unpatch.codemods.syntax import is_one_of
 from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.editing.source import Function, Source, last_line
+from mcore_unpatch.editing.source import Function, Source, first_line, last_line
 from mcore_unpatch.findings.finding import Finding
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 NOT_PLAIN, OTHER_CLASS = "it is not a plain assignment", "this changes the class of the module"
 _OF_ALL = {"class-attr", "class-of-instance", "string-target"}
+_PRAGMAS = ("# type:", "# noqa", "# pylint", "# pragma", "# fmt", "# pyright", "# mypy")
 _LOOPS = ast.For | ast.AsyncFor | ast.While
 _LEAVES = ast.Return | ast.Raise | ast.Continue | ast.Break
 
@@ -184,6 +187,31 @@ def _wrapped(patch: Patch, reached: Reached) -> _Wrapped | str:
             return f"`{function.name}` is defined in a loop, and calls the last original"
     form = wrapper.read()
     return form if isinstance(form, str) else _Wrapped(patch.source, patch.statement, around, form, patch, site)
+
+
+class CommentCollector:
+    """Comments by line, those for tools left out."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._comments: dict[int, list[str]] = {}
+
+    def lines(self) -> list[str]:
+        """The comments in order."""
+        return [comment for _, comments in sorted(self._comments.items()) for comment in comments]
+
+    def between(self, first: int, last: int) -> None:
+        """The comments on some lines."""
+        text = textwrap.dedent(self.source.text_of(self.source.line_span(first, last)))
+        for token in tokenize.generate_tokens(io.StringIO(text, newline=None).readline):
+            if token.type == tokenize.COMMENT and not token.string.startswith(_PRAGMAS):
+                self._comments.setdefault(first + token.start[0] - 1, []).append(token.string)
+
+    def inside(self, statement: ast.stmt) -> None:
+        """The comments within a statement of several lines; the one behind it stays where it is."""
+        if last_line(statement) > first_line(statement):
+            self.between(first_line(statement), last_line(statement))
+            self._comments.pop(last_line(statement), None)
 
 
 def _above(source: Source, node: ast.AST, around: Function | None) -> Iterator[ast.AST]:

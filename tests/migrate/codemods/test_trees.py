@@ -88,11 +88,6 @@ def test_without_unsafe_fixes_a_fork_of_its_own_stays() -> None:
     }
 
 
-def test_a_string_that_names_the_file_is_told() -> None:
-    files = tree({"workers/start": b"TARGET = 'fork.models.mcore.mtp_patch.patch_postprocess'\n"})
-    assert (f"{FORK}/workers/start.py", 1) in migrate(files, UNSAFE).remarks("by-hand")
-
-
 def test_rules_that_are_not_wanted_change_nothing() -> None:
     files = tree({"models/mcore/engine": b"from .mtp_patch import patch_postprocess\n"})
     from mcore_unpatch.findings.rules import Selection
