@@ -27,7 +27,7 @@ from mcore_unpatch.codemods.codemod import (
 from mcore_unpatch.codemods.quote import matches
 from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
-from mcore_unpatch.editing.edits import Applicability, Options, Remark, RemarkKind
+from mcore_unpatch.editing.edits import Options, Remark, RemarkKind
 from mcore_unpatch.editing.source import Source, Span
 from mcore_unpatch.findings.finding import Finding
 
@@ -108,7 +108,6 @@ class FixRunner:
     """What comes of the findings that are still open."""
 
     bench: Workbench
-    proposing: Workbench  # has the imports of changes that are only shown
     options: Options
     taken: Taken
     staying: RemainingPatches
@@ -129,7 +128,7 @@ class FixRunner:
         for codemod in codemods:
             with registry.blaming(codemod):
                 for finding, source, match in self._places(codemod, findings):
-                    all_around = Situation(finding, self.proposing, self.options, findings, self.staying, known)
+                    all_around = Situation(finding, self.bench, self.options, findings, self.staying, known)
                     self._settle(self._answer(codemod, source, replace(match, situation=all_around), finding))
         return self.found
 
@@ -153,8 +152,9 @@ class FixRunner:
         wanted = list(codemod.fix(source, match))
         left = [one.because for one in wanted if isinstance(one, Left)]
         notes = tuple(one.text for one in wanted if isinstance(one, Note))
-        level: Applicability = "display" if left else match.safety or codemod.safety
-        reason = Reason(finding.rule, level, codemod.does or match.instead, notes, finding.line)
+        reason = Reason(
+            finding.rule, match.safety or codemod.safety, codemod.does or match.instead, notes, finding.line
+        )
         answer = _FixAnswer(codemod, source, match, finding, wanted, left, reason)
         # The compat layer is not installed beside an older release.
         shims = any(
@@ -168,22 +168,23 @@ class FixRunner:
     def _settle(self, answer: _FixAnswer) -> None:
         """Take what a codemod says of one finding."""
         codemod, finding, reason, left = answer.codemod, answer.finding, answer.reason, answer.left
-        if answer.touched and not (left and reason.applicability != "display"):
-            if not left and codemod.needs_hook and (below := self._below(finding)):
+        if answer.touched and not left:
+            if codemod.needs_hook and (below := self._below(finding)):
                 left.append(standing.because(below, "the hook goes through it"))
+            elif not self.options.applies(reason.applicability):
+                self.closed.add(finding)
+                return
             elif self.taken.take(answer.touched):
                 self.found.asked += answer.asked
-                files = self.bench if self.options.applies(reason) else self.proposing
                 for source, name in answer.imports:
                     used = answer.saying(source, name.name)
-                    files.imports(source.path).add(name.module, [name.name], answer.reason_in(source), used)
+                    self.bench.imports(source.path).add(name.module, [name.name], answer.reason_in(source), used)
                 for one in answer.wanted:
                     if isinstance(one, MoveImport):
-                        files.imports(finding.path).move(one.node, set(one.names), one.module, reason)
+                        self.bench.imports(finding.path).move(one.node, set(one.names), one.module, reason)
                 settled = [more for one in answer.wanted if isinstance(one, Settles) for more in one.findings]
                 self.closed |= {finding, *settled}
-                if self.options.applies(reason):
-                    self.found.removes += dict.fromkeys([finding, *settled])
+                self.found.removes += dict.fromkeys([finding, *settled])
             else:
                 left.append(_TAKEN)
         for because in left:
@@ -191,7 +192,7 @@ class FixRunner:
             if self.told:
                 self._remark(finding, "by-hand", codemod.steps(answer.match, because))
         for one in answer.wanted:
-            if isinstance(one, ByHand) and not left and (not answer.asked or self.options.applies(reason)):
+            if isinstance(one, ByHand) and not left:
                 self._remark(finding, "by-hand", one.text)
 
     def _below(self, finding: Finding) -> Finding | None:

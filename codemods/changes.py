@@ -30,12 +30,9 @@ class Reason:
     finding_line: int = 0  # of the finding that this and other changes answer together
 
 
-LEVELS: tuple[Applicability, ...] = ("safe", "unsafe", "display")
-
-
 def least_safe(reasons: Iterable[Reason]) -> Reason:
     """The reason that speaks for a change that has several."""
-    return min(reasons, key=lambda reason: (-LEVELS.index(reason.applicability), reason.rule))
+    return min(reasons, key=lambda reason: (reason.applicability == "safe", reason.rule))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

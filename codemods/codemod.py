@@ -72,7 +72,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Why the place is left; changes that come with it are only shown."""
+    """Why the place is left; changes that come with it are not made."""
 
     because: str
 

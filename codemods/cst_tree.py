@@ -15,7 +15,7 @@ from typing import Any
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
-from mcore_unpatch.codemods.changes import LEVELS, Asked, Change, Insert, Remove, Rewrite, Unwrap, least_safe
+from mcore_unpatch.codemods.changes import Asked, Change, Insert, Remove, Rewrite, Unwrap, least_safe
 from mcore_unpatch.codemods.cst_nodes import changed
 from mcore_unpatch.editing.edits import Edit, Unsound, splice
 from mcore_unpatch.editing.source import Source, first_line, last_line
@@ -142,46 +142,31 @@ class Tree:
         return line, column if ascii_ else len(self.source.line(line).encode()[:column].decode())
 
     def edits(self, asked: Sequence[Asked]) -> list[Edit]:
-        """Each change in bytes; raises `Unfaithful` where that is not what all of them come to together."""
-        found = self._apart(asked)
-        if not self._fits(found, asked):
-            groups: defaultdict[int, list[Asked]] = defaultdict(list)
-            for one in asked:
-                groups[self._index(one)].append(one)
-            found = [edit for group in groups.values() for edit in self._together(group)]
+        """The changes in bytes: each by itself, those of one statement together, or all, whichever they come to."""
+        if (apart := self._apart(asked)) is not None:
+            return apart
+        groups: defaultdict[int, list[Asked]] = defaultdict(list)
+        for one in asked:
+            groups[self._index(one)].append(one)
+        # Two that leave a body empty bring `pass`, which neither does.
+        found = [edit for group in groups.values() for edit in self._apart(group) or [self._edit(group)]]
         # At the end of a file without a newline, lines that go are not apart.
-        return found if self._fits(found, asked) else [self._as_one(asked)]
+        return found if self._fits(found, asked) else [self._edit(asked)]
 
-    def _apart(self, asked: Sequence[Asked]) -> list[Edit]:
-        return [edit for one in asked if (edit := self._edit([one])).replacement or edit.start < edit.end]
-
-    def _together(self, asked: Sequence[Asked]) -> list[Edit]:
-        """The changes of one statement of the module: two that leave a body empty bring `pass`, which neither does."""
-        apart = self._apart(asked)
-        return apart if self._fits(apart, asked) else [self._as_one(asked)]
-
-    def _as_one(self, asked: Sequence[Asked]) -> Edit:
-        if len({one.reason.applicability for one in asked}) > 1:
-            raise Unfaithful(self.source, "its edits do not fit together")
-        return self._edit(asked)
+    def _apart(self, asked: Sequence[Asked]) -> list[Edit] | None:
+        """Each change by itself, if that is what all of them do."""
+        edits = [edit for one in asked if (edit := self._edit([one])).replacement or edit.start < edit.end]
+        return edits if self._fits(edits, asked) else None
 
     def _fits(self, found: Sequence[Edit], asked: Sequence[Asked]) -> bool:
-        """Whether edits come to what the changes do, with those that are safe alone and with all."""
-        for last in range(1, len(LEVELS) + 1):
-            some = [one for one in asked if one.reason.applicability in LEVELS[:last]]
-            if some and self._spliced(edit for edit in found if edit.applicability in LEVELS[:last]) != self.made(some):
-                return False
-        return True
+        try:
+            return splice(self.source.data, found) == self.made(asked)
+        except ValueError:
+            return False
 
     def _index(self, asked: Asked) -> int:
         """The statement of the module that a change is in."""
         return max(0, bisect_right(self._starts, asked.change.node.lineno) - 1)
-
-    def _spliced(self, edits: Iterable[Edit]) -> bytes | None:
-        try:
-            return splice(self.source.data, edits)
-        except ValueError:
-            return None
 
     def _edit(self, asked: Sequence[Asked]) -> Edit:
         """The lines that changes make different, or the part of a line."""

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from mcore_unpatch.codemods import standing
-from mcore_unpatch.codemods.changes import LEVELS, Asked, Change, Reason, Remove, Taken, Unwrap, least_safe
+from mcore_unpatch.codemods.changes import Asked, Change, Reason, Remove, Taken, Unwrap, least_safe
 from mcore_unpatch.codemods.emptied import Emptied, with_emptied
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.syntax import bound_by_import, is_pure, leaf
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
-from mcore_unpatch.editing.edits import Applicability, Options, Remark
+from mcore_unpatch.editing.edits import Options, Remark
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line, mentioned
 from mcore_unpatch.findings.finding import Finding, Guard
 from mcore_unpatch.megatron import api, known
@@ -41,14 +41,14 @@ def delete_dead(
     a Megatron that does not need it, goes as they come.
     """
     found, dead, closed = Contribution(), set[Finding](), set[Finding]()
-    # What is deleted in one file with one consent may share helpers, and is one edit where it empties a function.
-    cuts: defaultdict[tuple[str, Applicability], dict[tuple[int, str], _DeadBranch]] = defaultdict(dict)
-    answered: defaultdict[tuple[str, Applicability], list[tuple[Finding, Reason]]] = defaultdict(list)
+    # What is deleted in one file may share helpers, and is one edit where it empties a function.
+    cuts: defaultdict[str, dict[tuple[int, str], _DeadBranch]] = defaultdict(dict)
+    answered: defaultdict[str, list[Finding]] = defaultdict(list)
 
     def take(finding: Finding, cut: _DeadBranch) -> None:
-        level = "unsafe" if options.unsafe_fixes else cut.reason.applicability
-        cuts[finding.path, level].setdefault((cut.guard.lineno, cut.branch), cut)
-        answered[finding.path, level].append((finding, cut.reason))
+        if options.applies(cut.reason.applicability):
+            cuts[finding.path].setdefault((cut.guard.lineno, cut.branch), cut)
+            answered[finding.path].append(finding)
 
     idle: list[tuple[Finding, _DeadBranch]] = []
     never = {one for one in findings if _is_dead(one, options.pinned(one.path) or (options.target,))}
@@ -86,27 +86,23 @@ def delete_dead(
         closed.add(finding)
         take(finding, cut)
     spans = Taken(taken)
-    for path, level in sorted(cuts, key=lambda key: LEVELS.index(key[1])):
-        asked, emptied, staying = _changes(bench, list(cuts[path, level].values()))
-        fits = all(spans.is_free(one.path, one.touches) for one in asked)
-        if not fits and not any(options.applies(one.reason) for one in asked):
-            continue  # one that would only be shown
-        for finding, reason in answered[path, level]:
+    for path in cuts:
+        asked, emptied, staying = _changes(bench, list(cuts[path].values()))
+        fits = spans.take([(one.path, one.touches) for one in asked])
+        for finding in answered[path]:
             why = next((why for function, why in staying if _is_inside(finding.line, function)), "")
             if not why and not fits:
                 why = "another edit changes the same lines"
             if why:
                 found.held[finding] = why
                 found.remarks.append(Remark(path, finding.line, finding.rule, "by-hand", f"Not deleted: {why}"))
-            elif options.applies(reason):
+            else:
                 found.removes.append(finding)
         if fits:
             found.asked += asked
-            gone = [finding for finding, reason in answered[path, level] if options.applies(reason)]
-            found.remarks += _comments_of(bench.source(path), [one for one in gone if one in found.removes], asked)
-            for one in asked:
-                spans.take([(one.path, one.touches)])
-            for source, node, name in emptied.imports if any(options.applies(one.reason) for one in asked) else ():
+            gone = [one for one in answered[path] if one in found.removes]
+            found.remarks += _comments_of(bench.source(path), gone, asked)
+            for source, node, name in emptied.imports if asked else ():
                 bench.imports(source.path).drop(node, {name}, _elsewhere(least_safe(one.reason for one in asked)))
     return found, dead, closed
 

@@ -38,13 +38,13 @@ Known = list[tuple[type[Move], Analysis]]
 def plan(repository: Repository, findings: Sequence[Finding], options: Options) -> Plan:
     """What is to be done about the findings of a repository."""
     known = _known(repository, options)
-    bench, proposing, contribution = _found(repository, findings, options, known)
+    bench, contribution = _found(repository, findings, options, known)
     tree_of = _trees(bench)
-    contribution.asked = _with_imports(bench, proposing, tree_of, contribution.asked, options)
+    contribution.asked = _with_imports(bench, tree_of, contribution.asked)
     contribution.add(annotate.annotate(bench, _open(findings, contribution, options), options, contribution.asked))
     made = [edit for path, some in _by_path(together(contribution.asked)) for edit in tree_of(path, some).edits(some)]
     edits = list(_answering(bench, made, contribution.removes, findings))
-    needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in edits if options.applies(edit))
+    needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in edits)
     errors = {error for _, analysis in known for error in analysis.exports.errors}
     return Plan(
         tuple(sorted(edits, key=attrgetter("path", "start", "end"))),
@@ -65,9 +65,8 @@ def fixed(
     """
     known = _known(repository, choices[0])
     for options in choices:
-        found = _found(repository, findings, options, known, told=False)[2]
-        reasons = [(asked.path, asked.reason) for asked in found.asked if options.applies(asked.reason)]
-        applied = {(path, reason.finding_line, reason.rule) for path, reason in reasons}
+        found = _found(repository, findings, options, known, told=False)[1]
+        applied = {(asked.path, asked.reason.finding_line, asked.reason.rule) for asked in found.asked}
         changed = [finding for finding in findings if (finding.path, finding.line, finding.rule) in applied]
         places = {(one.path, one.line, one.rule) for one in found.removes}  # a line may patch several names
         yield {*found.removes, *(one for one in changed if (one.path, one.line, one.rule) in places)}, found.held
@@ -107,21 +106,21 @@ def _with_the_hook(repository: Repository, options: Options) -> Workbench:
 
 def _found(
     repository: Repository, findings: Sequence[Finding], options: Options, known: Known, told: bool = True
-) -> tuple[Workbench, Workbench, Contribution]:
-    """What all codemods but that of the imports and the comments found, and the benches of moves and proposals.
+) -> tuple[Workbench, Contribution]:
+    """What all codemods but that of the imports and the comments found, and the bench.
 
     The shims refuse a model while a patch of what carries the hook stays: then no move is made that needs it.
     """
-    bench, proposing, found, below = _pass(repository, findings, options, known, told)
+    bench, found, below = _pass(repository, findings, options, known, told)
     if below is not None:
-        bench, proposing, found, _ = _pass(repository, findings, options, known, told, standing.RULES_ON_THE_HOOK)
+        bench, found, _ = _pass(repository, findings, options, known, told, standing.RULES_ON_THE_HOOK)
     held = standing.because(below, "the hook goes through it") if below is not None else ""
     uses = {rule.code for codemod in registry.codemods() if codemod.migration() for rule in codemod.rules}
     for finding in (one for one in _open(findings, found, options) if one.rule in uses and one.path in bench.editable):
         if why := options.older(finding.path) or (finding.rule in standing.RULES_ON_THE_HOOK and held):
             found.held[finding] = why
             found.remarks.append(Remark(finding.path, finding.line, finding.rule, "left", f"not rewritten: {why}"))
-    return bench, proposing, found
+    return bench, found
 
 
 def _pass(
@@ -131,20 +130,18 @@ def _pass(
     known: Known,
     told: bool,
     held: Sequence[str] = (),
-) -> tuple[Workbench, Workbench, Contribution, Finding | None]:
+) -> tuple[Workbench, Contribution, Finding | None]:
     """Every codemod once, without the moves of the held rules; and the patch that is in the way of the others."""
     bench, found = _moved(repository, findings, options, known, held)
     moves = bool(found.asked or bench.import_changes())
-    # The imports of proposals that are only shown are no part of those that are written.
-    proposing = bench if options.unsafe_fixes else Workbench(repository)
     taken = [*bench.import_changes(), *found.asked]
     deleted, dead, closed = delete_dead(bench, _open(findings, found, options), options, taken, moves)
     found.add(deleted)
     alive = [finding for finding in _open(findings, found, options) if finding not in dead | closed]
     staying = RemainingPatches.of(findings, dead.union(found.removes))
-    found.add(FixRunner(bench, proposing, options, Taken([*taken, *deleted.asked]), staying, told).run(alive))
+    found.add(FixRunner(bench, options, Taken([*taken, *deleted.asked]), staying, told).run(alive))
     below = RemainingPatches.of(findings, dead.union(found.removes)).blocking("", standing.HOOK) if moves else None
-    return bench, proposing, found, below
+    return bench, found, below
 
 
 def _moved(
@@ -163,16 +160,13 @@ def _open(findings: Iterable[Finding], contribution: Contribution, options: Opti
     return [finding for finding in findings if finding not in gone and options.wants(finding.rule)]
 
 
-def _with_imports(
-    bench: Workbench, proposing: Workbench, tree_of: TreeOf, asked: list[Asked], options: Options
-) -> list[Asked]:
+def _with_imports(bench: Workbench, tree_of: TreeOf, asked: list[Asked]) -> list[Asked]:
     """The changes with those of the imports; an import that only removed code asked for goes too."""
-    benches = list(dict.fromkeys((bench, proposing)))
-    whole = [*(change for bench in benches for change in bench.import_changes()), *asked]
+    whole = [*bench.import_changes(), *asked]
     dropped = False
-    for path, group in _by_path(asked for asked in whole if options.applies(asked.reason)):
+    for path, group in _by_path(whole):
         dropped |= drop_leftovers(bench, path, tree_of(path, group).made(group), _reason(group))
-    return [*(change for bench in benches for change in bench.import_changes()), *asked] if dropped else whole
+    return [*bench.import_changes(), *asked] if dropped else whole
 
 
 def _trees(bench: Workbench) -> TreeOf:

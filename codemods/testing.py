@@ -58,8 +58,7 @@ def migrated(files: Files, options: Options) -> dict[str, bytes]:
     """Some files after a migration."""
     repository = Repository(sorted(files), _present(files).__contains__, files.__getitem__)
     made = plan(repository, findings(files, options), options)
-    edits = [edit for edit in made.edits if options.applies(edit)]
-    return {path: splice(data, [edit for edit in edits if edit.path == path]) for path, data in files.items()}
+    return {path: splice(data, [edit for edit in made.edits if edit.path == path]) for path, data in files.items()}
 
 
 def _present(files: Files) -> set[str]:

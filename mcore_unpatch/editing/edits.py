@@ -4,9 +4,9 @@
 
     plan(project: Repository, findings: Sequence[Finding], options: Options) -> Plan
 
-- A plan is a pure function of the bytes of the project and of the options: run again over its own result, it has no
-  edit that applies. It writes nothing.
-- The edits of one file never overlap, whatever their applicability; those that apply make sense without the others.
+- A plan is a pure function of the bytes of the project and of the options: run again over its own result, it has
+  no edit. It writes nothing.
+- The edits of one file never overlap.
 - Nothing outside an edit changes, so line endings, a byte order mark or an encoding cookie survive unless edited.
 """
 
@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 from mcore_unpatch.editing.source import ParsedSources, Source
 from mcore_unpatch.findings.finding import FileError, Finding
@@ -29,8 +29,8 @@ from mcore_unpatch.scanner.sources.files import Reader
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
-# `safe` is applied, `unsafe` only when asked for, `display` never: it is shown to be judged or done by hand.
-Applicability = Literal["safe", "unsafe", "display"]
+# `safe` keeps every result and gradient; `unsafe` is made only when asked for.
+Applicability = Literal["safe", "unsafe"]
 
 # `left`: not migrated, and why. `by-hand`: steps a person has to take. `guard`: code that is no longer needed.
 # `numerics`: results may change here. `differs`: a function that differs from upstream, with the difference as detail.
@@ -111,14 +111,6 @@ def none_older(_: str) -> str:
     return ""
 
 
-class HasApplicability(Protocol):
-    """An edit, or the reason of a change."""
-
-    @property
-    def applicability(self) -> Applicability:
-        """Whether it takes consent."""
-
-
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a migration may do."""
@@ -134,9 +126,9 @@ class Options:
     # Why a file may not have what needs the hook: the release that it is for, and who says so; nothing where it may.
     older: Callable[[str], str] = none_older
 
-    def applies(self, edit: HasApplicability) -> bool:
-        """Whether an edit, or a change for some reason, is to be written."""
-        return edit.applicability == "safe" or (edit.applicability == "unsafe" and self.unsafe_fixes)
+    def applies(self, level: Applicability) -> bool:
+        """Whether edits of a level are to be made."""
+        return level == "safe" or self.unsafe_fixes
 
     def without_hook(self, path: str) -> str:
         """Why a file may not import what needs the hook: a release that it runs on, or that its project allows."""

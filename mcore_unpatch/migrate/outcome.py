@@ -66,7 +66,7 @@ class Outcome:
     @property
     def changes(self) -> list[PlacedEdit]:
         """Every edit, placed in the bytes as they were: the files have others once the migration is written."""
-        return changes_of(self.plan, self._as_it_was, self.options)
+        return changes_of(self.plan, self._as_it_was)
 
     def _as_it_was(self, path: str) -> bytes:
         """The bytes of a file before the migration, also once that is written."""
@@ -112,14 +112,14 @@ class Outcome:
 
     @property
     def answered(self) -> list[Finding]:
-        """The findings that the edits that apply do something about."""
-        edits = {(edit.path, edit.finding_line, edit.rule) for edit in self.plan.edits if self.options.applies(edit)}
+        """The findings that the edits do something about."""
+        edits = {(edit.path, edit.finding_line, edit.rule) for edit in self.plan.edits}
         gone = set(self.plan.removes)
         return [one for one in self.survey.findings if one in gone or (one.path, one.line, one.rule) in edits]
 
     def line(self, path: str, line: int) -> int:
         """Where a line of the old file stands now: elsewhere once the migration is written."""
-        edits = [edit for edit in self.plan.edits if edit.path == path and self.options.applies(edit)]
+        edits = [edit for edit in self.plan.edits if edit.path == path]
         if not self.written or not edits:
             return line
         return moved_line(self._as_it_was(path), edits, line)
@@ -178,7 +178,6 @@ class Outcome:
             "path": path,
             "rule": edit.rule,
             "applicability": edit.applicability,
-            "applied": change.applied,
             "title": edit.title,
             "notes": list(edit.notes),
             "before": {**asdict(change.before), "text": _text(data[edit.start : edit.end])},

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from mcore_unpatch.editing.edits import Edit, Options, Plan, Repository, Unsound, in_order, splice
+from mcore_unpatch.editing.edits import Edit, Plan, Repository, Unsound, in_order, splice
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.repository.printable import shown
@@ -27,15 +27,14 @@ class SourceRange:
 
 @dataclass(frozen=True, slots=True)
 class PlacedEdit:
-    """An edit with its place in the old and in the new file; one that is not applied, as if it were the only one."""
+    """An edit with its place in the old and in the new file."""
 
     edit: Edit
-    applied: bool
     before: SourceRange
     after: SourceRange
 
 
-def rewrites_of(plan: Plan, project: Repository, options: Options) -> list[NewContent]:
+def rewrites_of(plan: Plan, project: Repository) -> list[NewContent]:
     """The files that change; raises `Unsound` for edits that cannot be made."""
     found = []
     for path, edits in groupby(sorted(plan.edits, key=lambda edit: edit.path), key=lambda edit: edit.path):
@@ -44,11 +43,9 @@ def rewrites_of(plan: Plan, project: Repository, options: Options) -> list[NewCo
                 f"a rewrite reaches into {shown(path)}, which is not among the files to migrate; nothing was written. "
                 "Name the whole repository, or leave the rule out with --ignore"
             )
-        all_edits = list(edits)
         before = project.data(path)
         try:
-            splice(before, all_edits)  # what does not apply must not overlap either
-            after = splice(before, filter(options.applies, all_edits))
+            after = splice(before, edits)
         except ValueError as error:
             raise Unsound({path: f"its edits do not fit together ({error})"}) from None
         if after != before:
@@ -56,34 +53,21 @@ def rewrites_of(plan: Plan, project: Repository, options: Options) -> list[NewCo
     return found
 
 
-def changes_of(plan: Plan, data: Callable[[str], bytes], options: Options) -> list[PlacedEdit]:
+def changes_of(plan: Plan, data: Callable[[str], bytes]) -> list[PlacedEdit]:
     """Every edit of a plan, placed in the `data` of its file; in order of files and positions."""
     by_path: dict[str, list[Edit]] = defaultdict(list)
     for edit in plan.edits:
         by_path[edit.path].append(edit)
-    return [change for path in sorted(by_path) for change in _placed(data(path), by_path[path], options)]
+    return [change for path in sorted(by_path) for change in _placed(data(path), by_path[path])]
 
 
-def _placed(data: bytes, edits: list[Edit], options: Options) -> list[PlacedEdit]:
-    after = splice(data, filter(options.applies, edits))
-    changes = []
+def _placed(data: bytes, edits: list[Edit]) -> Iterator[PlacedEdit]:
+    after = splice(data, edits)
     shift = 0
     for edit in in_order(edits):
-        applied = options.applies(edit)
-        alone = splice(data, [edit])
-        start = edit.start + (shift if applied else 0)
-        new = after if applied else alone
-        changes.append(
-            PlacedEdit(
-                edit,
-                applied,
-                span(data, edit.start, edit.end),
-                span(new, start, start + len(edit.replacement)),
-            )
-        )
-        if applied:
-            shift += len(edit.replacement) - (edit.end - edit.start)
-    return changes
+        start = edit.start + shift
+        yield PlacedEdit(edit, span(data, edit.start, edit.end), span(after, start, start + len(edit.replacement)))
+        shift += len(edit.replacement) - (edit.end - edit.start)
 
 
 def moved_line(data: bytes, edits: list[Edit], line: int) -> int:

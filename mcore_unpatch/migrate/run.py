@@ -99,7 +99,7 @@ def _refuse_older_megatron(known: Survey, plan: Plan, options: Options) -> None:
     """Raise where all that could be done needs a newer release than the project, or the user, names."""
     for edit in plan.edits if plan.requirement else ():
         judged = known.stacks.of(edit.path)
-        if options.applies(edit) and judged.versions[-1] < HOOK_SINCE:
+        if judged.versions[-1] < HOOK_SINCE:
             release = show(judged.versions[-1])
             raise UsageError(
                 f"{from_here(known.found.top / edit.path)} would need {plan.requirement}, the first with the hook, but "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,6 @@ from mcore_unpatch.report.counts import group_of, groups
 from mcore_unpatch.report.lines import Line, count, show, wrapped
 from mcore_unpatch.report.screen import brief, pin_command
 
-_STEPS = re.compile(r"(?:\A|\n)1\. .*", re.DOTALL)
 _MOST_LINES = 6  # of a file that are named for one rule
 _SECTIONS = {
     "numerics": "Results may change",
@@ -48,9 +46,8 @@ def write(outcome: Outcome, stderr: bool = False) -> None:
 
 def lines(outcome: Outcome) -> Iterator[Line]:
     """The table, line by line."""
-    applied = [edit for edit in outcome.plan.edits if outcome.options.applies(edit)]
-    yield from _head(outcome, applied)
-    yield from _files(outcome, applied)
+    yield from _head(outcome)
+    yield from _files(outcome)
     told = [*_notes(outcome), *_told(outcome)]
     entries = [replace(entry, text=outcome.renumbered(entry.path, entry.text)) for entry in told]
     for kind, title in _SECTIONS.items():
@@ -64,7 +61,7 @@ def lines(outcome: Outcome) -> Iterator[Line]:
         yield from _summary(outcome)
 
 
-def _head(outcome: Outcome, applied: list[Edit]) -> Iterator[Line]:
+def _head(outcome: Outcome) -> Iterator[Line]:
     if not outcome.rewrites:
         yield [("Nothing to migrate.", "green")]
         if any(outcome.options.older(finding.path) for finding in outcome.survey.findings):
@@ -75,14 +72,14 @@ def _head(outcome: Outcome, applied: list[Edit]) -> Iterator[Line]:
             )
         return
     done = "Migrated" if outcome.written else "Would migrate"
-    yield [(f"{done}: {count(len(outcome.rewrites), 'file')}, {count(len(applied), 'edit')}.", "bold")]
+    yield [(f"{done}: {count(len(outcome.rewrites), 'file')}, {count(len(outcome.plan.edits), 'edit')}.", "bold")]
 
 
-def _files(outcome: Outcome, applied: list[Edit]) -> Iterator[Line]:
+def _files(outcome: Outcome) -> Iterator[Line]:
     rules = defaultdict(set)
     for answered in outcome.answered:
         rules[answered.path].add(answered.rule)
-    for edit in applied:  # may be in a file without findings
+    for edit in outcome.plan.edits:  # may be in a file without findings
         rules[edit.path].add(edit.rule)
     rows = [(outcome.shown(item.path), ", ".join(sorted(rules[item.path]))) for item in outcome.rewrites]
     yield from _section("Files changed", rows)
@@ -99,7 +96,7 @@ def _section(title: str, rows: list[tuple[str, str]]) -> Iterator[Line]:
 
 
 def _entries(title: str, entries: list[_Entry], outcome: Outcome) -> Iterator[Line]:
-    """A section: what is the same for several places stands once below them, whether a sentence or the steps."""
+    """A section: what is the same for several places stands once below them."""
     if not entries:
         return
     yield []
@@ -110,23 +107,13 @@ def _entries(title: str, entries: list[_Entry], outcome: Outcome) -> Iterator[Li
     texts: dict[tuple[_Entry, ...], list[tuple[str, str]]] = defaultdict(list)
     for (text, detail), some in places.items():
         texts[tuple(replace(entry, text="", detail="") for entry in some)].append((text, detail))
-    steps: dict[str, list[tuple[tuple[_Entry, ...], list[tuple[str, str]]]]] = defaultdict(list)
     for where, told in texts.items():
-        numbered = _STEPS.search(told[0][0]) if len(told) == 1 else None
-        shared = numbered[0] if numbered else ""
-        steps[shared or repr(where)].append((where, [(text.removesuffix(shared), detail) for text, detail in told]))
-    for shared, group in steps.items():
-        for where, told in group:
-            yield from _places(where, outcome)
-            for text, detail in told:
-                if text:
-                    yield from wrapped(_sentence(text), 6, "- " if len(told) > 1 else "")
-                for part in detail.splitlines():
-                    yield [(f"      {part}", "")]
-        if _STEPS.match(shared):
-            if len(group) > 1:
-                yield [("  For all of these:", "")]
-            yield from wrapped(shared.strip("\n"), 6)
+        yield from _places(where, outcome)
+        for text, detail in told:
+            if text:
+                yield from wrapped(_sentence(text), 6, "- " if len(told) > 1 else "")
+            for part in detail.splitlines():
+                yield [(f"      {part}", "")]
 
 
 def _places(where: Sequence[_Entry], outcome: Outcome) -> Iterator[Line]:
@@ -143,37 +130,25 @@ def _places(where: Sequence[_Entry], outcome: Outcome) -> Iterator[Line]:
         yield from wrapped(f"{rule}  {subject}".rstrip(), 2, f"{outcome.shown(path)}:{lines}  ", "cyan", hang=10)
 
 
-def _proposals(outcome: Outcome, applied: bool) -> Iterator[tuple[Edit, int, int]]:
-    """The edits that are made, or those that are not, once for all that answer one finding: line and number."""
-    found: dict[tuple[str, str, str, int], list[Edit]] = defaultdict(list)
+def _notes(outcome: Outcome) -> Iterator[_Entry]:
+    """What edits have to say, once for all that answer one finding, at the place of it."""
+    told: dict[tuple[str, str, str, int], Edit] = {}
     for change in outcome.changes:
         edit = change.edit
-        if change.applied is applied:
-            found[edit.path, edit.rule, edit.title, edit.finding_line or change.before.line].append(edit)
-    for (*_, line), edits in found.items():
-        yield edits[0], line, len(edits)
-
-
-def _notes(outcome: Outcome) -> Iterator[_Entry]:
-    """What an edit itself has to say, at the place it is made."""
-    for edit, line, _ in _proposals(outcome, applied=True):
+        told.setdefault((edit.path, edit.rule, edit.title, edit.finding_line or change.before.line), edit)
+    for (*_, line), edit in told.items():
         kind = "note" if edit.applicability == "safe" else "numerics"
         for text in edit.notes:
             yield _Entry(kind, edit.path, line, edit.rule, text)
 
 
 def _told(outcome: Outcome) -> Iterator[_Entry]:
-    """The remarks of the plan and the edits it only proposes; then every patch that stays, with what they say of it."""
-    reasons: dict[tuple[str, int], str] = {}
+    """The remarks of the plan; then every patch that stays, with what they say of it."""
+    reasons: dict[tuple[str, int], str] = {
+        (one.path, one.line): "`--unsafe-fixes` rewrites it" for one in outcome.left if one.fix == "unsafe"
+    }
     left = {(finding.path, finding.line) for finding in outcome.left}
     told: set[tuple[str, int]] = set()  # by its steps
-    for edit, line, number in _proposals(outcome, applied=False):
-        how = "with --unsafe-fixes" if edit.applicability == "unsafe" else "by hand"
-        text = f"{edit.title} ({how}{f', {number} edits' if number > 1 else ''})"
-        if (edit.path, line) in left:
-            reasons[edit.path, line] = text
-        else:
-            yield _Entry("left", edit.path, line, edit.rule, text)
     for remark in outcome.remarks:
         place = (remark.path, remark.line)
         if remark.kind == "left" and place in left:

@@ -38,7 +38,7 @@ def sound_plan(survey: Survey, findings: list[Finding], options: Options, planne
         repository, rewrites = survey.repository(editable), list[NewContent]()
         try:
             plan = planner(repository, (*findings, *survey.elsewhere), options)
-            rewrites = rewrites_of(plan, repository, options)
+            rewrites = rewrites_of(plan, repository)
             remaining = (
                 _verified(survey, findings, plan, rewrites, options, planner, editable) if rewrites else findings
             )
@@ -81,8 +81,7 @@ def _verified(
     promised = [finding for finding in plan.removes if finding.path in editable]
     _refuse(_unexpected(before, findings, promised))
     again = planner(survey.repository(editable, contents), (*findings, *survey.elsewhere), options)
-    unfinished = [edit for edit in again.edits if options.applies(edit)]
-    _refuse({edit.path: f"a second run would change it again ({edit.title})" for edit in unfinished})
+    _refuse({edit.path: f"a second run would change it again ({edit.title})" for edit in again.edits})
     return findings
 
 

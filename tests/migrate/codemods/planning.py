@@ -29,7 +29,7 @@ class Result:
     @property
     def changed(self) -> set[str]:
         """The files that some edit changed."""
-        return {edit.path for edit in self.plan.edits if self.options.applies(edit)}
+        return {edit.path for edit in self.plan.edits}
 
     def remarks(self, kind: str) -> list[tuple[str, int]]:
         """Where remarks of a kind stand."""
@@ -69,13 +69,10 @@ def migrate(files: Files, options: Options | None = None, editable: Collection[s
     new = dict(files)
     for path in {edit.path for edit in first.edits}:
         assert editable is None or path in editable
-        edits = [edit for edit in first.edits if edit.path == path]
-        splice(files[path], edits)  # what does not apply must not overlap either
-        new[path] = splice(files[path], filter(options.applies, edits))
+        new[path] = splice(files[path], [edit for edit in first.edits if edit.path == path])
         ast.parse(new[path])
     second, after = planned(new, options, editable)
-    again = [edit for edit in second.edits if options.applies(edit)]
-    assert not again, f"a second run changes {again[0]}"
+    assert not second.edits, f"a second run changes {second.edits[0]}"
     for finding in first.removes:
         same = [[(one.path, one.rule, one.target) for one in some] for some in (before, after)]
         was, is_now = (some.count((finding.path, finding.rule, finding.target)) for some in same)

@@ -147,15 +147,6 @@ def test_what_fits_only_together_is_one_edit_with_all_its_notes() -> None:
     assert [(edit.applicability, edit.notes) for edit in edits] == [("unsafe", ("one", "two")), ("safe", ())]
 
 
-def test_changes_that_overlap_are_refused() -> None:
-    source = read("x = f(a)\n")
-    [statement] = source.tree.body
-    inner, outer = Replace(source.every(ast.Name)[-1], "b"), Rewrite(statement, "y = 1")
-    unsafe = Asked(source, outer, Reason("MCU101", "unsafe", "a test"))
-    with pytest.raises(Unfaithful, match="do not fit together"):
-        Tree(source).edits([Asked(source, inner, WHY), unsafe])
-
-
 def test_only_statements_that_change_are_parsed() -> None:
     """What libcst would not give back, or not in this life, stands in the others."""
     numbers = ", ".join(map(str, range(2000)))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mcore_unpatch.editing.edits import Edit, Options, Plan, Repository, in_order, splice
+from mcore_unpatch.editing.edits import Edit, Plan, Repository, in_order
 from mcore_unpatch.migrate.diff import unified
 from mcore_unpatch.migrate.placing import changes_of, moved_line, rewrites_of
 from mcore_unpatch.migrate.run import Request, migrate
@@ -23,35 +23,31 @@ CONTENTS = st.lists(PIECES, max_size=30).map(b"".join)
 def edited(draw: st.DrawFn) -> tuple[bytes, list[Edit]]:
     data = draw(CONTENTS)
     cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=8)))
-    kinds = st.sampled_from(["safe", "unsafe", "display"])
     return data, [
-        Edit("f.py", "R", draw(kinds), start, end, draw(CONTENTS), "t")
+        Edit("f.py", "R", "safe", start, end, draw(CONTENTS), "t")
         for start, end in zip(cuts[::2], cuts[1::2], strict=False)
     ]
 
 
-@given(edited(), st.booleans())
+@given(edited())
 @settings(deadline=None)
-def test_bytes_outside_edits_stay_and_spans_find_the_replacements(case: tuple[bytes, list[Edit]], unsafe: bool) -> None:
+def test_bytes_outside_edits_stay_and_spans_find_the_replacements(case: tuple[bytes, list[Edit]]) -> None:
     data, edits = case
-    options = Options(unsafe_fixes=unsafe)
     project = Repository(["f.py"], lambda _: True, lambda _: data)
     plan = Plan(tuple(edits))
-    (after,) = [item.after for item in rewrites_of(plan, project, options)] or [data]
-    applied = list(in_order(filter(options.applies, edits)))
+    (after,) = [item.after for item in rewrites_of(plan, project)] or [data]
     position = 0
     rest = after
-    for edit in applied:
+    for edit in in_order(edits):
         gap = data[position : edit.start]
         assert rest.startswith(gap + edit.replacement)
         rest = rest[len(gap + edit.replacement) :]
         position = edit.end
     assert rest == data[position:]
-    for change in changes_of(plan, project.data, options):
+    for change in changes_of(plan, project.data):
         assert data[change.before.start : change.before.end] == data[change.edit.start : change.edit.end]
-        new = after if change.applied else splice(data, [change.edit])
-        assert new[change.after.start : change.after.end] == change.edit.replacement
-        lines = new.split(b"\n")
+        assert after[change.after.start : change.after.end] == change.edit.replacement
+        lines = after.split(b"\n")
         start = sum(len(line) + 1 for line in lines[: change.after.line - 1]) + change.after.column - 1
         assert start == change.after.start
 

@@ -86,11 +86,10 @@ def test_edits_as_data(sample: Sample) -> None:
     needed = {"line": "mcore-unpatch[compat]", "file": None, "lacks_extra": False, "python": ""}
     assert data["dependency"] == needed
     edit = data["edits"][0]
-    assert {name: edit[name] for name in ("path", "rule", "applicability", "applied", "title", "notes")} == {
+    assert {name: edit[name] for name in ("path", "rule", "applicability", "title", "notes")} == {
         "path": "rl/actor.py",
         "rule": "MCU601",
         "applicability": "safe",
-        "applied": True,
         "title": "calls the hook",
         "notes": [],
     }

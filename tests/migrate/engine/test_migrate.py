@@ -87,8 +87,7 @@ def test_a_subfolder_is_migrated_alone(sample: Sample) -> None:
 def test_unsafe_edits_wait_to_be_asked_for(sample: Sample) -> None:
     def unsafe(project: Repository, findings: Sequence[Finding], options: Options) -> Plan:
         plan = planner(project, findings, options)
-        edits = tuple(replace(edit, applicability="unsafe") for edit in plan.edits)
-        return replace(plan, edits=edits, removes=plan.removes if options.unsafe_fixes else ())
+        return plan if options.unsafe_fixes else replace(plan, edits=(), removes=())
 
     assert not migrate(sample.request(), unsafe).written
     assert sample.contents() == FILES
@@ -172,9 +171,9 @@ def test_a_finding_that_was_to_go_and_stays_is_found(sample: Sample) -> None:
     check_left(sample, boasting, "rl/deep/trainer.py", "rewritten it would still patch megatron.core.models.gpt")
 
 
-def test_overlapping_edits_are_refused_whatever_applies(sample: Sample) -> None:
+def test_overlapping_edits_are_refused(sample: Sample) -> None:
     first = replace(ACTOR_EDIT, end=5, replacement=b"from ")
-    wrong = [first, replace(first, start=3, applicability="display")]
+    wrong = [first, replace(first, start=3)]
     check_left(sample, beside(wrong), "rl/actor.py", "overlaps")
 
 
