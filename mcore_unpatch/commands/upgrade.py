@@ -90,6 +90,7 @@ def upgrade(
     """
     from mcore_unpatch.commands.output import Progress, into, write_asides
     from mcore_unpatch.upgrade import mend as mending, merge as merging, report as written, writing
+    from mcore_unpatch.upgrade.items import items, urgent
     from mcore_unpatch.upgrade.run import upgrade as run
 
     config, options = opt.combine(paths, None, None, exclude, None, jobs, stack=stack)
@@ -122,7 +123,7 @@ def upgrade(
         write_asides(outcome.scanned)
     if outcome.scanned.errors:
         return EXIT_ERROR
-    return EXIT_FINDINGS if check and outcome.needs_work else EXIT_CLEAN
+    return EXIT_FINDINGS if check and urgent(items(outcome)) else EXIT_CLEAN
 
 
 def _steps(

@@ -245,14 +245,13 @@ def _idle(case: Case, model: Model) -> Iterator[Statement]:
         yield Statement(IDLE, text, "", *here(case))
     if not install.adds and within(install.target) and not known.holds(model, install.target):
         if (when := absent(install.target, model)) and not install.attribute.startswith("__"):
-            now = instead(install.target, model)
-            hint = f"; {said}" if (said := advice(install.target, now, when)) else ""
-            text = f"`{leaf(install.target)}` does not exist {when}, so nothing calls the replacement{hint}"
+            hint = advice(install.target, instead(install.target, model), when)
+            text = f"`{leaf(install.target)}` does not exist {when}"
             if install.shape == "mock" and not may_create(install.node):
-                text = f"`{leaf(install.target)}` does not exist {when}{hint}"
+                text += f"; {hint}" if hint else ""
                 yield Statement(RAISES, text, "AttributeError", *here(case), INSTALL, trigger="when it is mocked")
             else:
-                yield Statement(IDLE, text, "", *here(case))
+                yield Statement(IDLE, f"{text}, so nothing calls the replacement", "", *here(case), instead=hint)
 
 
 def _is_default(case: Case, model: Model) -> bool:

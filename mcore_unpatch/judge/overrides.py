@@ -10,7 +10,7 @@ from mcore_unpatch.judge.asked import absent, leaf, short, unfit
 from mcore_unpatch.judge.demands import CALL, Demand
 from mcore_unpatch.judge.judge import callers
 from mcore_unpatch.judge.meaning import written
-from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, Statement
+from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, STOPS, Statement
 from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_self
 from mcore_unpatch.library.model import SLOT, Model, Usage
 from mcore_unpatch.library.syntax import Function, given_counts, parameters_of
@@ -65,9 +65,10 @@ class _Override:
         if then is None or then.fact.kind != "function":
             return
         if now is None:
-            if old.calls(was) and not new.calls(name) and (when := absent(was, new)):
-                text = f"{self._shown} overrides what does not exist {when}: nothing in Megatron calls it"
-                yield self._said(IDLE, text)
+            if (callers_then := old.calls(was)) and not new.calls(name) and (when := absent(was, new)):
+                who = f"`{short(callers_then[0].place)}` of {old.label}"
+                text = f"{self._shown} overrides what does not exist {when}: nothing calls it; {who} does"
+                yield self._said(STOPS, f"{text}, so it stops without an error")
             return
         taken = self._taken
         if taken is None or (leaf(name) == "__init__" and not _is_in_a_slot(now.name.rpartition(".")[0], new)):

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-RAISES, CHANGES, SPEED, IDLE = "raises", "changes", "speed", "idle"
+RAISES, CHANGES, STOPS, SPEED, IDLE = "raises", "changes", "stops", "speed", "idle"
+SILENT = (CHANGES, STOPS)  # other results, and no error
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
     """One thing that a release does to a patch, or to a line that uses the library.
 
-    kind: it raises; something changes without an error, in numbers or in speed alone; it is never called.
+    kind: it raises; something changes without an error, in numbers or in speed alone; the older release calls it and
+    the newer one does not; it is never called.
     text: as a sentence without its full stop.
     line: where, in `path`. when: on import, when the patch is installed, or when it is called. caller: who triggers it.
     """

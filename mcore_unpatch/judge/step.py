@@ -12,7 +12,7 @@ from mcore_unpatch.judge.demands import CALL
 from mcore_unpatch.judge.judge import Case, here, on
 from mcore_unpatch.judge.originals import calls_of_original
 from mcore_unpatch.judge.reached import turned
-from mcore_unpatch.judge.statement import CHANGES, Statement
+from mcore_unpatch.judge.statement import CHANGES, IDLE, STOPS, Statement
 from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.library.model import ASKED, Model
 
@@ -23,6 +23,7 @@ def between(case: Case, old: Model, new: Model) -> list[Statement]:
     """What the step from one release to another does to a patch."""
     before = {_bare(statement) for statement in on(case, old)}
     said = [replace(statement, before=_bare(statement) in before) for statement in on(case, new)]
+    said = [_stopped(statement, case, old) for statement in said]
     said += dropped.keywords(case.install, case.new, case.taken, old, new)
     said += [statement for demand in case.demands for statement in changed(demand, old, new)]
     said += _taken_apart(case, old, new)
@@ -30,6 +31,20 @@ def between(case: Case, old: Model, new: Model) -> list[Statement]:
     said += _asked_by_class(case, old, new)
     said += _turned(case, old, new)
     return list(dict.fromkeys(said))
+
+
+def _stopped(statement: Statement, case: Case, old: Model) -> Statement:
+    """What the newer release never calls: a silent change where the older one does."""
+    if statement.kind != IDLE or statement.before or (who := _caller(case.install.target, old)) is None:
+        return statement
+    text = f"{statement.text}; `{short(who)}` of {old.label} uses it: it stops without an error"
+    return replace(statement, kind=STOPS, text=text)
+
+
+def _caller(target: str, model: Model) -> str | None:
+    """Who calls or reads in a release what a patch replaces; None where it has no such name, or nobody is known to."""
+    uses = (*model.calls(target), *model.uses(target)) if model.find(target) is not None else ()
+    return next((usage.place for usage in uses), None)
 
 
 def _bare(statement: Statement) -> tuple[object, ...]:

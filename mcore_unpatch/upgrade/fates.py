@@ -10,7 +10,7 @@ from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.judge import judge
 from mcore_unpatch.judge.demands import IMPORT
 from mcore_unpatch.judge.judge import Case
-from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, Statement
+from mcore_unpatch.judge.statement import IDLE, RAISES, SILENT, STOPS, Statement
 from mcore_unpatch.judge.step import between
 from mcore_unpatch.library.digests import split, statement_digests
 from mcore_unpatch.library.fact import quoted
@@ -113,6 +113,17 @@ class Fate:
     case: Case | None = field(default=None, repr=False)
     steps: dict[str, str] = field(default_factory=dict)  # reasons that hold for some steps alone: `from 0.16.1`
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing calls it, on the older release either."""
+        return self.urgency == "harmless" and any(one.kind == IDLE for one in self.statements)
+
+    @property
+    def fix(self) -> str:
+        """What `migrate` may do about it; what the older release runs is not deleted for the newer one's sake."""
+        stops = self.urgency == "different" and self.finding.verdict == "delete"
+        return "" if stops else self.finding.fix or ""
+
     def told(self, reasons: Sequence[str]) -> tuple[str, ...]:
         """Some of its reasons, each with the steps that it is for."""
         return tuple(f"{self.steps[reason]}: {reason}" if reason in self.steps else reason for reason in reasons)
@@ -123,7 +134,8 @@ class Fate:
         if self.copy is not None:
             copied = {**asdict(self.copy), "share": round(self.copy.share, 2)}
         return {
-            **{name: getattr(self.finding, name) for name in ("rule", "path", "line", "target", "fix")},
+            **{name: getattr(self.finding, name) for name in ("rule", "path", "line", "target")},
+            "fix": self.fix or None,
             "urgency": self.urgency,
             "change": self.target.kind,
             "moved_to": self.target.moved_to,
@@ -144,14 +156,14 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model) -> Fate:
     raises = [f"{text}{_already(one, old)}" for one in statements for text in judge.texts([one], case, RAISES)]
     idle = judge.texts(statements, case, IDLE)
     copied = _copy_of(case, happened, old)
-    different = [*judge.texts(statements, case, CHANGES), *idle, *_body(case, happened, copied, new)]
-    different += _unjudged(finding, happened, old, new)
-    reasons = [*raises, *different]
+    different = [*judge.texts(statements, case, *SILENT), *_unjudged(finding, happened, old, new)]
+    different += _body(case, happened, copied, new) if not idle else []
+    reasons = [*raises, *different, *idle]
     if raises:
         urgency = "breaks"
     elif copied is not None and copied.upstreamed:
         urgency, reasons = "unnecessary", []
-    elif finding.verdict == "delete":
+    elif finding.verdict == "delete" and not _stops(finding, happened, statements, new):
         urgency, reasons = "unnecessary", [finding.evidence.partition("; `unpatch")[0].rstrip(".")]
     elif different:
         urgency = "different"
@@ -160,10 +172,16 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model) -> Fate:
         reasons.append("there is a replacement for it; run `unpatch migrate`")
     else:
         urgency = "harmless"
-        reasons.append(_harmless(happened, case))
+        reasons += [] if idle else [_harmless(happened, case)]
     if copied is not None and copied.upstreamed:
         reasons.append(f"megatron-core {new.label} already does what this copy does; delete the patch")
     return Fate(finding, urgency, happened, tuple(dict.fromkeys(reasons)), tuple(statements), copied, case)
+
+
+def _stops(finding: Finding, happened: Change, statements: Sequence[Statement], new: Model) -> bool:
+    """Whether the older release runs it and the newer one never does, nor what is set to the same elsewhere."""
+    elsewhere = finding.assessment.unread and happened.before is not None and new.find(happened.before.name)
+    return not elsewhere and any(one.kind == STOPS for one in statements)
 
 
 def _already(statement: Statement, old: Model) -> str:
@@ -175,7 +193,8 @@ def _of_file(finding: Finding, happened: Change) -> Fate:
         return Fate(finding, "breaks", happened, finding.breaks)
     if finding.upstream_has:
         return Fate(finding, "unnecessary", happened, (finding.upstream_has,))
-    return Fate(finding, "different", happened, (finding.kept_because or finding.message,))
+    said = (finding.kept_because or finding.message).replace("--target-mcore", "--to")  # as this command names it
+    return Fate(finding, "different", happened, (said,))
 
 
 def _never_runs(finding: Finding, case: Case, happened: Change, old: Model, new: Model) -> Fate:

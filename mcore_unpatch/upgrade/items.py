@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from mcore_unpatch.findings.finding import Finding
@@ -49,13 +49,13 @@ class Item:
 def items(report: UpgradeReport) -> list[Item]:
     """Everything that is not harmless; what several lines of a file share is one item."""
     told = {_key(affected.statement) for affected in report.uses.affected}
-    within = {_key(one): fate.finding for fate in report.fates if fate.finding.fix for one in fate.statements}
+    within = {_key(one): fate.finding for fate in report.fates if fate.fix for one in fate.statements}
     every = [
         _of_line(use.statement, report, within.get(_key(use.statement)), use.steps, use.outermost)
         for use in report.uses.affected
     ]
     for fate in report.fates:
-        if fate.urgency != "harmless":
+        if fate.urgency != "harmless" or fate.is_idle:
             every += _of_fate(fate, report, told)
     every.sort(key=lambda item: (GROUPS.index(item.group), item.certainty, item.path, item.line))
     merged: dict[tuple[object, ...], Item] = {}
@@ -111,18 +111,18 @@ def _of_fate(fate: Fate, report: UpgradeReport, told: set[tuple[object, ...]]) -
     reasons = tuple(reason for reason in fate.reasons if not reason.startswith(said))
     if fate.reasons and not reasons:
         return
-    group = {"breaks": RAISE, "different": CHANGE, "unnecessary": GO}[fate.urgency]
+    group = {"breaks": RAISE, "different": CHANGE, "unnecessary": GO, "harmless": LATER}[fate.urgency]
     if group == RAISE and said and not any("Error" in reason for reason in reasons):
         group = CHANGE
     own = [statement for statement in fate.statements if statement not in elsewhere]
     raises = [statement for statement in own if statement.kind == RAISES]
     if group == RAISE and raises and all(statement.before for statement in raises):
         group = LATER  # as it does on the older release
-    if group == CHANGE and (finding.shape == "patch-file" or (own and all(one.kind == IDLE for one in own))):
+    if group == CHANGE and own and all(one.kind == IDLE for one in own):
         group = LATER
     folded = PATCH_FILES if finding.shape == "patch-file" else TESTS if finding.in_test else ""
     title = f"patch of {'.'.join(finding.target.split('.')[-2:])}" if finding.target else "patch file"
-    advice = remedy(finding, report) if finding.fix else ""
+    advice = remedy(finding, report) if fate.fix else ""
     title += _idle(finding.installed_by, report)
     certainty = 3 if finding.installed_by in report.uncalled else 2
     yield Item(
@@ -135,8 +135,13 @@ def _of_fate(fate: Fate, report: UpgradeReport, told: set[tuple[object, ...]]) -
         folded,
         certainty,
         fate=fate,
-        fix=finding.fix or "",
+        fix=fate.fix,
     )
+
+
+def urgent(known: Iterable[Item]) -> list[Item]:
+    """What needs work before the move: it raises, or changes silently."""
+    return [item for item in known if item.group in (RAISE, CHANGE)]
 
 
 def _idle(function: str, report: UpgradeReport) -> str:

@@ -22,6 +22,7 @@ from mcore_unpatch.upgrade.items import (
     Item,
     items,
     migrate_command,
+    urgent,
 )
 from mcore_unpatch.upgrade.mend import Mended, is_moved
 from mcore_unpatch.upgrade.merge import Merge
@@ -195,8 +196,8 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     if not report.fates and not report.uses.read:
         yield f"No use of Megatron Core found in {count(report.scanned.files_scanned, 'file')}."
         return
-    harmless = len(report.of("harmless"))
-    urgent = [item for item in known if item.group in (RAISE, CHANGE)]
+    harmless = sum(not fate.is_idle for fate in report.of("harmless"))
+    places = urgent(known)
     found = groups(fate.finding for fate in report.fates)
     beside = {"tests": "in tests", "patch_files": "in patch files"}
     rest = "".join(f", {len(found[name])} {where}" for name, where in beside.items() if found[name])
@@ -209,13 +210,13 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     if missing := unread(report):
         yield f"Not read: {missing}."
     release = f"megatron-core {report.new.label}"
-    if not urgent:
+    if not places:
         yield f"Nothing that was read needs work before the move to {release}."
         return
-    text = f"{count(len(urgent), 'place needs', 'places need')} work before you can {_move(report)} to {release}."
-    safe, unsafe = (sum(item.fix == kind for item in urgent) for kind in ("safe", "unsafe"))
+    text = f"{count(len(places), 'place needs', 'places need')} work before you can {_move(report)} to {release}."
+    safe, unsafe = (sum(item.fix == kind for item in places) for kind in ("safe", "unsafe"))
     mended = {(report.shown(one.path), one.statement.line) for one in report.uses.affected if is_moved(one, report)}
-    moved = sum((item.path, item.line) in mended for item in urgent)
+    moved = sum((item.path, item.line) in mended for item in places)
     if moved:
         text += f" Next: the same command with --write mends {moved} of them."
     elif safe or unsafe:

@@ -55,11 +55,6 @@ class UpgradeReport:
         """The patches of one urgency."""
         return [fate for fate in self.fates if fate.urgency == urgency]
 
-    @property
-    def needs_work(self) -> bool:
-        """Whether something raises or silently changes."""
-        return bool(self.of("breaks") or self.of("different") or any(one.is_urgent for one in self.uses.affected))
-
     def shown(self, path: str) -> str:
         """A path of the project as machines are told it: relative to the root of the scan."""
         return relative(Path(self.scanned.top, path), Path(self.scanned.root))

@@ -15,7 +15,7 @@ from mcore_unpatch.judge.callbacks import handed
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
 from mcore_unpatch.judge.options import MAKER, gone
 from mcore_unpatch.judge.overrides import overridden
-from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, Statement
+from mcore_unpatch.judge.statement import IDLE, RAISES, STOPS, Statement
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.roots import TRAINING, within
@@ -26,6 +26,7 @@ from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.effort import Exhausted
+from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.scanner.sources.scopes import Binding
 from mcore_unpatch.survey.search import Progress
@@ -76,11 +77,6 @@ class Affected:
         """Whether it is an argument that an option of Megatron's makes."""
         return self.demand is None and self.name.startswith(f"{TRAINING}.{MAKER}.")
 
-    @property
-    def is_urgent(self) -> bool:
-        """Whether it raises or changes something."""
-        return self.statement.kind in (RAISES, CHANGES)
-
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         told = {key: value for key, value in self.statement.to_json().items() if key != "before"}
@@ -127,11 +123,14 @@ def uses_for(
             for uses, (old, new) in zip(found, steps, strict=True):
                 uses.files += bool(demands)
                 uses.read += len(demands)
-                for demand in demands:
-                    uses.affected += _judged(demand, old, new, uses)
                 with project.effort.at_most(_MOST_STEPS):
-                    every_one = (*overridden(home, old, new), *gone(home, old, new))
+                    overrides = list(overridden(home, old, new))
+                    every_one = (*overrides, *gone(home, old, new))
                     uses.affected += [Affected(statement, "", statement.caller) for statement in every_one]
+                stopped = {statement.line for statement in overrides if statement.kind == STOPS}
+                for demand in demands:
+                    told = list(_judged(demand, old, new, uses))
+                    uses.affected += [] if stopped and _is_in(demand, stopped) else told
         except FileNotFoundError:
             continue
         except (Unreadable, OSError, RecursionError, Exhausted) as error:
@@ -249,6 +248,16 @@ def demands_of(home: Resolver) -> Iterator[Demand]:
                     yield from asks.of_code(ast.Expr(item) if isinstance(item, ast.expr) else item, home, IMPORT, False)
         for function in home.model.functions:
             yield from asks.of_code(function, home, CALL, inner=False)
+
+
+def _is_in(demand: Demand, lines: set[int]) -> bool:
+    """Whether a use stands in one of the methods that begin on some lines, and nothing else of its file names it."""
+    function = demand.at.scope.function
+    node = function.node if function is not None else None
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.lineno not in lines:
+        return False
+    reads = (read for read in walk(demand.at.home.model.tree) if isinstance(read, ast.Attribute))
+    return all(node.lineno <= read.lineno <= (node.end_lineno or 0) for read in reads if read.attr == node.name)
 
 
 def _judged(demand: Demand, old: Model, new: Model, uses: Uses) -> Iterator[Affected]:

@@ -6,7 +6,7 @@ import pytest
 from checking import write_files
 from command import CLEAN, unpatch
 
-from mcore_unpatch.judge.statement import CHANGES, RAISES, SPEED
+from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, SPEED
 from mcore_unpatch.library.build import build
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.roots import LIBRARY
@@ -217,7 +217,7 @@ from megatron.core.dist_checkpointing.strategies.torch import TorchDistSaveShard
 strategy = TorchDistSaveShardedStrategy()
 """
     (use,) = affected(text, "0.16.1", "0.19.2")
-    assert use.statement.kind == SPEED and not use.is_urgent
+    assert use.statement.kind == SPEED
     assert "`thread_count` of `TorchDistSaveShardedStrategy`" in use.statement.text
 
 
@@ -342,7 +342,8 @@ def test_what_megatron_calls_in_the_repository() -> None:
     own = f"{MINE}for key in table:\n    setattr(args, key, table[key])\n"
     project = Project({"a.py"}.__contains__, lambda _: own.encode())
     (open_one,) = (one for one in uses_of(["a.py"], project, *models).affected if one.statement.line == 32)
-    assert not open_one.is_urgent and open_one.statement.text.endswith("gone, unless your own code puts it there")
+    assert open_one.statement.kind == IDLE
+    assert open_one.statement.text.endswith("gone, unless your own code puts it there")
 
 
 def test_the_screen_folds_tests_and_says_what_was_read(tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""What the older release runs and the newer one never calls: it stops without an error, and that is said as such."""
+
+from pathlib import Path
+
+from checking import Source, write_files
+from command import CLEAN, FINDINGS, Result, unpatch
+
+OPTIMIZER = """
+    from megatron.core.optimizer.optimizer import MegatronOptimizer
+
+    def get_main_grads_for_grad_norm(self):
+        return []
+
+    MegatronOptimizer.get_main_grads_for_grad_norm = get_main_grads_for_grad_norm
+"""
+ROUTING = """
+    from megatron.core.transformer.moe import moe_utils, router
+
+    def topk_softmax_with_capacity(logits, topk, *args, **kwargs):
+        return logits, logits, logits
+
+    moe_utils.topk_softmax_with_capacity = topk_softmax_with_capacity
+    router.topk_softmax_with_capacity = topk_softmax_with_capacity
+"""
+OVERRIDE = """
+    from megatron.core.transformer.transformer_block import TransformerBlock
+
+    class Block(TransformerBlock):
+        def _checkpointed_forward(self, hidden_states, *args, **kwargs):
+            return super()._checkpointed_forward(hidden_states, *args, **kwargs)
+"""
+CALLED = """
+        def forward(self, hidden_states):
+            return self._checkpointed_forward(hidden_states)
+"""
+PATCH_FILE = """
+    diff --git a/megatron/core/utils.py b/megatron/core/utils.py
+    --- a/megatron/core/utils.py
+    +++ b/megatron/core/utils.py
+    @@ -1,2 +1,3 @@
+     def nothing_of_this_name():
+    +    print("here")
+         pass
+"""
+
+
+def upgraded(folder: Path, source: Source, old: str, *options: str) -> Result:
+    write_files(folder, source)
+    return unpatch("upgrade", "--from", old, "--to", "0.19.2", "--check", *options, cwd=folder)
+
+
+def agreed(result: Result, folder: Path, old: str) -> dict[str, int]:
+    """The counts of a report, which agree with its text and its exit code."""
+    data = unpatch("upgrade", "--from", old, "--to", "0.19.2", "--output-format", "json", cwd=folder).json
+    needs_work = bool(data["counts"]["breaks"] + data["counts"]["different"] + len(data["uses"]))
+    assert (result.code == FINDINGS) is needs_work is ("Nothing that was read" not in result.out)
+    counts: dict[str, int] = data["counts"]
+    return counts
+
+
+def test_a_patch_of_what_is_gone_stops_where_the_older_release_calls_it(tmp_path: Path) -> None:
+    result = upgraded(tmp_path, OPTIMIZER, "0.18.2")
+    said = " ".join(result.out.split())
+    assert "Numbers may change (1)" in said
+    assert "`MegatronOptimizer.clip_grad_norm` of 0.18.2 uses it: it stops without an error;" in said
+    assert agreed(result, tmp_path, "0.18.2")["different"] == 1
+    idle = unpatch("upgrade", "--from", "0.19.0", "--check", cwd=tmp_path)
+    assert (idle.code, "stops" in idle.out) == (CLEAN, False)
+
+
+def test_what_stops_is_not_offered_for_deletion_and_what_has_stopped_is(tmp_path: Path) -> None:
+    result = upgraded(tmp_path, ROUTING, "0.13.1")
+    assert "Numbers may change (2)" in result.out and "deletes" not in result.out
+    assert agreed(result, tmp_path, "0.13.1")["different"] == 2
+    later = upgraded(tmp_path, ROUTING, "0.16.1")
+    assert "Can go now (2)" in later.out and "--unsafe-fixes` deletes it" in later.out
+    assert agreed(later, tmp_path, "0.16.1")["unnecessary"] == 2
+
+
+def test_an_override_that_nothing_calls_stops_and_does_not_raise(tmp_path: Path) -> None:
+    said = " ".join(upgraded(tmp_path, OVERRIDE, "0.16.1").out.split())
+    assert "Will raise" not in said
+    assert "nothing calls it; `TransformerBlock.forward` of 0.16.1 does, so it stops without an error" in said
+    assert "Will raise (1)" in upgraded(tmp_path, OVERRIDE + CALLED, "0.16.1").out
+
+
+def test_a_patch_file_that_no_source_was_held_to_needs_work(tmp_path: Path) -> None:
+    result = upgraded(tmp_path, {"megatron.patch": PATCH_FILE}, "0.13.1", "--all")
+    assert "`--to PATH` says whether it still applies" in " ".join(result.out.split())
+    assert agreed(result, tmp_path, "0.13.1")["different"] == 1
