@@ -1,4 +1,4 @@
-"""The dependency the new code needs: whether a repository lists it, and whether its Python is new enough."""
+"""Whether the Python of a repository is new enough for what the new code needs."""
 
 from __future__ import annotations
 
@@ -7,35 +7,11 @@ from pathlib import Path
 
 from mcore_unpatch.repository import reading
 
-EXTRA, OLDEST_PYTHON = "compat", 12  # what the shims need: the tool alone runs on 3.11
-_LISTS = ("pyproject.toml", "setup.cfg", "setup.py", "requirements*.txt", "requirements*.in", "requirements/*")
-_OURS = re.compile(
-    r"(?<![\w.-])mcore[-_.]unpatch(?![\w.-])[\"']?\s*(?:=\s*{[^}\n]*extras\s*=\s*)?(?:\[([^\]\n]*)\])?", re.IGNORECASE
-)
+OLDEST_PYTHON = 12  # what the shims need: the tool alone runs on 3.11
 _COMMENT = re.compile(r"(?m)(?:^|\s)#.*$")
 _PYTHON = re.compile(
     r"""(?<![\w.-])(?:requires-python|python_requires|python)\s*=\s*(?:"([^"\n]+)"|'([^'\n]+)'|([<>=~^\d][^\n]*))"""
 )
-
-
-def listed(root: Path, top: Path) -> tuple[str, bool] | None:
-    """The file that lists mcore-unpatch, relative to the top of the work tree, and whether it asks for the extra.
-
-    In the nearest folder that lists dependencies.
-    """
-    for folder in _upwards(root, top):
-        files = [file for pattern in _LISTS for file in sorted(folder.glob(pattern))]
-        named = {
-            file: EXTRA in (match[1] or "").lower()
-            for file in files
-            for match in sorted(_OURS.finditer(_text(file)), key=lambda match: EXTRA in (match[1] or "").lower())
-        }
-        if named:
-            file = max(named, key=lambda file: named[file])
-            return file.relative_to(top).as_posix(), named[file]
-        if files:
-            return None
-    return None
 
 
 def too_old_python(root: Path, top: Path) -> str:

@@ -23,11 +23,9 @@ _LINES = re.compile(r"\b([Ll]ines? )(\d+(?:(?:, | and | to )\d+)*)")
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """The dependency of the new code, and the file that lists it."""
+    """The dependency of the new code."""
 
     line: str
-    file: str | None = None
-    lacks_extra: bool = False  # the file listed it without the extra
     python: str = ""  # what the project says of Python, where it allows an older one than the dependency
 
 
@@ -158,7 +156,7 @@ class Outcome:
             "remaining": [{**finding.to_json(), "path": self._from_root(finding.path)} for finding in self.remaining],
             "counts": {"done": counts.as_data(self.done), "left": counts.as_data(self.left)},
             "requirement": self.plan.requirement,
-            "dependency": self._dependency(),
+            "dependency": self.dependency and asdict(self.dependency),
             "errors": [{"path": self._from_root(error.path), "message": error.message} for error in self.errors],
         }
 
@@ -184,12 +182,6 @@ class Outcome:
             "after": {**asdict(change.after), "text": _text(edit.replacement)},
             "diff": _text(diff.unified(path, data, splice(data, [edit]))),
         }
-
-    def _dependency(self) -> dict[str, Any] | None:
-        if self.dependency is None:
-            return None
-        file = self.dependency.file
-        return {**asdict(self.dependency), "file": file and self._from_root(file)}
 
 
 def _identity(finding: Finding) -> tuple[str, str, str, str]:

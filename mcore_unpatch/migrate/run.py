@@ -109,10 +109,7 @@ def _refuse_older_megatron(known: Survey, plan: Plan, options: Options) -> None:
 
 
 def _dependency(plan: Plan, known: Survey) -> Dependency | None:
-    """What the new code needs, and which file lists it already."""
+    """What the new code needs."""
     if plan.dependency is None:
         return None
-    root, top = known.found.root, known.found.top
-    file, has_extra = dependencies.listed(root, top) or (None, False)
-    python = dependencies.too_old_python(root, top)
-    return Dependency(plan.dependency, file, lacks_extra=file is not None and not has_extra, python=python)
+    return Dependency(plan.dependency, dependencies.too_old_python(known.found.root, known.found.top))

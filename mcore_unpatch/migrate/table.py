@@ -207,12 +207,7 @@ def _needs(outcome: Outcome) -> Iterator[Line]:
     if outcome.plan.requirement and outcome.rewrites:
         rows.append(("megatron-core", f"{outcome.plan.requirement} is now required"))
     if needed := outcome.dependency:
-        file = needed.file and outcome.shown(needed.file)
-        if needed.lacks_extra:
-            how = f"listed in {file} without the extra: add it there"
-        else:
-            how = f"listed in {file}" if file else "add it to your dependencies"
-        rows.append(("dependency", f"{needed.line} ({how})"))
+        rows.append(("dependency", f"{needed.line} (add it to your dependencies)"))
         if needed.python:
             rows.append(("Python", f"3.12 for {needed.line}, 3.11 for `unpatch` alone ({needed.python})"))
     yield from _section("Now needed", rows)

@@ -83,7 +83,7 @@ def test_edits_as_data(sample: Sample) -> None:
     assert (data["version"], data["written"], data["errors"]) == (1, False, [])
     assert data["root"] == str(sample.root)
     assert [file["path"] for file in data["files"]] == list(CHANGED)
-    needed = {"line": "mcore-unpatch[compat]", "file": None, "lacks_extra": False, "python": ""}
+    needed = {"line": "mcore-unpatch[compat]", "python": ""}
     assert data["dependency"] == needed
     edit = data["edits"][0]
     assert {name: edit[name] for name in ("path", "rule", "applicability", "title", "notes")} == {
