@@ -6,7 +6,6 @@ one, and the same value is set in another place, so that this is a copy of a pat
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -14,13 +13,10 @@ from dataclasses import dataclass, replace
 
 from mcore_unpatch.findings.finding import Assessment, Finding
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.mentions import mentions
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _NAME_GIVEN = re.compile(r"[^=(]+\.\w+ = ([^\W\d][\w.]*)")
-# What takes names from a module without saying them.
-_TAKES_ALL = re.compile(rb"import\s*\(?\s*\*|getattr|__dict__|vars\(|sys\.modules|import_module|__import__")
 _OWN = ("unpatch.lock", "unpatch.baseline", ".mcore-unpatch-baseline")  # the lock and the baselines
 
 
@@ -99,31 +95,44 @@ def _is_left_alone(finding: Finding, versions: tuple[Version, ...]) -> bool:
 
 
 def _unread(files: RepositoryFiles, targets: set[str]) -> set[str]:
-    """The names that no file may read: as code, or by a text where the module is handed on."""
-    left = {target: target.rpartition(".")[::2] for target in targets}
+    """The names that no file may read, told by its bytes: rather too few than too many."""
+    left = {target: (*target.rpartition(".")[::2], _reads(*target.rpartition(".")[::2])) for target in targets}
     for path in files.megatron:
         data = files.read(path)
-        left = {target: (of, name) for target, (of, name) in left.items() if name.encode() not in data}
+        left = {target: of for target, of in left.items() if of[1].encode() not in data}
     for path in files.settings:  # they have to name the module too; what this tool wrote names what is patched
         data = files.read(path) if not path.rpartition("/")[2].startswith(_OWN) else b""
-        left = {target: of for target, of in left.items() if any(_leaf(word).encode() not in data for word in of)}
-    named, around = set[str](), defaultdict[str, list[str]](list)
+        left = {target: of for target, of in left.items() if any(_leaf(word).encode() not in data for word in of[:2])}
     for path in files.own:
         data = files.read(path)
-        known = {target for target, (_, name) in left.items() if name.encode() in data}
-        near = {target for target, (of, _) in left.items() if _leaf(of).encode() in data and b"megatron" in data}
-        for target in near:
-            around[target].append(path)
-        if known or (near and _TAKES_ALL.search(data)):
-            here = mentions(ast.parse(data))
-            left = {target: of for target, of in left.items() if not here.may_read(*of)}
-            named |= {target for target, (_, name) in left.items() if here.names_in_text(name)}
-    return {
-        target
-        for target, (of, _) in left.items()
-        if target not in named
-        or not any(mentions(ast.parse(files.read(path))).may_hand_on(of) for path in around[target])
-    }
+        left = {
+            target: of
+            for target, of in left.items()
+            if not (of[1].encode() in data and of[2].search(data)) and not _takes_all(data, _leaf(of[0]).encode())
+        }
+    return set(left)
+
+
+def _takes_all(data: bytes, module: bytes) -> bool:
+    """Whether a file takes names from a module, by whatever name it has it, without saying them."""
+    if module not in data or b"megatron" not in data:
+        return False
+    aliases = re.findall(rb"\b%b\s+as\s+(\w+)|(?m:^)[ \t]*(\w+)\s*=[^\n]*\b%b\b" % (module, module), data)
+    named = rb"\b(?:%b)" % b"|".join([module, *filter(None, (name for pair in aliases for name in pair))])
+    takes = rb"import\s*\(?\s*\*|%b\.__dict__|vars\([\w.]*%b\)|getattr\([\w.]*%b\s*,\s*[^\"'\s]"
+    return re.search(takes % (named, named, named), data) is not None
+
+
+def _reads(owner: str, name: str) -> re.Pattern[bytes]:
+    """`x.name` unless that is set, or is `self.name` for a module's; an import of it; a text that is just that."""
+    is_class = _leaf(owner)[:1].isupper()
+    parts = (
+        ("" if is_class else r"(?<!\bself)(?<!\bcls)") + r"\.[ \t]*{0}\b(?!\s*=[^=])",
+        r"\bimport\b(?:[^\n(]|\\\n)*\b{0}\b",
+        r"\bimport\s*\([^)]*\b{0}\b",
+        r"[\"']{0}[\"']",
+    )
+    return re.compile("|".join(parts).format(re.escape(name)).encode())
 
 
 def _leaf(name: str) -> str:
