@@ -89,7 +89,7 @@ def upgrade(
     Exit code: 0 if everything was analysed, 2 if not; 1 with --check if something raises or silently changes.
     """
     from mcore_unpatch.commands.output import Progress, into, write_asides
-    from mcore_unpatch.upgrade import mend as mending, merge as merging, report as written, writing
+    from mcore_unpatch.upgrade import mend as mending, merge as merging, report as written
     from mcore_unpatch.upgrade.items import items, urgent
     from mcore_unpatch.upgrade.run import upgrade as run
 
@@ -113,7 +113,7 @@ def upgrade(
         if write:
             mended = mending.mend(outcome, sources)
             edits = merging.edits(outcome, merges, conflict_markers)
-            written_files = writing.write(outcome, mended, edits, conflict_markers, allow_dirty)
+            written_files = mending.write(outcome, mended, edits, conflict_markers, allow_dirty)
         if not diff:
             outcome.scanned.proposed = dict  # making the edits takes as long as the report
         with reporting(), into(output_file):
@@ -140,11 +140,6 @@ def _steps(
     start = target(old) if old else None
     given += [target.source for target in (to, start) if target is not None and target.source is not None]
     olds = start.models() if start else _in_use(paths, options)
-    if not olds:
-        raise UsageError(
-            "No file in this repository says which release of megatron-core it runs; pass it with --from: a release, a "
-            "tag, a commit, a checkout, CLONE@COMMIT, or `installed`."
-        )
     news = to.models()
     steps = [(old, other) for old in olds for other in news if not any(_same(old, each) for each in news)]
     if start is None:  # what is as new already takes no step
@@ -164,7 +159,7 @@ def _same(model: Model, other: Model) -> bool:
 
 
 def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
-    """The releases that the repository runs, the oldest first."""
+    """The releases that the repository runs, the oldest first; raises `UsageError` where no file says one."""
     from mcore_unpatch.megatron import known
     from mcore_unpatch.repository.discover import project_root
     from mcore_unpatch.stacks.stacks import Stacks
@@ -187,17 +182,30 @@ def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
     for line in told:
         note(line)
     versions = {version for stack in (asked.stacks if asked else ()) for version in stack.versions}
+    if not versions:
+        raise UsageError(
+            "No file in this repository says which release of megatron-core it runs; pass it with --from: a release, a "
+            "tag, a commit, a checkout, CLONE@COMMIT, or `installed`."
+        )
     return list(dict.fromkeys(known.newest(version) for version in sorted(versions)))
 
 
 def _sources(outcome: UpgradeReport, given: list[MegatronSource], may_download: bool) -> Sources:
-    """The sources at hand: given, or in the cache. What is missing is said, and no copy that needs it is compared."""
-    from mcore_unpatch.upgrade.sources import Sources, cached, download
+    """The sources at hand: given, or in the cache; of one that is missing, another patch release of its minor version.
+
+    What is missing is said, and no copy that needs it is compared.
+    """
+    from mcore_unpatch.upgrade.sources import Sources, cached, download, stand_in
 
     at_hand = {source.label: source.files for source in given}
     copies = {fate.copy.release for fate in outcome.fates if fate.copy}
     wanted = {*copies, outcome.new.label} if copies else set()
     missing = sorted(release for release in wanted - set(at_hand) if not cached(release).is_dir())
+    for release in missing if not may_download else ():
+        if (other := stand_in(release, at_hand)) is not None:
+            at_hand[release] = other[1]
+            note(f"The source of megatron-core {release} is not at hand: {other[0]} stands for it; --download gets it.")
+    missing = [release for release in missing if release not in at_hand]
     if missing and not may_download:
         ways = {outcome.old.label: "--from", outcome.new.label: "--to"}
         options = [f"{ways[one]} PATH" for one in missing if one in ways]
@@ -231,11 +239,6 @@ def _matrix(
     if with_main and to_release is None:
         raise UsageError("--matrix to main needs its source: add --to PATH (a checkout, or CLONE@COMMIT).")
     olds = target(from_release).models() if from_release else _in_use(paths, options)
-    if not olds:
-        raise UsageError(
-            "No file in this repository says which release of megatron-core it runs; pass it with --from: a release, a "
-            "tag, a commit, a checkout, CLONE@COMMIT, or `installed`."
-        )
     models = [known.model(label) for label in labels]
     models += target(to_release).models() if with_main and to_release else []
     reports = each_release(paths or [], options, olds[0], models, progress)
