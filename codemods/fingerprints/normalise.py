@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from mcore_unpatch.codemods.syntax import bound_by_import
-from mcore_unpatch.library.normal import dump, is_text, without_package
+from mcore_unpatch.library.digests import dump, is_text, without_package
 
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 

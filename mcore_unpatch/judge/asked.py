@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 from mcore_unpatch.judge.demands import IMPORT, INSTALL, Demand
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, SPEED, Statement
@@ -154,6 +155,11 @@ def _defaults(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
         for name, value in now.defaults.items()
         if name not in passed and not _is_same(was := then.defaults.get(name, ""), value)
     }
+    for name, value in now.defaults.items():
+        if name not in {*passed, *then.names} and (was := _given_before(old, new).get(name, value)) != value:
+            other[name] = (
+                f"{value} by default, new on megatron-core {new.label}, which itself passes {was} where it was"
+            )
     for name in _set_beside(demand) if other else ():
         other.pop(name, None)
     for kind in (CHANGES, SPEED, IDLE) if other and demand.runs_on(new, "TypeError") else ():
@@ -163,6 +169,18 @@ def _defaults(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
             also += "; Megatron itself does not read it by name" if kind == IDLE else ""
             text = f"`{names[0]}` of `{leaf(demand.name)}`, which is not passed, is {other[names[0]]}{also}"
             yield _changes(demand, text, kind)
+
+
+@cache
+def _given_before(old: Model, new: Model) -> dict[str, str]:
+    """Parameters that are new to functions, and what the library passes where another default would change it."""
+    found = {}
+    for name, fact in new.facts.items():
+        for key, _, value in (word.partition("=") for word in fact.every("given")):
+            before = old.facts.get(name)
+            if before is not None and before.kind == "function" and key not in before.parameters.names:
+                found[key] = value
+    return found
 
 
 def _is_same(was: str, now: str) -> bool:
@@ -261,7 +279,7 @@ def _was(name: str, old: Model | None) -> Known | None:
 
 
 def instead(name: str, model: Model, old: Model | None = None) -> str | None:
-    """Where the name is now, by what it was in an older release."""
+    """Where the name is now, by what it was in an older release; else what took its place there."""
     found = _was(name, old)
     if found is None:
         return None
@@ -269,7 +287,33 @@ def instead(name: str, model: Model, old: Model | None = None) -> str | None:
         return found.fact.detail
     if model.find(found.name) is not None:
         return found.name  # only a re-export is gone
-    return model.moved(found.name, found.fact)
+    now = model.moved(found.name, found.fact)
+    if now is not None and leaf(now) == leaf(name):
+        return now
+    # The body that is most alike may have become a helper of what took its place.
+    return _named_by_text(found, model) or _called_instead(found, model, old) or now
+
+
+def _named_by_text(found: Known, model: Model) -> str | None:
+    """What the text of a function, a class or a field said to use in its place, where the release has it."""
+    said, owner = found.fact.trait("says"), found.name.rpartition(".")[0]
+    around = (f"{place}.{said}" for place in (owner, owner.rpartition(".")[0])) if said else ()
+    return next((known.name for place in around if (known := model.find(place)) and known.name != found.name), None)
+
+
+def _called_instead(found: Known, model: Model, old: Model | None) -> str | None:
+    """The new function beside it that most of those call now who called it."""
+    last = known.last(found.name)
+    before = old if old is not None else known.model(last) if last is not None else None
+    owner = found.name.rpartition(".")[0]
+    if before is None or found.fact.kind != "function":
+        return None
+    callers = {usage.place for usage in before.calls(found.name)}
+    fresh = [f"{owner}.{other}" for other, fact in model.members(owner) if fact.kind == "function"]
+    fresh = [other for other in fresh if before.find(other) is None]
+    score = {other: len(callers & {usage.place for usage in model.calls(other)}) for other in fresh}
+    best = [other for other, number in score.items() if number and number == max(score.values())]
+    return best[0] if len(best) == 1 else None
 
 
 def _made_by(name: str, model: Model, old: Model | None) -> str:

@@ -10,7 +10,7 @@ from mcore_unpatch.judge.asked import leaf, unfit
 from mcore_unpatch.judge.demands import CALL, Demand
 from mcore_unpatch.judge.meaning import class_around
 from mcore_unpatch.judge.statement import RAISES, Statement
-from mcore_unpatch.library.fact import Call, parameters, without_self
+from mcore_unpatch.library.fact import Call, Fact, parameters, without_self
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.syntax import Function, Nodes, given_counts, parameters_of
 
@@ -28,7 +28,7 @@ def handed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     given += [(word.arg or "", word.value) for word in node.keywords]
     who, trigger = f"`{leaf(now.name)}` of megatron-core {new.label}", f"when `{leaf(now.name)}` calls it"
     for name, value in given:
-        then, calls = _hands(before.fact.traits, name), _hands(now.fact.traits, name)
+        then, calls = _hands(before.fact, name), _hands(now.fact, name)
         for function, is_method in _functions(value, demand) if then and calls else ():
             said = Statement(RAISES, "", "", demand.path, demand.line, CALL, now.name, trigger=trigger)
             called = f"`{getattr(function, 'name', 'the lambda')}`"
@@ -72,22 +72,12 @@ def _functions(value: ast.expr, demand: Demand) -> Iterator[_Callback]:
     if not made:
         yield node, is_method
         return
-    results = {one.value.id for one in Nodes([node]).own().of(ast.Return) if isinstance(one.value, ast.Name)}
+    results = {one.value.id for one in Nodes([node]).own.of(ast.Return) if isinstance(one.value, ast.Name)}
     inner = Nodes(node.body).of(ast.FunctionDef, ast.AsyncFunctionDef)
     yield from ((one, False) for one in inner if one.name in results and not one.decorator_list)
 
 
-def _hands(traits: tuple[str, ...], name: str) -> list[Call]:
-    """What a function calls its parameter with: `hands:name=2*+keyword,**/2`."""
-    found = []
-    for word in traits:
-        key, _, form = word.partition(":")
-        parameter, _, call = form.partition("=")
-        if key == "hands" and parameter == name:
-            call, _, unpacked = call.partition("/")
-            positions, _, keywords = call.partition("+")
-            words = [one for one in keywords.split(",") if one]
-            named = tuple(word for word in words if word != "**")
-            star = positions.endswith("*")
-            found.append(Call(int(positions.rstrip("*")), named, star, "**" in words, int(unpacked or 0)))
-    return found
+def _hands(fact: Fact, name: str) -> list[Call]:
+    """What a function calls its parameter with."""
+    forms = (word.partition("=") for word in fact.every("hands"))
+    return [Call.read(form) for parameter, _, form in forms if parameter == name]

@@ -26,6 +26,7 @@ _MOST_HELPERS = 30
 _DEEPEST = 3
 _MOCKERS = {"object": ".patch", "setattr": "monkeypatch", "delattr": "monkeypatch"}  # by what is called of them
 
+_LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop)  # ask nothing
 # Of the statements of a file: what runs later, and what is read for itself.
 _APART = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
 
@@ -100,6 +101,8 @@ class Demands:
         waiting: deque[tuple[ast.AST, Tests, int]] = deque((node, (), 0) for node in children(code))
         while waiting:
             node, tests, unpacked = waiting.popleft()
+            if isinstance(node, _LEAVES):
+                continue
             match node:
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() | ast.ClassDef() if not inner:
                     waiting += [(one, tests, 0) for one in getattr(node, "decorator_list", ())]
@@ -282,8 +285,10 @@ def _imported(node: ast.AST, place: Position, when: str) -> Iterator[Demand]:
 
 
 def may_create(node: ast.AST) -> bool:
-    """Whether a mock sets a name that is not there: `create=True`, `raising=False`."""
-    return any(word.arg in {"create", "raising", None} for word in getattr(node, "keywords", ()))
+    """Whether a mock may set a name that is not there: `create=True`, `raising=False`, or what is not evident."""
+    refused = {"create": False, "raising": True}
+    words = ((word.arg, getattr(word.value, "value", None)) for word in getattr(node, "keywords", ()))
+    return any(name is None or (name in refused and given is not refused[name]) for name, given in words)
 
 
 def _mocked(node: ast.Call) -> ast.Attribute | None:

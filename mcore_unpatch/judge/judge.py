@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from mcore_unpatch.judge import dropped
 from mcore_unpatch.judge.asked import absent, advice, instead, leaf, raised, short, unfit
 from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself, may_create
-from mcore_unpatch.judge.originals import reaches_original, reads_by_name
+from mcore_unpatch.judge.originals import calls_of_original, reaches_original, reads_by_name
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
 from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_self
 from mcore_unpatch.library.model import DEFAULT, Model, Usage
 from mcore_unpatch.library.syntax import parameters_of
+from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import facts, known
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.versions import RELEASES, minor, parse_version, show
@@ -66,7 +68,22 @@ class Case:
         for function, home in self.functions:
             own = itself(function) if self._is_bound or function is not self.new.function else None
             found += asks.of_code(function, home, CALL, itself=own)
+        known_calls = {id(demand.node) for demand in found}
+        found += [self._of_original(node) for node in self.original_calls if id(node) not in known_calls]
         return found
+
+    @cached_property
+    def original_calls(self) -> list[ast.Call]:
+        """Where the replacement calls what it replaced."""
+        return calls_of_original(self.install, self.new)
+
+    def _of_original(self, node: ast.Call) -> Demand:
+        """A call of what was replaced, by whatever name: `original(self, ...)`, `self._old(...)`."""
+        assert self.new.function is not None
+        passed = getattr(node.args[0], "id", "") if node.args else ""
+        at = (self.new.home or self.resolver).on_line(node.lineno)
+        given = bool(passed) and passed == itself(self.new.function)
+        return Demand(self.install.target, CALL, at, form(node), by_name=True, through_class=given, node=node)
 
     @cached_property
     def functions(self) -> list[tuple[FunctionNode | ast.Lambda, Resolver]]:
@@ -165,24 +182,24 @@ def _parameters(case: Case, model: Model) -> Iterator[Statement]:
     taken, install = case.taken, case.install
     if taken is None or case.new.function is None:
         return
-    lacking: dict[str, str] = {}
+    lacking: dict[str, Usage] = {}
     for usage in callers(model, install.target):
         assert usage.call is not None
         call = usage.call
         unknown = [name for name in call.keywords if name not in taken.names and not taken.any_keyword]
-        lacking |= {name: usage.place for name in unknown if name not in lacking}
+        lacking |= {name: usage for name in unknown if name not in lacking}
         wrong = "" if unknown else taken.misfit(call)
         if wrong:
             since = _since(model, _fits_not(case, wrong))
             name = getattr(case.new.function, "name", "the replacement")
-            text = f"`{short(usage.place)}` {unfit(wrong, f'`{name}`')}: TypeError on {since}"
+            text = f"`{short(usage.place)}` {unfit(wrong, f'`{name}`')}: TypeError on {since}{only_if(usage)}"
             yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
     if lacking:
-        places = list(dict.fromkeys(lacking.values()))
+        places = list(dict.fromkeys(usage.place for usage in lacking.values()))
         who = f"`{short(places[0])}`" + (f" and {len(places) - 1} more" if len(places) > 1 else "")
         since = _since(model, lambda other: _passes(other, install.target, set(lacking)))
         verb = "passes" if len(places) == 1 else "pass"
-        text = f"lacks {quoted(lacking)}, which {who} {verb}: TypeError on {since}"
+        text = f"lacks {quoted(lacking)}, which {who} {verb}: TypeError on {since}{only_if(*lacking.values())}"
         yield Statement(RAISES, text, "TypeError", *here(case), CALL, places[0])
 
 
@@ -198,7 +215,7 @@ def _constructor(case: Case, model: Model) -> Iterator[Statement]:
         assert usage.call is not None
         if wrong := taken.misfit(usage.call):
             said = unfit(wrong, f"`{node.name}`")
-            text = f"`{short(usage.place)}` {said}: TypeError on megatron-core {model.label}"
+            text = f"`{short(usage.place)}` {said}: TypeError on megatron-core {model.label}{only_if(usage)}"
             yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
             return
 
@@ -230,6 +247,7 @@ def _returns(case: Case, model: Model) -> Iterator[Statement]:
                 one.call is not None and one.call.unpacked == wanted for one in callers(other, case.install.target)
             ))  # fmt: skip
             text = f"returns {given} values where `{short(usage.place)}` unpacks {wanted}: ValueError on {since}"
+            text += only_if(usage)
             yield Statement(RAISES, text, "ValueError", *here(case), CALL, usage.place)
             return
 
@@ -296,6 +314,12 @@ def _since(model: Model, holds: Callable[[Model], bool]) -> str:
     return f"megatron-core {show(minor(parse_version((first or model).label)))}+"
 
 
+def only_if(*usages: Usage) -> str:
+    """The condition under which alone Megatron makes some calls, where they have the same."""
+    conditions = {usage.condition for usage in usages}
+    return f", only if `{usages[0].condition}`" if len(conditions) == 1 and usages[0].condition else ""
+
+
 def _decorator(node: ast.expr) -> str:
     return (path_text(node.func if isinstance(node, ast.Call) else node) or "?").rpartition(".")[2]
 
@@ -312,3 +336,22 @@ def texts(statements: Iterable[Statement], case: Case, *kinds: str) -> list[str]
     """The sentences of some kinds, each with its line where that is another than the patch's."""
     path, line = here(case)
     return [statement.seen_from(path, line) for statement in statements if statement.kind in kinds or not kinds]
+
+
+def texts_on(by_release: Mapping[Model, list[Statement]], case: Case) -> list[str]:
+    """The sentences of several releases: what each of some says of itself is said once, with all of them."""
+    found: dict[str, list[Model]] = {}
+    for model, statements in by_release.items():
+        own = re.compile(rf"(?<=megatron-core ){re.escape(model.label)}(?![\d.+])")
+        for text in texts(statements, case):
+            found.setdefault(own.sub("\0", text), []).insert(0, model)
+    order = list(by_release)[::-1]
+    return [text.replace("\0", labels(models, order)) for text, models in found.items()]
+
+
+def labels(models: Sequence[Model], every: Sequence[Model] = ()) -> str:
+    """Some releases in words: those that follow each other among all that are asked about by their ends."""
+    names, order = (list(dict.fromkeys(model.label for model in those)) for those in (models, every or models))
+    first = order.index(names[0])
+    in_a_row = len(names) > 2 and order[first : first + len(names)] == names
+    return f"{names[0]} to {names[-1]}" if in_a_row else ", ".join(names)

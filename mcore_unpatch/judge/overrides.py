@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from mcore_unpatch.judge import dropped
 from mcore_unpatch.judge.asked import absent, leaf, short, unfit
 from mcore_unpatch.judge.demands import CALL, Demand
-from mcore_unpatch.judge.judge import callers
+from mcore_unpatch.judge.judge import callers, only_if
 from mcore_unpatch.judge.meaning import written
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, STOPS, Statement
 from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_self
@@ -80,6 +80,7 @@ class _Override:
             assert usage.call is not None
             if wrong := taken.misfit(usage.call):
                 text = f"`{short(usage.place)}` of megatron-core {new.label} {unfit(wrong, self._shown)}"
+                text += only_if(usage)
                 if _gets_there(usage, name, new):
                     yield self._said(RAISES, text, "TypeError", usage.place)
                 else:

@@ -10,7 +10,6 @@ from mcore_unpatch.judge import dropped
 from mcore_unpatch.judge.asked import changed, leaf, short
 from mcore_unpatch.judge.demands import CALL
 from mcore_unpatch.judge.judge import Case, here, on
-from mcore_unpatch.judge.originals import calls_of_original
 from mcore_unpatch.judge.reached import turned
 from mcore_unpatch.judge.statement import CHANGES, IDLE, STOPS, Statement
 from mcore_unpatch.library.fact import Fact
@@ -87,9 +86,8 @@ def _taken_apart(case: Case, old: Model, new: Model) -> Iterator[Statement]:
     before, after = then.fact.trait("gives"), now.fact.trait("gives")
     if before == after and after is not None:
         return
-    calls = calls_of_original(case.install, case.new)
     nodes = list(ast.walk(case.new.function))
-    results = {id(call) for call in calls}
+    results = {id(call) for call in case.original_calls}
     names = {
         target.id
         for node in nodes

@@ -53,6 +53,12 @@ def _build(library: Library, label: str, files: Iterable[SourceFile]) -> Model:
     used = uses.result()
     for name, words in uses.handed.traits(model).items():
         _mark(facts, name, *words)
+    for name, given in uses.given.items():
+        known = model.find(name)
+        defaults = known.fact.parameters.defaults if known is not None and known.fact.kind == "function" else {}
+        for key, value in sorted(given):
+            if known is not None and defaults.get(key, "") not in ("", value):
+                _mark(facts, known.name, f"given:{key}={value}")
     if options := uses.options.names(model):
         _mark(facts, library.packages[-1], f"options:{','.join(sorted(options))}")
     _mark_unread(facts, modules, model, used, uses)

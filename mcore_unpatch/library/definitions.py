@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 
 from mcore_unpatch.library import digests
@@ -39,6 +40,14 @@ _DECORATORS = {
     "contextmanager": "context",
     "overload": "overload",
 }
+# What a text names in the place of something: `Deprecated: use other instead`, `is replaced by other`.
+_SUCCESSOR = re.compile(
+    r"(?:\b(?:use|using)\s+[`'\"]*([A-Za-z_][\w.]*\w)[`'\"]*(?:\(\))?[`'\"]*\s+instead|"
+    r"\b(?:replaced|superseded)\s+by\s+[`'\"]*([A-Za-z_][\w.]*\w)|"
+    r"\b(?:renamed|moved)\s+to\s+[`'\"]*([A-Za-z_][\w.]*\w)|"
+    r"\bdeprecated\b[^.]{0,40}\bin favou?r of\s+[`'\"]*([A-Za-z_][\w.]*\w))",
+    re.IGNORECASE,
+)
 _PLAIN = {"typing", "collections", "dataclasses", "abc", "__future__"}
 
 
@@ -129,6 +138,8 @@ class ModuleFacts:
         known = {"staticmethod", "classmethod", *_DECORATORS}
         traits += [f"by:{leaf_of(one)}" for one in node.decorator_list if leaf_of(one) not in known][:1]
         self._given[body.name] = returned(body.nodes)
+        told = " ".join(one.value for one in body.nodes.of(ast.Constant) if isinstance(one.value, str))
+        traits += [f"says:{name}" for name in _successors(told)][:1]
         if texts := annotated(node.returns):
             traits.append(f"type:@{'|'.join(texts)}")
         if picked := _picked(body.nodes):
@@ -141,10 +152,17 @@ class ModuleFacts:
     def _class(self, node: ast.ClassDef) -> None:
         name = f"{self.name}.{node.name}"
         marks = ["dataclass"] if any(leaf_of(decorator) == "dataclass" for decorator in node.decorator_list) else []
+        marks += [f"says:{other}" for other in _successors(ast.get_docstring(node) or "")[:1]]
         fields: list[str] = []
         pieces = [digests.head(node, self._top)]
         attributes: dict[str, dict[str, str]] = {}
+        field = ""  # the one above
         for item in statements(node.body):
+            if isinstance(item, ast.Expr) and field and isinstance(text := getattr(item.value, "value", None), str):
+                told = tuple(f"says:{other}" for other in _successors(text)[:1])
+                known = self.facts[f"{name}.{field}"]
+                self.facts[f"{name}.{field}"] = replace(known, traits=(*known.traits, *told))
+            field = item.target.id if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) else ""
             pieces.append(b"" if isinstance(item, Function) else self._digest(item))
             match item:
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -155,17 +173,17 @@ class ModuleFacts:
                         self.facts[f"{name}.{item.name}"] = fact
                         self.functions.append(body)
                     for attribute, words in self._on_self(body).items():
-                        known = attributes.setdefault(attribute, {})
+                        held = attributes.setdefault(attribute, {})
                         for key, word in words.items():
-                            if key not in known or (key == "from" and item.name == "__init__"):
-                                known[key] = word
+                            if key not in held or (key == "from" and item.name == "__init__"):
+                                held[key] = word
                 case ast.AnnAssign(target=ast.Name(id=leaf), annotation=annotation, value=value):
                     texts = annotated(annotation)
-                    told = [f"type:@{'|'.join(texts)}"] if texts else []
-                    told += ["callable"] if self._callables.intersection(texts) else []
+                    marked = [f"type:@{'|'.join(texts)}"] if texts else []
+                    marked += ["callable"] if self._callables.intersection(texts) else []
                     default = _default_of_field(value)
                     plain = ast.AnnAssign(item.target, annotation, default, 1)
-                    self.facts[f"{name}.{leaf}"] = Fact("value", "", tuple(told), self._digest(plain))
+                    self.facts[f"{name}.{leaf}"] = Fact("value", "", tuple(marked), self._digest(plain))
                     if "ClassVar" not in texts and not _is_no_field(value):
                         fields.append(leaf + default_text(default))
                 case ast.Assign(targets=targets):
@@ -222,6 +240,12 @@ class ModuleFacts:
         return found
 
 
+def _successors(text: str) -> list[str]:
+    """The names that a text says to use instead."""
+    found = _SUCCESSOR.findall(text) if "instead" in text or " by " in text or " to " in text or " of " in text else []
+    return [name for names in found for name in names if name]
+
+
 def _base(node: ast.expr) -> str:
     return dotted(node.value if isinstance(node, ast.Subscript) else node)
 
@@ -268,7 +292,7 @@ def _slot(call: ast.Call) -> str:
 
 def _picked(nodes: Nodes) -> list[str]:
     """The names that a function returns, as they are or by a variable: it may pick one of several functions."""
-    own = nodes.own()
+    own = nodes.own
     found: list[str] = []
     for node in own.of(ast.Return):
         name = node.value.id if isinstance(node.value, ast.Name) else ""

@@ -33,6 +33,10 @@ class Fact:
                 return value
         return None
 
+    def every(self, name: str) -> list[str]:
+        """What stands behind `name:`, where it may stand several times."""
+        return [word.removeprefix(f"{name}:") for word in self.traits if word.startswith(f"{name}:")]
+
     @property
     def parameters(self) -> Parameters:
         """The parameter list of a function."""
@@ -41,17 +45,27 @@ class Fact:
 
 @dataclass(frozen=True)
 class Call:
-    """The form of a call: how many positions, which keywords, whether `*` and `**` add more, how many values it gives.
-
-    place: the dotted name of the function that makes the call.
-    """
+    """The form of a call: its positions and keywords, whether `*` and `**` add more, how many values it gives."""
 
     positions: int = 0
     keywords: tuple[str, ...] = ()
     star: bool = False
     double_star: bool = False
     unpacked: int = 0
-    place: str = ""
+
+    def __str__(self) -> str:
+        """As models keep it: `2*+name,**/3`."""
+        words = ",".join((*self.keywords, *["**"] * self.double_star))
+        return f"{self.positions}{'*' * self.star}+{words}{f'/{self.unpacked}' if self.unpacked else ''}"
+
+    @classmethod
+    def read(cls, text: str) -> Call:
+        """The form that such a text stands for."""
+        form, _, unpacked = text.partition("/")
+        positions, _, rest = form.partition("+")
+        words = rest.split(",") if rest else []
+        keywords = tuple(word for word in words if word != "**")
+        return cls(int(positions.rstrip("*")), keywords, positions[-1] == "*", "**" in words, int(unpacked or 0))
 
 
 @dataclass(frozen=True)

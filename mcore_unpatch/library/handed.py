@@ -22,10 +22,7 @@ class Handed:
 
     def called(self, function: str, parameter: str, call: Call) -> None:
         """A function calls one of its parameters."""
-        star, rest = "*" * call.star, ["**"] * call.double_star
-        unpacked = f"/{call.unpacked}" if call.unpacked else ""
-        form = f"{call.positions}{star}+{','.join((*call.keywords, *rest))}{unpacked}"
-        self._called[function, parameter].add(form)
+        self._called[function, parameter].add(str(call))
 
     def passed(self, function: str, given: frozenset[str], node: ast.Call, callee: str) -> None:
         """A function calls another one, maybe with some of its own parameters."""

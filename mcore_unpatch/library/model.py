@@ -48,6 +48,7 @@ class Usage:
     modules: int = 1
     call: Call | None = None
     sure: bool = True  # of a call: the object is known, not told by the name of its method alone
+    condition: str = ""  # on the config or the arguments, under which alone it is called so
 
 
 # Named in a ModuleSpec, a default of an argument or a field, called on an object (a subclass may answer), called as

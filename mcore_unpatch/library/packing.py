@@ -14,7 +14,7 @@ from typing import TypeVar
 from mcore_unpatch.library.fact import Call, Fact
 from mcore_unpatch.library.model import Library, Model, NameIndex, Usage
 
-_FORMAT = b"unpatch models 1\n"
+_FORMAT = b"unpatch models 2\n"
 _VERSION_END, _FIELD, _USE = "\x1e", "\x1f", "\x1d"
 _KINDS = {"function": "f", "class": "c", "value": "v", "import": "i", "attribute": "a", "module": "m"}
 _LETTERS = {letter: kind for kind, letter in _KINDS.items()}
@@ -188,24 +188,11 @@ def _body(fact: Fact) -> str:
 
 def _used(usage: Usage) -> str:
     words = [usage.how + ("" if usage.sure else "?"), str(usage.modules), usage.place]
-    if usage.call is not None:
-        call = usage.call
-        words += [f"{call.positions}{'*' * call.star}{'+' * call.double_star}", ",".join(call.keywords)]
-        words += [str(call.unpacked)] if call.unpacked else []
-    return "|".join(words)
+    words += [] if usage.call is None else [str(usage.call)]
+    return "|".join([*words, *filter(None, [usage.condition])])
 
 
 def _usage(text: str) -> Usage:
     how, modules, place, *rest = text.split("|")
-    call = None
-    if rest:
-        form, keywords, *unpacked = rest
-        call = Call(
-            int(form.rstrip("*+")),
-            tuple(keywords.split(",")) if keywords else (),
-            "*" in form,
-            "+" in form,
-            int(unpacked[0]) if unpacked else 0,
-            place,
-        )
-    return Usage(how[0], place, int(modules), call, not how.endswith("?"))
+    call = Call.read(rest[0]) if rest else None
+    return Usage(how[0], place, int(modules), call, not how.endswith("?"), "".join(rest[1:]))

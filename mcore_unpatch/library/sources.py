@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.library.build import SourceFile, build
-from mcore_unpatch.library.model import Library, Model
+from mcore_unpatch.library.build import SourceFile, build, read_module
+from mcore_unpatch.library.fact import Fact
+from mcore_unpatch.library.model import Library, Model, NameIndex
 from mcore_unpatch.repository import git, reading
 
-_BUILDER = 3  # another number for another builder: what an older one has left in the cache is not read
+_BUILDER = 4  # another number for another builder: what an older one has left in the cache is not read
 _MOST_FILES = 20_000
 _LARGEST_FILE = 4 << 20
 _LARGEST = 256 << 20
@@ -169,3 +171,74 @@ def _keep(file: Path, content: Callable[[], bytes]) -> None:
         replace_file(file, content())
     except OSError:
         return
+
+
+# --- of which few names are asked: only the modules that they stand in are read ---------------------------------------
+
+
+class ModuleByModule(Mapping[str, Fact]):
+    """The facts of a source, module by module as they are asked for."""
+
+    def __init__(self, library: Library, files: Files) -> None:
+        self._library = library
+        self._waiting = {_module_of(path): (path, data) for path, data in files.items()}
+        self.read: dict[str, Fact] = {}
+
+    def __getitem__(self, name: str) -> Fact:
+        module = name
+        while module not in self._waiting and "." in module:
+            module = module.rpartition(".")[0]
+        self._load(module)
+        return self.read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        for module in self._waiting:
+            self._load(module)
+        return iter(list(self.read))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _load(self, module: str) -> None:
+        path, data = self._waiting.get(module, ("", b""))
+        if path and data is not None:
+            self.read |= read_module(self._library, path, data).facts
+            self._waiting[module] = ("", b"")
+
+    @property
+    def names(self) -> _NamesInText:
+        """Its names, module by module as well."""
+        return _NamesInText(self)
+
+    def modules_with(self, leaf: str) -> list[str]:
+        """The modules whose text may define that name."""
+        word = re.escape(leaf.encode())
+        defined = re.compile(rb"(?m)^\s*+(?:(?:async\s+def|def|class)\s+%b\b|%b\s*+[:=])" % (word, word))
+        return [module for module, (path, data) in self._waiting.items() if not path or defined.search(data)]
+
+
+class _NamesInText(NameIndex):
+    """Names that are looked for in the text before a module is read."""
+
+    def __init__(self, facts: ModuleByModule) -> None:
+        self._facts = self._all = facts
+
+    def ending(self, leaf: str) -> list[str]:
+        found = []
+        for module in self._facts.modules_with(leaf):
+            owners = [name for name in self.within(module) if self._facts[name].kind == "class"]
+            found += [f"{owner}.{leaf}" for owner in (module, *owners)]
+        return found
+
+    def within(self, owner: str) -> list[str]:
+        self._facts.get(owner)
+        return [name for name in self._facts.read if name.rpartition(".")[0] == owner]
+
+
+def light_model(library: Library, label: str, files: Files) -> Model:
+    """A model for a few questions about names; it knows nothing of how the library uses them."""
+    return Model(library, label, ModuleByModule(library, files), {})
+
+
+def _module_of(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Container, Iterable, Iterator
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
 from typing import Any
 
@@ -91,7 +91,7 @@ def given_counts(function: Function | ast.Lambda) -> frozenset[int]:
 
 def returned(nodes: Nodes) -> frozenset[int | str]:
     """The same for the nodes of a function, with the name of one whose result is returned as it is."""
-    nodes = nodes.own()
+    nodes = nodes.own
     if ast.Yield in nodes or ast.YieldFrom in nodes:
         return frozenset({0})
     found: set[int | str] = set()
@@ -161,6 +161,7 @@ class Nodes(dict[type, list[Any]]):
         """The nodes of some types."""
         return chain.from_iterable(self.get(kind, ()) for kind in kinds)
 
+    @cached_property
     def own(self) -> Nodes:
         """Without those of functions and classes within the outermost one."""
         within = {node for node in self.of(*_SCOPES) if node not in self._roots}

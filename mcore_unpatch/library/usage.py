@@ -15,16 +15,15 @@ from typing import NamedTuple
 from mcore_unpatch.library.definitions import Body, ModuleFacts
 from mcore_unpatch.library.fact import Call
 from mcore_unpatch.library.handed import Handed, ParserOptions
-from mcore_unpatch.library.model import ASKED, BASE, CALLED, DEFAULT, DERIVED, EXACT, NAMED, USED, Model, Usage
+from mcore_unpatch.library.model import CALLED, DERIVED, EXACT, USED, Model, Usage
 from mcore_unpatch.library.slots import Slots
-from mcore_unpatch.library.syntax import Nodes, annotated, dotted, source_of
+from mcore_unpatch.library.surroundings import ById, conditions_of, local_names, roles_of, unpacked_counts
+from mcore_unpatch.library.syntax import Nodes, annotated, default_text, dotted
 
-_SPECS = ("ModuleSpec", "Submodules", "partial")
-_ASKS = {"isinstance", "issubclass"}
 _MOST_CLASSES = 8  # that one attribute may hold
 _WORD = re.compile(r"[^\W\d]\w*")
-_ROLE = dict[int, str]
-_Seen = dict[tuple[str, Call | None, bool], list[str]]  # how, the form, whether it is sure -> places
+# How, the form, whether it is sure -> places, each with the condition that it stands under.
+_Seen = dict[tuple[str, Call | None, bool], list[tuple[str, str]]]
 
 
 class _Where(NamedTuple):
@@ -36,6 +35,7 @@ class _Where(NamedTuple):
     place: str
     nodes: Nodes
     given: frozenset[str]  # the parameters of the function
+    conditions: dict[int, str]  # the plain ones, by the calls that they stand around
 
 
 class UseCollector:
@@ -48,6 +48,7 @@ class UseCollector:
         self.texts: set[str] = set()  # words of strings
         self.reads: set[str] = set()  # attributes of whatever object
         self.handed, self.options = Handed(), ParserOptions()
+        self.given: dict[str, set[tuple[str, str]]] = defaultdict(set)  # by function: keywords and their plain values
         self._owners = _method_owners(model)
         self._constructors: dict[str, tuple[str, ast.arguments]] = {}  # by class: its module, and what it is given
 
@@ -59,7 +60,7 @@ class UseCollector:
                 self._constructors[body.owner] = module.name, body.node.args
         self._collect(Nodes([module.tree], stop=bodies), module, None, {})
         for body in module.functions:
-            self._collect(body.nodes, module, body, _locals(body, module.package))
+            self._collect(body.nodes, module, body, local_names(body, module.package))
 
     def result(self) -> dict[str, tuple[Usage, ...]]:
         """Each name with the ways in which it is used."""
@@ -67,7 +68,7 @@ class UseCollector:
         for name, seen in built.items():  # who builds a class builds one of each of its bases
             places = [place for (how, *_), them in seen.items() if how == EXACT for place in them]
             owner = name.removesuffix(".__init__")
-            places = [place for place in places if owner not in self._model.lineage(place.rpartition(".")[0])[1:]]
+            places = [one for one in places if owner not in self._model.lineage(one[0].rpartition(".")[0])[1:]]
             if places:  # what a subclass hands on builds nothing
                 self._seen[owner].setdefault((CALLED, None, True), []).extend(places)
             for base in self._model.lineage(owner)[1:]:
@@ -82,11 +83,8 @@ class UseCollector:
 
     def _collect(self, nodes: Nodes, module: ModuleFacts, body: Body | None, local: dict[str, str]) -> None:
         place = body.name if body is not None else module.name
-        where = _Where(module, body, local, place, nodes, _parameters(body))
-        roles = _roles(nodes)
-        unpacked: dict[int, int] = {}
-        for node in nodes.of(ast.Assign):
-            _unpacks(node, unpacked)
+        where = _Where(module, body, local, place, nodes, _parameters(body), conditions_of(nodes))
+        roles, unpacked = roles_of(nodes), unpacked_counts(nodes)
         for node in nodes.of(ast.Call):
             self._call(node, roles, unpacked, where)
         parts: set[int] = set()  # of a longer dotted name
@@ -106,8 +104,10 @@ class UseCollector:
                 if "import" in text or not any(map(str.isspace, text.strip())):
                     self.texts.update(_WORD.findall(text))
 
-    def _note(self, name: str, how: str, place: str, call: Call | None = None, sure: bool = True) -> None:
-        self._seen[name].setdefault((how, call, sure), []).append(place)
+    def _note(
+        self, name: str, how: str, place: str, call: Call | None = None, sure: bool = True, condition: str = ""
+    ) -> None:
+        self._seen[name].setdefault((how, call, sure), []).append((place, condition))
 
     def _read(self, node: ast.Attribute | ast.Name, how: str, parts: set[int], where: _Where) -> None:
         inner: ast.expr = node
@@ -139,13 +139,13 @@ class UseCollector:
                     if prefix == start and start != known.name and self._model.library.holds(start):
                         self._note(start, way if way != CALLED else EXACT, place)
 
-    def _call(self, node: ast.Call, roles: _ROLE, unpacked: dict[int, int], where: _Where) -> None:
+    def _call(self, node: ast.Call, roles: ById, unpacked: dict[int, int], where: _Where) -> None:
         place = where.place
         path = dotted(node.func)
         leaf = path.rpartition(".")[2] or getattr(node.func, "attr", "")
-        call = form(node, unpacked.get(id(node), 0), place)
+        call = form(node, unpacked.get(id(node), 0))
         if leaf == "build_module" and node.args:
-            shifted = Call(call.positions - 1, call.keywords, call.star, call.double_star, 0, place)
+            shifted = Call(call.positions - 1, call.keywords, call.star, call.double_star)
             for name in self._of_slot(node.args[0], where.body):
                 self._note(f"{name}.__init__", EXACT, place, shifted)
             return
@@ -154,9 +154,12 @@ class UseCollector:
         if path in where.given:
             self.handed.called(place, path, call)
         for name, sure, how in self._called(path, node.func, where):
-            self._note(name, how, place, call, sure)
+            self._note(name, how, place, call, sure, where.conditions.get(id(node), ""))
             if sure and where.given:
                 self.handed.passed(place, where.given, node, name)
+            if sure:
+                values = ((word.arg, default_text(word.value).removeprefix("=")) for word in node.keywords)
+                self.given[name].update((key, value) for key, value in values if key and value)
             if node.args and name.endswith(".__init__") and (target := dotted(node.args[0])):
                 root, _, rest = target.partition(".")
                 start = where.local.get(root, f"{where.module.name}.{root}")
@@ -276,27 +279,22 @@ class UseCollector:
             yield f"{owner}.{method}", False, CALLED
 
 
-def form(node: ast.Call, unpacked: int = 0, place: str = "") -> Call:
+def form(node: ast.Call, unpacked: int = 0) -> Call:
     """The form of a call."""
     star = any(isinstance(arg, ast.Starred) for arg in node.args)
     positions = sum(not isinstance(arg, ast.Starred) for arg in node.args)
     keywords = tuple(word.arg for word in node.keywords if word.arg)
-    return Call(positions, keywords, star, len(keywords) < len(node.keywords), unpacked, place)
+    return Call(positions, keywords, star, len(keywords) < len(node.keywords), unpacked)
 
 
 def _usages(name: str, seen: _Seen) -> Iterator[Usage]:
     """Calls of one form, and other uses of one kind, are one use with one place: the one nearest to the definition."""
     owner = name.rpartition(".")[0]
-    merged: dict[tuple[str, Call | None, bool], list[str]] = {}
-    for (how, call, sure), places in seen.items():
-        plain = Call(call.positions, call.keywords, call.star, call.double_star, call.unpacked) if call else None
-        merged.setdefault((how, plain, sure), []).extend(places)
-    for (how, call, sure), places in sorted(merged.items(), key=lambda item: (item[0][0], repr(item[0][1:]))):
-        best = min(places, key=lambda place: (not place.startswith(owner), place))
-        modules = len({place.rpartition(".")[0] for place in places})
-        if call is not None:
-            call = Call(call.positions, call.keywords, call.star, call.double_star, call.unpacked, best)
-        yield Usage(how, best, modules, call, sure)
+    for (how, call, sure), places in sorted(seen.items(), key=lambda item: (item[0][0], repr(item[0][1:]))):
+        best, condition = min(places, key=lambda one: (not one[0].startswith(owner), *one))
+        modules = len({place.rpartition(".")[0] for place, _ in places})
+        alone = condition if call is not None and {each for _, each in places} == {condition} else ""
+        yield Usage(how, best, modules, call, sure, alone)
 
 
 def _method_owners(model: Model) -> dict[str, str]:
@@ -323,47 +321,6 @@ _OTHERS: tuple[type, ...] = (dict, list, set, str, bytes, int, Thread, Queue, By
 _COMMON = frozenset().union(*map(dir, _OTHERS)) | {"forward", "backward", "apply", "step", "state_dict", "to", "size"}
 
 
-def _locals(body: Body, package: str) -> dict[str, str]:
-    """What a function binds, functions within it included: where an import leads, or nothing."""
-    nodes = body.nodes
-    found = {node.arg: "" for node in nodes.of(ast.arg)}
-    found |= {node.id: "" for node in nodes.of(ast.Name) if type(node.ctx) is ast.Store}
-    inner = nodes.of(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    found |= {node.name: "" for node in inner if node is not body.node}
-    for node in nodes.of(ast.Import):
-        for alias in node.names:
-            top = alias.name.partition(".")[0]
-            found[alias.asname or top] = alias.name if alias.asname else top
-    for node in nodes.of(ast.ImportFrom):
-        found |= {alias.asname or alias.name: f"{source_of(node, package)}.{alias.name}" for alias in node.names}
-    for node in nodes.of(ast.Global):
-        for name in node.names:
-            found.pop(name, None)
-    return found
-
-
-def _roles(nodes: Nodes) -> _ROLE:
-    """What expressions are there for, by their identity; where nothing else is said they are just used."""
-    roles: _ROLE = {}
-    for node in nodes.of(ast.FunctionDef, ast.AsyncFunctionDef):
-        roles |= {id(default): DEFAULT for default in (*node.args.defaults, *filter(None, node.args.kw_defaults))}
-    roles |= {id(node.value): DEFAULT for node in nodes.of(ast.AnnAssign) if node.value is not None}
-    roles |= {id(base): BASE for node in nodes.of(ast.ClassDef) for base in node.bases}
-    for node in nodes.of(ast.Compare):  # `type(x) is Class`, `x.__class__ == Class`, `value is Class`
-        if any(isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq) for op in node.ops):
-            roles |= {id(side): ASKED for side in (node.left, *node.comparators)}
-    for node in nodes.of(ast.Call):
-        leaf = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
-        if leaf.endswith(_SPECS):
-            for value in (*node.args, *(word.value for word in node.keywords)):
-                roles.setdefault(id(value), NAMED)
-        elif leaf in _ASKS and len(node.args) == 2:
-            asked = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
-            roles |= {id(value): ASKED for value in asked}
-        roles[id(node.func)] = CALLED
-    return roles
-
-
 def _parameters(body: Body | None) -> frozenset[str]:
     spec = body.node.args if body is not None else None
     every = (*spec.posonlyargs, *spec.args, *spec.kwonlyargs) if spec is not None else ()
@@ -381,10 +338,3 @@ def _first(body: Body | None) -> str:
 
 def _is_super(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
-
-
-def _unpacks(node: ast.Assign, unpacked: dict[int, int]) -> None:
-    target = node.targets[0]
-    if isinstance(node.value, ast.Call) and isinstance(target, ast.Tuple | ast.List):
-        if not any(isinstance(item, ast.Starred) for item in target.elts):
-            unpacked[id(node.value)] = len(target.elts)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.library.lazy import light_model
 from mcore_unpatch.library.model import Model
-from mcore_unpatch.library.sources import Files, read_source
+from mcore_unpatch.library.sources import Files, light_model, read_source
 from mcore_unpatch.megatron.roots import LIBRARY, ROOT
 from mcore_unpatch.megatron.versions import Version, parse_version
 

@@ -130,7 +130,7 @@ def _finding(
     by_model = {model: judge.on(case, model) for model in dict.fromkeys(models.values())}
     by_version = {version: by_model[model] for version, model in models.items()}
     said = [statement for some in reversed(by_version.values()) for statement in some]
-    breaks = dict.fromkeys(judge.texts(said, case))
+    breaks = judge.texts_on({model: by_model[model] for model in reversed(by_model)}, case)
     fails = [show(version) for version, some in by_version.items() if any(one.kind == RAISES for one in some)]
     end_line = node.end_lineno or node.lineno
     return Finding(

@@ -296,13 +296,5 @@ def worst(fates: Sequence[Fate], steps: Sequence[Step]) -> Fate:
 def steps_in_words(some: Sequence[Step], steps: Sequence[Step]) -> str:
     """Which steps are meant, by the side on which they differ."""
     several = len({new.label for _, new in steps}) > 1
-    words = f"from {labels([old for old, _ in some], [old for old, _ in steps])}"
-    return f"{words} to {labels([new for _, new in some])}" if several else words
-
-
-def labels(models: Sequence[Model], every: Sequence[Model] = ()) -> str:
-    """Some releases in words: those that follow each other among all that are asked about by their ends."""
-    names, order = (list(dict.fromkeys(model.label for model in those)) for those in (models, every or models))
-    first = order.index(names[0])
-    in_a_row = len(names) > 2 and order[first : first + len(names)] == names
-    return f"{names[0]} to {names[-1]}" if in_a_row else ", ".join(names)
+    words = f"from {judge.labels([old for old, _ in some], [old for old, _ in steps])}"
+    return f"{words} to {judge.labels([new for _, new in some])}" if several else words

@@ -225,16 +225,12 @@ def joined(several: Sequence[Uses], steps: Sequence[Step]) -> Uses:
 
 def named_once(names: Iterable[str], paths: Sequence[str], project: Project) -> frozenset[str]:
     """The functions whose name no file has but for their definition."""
-    found = set()
-    for name in names:
-        word, count = re.compile(rb"\b%b\b" % re.escape(name.encode())), 0
-        for path in paths:
-            count += len(word.findall(_bytes_of(path, project)))
-            if count > 1:
-                break
-        if count == 1:
-            found.add(name)
-    return frozenset(found)
+    count = dict.fromkeys(names, 0)
+    for path in paths:
+        data = _bytes_of(path, project)
+        for name in [name for name, number in count.items() if number < 2 and name.encode() in data]:
+            count[name] += len(re.findall(rb"\b%b\b" % name.encode(), data))
+    return frozenset(name for name, number in count.items() if number == 1)
 
 
 def demands_of(home: Resolver) -> Iterator[Demand]:

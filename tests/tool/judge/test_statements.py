@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from checking import releases, write_files
+from command import unpatch
 
 from mcore_unpatch.survey.survey import ScanOptions
 from mcore_unpatch.upgrade.run import upgrade
@@ -19,6 +20,15 @@ def new(self, *args, **kwargs):
     {body}
     return _old(self, *args, **kwargs)
 {target} = new
+"""
+# The original is a parameter of what makes the replacement.
+BLOCK = """\
+from megatron.core.transformer.transformer_block import TransformerBlock
+def make(old):
+    def new(self, states, mask, context, context_mask, emb, cos, sin, bias):
+        return old(self, states, mask, context, context_mask, emb, cos, sin, {})
+    return new
+TransformerBlock.forward = make(TransformerBlock.forward)
 """
 HOOKED = "def new(self, hidden_states, output_processor=None, **rest):\n    return {}\nGPTModel._postprocess = new\n"
 
@@ -123,6 +133,18 @@ KINDS = {
         wrapped(ROUTER, "TopKRouter.routing", "pass"),
         f"{ROUTER}def new(self, out, *args, **kwargs):\n    return to_original_dtype(out)\nTopKRouter.routing = new\n",
     ),
+    "the 8th value passed to `forward` is `rotary_pos_cos_sin`": (
+        "0.14.0",
+        "0.16.1",
+        BLOCK.format("bias"),
+        BLOCK.format("attention_bias=bias"),
+    ),
+    "TypeError on megatron-core 0.17+, only if `self.config.moe_router_force_biased is not None`": (
+        "0.18.2",
+        "0.19.2",
+        "from megatron.core.transformer.moe import router\nrouter.apply_biased_logits = lambda: None\n",
+        "from megatron.core.transformer.moe import router\nrouter.topk_routing_with_score_function = lambda: None\n",
+    ),
     "what it replaces is unchanged": (
         "0.18.0",
         "0.18.2",
@@ -137,3 +159,12 @@ def test_it_is_said_where_it_is_so_and_nowhere_else(words: str) -> None:
     old, new, so, not_so = KINDS[words]
     assert words in said(so, old, new)
     assert words not in said(not_so, old, new)
+
+
+def test_what_several_releases_do_alike_is_said_once(tmp_path: Path) -> None:
+    body = "from megatron.core.transformer.multi_token_prediction import roll_tensor\n    roll_tensor(1, cp_group=None)"
+    named = '[tool.unpatch]\nmegatron = ["0.12.1", "0.12.2", "0.13.0"]\n'
+    write_files(tmp_path, {"pyproject.toml": named, "a.py": wrapped(GPT, "GPTModel.forward", body)})
+    (finding,) = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
+    assert finding["message"].count("the call of `roll_tensor`") == 1
+    assert "which megatron-core 0.12.1 to 0.13.0 does not take" in finding["message"]

@@ -8,10 +8,9 @@ from downloads import unpacked
 
 from mcore_unpatch.library.build import build
 from mcore_unpatch.library.fact import Call
-from mcore_unpatch.library.lazy import light_model
 from mcore_unpatch.library.model import ASKED, BASE, DEFAULT, Library, Model
 from mcore_unpatch.library.packing import Atlas, pack
-from mcore_unpatch.library.sources import read_source
+from mcore_unpatch.library.sources import light_model, read_source
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.roots import LIBRARY
 from mcore_unpatch.megatron.versions import RELEASES
@@ -133,9 +132,9 @@ def test_a_class_that_several_bases_share_stands_behind_them() -> None:
 def test_each_call_is_known_with_its_form_and_who_makes_it() -> None:
     toy = model(SHAPES)
     (report,) = toy.calls("toy.shapes.Square.report")
-    assert report.call == Call(1, ("precise",), place="toy.use.Board.draw")
+    assert report.call == Call(1, ("precise",))
     (made,) = toy.calls("toy.shapes.make")
-    assert made.call == Call(1, ("side",), place="toy.use.Board.draw")
+    assert made.call == Call(1, ("side",))
     (unpacking,) = toy.calls("toy.shapes.Square.sides")
     assert unpacking.call is not None
     assert unpacking.call.unpacked == 2

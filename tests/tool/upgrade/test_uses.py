@@ -53,6 +53,17 @@ def log():
 import megatron.core.dist_checkpointing.strategies as strategies
 queue = strategies.base.async_calls
 """),
+    "a mock that is not to create it": ("0.18.2", "0.19.2", "AttributeError", "reduce_loss_in_tracker", HELPER + """
+from unittest import mock
+def test():
+    mock.patch.object(Log, "reduce_loss_in_tracker", create=False)
+"""),
+    "a new parameter that Megatron sets to what was": ("0.16.1", "0.17.1", "", "itself passes 'mcore'", """
+from megatron.core.dist_checkpointing import load, save
+def keep(state):
+    save(state, "here", async_sharded_save=True)
+    load(state, "here")
+"""),
     "getattr": ("0.18.2", "0.19.2", "AttributeError", "reduce_loss_in_tracker", HELPER + """
 reduce = getattr(Log, "reduce_loss_in_tracker")
 """),
@@ -219,6 +230,44 @@ strategy = TorchDistSaveShardedStrategy()
     (use,) = affected(text, "0.16.1", "0.19.2")
     assert use.statement.kind == SPEED
     assert "`thread_count` of `TorchDistSaveShardedStrategy`" in use.statement.text
+
+
+def test_what_took_the_place_of_a_name_is_told_by_those_who_called_it() -> None:
+    text = """
+from megatron.core.optimizer.optimizer import MegatronOptimizer
+print(MegatronOptimizer.get_main_grads_for_grad_norm)
+"""
+    (use,) = affected(text, "0.18.2", "0.19.2")
+    assert use.statement.instead == "`MegatronOptimizer.get_grads_for_grad_norm` is the closest match"
+
+
+def test_what_took_the_place_of_a_name_is_told_by_its_text() -> None:
+    before = b'''
+from dataclasses import dataclass
+def go(a):
+    """Deprecated: use `walk` instead."""
+    return a + 1
+@dataclass
+class Config:
+    fast: bool = False
+    """DEPRECATED and replaced by speed."""
+'''
+    after = b"""
+def walk(a):
+    return [a]
+class Config:
+    speed: int = 1
+"""
+    models = [
+        build(LIBRARY, label, {"megatron/core/__init__.py": b"", "megatron/core/work.py": text}.items())
+        for label, text in (("0.30.0", before), ("0.31.0", after))
+    ]
+    text = b"from megatron.core import work\nprint(work.go, work.Config.fast)\n"
+    uses = uses_of(["a.py"], Project({"a.py"}.__contains__, lambda _: text), *models).affected
+    assert [use.statement.instead for use in uses] == [
+        "`work.walk` is the closest match",
+        "`Config.speed` is the closest match",
+    ]
 
 
 def test_what_is_closest_to_a_name_says_why_the_call_does_not_fit() -> None:
