@@ -155,11 +155,10 @@ def _defaults(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
         for name, value in now.defaults.items()
         if name not in passed and not _is_same(was := then.defaults.get(name, ""), value)
     }
-    for name, value in now.defaults.items():
-        if name not in {*passed, *then.names} and (was := _given_before(old, new).get(name, value)) != value:
-            other[name] = (
-                f"{value} by default, new on megatron-core {new.label}, which itself passes {was} where it was"
-            )
+    fresh = ((name, value) for name, value in now.defaults.items() if name not in {*passed, *then.names})
+    for name, value in fresh:
+        if value.startswith("'") and (was := _given_before(old, new).get(name, value)) != value:
+            other[name] = f"new on megatron-core {new.label}: {value} by default, where Megatron itself passes {was}"
     for name in _set_beside(demand) if other else ():
         other.pop(name, None)
     for kind in (CHANGES, SPEED, IDLE) if other and demand.runs_on(new, "TypeError") else ():
@@ -173,12 +172,16 @@ def _defaults(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
 
 @cache
 def _given_before(old: Model, new: Model) -> dict[str, str]:
-    """Parameters that are new to functions, and what the library passes where another default would change it."""
+    """Choices by name that are new to functions, and what the library itself passes in place of their default.
+
+    A flag or a number tells less: what is new may be off, or the same, by default.
+    """
     found = {}
     for name, fact in new.facts.items():
         for key, _, value in (word.partition("=") for word in fact.every("given")):
-            before = old.facts.get(name)
-            if before is not None and before.kind == "function" and key not in before.parameters.names:
+            before, default = old.facts.get(name), fact.parameters.defaults.get(key, "")
+            is_new = before is not None and before.kind == "function" and key not in before.parameters.names
+            if is_new and value.startswith("'") and default.startswith("'"):
                 found[key] = value
     return found
 

@@ -26,7 +26,7 @@ _MOST_HELPERS = 30
 _DEEPEST = 3
 _MOCKERS = {"object": ".patch", "setattr": "monkeypatch", "delattr": "monkeypatch"}  # by what is called of them
 
-_LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop)  # ask nothing
+_LEAVES = (ast.Name, ast.Constant)  # ask nothing themselves
 # Of the statements of a file: what runs later, and what is read for itself.
 _APART = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
 

@@ -30,6 +30,13 @@ def make(old):
     return new
 TransformerBlock.forward = make(TransformerBlock.forward)
 """
+TURNED = f"""\
+import inspect
+{ROUTER}{MTP}from megatron.core.transformer.multi_token_prediction import process_mtp_loss
+def new(self, logits):
+    return 1 if {{}} else logits
+TopKRouter.routing = new
+"""
 HOOKED = "def new(self, hidden_states, output_processor=None, **rest):\n    return {}\nGPTModel._postprocess = new\n"
 
 
@@ -144,6 +151,12 @@ KINDS = {
         "0.19.2",
         "from megatron.core.transformer.moe import router\nrouter.apply_biased_logits = lambda: None\n",
         "from megatron.core.transformer.moe import router\nrouter.topk_routing_with_score_function = lambda: None\n",
+    ),
+    "and was not on 0.18.2: other code of yours runs": (
+        "0.18.2",
+        "0.19.2",
+        TURNED.format("hasattr(MTPLossLoggingHelper, 'save_metrics_to_tracker')"),
+        TURNED.format("'tp_group' in inspect.signature(process_mtp_loss).parameters"),
     ),
     "what it replaces is unchanged": (
         "0.18.0",
