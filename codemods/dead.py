@@ -25,6 +25,7 @@ from mcore_unpatch.editing.source import Function, Source, first_line, last_line
 from mcore_unpatch.findings.finding import Finding, Guard
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import NEWEST, Version, parse_version, reached, show
+from mcore_unpatch.scanner.sources.nodes import walk
 
 _TITLE = "deletes what never runs"
 _NOT_NEEDED = "deletes what Megatron does not need"
@@ -111,7 +112,7 @@ def _changes(bench: Workbench, cuts: Sequence[_DeadBranch]) -> tuple[list[Asked]
     """The branches of one file go with what only they asked for, in other files too; and the functions that stay."""
     source, staying, emptied = cuts[0].source, list[tuple[Function, str]](), Emptied()
     while cuts:
-        outer = [cut for cut in cuts if not any(cut.guard in ast.walk(node) for one in cuts for node in one.dead)]
+        outer = [cut for cut in cuts if not any(cut.guard in walk(node) for one in cuts for node in one.dead)]
         gone = [node for cut in outer for node in cut.gone]
         whole: dict[ast.AST, Reason] = {node: cut.reason for cut in outer for node in cut.whole}
         helpers = list(unused(source, [cut.guard for cut in outer], gone, bench))
@@ -263,7 +264,7 @@ def _said_to_be_done(source: Source, cuts: Sequence[_DeadBranch], emptied: Empti
             or not isinstance(cut.guard.targets[0], ast.Attribute)
         ):
             continue
-        target, nodes = cut.guard.targets[0], [node for node in ast.walk(around) if not emptied.holds(source, node)]
+        target, nodes = cut.guard.targets[0], [node for node in walk(around) if not emptied.holds(source, node)]
         again = any(
             isinstance(node, ast.Assign) and node is not cut.guard and leaf(node.targets[0]) == target.attr
             for node in nodes
@@ -312,7 +313,7 @@ def _of_if(cut: Callable[..., _DeadBranch], source: Source, node: ast.If, branch
 
 def _asks_for_the_release(source: Source, test: ast.expr) -> bool:
     """Whether a test names the version, or a value that was made from it."""
-    names = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
+    names = {node.id for node in walk(test) if isinstance(node, ast.Name)}
     made = (one.value for one in source.every(ast.Assign) if names & {getattr(to, "id", "") for to in one.targets})
     return any("__version__" in ast.unparse(node) for node in (test, *made))
 
@@ -322,7 +323,7 @@ def _of_try(cut: Callable[..., _DeadBranch], source: Source, node: ast.Try, bran
         return None
     if branch == "except":
         dead = tuple(node.handlers[0].body)
-        inside = {id(child) for child in ast.walk(node)}
+        inside = {id(child) for child in walk(node)}
         kept = [*node.body, *node.orelse]
         bound = {bound_by_import(alias, one) for one in kept if isinstance(one, _IMPORTS) for alias in one.names}
         named = {name for node in source.nodes if id(node) not in inside for name in mentioned(node)}
@@ -335,13 +336,16 @@ def _of_try(cut: Callable[..., _DeadBranch], source: Source, node: ast.Try, bran
 
 def unused(source: Source, guards: Sequence[ast.stmt], gone: Sequence[ast.AST], bench: Workbench) -> Iterator[ast.stmt]:
     """Functions and values that only the removed code asks for: of the function around it, or private to the file."""
-    inside = {id(child) for node in gone for child in ast.walk(node)}
+    inside = {id(child) for node in gone for child in walk(node)}
     candidates = list(dict.fromkeys(candidate for guard in guards for candidate in _candidates(source, guard)))
     while True:
         for name, statement, is_local in candidates:
-            own = {id(child) for child in ast.walk(statement)}
-            others = [id(node) for node in source.mentions.get(name, ()) if id(node) not in own]
-            if inside.isdisjoint(others) or not inside.issuperset(others) or id(statement) in inside:
+            mentions = [id(node) for node in source.mentions.get(name, ())]
+            if id(statement) in inside or inside.isdisjoint(mentions):
+                continue
+            own = {id(child) for child in walk(statement)}
+            others = [mention for mention in mentions if mention not in own]
+            if inside.isdisjoint(others) or not inside.issuperset(others):
                 continue
             if is_local or (name.startswith("_") and not bench.named_elsewhere(name, source.path)):
                 inside |= own

@@ -14,6 +14,7 @@ from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.repository.paths import is_test
+from mcore_unpatch.scanner.sources.nodes import walk
 
 _LOGGING = ("logger.", "logging.", "warnings.warn")
 
@@ -102,7 +103,7 @@ def references(bench: Workbench, source: Source, function: Function) -> Iterator
         told = len(places)
         places |= {source.path for source in saying if any(_imports_of(bench, source, name, places))}
     for other in saying:
-        own = {id(node) for node in ast.walk(function)} if other is source else set()
+        own = {id(node) for node in walk(function)} if other is source else set()
         imports = list(_imports_of(bench, other, name, places))
         yield from ((other, node) for node, _ in imports)
         bound = {bound for _, bound in imports} | ({name} if other is source else set())
@@ -171,7 +172,7 @@ def _is_empty(source: Source, function: Function, emptied: Emptied) -> bool:
 
 def _is_only_asked_here(source: Source, function: Function, name: str) -> bool:
     """Whether a mark on an object is one that only this function sets and reads."""
-    own = {id(node) for node in ast.walk(function)}
+    own = {id(node) for node in walk(function)}
     said = [node for node in source.every(ast.Attribute) if node.attr == name]
     told = [node for node in source.every(ast.Constant) if node.value == name]
     return all(id(node) in own for node in (*said, *told)) and name.startswith("_")

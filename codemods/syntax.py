@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.library.syntax import dotted
+from mcore_unpatch.scanner.sources.nodes import walk
 
 _SCOPES = Function | ast.Lambda | ast.ClassDef
 
@@ -28,7 +29,7 @@ def is_value(node: ast.AST | None, value: object) -> bool:
 
 def names_in(node: ast.AST) -> set[str]:
     """The names an expression or statement mentions."""
-    return {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
+    return {child.id for child in walk(node) if isinstance(child, ast.Name)}
 
 
 def is_stored(node: ast.AST, name: str) -> bool:
@@ -74,7 +75,7 @@ _PURE = {
 
 def is_pure(node: ast.expr) -> bool:
     """Whether nobody misses a test, or a value, that is no longer computed."""
-    for child in ast.walk(node):
+    for child in walk(node):
         if isinstance(child, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom | ast.Lambda):
             return False
         if isinstance(child, ast.Call) and leaf(child.func) not in _PURE and not _is_looked_up(child):
@@ -111,7 +112,7 @@ def names_outside(tree: ast.AST, gone: Sequence[ast.AST]) -> set[str]:
 def identifiers(tree: ast.AST) -> set[str]:
     """Every name that code reads or binds, by whatever statement."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Name):
             found.add(node.id)
         elif isinstance(node, ast.arg):

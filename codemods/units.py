@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.syntax import bound_by_import
+from mcore_unpatch.scanner.sources.nodes import walk
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
@@ -61,14 +62,14 @@ def _bound(node: ast.AST) -> Iterator[str]:
         yield node.name
     elif isinstance(node, _ASSIGNMENTS):
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            yield from (name.id for name in ast.walk(target) if isinstance(name, ast.Name))
+            yield from (name.id for name in walk(target) if isinstance(name, ast.Name))
     elif isinstance(node, ast.If | ast.Try | ast.With | ast.For | ast.While | ast.ExceptHandler):
         for child in ast.iter_child_nodes(node):
             yield from _bound(child)
 
 
 def _used(node: ast.AST) -> Iterator[str]:
-    for child in ast.walk(node):
+    for child in walk(node):
         if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
             yield child.id
         elif isinstance(child, ast.Global):

@@ -16,6 +16,7 @@ from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.codemods.units import Unit, reached, units
 from mcore_unpatch.editing.source import ProjectFiles, Source, last_line
+from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 if TYPE_CHECKING:  # a look at a file, as `check` takes it, edits nothing
@@ -191,7 +192,7 @@ def _is_private(unit: Unit) -> bool:
     """Whether nobody outside can rely on a statement: its names are private, or imported inside it."""
     inside = {
         bound_by_import(alias, node)
-        for node in ast.walk(unit.node)
+        for node in walk(unit.node)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     }

@@ -15,6 +15,7 @@ from mcore_unpatch.codemods.workbench import Contribution
 from mcore_unpatch.editing.edits import Remark
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.library.syntax import dotted
+from mcore_unpatch.scanner.sources.nodes import walk
 
 _GUARD = (
     "This turns fused kernels off when MTP is on. You can delete it if you call "
@@ -43,7 +44,7 @@ class VerlMove(Move):
         """Calls of the encoder detach of veRL 0.7 say that they cut at every depth: later releases do not."""
         path = use.source.path
         cutting = {one.bound: one for one in use.asked if one.origin.name == _DETACH and _cuts_every_depth(one.origin)}
-        for node in ast.walk(use.source.tree) if cutting and path in self.bench.editable else ():
+        for node in walk(use.source.tree) if cutting and path in self.bench.editable else ():
             if isinstance(node, ast.Call) and node.args and (place := cutting.get(dotted(node.func))):
                 if reason := self.why(path, place):
                     reason = replace(reason, title="keeps the cut at every depth")
@@ -54,7 +55,7 @@ def _cuts_every_depth(origin: ShimOrigin) -> bool:
     """Whether this copy of the encoder detach cuts the hidden states at every depth, as veRL 0.7 does."""
     units = origin.definition.units if origin.definition else []
     node = next((unit.node for unit in units if unit.key == _GET_EMBEDDINGS), None)
-    calls = (one for one in ast.walk(node) if isinstance(one, ast.Call)) if node else ()
+    calls = (one for one in walk(node) if isinstance(one, ast.Call)) if node else ()
     return any(dotted(call.func) == "hidden_states.detach" for call in calls)
 
 
@@ -75,7 +76,7 @@ def _guards(source: Source) -> Iterator[Remark]:
 
 
 def _names(node: ast.expr) -> Iterator[str]:
-    for child in ast.walk(node):
+    for child in walk(node):
         if isinstance(child, ast.Name):
             yield child.id
         elif isinstance(child, ast.Attribute):
