@@ -175,7 +175,8 @@ class _Adding:
         """The function becomes one for each method."""
         given, branches = self._branches
         functions = {name: texts for name, texts in branches.items() if len(texts) == len(self._tests)}
-        if not functions or len(functions) != len(branches):
+        raises = not self._rest or isinstance(self._rest[-1], ast.Raise)
+        if not functions or len(functions) != len(branches) or not raises:
             yield Left(_FORM)
             return
         lines = range(first_line(self.function), last_line(self.function) + 1)
@@ -209,6 +210,12 @@ class _Adding:
             found.append((rest[0].test, rest[0].body))
             rest = rest[0].orelse
         return found
+
+    @property
+    def _rest(self) -> list[ast.stmt]:
+        """What is done for an object of another class."""
+        parent = self.source.parents[self._tests[-1][1][0]]
+        return parent.orelse if isinstance(parent, ast.If) else []
 
     @cached_property
     def _branches(self) -> tuple[str, dict[str, list[str]]]:
@@ -247,11 +254,10 @@ class _Adding:
                 f"    {'elif' if number else 'if'} {source.text(test)}:",
                 f"        return {function}({given}, *args, **kwargs)",
             ]
-        last = self._tests[-1][1]
-        parent = source.parents[last[0]]
-        rest = parent.orelse if isinstance(parent, ast.If) else []
-        lines += ["    else:", *(textwrap.indent(source.text(one), "        ") for one in rest)] if rest else []
-        return "\n".join(lines)
+        # What had no such method raised when it was called.
+        unknown = [f'raise TypeError(f"{name} does not know {{type({given}).__name__}}")']
+        rest = [source.text(one) for one in self._rest] or unknown
+        return "\n".join([*lines, "    else:", *(textwrap.indent(text, "        ") for text in rest)])
 
     def _called(self, method: str, function: str, objects: set[str]) -> Iterator[Fix]:
         """Every call of a method as one of the function; or why one cannot be."""
@@ -260,6 +266,8 @@ class _Adding:
             yield Left(f"the name `{function}` is taken")
         sources = list(files.sources_naming(method))
         elsewhere = any(node.name == method for one in sources for node in one.every(ast.FunctionDef))
+        if elsewhere and function != method:  # which asks for no class, and would run for any object
+            yield Left(f"another `{method}` is defined in this repository")
         for source in sources:
             imports = [
                 node

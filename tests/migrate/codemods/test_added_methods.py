@@ -76,6 +76,8 @@ def test_they_are_called_with_the_object_in_all_files() -> None:
         return chained_to_host(optimizer, *args, **kwargs)
     elif isinstance(optimizer, DistributedOptimizer):
         return distributed_to_host(optimizer, *args, **kwargs)
+    else:
+        raise TypeError(f"to_host does not know {type(optimizer).__name__}")
 
 
 def chained_to_host(self, pin=True):
@@ -113,6 +115,12 @@ def chained_to_host(self, pin=True):
             "only a function",
         ),
         (TRAINER.replace("to_host()", 'to_host("""a\n    b""")', 1), ADDING, "", "would move"),
+        (
+            TRAINER,
+            ADDING.replace("r)\n\n\ndef chained", "r)\n    else:\n        print(1)\n\n\ndef chained"),
+            "",
+            "only a function",
+        ),
         (TRAINER, ADDING.replace("    if isinst", "    # why\n    if isinst", 1), "", "has a docstring or comments"),
     ],
     ids=[
@@ -125,6 +133,7 @@ def chained_to_host(self, pin=True):
         "no import",
         "does more",
         "text",
+        "else",
         "comment",
     ],
 )
@@ -179,3 +188,6 @@ def split(model, shapes):
     files, said = made("", uses_more)
     assert files["pkg/offload.py"] == uses_more
     assert "`_set_shape` uses names of `adjust`" in said
+    files, said = made("class Other:\n    def set_shape(self, shapes): ...\n", INNER)
+    assert files["pkg/offload.py"] == INNER
+    assert "another `set_shape` is defined in this repository" in said
