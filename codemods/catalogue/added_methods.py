@@ -137,7 +137,7 @@ not.
         }
         adding = _Adding(match, source, around, inside)
         wanted = [*(adding.moved(statement) if statement in around.body else adding.chosen_by_class()), Note(_OTHERS)]
-        yield from [one for one in wanted if isinstance(one, Left)][:1] or wanted
+        yield from [answer for answer in wanted if isinstance(answer, Left)][:1] or wanted
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class _Adding:
     def moved(self, statement: ast.Assign) -> Iterator[Fix]:
         """A function inside this one comes to stand before it."""
         target, value = statement.targets[0], _bound_function(statement)
-        inner = [one for one in self.function.body if isinstance(one, Function) and one.name == leaf(value)]
+        inner = [node for node in self.function.body if isinstance(node, Function) and node.name == leaf(value)]
         if not isinstance(target, ast.Attribute) or len(inner) != 1:
             yield Left(_FORM)
             return
@@ -176,7 +176,8 @@ class _Adding:
         given, branches = self._branches
         functions = {name: texts for name, texts in branches.items() if len(texts) == len(self._tests)}
         raises = not self._rest or isinstance(self._rest[-1], ast.Raise)
-        if not functions or len(functions) != len(branches) or not raises:
+        plain = isinstance(self.function, ast.FunctionDef) and not self.function.decorator_list
+        if not functions or len(functions) != len(branches) or not raises or not plain:
             yield Left(_FORM)
             return
         lines = range(first_line(self.function), last_line(self.function) + 1)
@@ -189,7 +190,7 @@ class _Adding:
             if other.path not in self.match.situation.files.editable:
                 yield Left(f"{other.path} uses it and is not part of this migration")
                 return
-            given_to = [*call.args, *(one.value for one in call.keywords)] if isinstance(call, ast.Call) else []
+            given_to = [*call.args, *(keyword.value for keyword in call.keywords)] if isinstance(call, ast.Call) else []
             if isinstance(use, ast.Expr) and len(given_to) == 1 and len(other.home[id(use)]) > 1:
                 objects.add(_name_of(given_to[0]))
                 changes += [Elsewhere(other, change) for change in remove(other, [use])]
@@ -205,16 +206,16 @@ class _Adding:
     @cached_property
     def _tests(self) -> list[tuple[ast.expr, list[ast.stmt]]]:
         """The branches: each test with what it guards."""
-        found, rest = [], body_of(self.function)
+        branches, rest = [], body_of(self.function)
         while len(rest) == 1 and isinstance(rest[0], ast.If):
-            found.append((rest[0].test, rest[0].body))
+            branches.append((rest[0].test, rest[0].body))
             rest = rest[0].orelse
-        return found
+        return branches
 
     @property
     def _rest(self) -> list[ast.stmt]:
         """What is done for an object of another class."""
-        parent = self.source.parents[self._tests[-1][1][0]]
+        parent = self.source.parents[self._tests[-1][1][0]] if self._tests else None
         return parent.orelse if isinstance(parent, ast.If) else []
 
     @cached_property
@@ -223,12 +224,14 @@ class _Adding:
         names = parameters(self.function)
         added: dict[str, list[str]] = {}
         for test, body in self._tests:
-            if not (isinstance(test, ast.Call) and leaf(test.func) == "isinstance" and leaf(test.args[0]) in names):
+            asks = isinstance(test, ast.Call) and leaf(test.func) == "isinstance" and len(test.args) == 2
+            if not asks or leaf(test.args[0]) not in names:  # type: ignore[attr-defined]
                 return "", {}
-            for one in body:
-                if one in self.findings and isinstance(one, ast.Assign) and (value := _bound_function(one)):
-                    added.setdefault(leaf(one.targets[0]), []).append(ast.unparse(value))
-                elif not self._is_for_children(one):
+            for statement in body:
+                adds = statement in self.findings and isinstance(statement, ast.Assign)
+                if adds and (value := _bound_function(statement)):  # type: ignore[arg-type]
+                    added.setdefault(leaf(statement.targets[0]), []).append(value.id)  # type: ignore[attr-defined]
+                elif not self._is_for_children(statement):
                     return "", {}
         return (names[0], added) if len(names) == 1 else ("", {})
 
@@ -256,7 +259,7 @@ class _Adding:
             ]
         # What had no such method raised when it was called.
         unknown = [f'raise TypeError(f"{name} does not know {{type({given}).__name__}}")']
-        rest = [source.text(one) for one in self._rest] or unknown
+        rest = [source.text(statement) for statement in self._rest] or unknown
         return "\n".join([*lines, "    else:", *(textwrap.indent(text, "        ") for text in rest)])
 
     def _called(self, method: str, function: str, objects: set[str]) -> Iterator[Fix]:
@@ -265,7 +268,7 @@ class _Adding:
         if function == method and not _is_free(self.source, function):
             yield Left(f"the name `{function}` is taken")
         sources = list(files.sources_naming(method))
-        elsewhere = any(node.name == method for one in sources for node in one.every(ast.FunctionDef))
+        elsewhere = any(node.name == method for file in sources for node in file.every(ast.FunctionDef))
         if elsewhere and function != method:  # which asks for no class, and would run for any object
             yield Left(f"another `{method}` is defined in this repository")
         for source in sources:
@@ -277,7 +280,7 @@ class _Adding:
             ]
             made: list[Change] = []
             knows = source is self.source or bool(imports)
-            for text in (one for one in source.every(ast.Constant) if one.value == method):
+            for text in (node for node in source.every(ast.Constant) if node.value == method):
                 call = source.parents[text]
                 if isinstance(call, ast.Call) and call.args and _name_of(call.args[0]) in objects:
                     yield Left(f"{source.path}:{text.lineno} asks for `{method}` by name")
@@ -290,8 +293,11 @@ class _Adding:
                     yield Left(f"{told} calls `{method}` and imports nothing from {self.source.path}")
                 elif mine and isinstance(call, ast.Call) and call.func is node:
                     made.append(Replace(call, _with_object(source, call, function)))
-                    if any(isinstance(one, ast.Constant) and one.lineno != one.end_lineno for one in ast.walk(call)):
+                    inside = [part for part in ast.walk(call) if part is not node]
+                    if any(isinstance(part, ast.Constant) and part.lineno != part.end_lineno for part in inside):
                         yield Left(f"{told} has a text of several lines, which would move")
+                    if any(isinstance(part, ast.Attribute) and part.attr == method for part in inside):
+                        yield Left(f"{told} calls `{method}` within a call of it")
                 elif mine or (knows and not _is_own(source, node)):
                     yield Left(f"{told} uses `{method}` of what may be the same object")
                 elif not knows and not elsewhere and not is_test(source.path):

@@ -53,6 +53,25 @@ class Trainer:
         self.to_host()
 """
 
+INNER = """
+from types import MethodType
+
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def adjust(model: GPTModel, width):
+    # Told by the schedule.
+    def _set_shape(self, shapes):
+        self.index = shapes[0]
+
+    model.set_shape = MethodType(_set_shape, model)
+    model.width = width
+
+
+def split(model, shapes):
+    model.set_shape(shapes)
+"""
+
 
 def made(trainer: str = TRAINER, adding: str = ADDING, **more: str) -> tuple[dict[str, str], str]:
     """The files, and why something is left."""
@@ -121,6 +140,14 @@ def chained_to_host(self, pin=True):
             "",
             "only a function",
         ),
+        (
+            TRAINER,
+            INNER.replace("    model.set_shape =", "    if width:\n        model.set_shape ="),
+            "",
+            "only a function",
+        ),
+        (TRAINER, ADDING.replace("one.to_host(pin)", "one.to_host(one.to_host(pin))"), "", "within a call of it"),
+        (TRAINER, ADDING.replace("def bind", "@once\ndef bind"), "", "only a function"),
         (TRAINER, ADDING.replace("    if isinst", "    # why\n    if isinst", 1), "", "has a docstring or comments"),
     ],
     ids=[
@@ -134,6 +161,9 @@ def chained_to_host(self, pin=True):
         "does more",
         "text",
         "else",
+        "on a condition",
+        "nested",
+        "decorated",
         "comment",
     ],
 )
@@ -141,26 +171,6 @@ def test_what_is_left_says_why(trainer: str, adding: str, other: str, because: s
     files, said = made(trainer, adding, other=other)
     assert (files["pkg/offload.py"], files["pkg/trainer.py"]) == (adding, trainer)
     assert because in said
-
-
-INNER = """
-from types import MethodType
-
-from megatron.core.models.gpt.gpt_model import GPTModel
-
-
-def adjust(model: GPTModel, width):
-    # Told by the schedule.
-    def _set_shape(self, shapes):
-        self.index = shapes[0]
-
-    model.set_shape = MethodType(_set_shape, model)
-    model.width = width
-
-
-def split(model, shapes):
-    model.set_shape(shapes)
-"""
 
 
 def test_a_function_inside_moves_out() -> None:
