@@ -20,6 +20,11 @@ from .hook.call import (
     Processor as Processor,
     resolve_groups as resolve_groups,
 )
+from .hook.changed_heads import (
+    ValueLayer as ValueLayer,
+    add_value_head as add_value_head,
+    fp32_logits as fp32_logits,
+)
 from .hook.distillation import (
     DistillationLoss as DistillationLoss,
     TeacherStates as TeacherStates,
@@ -41,7 +46,6 @@ from .hook.find import (
     find_language_model as find_language_model,
     foreign_methods as foreign_methods,
 )
-from .hook.fp32_logits import fp32_logits as fp32_logits
 from .hook.head import gather_hidden as gather_hidden
 from .hook.processors import (
     AsTuple as AsTuple,
@@ -58,30 +62,24 @@ from .hook.processors import (
     TokenLoss as TokenLoss,
     TopKLogits as TopKLogits,
 )
-from .hook.value_head import (
-    ValueLayer as ValueLayer,
-    add_value_head as add_value_head,
-)
 from .logits.lazy import DeferredHead as DeferredHead, LazyLogits as LazyLogits
 from .mtp import detach_mtp_inputs as detach_mtp_inputs
 from .packing.gather import (
     broadcast_from_last_stage as broadcast_from_last_stage,
-    compute_on_last_stage as compute_on_last_stage,
     gather_sequence as gather_sequence,
     gather_shares as gather_shares,
-    is_last_stage as is_last_stage,
-    sum_over_ranks as sum_over_ranks,
-)
-from .packing.labels import (
-    mean_per_sequence as mean_per_sequence,
     next_token_labels as next_token_labels,
-    sum_per_sequence as sum_per_sequence,
-)
-from .packing.layout import (
-    PackedLayout as PackedLayout,
-    plan_packing as plan_packing,
+    sum_over_ranks as sum_over_ranks,
     zigzag_index as zigzag_index,
     zigzag_merge as zigzag_merge,
     zigzag_split as zigzag_split,
 )
-from .packing.pack import Packer as Packer, pack_nested as pack_nested, pack_padded as pack_padded
+from .packing.layout import (
+    PackedLayout as PackedLayout,
+    Packer as Packer,
+    mean_per_sequence as mean_per_sequence,
+    pack_nested as pack_nested,
+    pack_padded as pack_padded,
+    plan_packing as plan_packing,
+    sum_per_sequence as sum_per_sequence,
+)

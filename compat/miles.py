@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat import slime
-from mcore_unpatch.compat.logits.lazy import LazyLogits
-from mcore_unpatch.compat.logits.real import real_logits_to
+from mcore_unpatch.compat.logits.lazy import LazyLogits, real_logits_to
 from mcore_unpatch.compat.responses import Samples, response_results
 
 _HOME = "miles.backends.training_utils.loss_hub"
@@ -74,9 +73,8 @@ def get_log_probs_and_entropy(
     temperature = args.rollout_temperature
     return response_results(
         logits / float(temperature) if temperature > 0 else logits,
-        Samples(unconcat_tokens, total_lengths, response_lengths),
+        Samples(unconcat_tokens, total_lengths, response_lengths, max_seq_lens if padded else None),
         entropy=with_entropy,
         entropy_grad=entropy_requires_grad,
         allgather_cp=args.allgather_cp,
-        max_seq_lens=max_seq_lens if padded else None,
     )

@@ -20,9 +20,9 @@ from torch.nn import Module
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.utils.hooks import RemovableHandle
 
-from mcore_unpatch.compat.fused_head.checks import check_choice, check_count, check_temperature, check_vocab_range
 from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob
-from mcore_unpatch.compat.fused_head.memory import chunk_tile_bytes
+from mcore_unpatch.compat.fused_head.settings import check_choice, check_count, check_temperature, check_vocab_range
+from mcore_unpatch.compat.fused_head.tiles import chunk_tile_bytes
 from mcore_unpatch.compat.hook.attach import Watched, provide_hook, require_called
 from mcore_unpatch.compat.hook.call import (
     HookCall,
@@ -42,8 +42,7 @@ from mcore_unpatch.compat.hook.find import (
 )
 from mcore_unpatch.compat.hook.head import HeadOptions, head_pass
 from mcore_unpatch.compat.hook.one_call import OneCallFields
-from mcore_unpatch.compat.packing.gather import Gradient, gather_packed_row, gather_sequence
-from mcore_unpatch.compat.packing.labels import next_token_labels
+from mcore_unpatch.compat.packing.gather import Gradient, gather_packed_row, gather_sequence, next_token_labels
 
 
 def from_parallel_hidden_states_to_logprobs(

@@ -3,82 +3,15 @@
 Only the rows of responses are computed; slime's own functions compute those of prompts and padding too.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.logits.lazy import LazyLogits
-from mcore_unpatch.compat.packing.gather import sum_over_ranks
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How samples lie in the rows of this rank: packed one after another, or padded to `max_seq_lens` each.
-
-    Context-parallel ranks share every sample as two zigzag chunks, or, with `contiguous`, the whole row in equal parts.
-    """
-
-    rows: int  # on this rank
-    cp_size: int = 1
-    cp_rank: int = 0
-    contiguous: bool = False
-    max_seq_lens: Sequence[int] | None = None
-
-
-@dataclass(frozen=True)
-class SampleRows:
-    """Neighbouring rows of this rank, and the tokens of one sample that they predict: in it, and in its response."""
-
-    rows: slice
-    tokens: slice
-    response: slice
-
-
-def response_spans(
-    total_lengths: Sequence[int], response_lengths: Sequence[int], layout: Layout
-) -> Iterator[list[SampleRows]]:
-    """Of each sample, the spans of its response on this rank: none, one or two."""
-    start = 0
-    for number, (total, response) in enumerate(zip(total_lengths, response_lengths, strict=True)):
-        if response >= total:
-            raise ValueError(
-                f"response_lengths: sample {number} has {response} response tokens of {total} in all; the first token "
-                "of a sample is predicted by nothing, so that it must belong to the prompt."
-            )
-        padded = total if layout.max_seq_lens is None else layout.max_seq_lens[number]
-        first, last = total - response - 1, total - 1  # the positions whose next token is in the response
-        spans = []
-        for row, low, high in _chunks(start, padded, layout):
-            begin, end = max(low, first), min(high, last)
-            if begin < end:
-                at, inside = row + begin - low, slice(begin - first, end - first)
-                spans.append(SampleRows(slice(at, at + end - begin), slice(begin + 1, end + 1), inside))
-        yield spans
-        start += _rows_taken(padded, layout)
-
-
-def _chunks(start: int, length: int, layout: Layout) -> Iterator[tuple[int, int, int]]:
-    """First row, first position and end position of each chunk of a sample that this rank holds."""
-    size, rank = layout.cp_size, layout.cp_rank
-    if size == 1:
-        yield start, 0, length
-    elif layout.contiguous:
-        low = max(0, rank * layout.rows - start)
-        yield start + low - rank * layout.rows, low, (rank + 1) * layout.rows - start
-    else:
-        chunk = -(-length // (2 * size))
-        for row, place in ((start, rank), (start + chunk, 2 * size - 1 - rank)):
-            yield row, place * chunk, (place + 1) * chunk
-
-
-def _rows_taken(length: int, layout: Layout) -> int:
-    """Rows of this rank that a sample takes up; with a contiguous split, of the whole row."""
-    if layout.cp_size == 1 or layout.contiguous:
-        return length
-    return 2 * -(-length // (2 * layout.cp_size))
+from mcore_unpatch.compat.packing.gather import sum_over_ranks, zigzag_places
 
 
 @dataclass(frozen=True)
@@ -88,10 +21,36 @@ class Samples:
     tokens: Sequence[Tensor]
     total_lengths: Sequence[int]
     response_lengths: Sequence[int]
+    max_seq_lens: Sequence[int] | None = None  # if samples are padded, each to its own; else they are packed
 
-    def spans(self, layout: Layout) -> list[list[SampleRows]]:
-        """Of each sample, the spans of its response on this rank."""
-        return list(response_spans(self.total_lengths, self.response_lengths, layout))
+    def __post_init__(self) -> None:
+        for number, (total, response) in enumerate(zip(self.total_lengths, self.response_lengths, strict=True)):
+            if response >= total:
+                raise ValueError(
+                    f"response_lengths: sample {number} has {response} response tokens of {total} in all; the first "
+                    "token of a sample is predicted by nothing, so that it must belong to the prompt."
+                )
+
+    def rows(self, ranks: int, rank: int, contiguous: int | None = None) -> tuple[Tensor, Tensor]:
+        """Of the response tokens of all samples, those that this rank predicts, and in which of its rows; on the host.
+
+        Context-parallel ranks share every sample as two zigzag chunks, or have `contiguous` rows each of the whole.
+        """
+        unit = 1 if ranks == 1 or contiguous else 2 * ranks
+        ends = [0, *accumulate(-(-length // unit) * unit for length in self.max_seq_lens or self.total_lengths)]
+        responses = zip(ends, self.total_lengths, self.response_lengths, strict=False)
+        before = [torch.arange(s + total - length - 1, s + total - 1) for s, total, length in responses]
+        place = torch.cat([torch.empty(0, dtype=torch.long), *before])  # of the token before each
+        if not contiguous:
+            place = zigzag_places(torch.tensor(ends), ends[-1], ranks)[place]
+        share = contiguous or max(1, ends[-1] // ranks)
+        mine = (place // share == rank).nonzero().squeeze(1)
+        return mine, place[mine] % share
+
+    def split(self, values: Tensor, mine: Tensor) -> list[Tensor]:
+        """The values of the tokens `mine`, sample by sample."""
+        ends = torch.tensor([0, *accumulate(self.response_lengths)])
+        return list(values.split(torch.searchsorted(mine, ends).diff().tolist()))
 
 
 def response_results(
@@ -101,98 +60,71 @@ def response_results(
     entropy: bool = False,
     entropy_grad: bool = True,
     allgather_cp: bool = False,
-    max_seq_lens: Sequence[int] | None = None,
     top_p: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]] | None = None,
 ) -> dict[str, list[Tensor]]:
     """`log_probs`, and `entropy` if asked for: of each sample, the values of its response tokens on this rank.
 
+    With `allgather_cp` the ranks have equal parts of the whole row, and the results are those of zigzag chunks.
     `top_p` (ids, offsets) leaves the tokens that sampling left out, out of the log-probs; not out of the entropy.
     """
     logits = logits.reshape(-1, logits.shape[-1])
-    cp = logits.head.groups.cp
-    size, rank = (1, 0) if cp is None else (cp.size(), cp.rank())
-    layout = Layout(len(logits), size, rank, allgather_cp, max_seq_lens)
-    spans = samples.spans(layout)
-    labels = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
-    mask = torch.zeros_like(labels, dtype=torch.bool)
-    for tokens, own in zip(samples.tokens, spans, strict=True):
-        for span in own:
-            labels[span.rows] = tokens[span.tokens].to(labels)
-            mask[span.rows] = True
-    places = [span.rows for own in spans for span in own]
-    count = sum(rows.stop - rows.start for rows in places)  # known here: nothing waits for the device
+    cp, device = logits.head.groups.cp, logits.device
+    ranks, rank = (1, 0) if cp is None else (cp.size(), cp.rank())
+    mine, own_rows = samples.rows(ranks, rank, len(logits) if allgather_cp else None)
+    index, rows = (numbers.to(device, non_blocking=True) for numbers in (mine, own_rows))
+    lengths = zip(samples.tokens, samples.total_lengths, samples.response_lengths, strict=True)
+    responses = [tokens[total - length : total].to(device) for tokens, total, length in lengths]
+    targets = torch.cat([torch.empty(0, dtype=torch.long, device=device), *responses])
+    labels = torch.zeros(len(logits), dtype=torch.long, device=device).index_copy(0, rows, targets[index])
+    mask = torch.zeros_like(labels, dtype=torch.bool).index_fill(0, rows, True)
     found: dict[str, Tensor | None] = {}
     if top_p is None:
-        out = logits.compute(labels, entropy=entropy, mask=mask, mask_count=count)
+        out = logits.compute(labels, entropy=entropy, mask=mask, mask_count=len(rows))  # known: nothing waits
         found = {"log_probs": out.logprobs, "entropy": out.entropy}
+        found = {name: None if values is None else values[rows] for name, values in found.items()}
     else:
-        rows = torch.cat([labels[:0], *(torch.arange(p.start, p.stop, device=logits.device) for p in places)])
-        keep = _keep_mask(logits, len(rows), spans, *top_p)
-        some = logits[rows].log_probs(labels[rows], keep_mask=keep)
-        found["log_probs"] = some.new_zeros(len(logits)).index_copy(0, rows, some)
+        keep = _keep_mask(logits, mine, samples.response_lengths, *top_p)
+        chosen = logits[rows]
+        found["log_probs"] = chosen.log_probs(targets[index], keep_mask=keep)
         if entropy:
-            found["entropy"] = logits.compute(entropy=True, mask=mask, mask_count=count).entropy
+            found["entropy"] = chosen.entropy()
     results = {}
     for name, values in found.items():
-        if values is not None:
-            values = values.detach() if name == "entropy" and not entropy_grad else values
-            results[name] = [_joined(values, own) for own in spans]
-    if allgather_cp and size > 1:
-        zigzag = samples.spans(replace(layout, contiguous=False))
-        results = {name: _in_zigzag(parts, samples, spans, zigzag, cp) for name, parts in results.items()}
+        if values is None:
+            continue
+        values, held = values.detach() if name == "entropy" and not entropy_grad else values, mine
+        if allgather_cp and ranks > 1:  # to the zigzag chunks that the rest of the trainer expects
+            held, _ = samples.rows(ranks, rank)
+            everyone = sum_over_ranks(values.new_zeros(len(targets)).index_copy(0, index, values), cp, "summed")
+            values = everyone[held.to(device, non_blocking=True)]
+        results[name] = samples.split(values, held)
     return results
-
-
-def _joined(values: Tensor, spans: list[SampleRows]) -> Tensor:
-    return torch.cat([values[span.rows] for span in spans]) if spans else values[:0]
-
-
-def _in_zigzag(
-    parts: list[Tensor],
-    samples: Samples,
-    contiguous: list[list[SampleRows]],
-    zigzag: list[list[SampleRows]],
-    cp_group: ProcessGroup | None,
-) -> list[Tensor]:
-    """From the contiguous parts of the ranks to the zigzag chunks that the rest of the trainer expects."""
-    whole = []
-    for part, own, response in zip(parts, contiguous, samples.response_lengths, strict=True):
-        before = own[0].response.start if own else 0
-        whole.append(torch.nn.functional.pad(part, (before, response - before - len(part))))
-    everyone = sum_over_ranks(torch.cat(whole), cp_group, "summed").split(list(samples.response_lengths))
-    return [
-        torch.cat([values[span.response] for span in own]) if own else values[:0]
-        for values, own in zip(everyone, zigzag, strict=True)
-    ]
 
 
 def _keep_mask(
     logits: LazyLogits,
-    rows: int,
-    spans: Sequence[Sequence[SampleRows]],
+    mine: Tensor,
+    response_lengths: Sequence[int],
     token_ids: Sequence[Sequence[int]],
     token_offsets: Sequence[Sequence[int]],
 ) -> Tensor:
     """The tokens that top-p sampling kept in the rollout, as a mask over this rank's vocabulary.
 
-    `[rows, vocab / tp]`: of response token r, `ids[offsets[r] : offsets[r + 1]]`; all where nothing was recorded.
+    `[mine, vocab / tp]`: of response token r, `ids[offsets[r] : offsets[r + 1]]`; all where nothing was recorded.
     """
     vocabulary, group = logits.shape[-1], logits.head.groups.tp
     first = 0 if group is None else group.rank() * vocabulary
-    keep = torch.ones(rows, vocabulary, dtype=torch.bool, device=logits.device)
-    at = 0  # rows are in the order of the spans
-    for own, some_ids, some_offsets in zip(spans, token_ids, token_offsets, strict=True):
-        ids, offsets = torch.as_tensor(some_ids).long(), torch.as_tensor(some_offsets).long()
-        recorded = max(len(offsets) - 1, 0)
-        for span in own:
-            begin, end = span.response.start, span.response.stop
-            stop = min(end, recorded)
-            if begin < stop:
-                counts = offsets[begin + 1 : stop + 1] - offsets[begin:stop]
-                row = torch.arange(at, at + stop - begin).repeat_interleave(counts)
-                column = ids[offsets[begin] : offsets[stop]] - first
-                here = (column >= 0) & (column < vocabulary)
-                keep[at : at + stop - begin] = False
-                keep[row[here].to(keep.device), column[here].to(keep.device)] = True
-            at += end - begin
-    return keep
+    at = torch.full((sum(response_lengths),), -1)  # the row of each response token, if it has one here
+    at[mine] = torch.arange(len(mine))
+    recorded, rows, columns = ([torch.empty(0, dtype=torch.long)] for _ in range(3))
+    for place, some_ids, some_offsets in zip(at.split(list(response_lengths)), token_ids, token_offsets, strict=True):
+        offsets = torch.as_tensor(some_offsets).long()[: len(place) + 1]
+        if len(offsets) > 1:
+            recorded.append(place[: len(offsets) - 1])
+            rows.append(recorded[-1].repeat_interleave(offsets.diff()))
+            columns.append(torch.as_tensor(some_ids).long()[offsets[0] : offsets[-1]] - first)
+    row, column, cleared = torch.cat(rows), torch.cat(columns), torch.cat(recorded)
+    here = (row >= 0) & (column >= 0) & (column < vocabulary)
+    keep = torch.ones(len(mine), vocabulary, dtype=torch.bool, device=logits.device)
+    keep.index_fill_(0, cleared[cleared >= 0].to(keep.device), False)
+    return keep.index_put_((row[here].to(keep.device), column[here].to(keep.device)), keep.new_ones(()))

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.problem import needed
-from mcore_unpatch.compat.logits.lazy import LazyLogits
-from mcore_unpatch.compat.logits.real import real_logits_to
+from mcore_unpatch.compat.logits.lazy import LazyLogits, real_logits_to
 from mcore_unpatch.compat.packing.gather import gather_sequence
 
 _entropy_of: WeakKeyDictionary[LazyLogits, Tensor] = WeakKeyDictionary()

@@ -18,16 +18,21 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.nn import Module
 
-from mcore_unpatch.compat.fused_head.checks import check_vocab_range
 from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob, vocab_pass
-from mcore_unpatch.compat.fused_head.memory import chunk_tile_bytes
 from mcore_unpatch.compat.fused_head.problem import needed
+from mcore_unpatch.compat.fused_head.settings import check_vocab_range
+from mcore_unpatch.compat.fused_head.tiles import chunk_tile_bytes
 from mcore_unpatch.compat.hook.attach import call_along
 from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor, resolve_groups
-from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched, require_open_wrappers
+from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
 from mcore_unpatch.compat.hook.head import lent_weight, whole_hidden
-from mcore_unpatch.compat.packing.gather import Gradient, gather_packed_row, gather_sequence, split_packed_row
-from mcore_unpatch.compat.packing.layout import zigzag_split
+from mcore_unpatch.compat.packing.gather import (
+    Gradient,
+    gather_packed_row,
+    gather_sequence,
+    split_packed_row,
+    zigzag_split,
+)
 
 
 def fused_lm_head_output_processor(**keywords: Any) -> Tensor:
@@ -62,7 +67,6 @@ def call_model_with_fused_lm_head(
     """
     path, context = find_language_model(model), output_processor_context
     refuse_patched("mcore_unpatch.compat.skyrl", path.model)
-    require_open_wrappers(path)
     context.setdefault("groups", resolve_groups(path.model))
     return call_along(path, model, output_processor, context, args, kwargs)
 

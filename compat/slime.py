@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.problem import needed
-from mcore_unpatch.compat.logits.lazy import LazyLogits
-from mcore_unpatch.compat.logits.real import real_logits_to
+from mcore_unpatch.compat.logits.lazy import LazyLogits, real_logits_to
 from mcore_unpatch.compat.responses import Samples, response_results
 
 

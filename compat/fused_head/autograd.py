@@ -1,4 +1,11 @@
-"""The one autograd function: statistics of the vocabulary per row, and their gradients."""
+"""The one autograd function: statistics of the vocabulary per row, and their gradients.
+
+The weight's goes to a new `.grad`, or to `main_grad` by Megatron's conventions. Megatron's data-parallel wrappers hang
+these attributes on a parameter: `main_grad`, the buffer the optimizer reads; `grad_added_to_main_grad`, set here so
+that the wrapper's hook does not add `.grad` again; `zero_out_wgrad` on a tied weight, whose `.grad` the hook adds
+nevertheless, so that ours must be zeros. Megatron FSDP marks its parameters with `__fsdp_param__` and lends the buffer
+through `get_main_grad()`, holding nothing worth keeping.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -8,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.memory import spans
 from mcore_unpatch.compat.fused_head.problem import (
     NO_LOGIT,
     Backend,
@@ -17,10 +23,11 @@ from mcore_unpatch.compat.fused_head.problem import (
     Query,
     RowGrads,
     TakeGrad,
+    WeightGradBuffer,
     needed,
 )
 from mcore_unpatch.compat.fused_head.shards import ShardSum, VocabShard, merge_stats
-from mcore_unpatch.compat.fused_head.weight_grad import announce_main_grad, fresh_grad, main_grad
+from mcore_unpatch.compat.fused_head.tiles import spans
 
 # Rows whose gradient is rounded at a time where it goes back to all tokens: all at once would be another copy of it.
 _SPREAD_ROWS = 4096
@@ -65,7 +72,7 @@ class PassOptions(Query):
 class VocabPass(torch.autograd.Function):
     """`(hidden [tokens, h], weight)` to the statistics of the rows.
 
-    logprob, entropy, logsumexp, sum of squared probabilities `[rows]`, log-probs of the gathered columns, top-k logits
+    Log-probs of the chosen columns `[rows, k]`, entropy, logsumexp, sum of squared probabilities `[rows]`, top-k logits
     and ids `[rows, k]`, moments `[5, rows]` with the maximum last. Autocast is off inside: the product's dtype is the
     weight's, in the forward and in the backward.
     """
@@ -80,30 +87,18 @@ class VocabPass(torch.autograd.Function):
             log_sum = stats.sum_exp.log()
             logsumexp = stats.row_max + log_sum
             # From the maximum, not from logsumexp: the difference of near numbers is exact.
-            logprob = stats.target - stats.row_max - log_sum if stats.target is not None else None
-            gathered = None if stats.gathered is None else stats.gathered - stats.row_max[:, None] - log_sum[:, None]
+            logprobs = None if stats.chosen is None else stats.chosen - stats.row_max[:, None] - log_sum[:, None]
             entropy = log_sum - stats.sum_exp_z / stats.sum_exp if stats.sum_exp_z is not None else None
             squares = stats.sum_exp_squared / stats.sum_exp**2 if stats.sum_exp_squared is not None else None
         ctx.options = options
         ctx.used_up = False
         # What was kept is saved like any tensor: a checkpoint drops it in its first forward and makes it again.
-        ctx.save_for_backward(
-            hidden,
-            weight,
-            stats.row_max,
-            log_sum,
-            logprob,
-            entropy,
-            squares,
-            gathered,
-            stats.topk_logits,
-            stats.topk_columns,
-            *stats.kept,
-        )
+        top = (stats.topk_logits, stats.topk_columns)
+        ctx.save_for_backward(hidden, weight, stats.row_max, log_sum, logprobs, entropy, squares, *top, *stats.kept)
         ctx.set_materialize_grads(False)
         moments = None if stats.moments is None else torch.cat([stats.moments, stats.row_max[None]])
         ctx.mark_non_differentiable(*(part for part in (stats.topk_columns, moments) if part is not None))
-        return logprob, entropy, logsumexp, squares, gathered, stats.topk_logits, stats.topk_columns, moments
+        return logprobs, entropy, logsumexp, squares, *top, moments
 
     @staticmethod
     def backward(ctx: Any, *output_grads: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
@@ -114,8 +109,8 @@ class VocabPass(torch.autograd.Function):
             return None, None, None
         hidden, weight, *saved = ctx.saved_tensors
         options: PassOptions = ctx.options
-        kept = () if ctx.used_up else tuple(saved[8:])
-        grads = replace(_row_grads(options, output_grads, *saved[:8]), kept=kept)
+        kept = () if ctx.used_up else tuple(saved[7:])
+        grads = replace(_row_grads(options, output_grads, *saved[:7]), kept=kept)
         ctx.used_up = True  # the backend works in place on what was kept; another backward makes it again
         problem, fused = options.problem(hidden, weight), options.main_grad_of
         run = partial(needed(options.backend).backward, problem, grads)
@@ -127,23 +122,19 @@ def _row_grads(
     output_grads: tuple[Tensor | None, ...],
     row_max: Tensor,
     log_sum: Tensor,
-    logprob: Tensor | None,
+    logprobs: Tensor | None,
     entropy: Tensor | None,
     squares: Tensor | None,
-    gathered: Tensor | None,
     topk_logits: Tensor | None,
     topk_ids: Tensor | None,
 ) -> RowGrads:
     """The gradients of the outputs as coefficients of each row, and of chosen columns of it."""
-    logprob_grad, entropy_grad, logsumexp_grad, squares_grad, gathered_grad, topk_grad, _, _ = output_grads
+    logprobs_grad, entropy_grad, logsumexp_grad, squares_grad, topk_grad, _, _ = output_grads
     softmax = torch.zeros_like(row_max) if logsumexp_grad is None else logsumexp_grad.clone()
     chosen: list[tuple[Tensor, Tensor, Tensor]] = []  # gradient, column and log-prob, each [rows, k]
-    if logprob_grad is not None and logprob is not None and options.targets is not None:
-        softmax -= logprob_grad
-        chosen.append((logprob_grad[:, None], options.targets[:, None], logprob[:, None]))
-    if gathered_grad is not None and gathered is not None and options.gather_columns is not None:
-        softmax -= gathered_grad.sum(1)
-        chosen.append((gathered_grad, options.gather_columns, gathered))
+    if logprobs_grad is not None and logprobs is not None and options.chosen is not None:
+        softmax -= logprobs_grad.sum(1)
+        chosen.append((logprobs_grad, options.chosen, logprobs))
     if topk_grad is not None and topk_logits is not None and topk_ids is not None:
         chosen.append((topk_grad, topk_ids - options.shard.start, topk_logits - row_max[:, None] - log_sum[:, None]))
     if entropy_grad is not None and entropy is not None:
@@ -151,16 +142,16 @@ def _row_grads(
     if squares_grad is not None and squares is not None:
         softmax -= 2 * squares_grad * squares
     merged: list[Tensor | None] = [torch.cat(parts, 1) for parts in zip(*chosen, strict=True)]
-    coefficients, columns, logprobs = merged or [None] * 3
+    target_coefficients, target_columns, target_logprobs = merged or [None] * 3
     return RowGrads(
         row_max=row_max,
         log_sum=log_sum,
         softmax_coefficient=softmax,
         entropy_coefficient=None if entropy_grad is None else -entropy_grad,
         squares_coefficient=None if squares_grad is None else 2 * squares_grad,
-        target_coefficients=coefficients,
-        target_columns=columns,
-        target_logprobs=logprobs,
+        target_coefficients=target_coefficients,
+        target_columns=target_columns,
+        target_logprobs=target_logprobs,
     )
 
 
@@ -173,3 +164,50 @@ def _spread_rows(part: Tensor | None, hidden: Tensor, rows: Tensor | None, tile_
     for r in spans(len(rows), size):
         whole.index_copy_(0, rows[r], part[r].to(hidden.dtype))
     return whole
+
+
+def has_main_grad(weight: Any) -> bool:
+    """Whether a gradient can be accumulated into this weight's own buffer."""
+    return getattr(weight, "main_grad", None) is not None or hasattr(weight, "__fsdp_param__")
+
+
+def fresh_grad(weight: Tensor) -> WeightGradBuffer:
+    """A new gradient tensor, to be returned to autograd."""
+    return WeightGradBuffer(torch.empty_like(weight, memory_format=torch.contiguous_format), accumulate=False)
+
+
+def main_grad(weight: Any) -> WeightGradBuffer:
+    """The weight's `main_grad`: added to, except the first time in a backward pass of Megatron FSDP."""
+    if not hasattr(weight, "__fsdp_param__"):
+        return WeightGradBuffer(weight.main_grad, accumulate=True)
+    weight.main_grad = weight.get_main_grad()
+    return WeightGradBuffer(weight.main_grad, accumulate=bool(getattr(weight, "grad_added_to_main_grad", False)))
+
+
+def into_main_grad(weight: Tensor) -> Tensor:
+    """The weight for code that multiplies by it directly: its gradient is added to `main_grad`, not to `.grad`."""
+    if not (torch.is_grad_enabled() and weight.requires_grad and has_main_grad(weight)):
+        return weight
+    view: Tensor = _IntoMainGrad.apply(weight)  # type: ignore[no-untyped-call]
+    return view
+
+
+class _IntoMainGrad(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor) -> Tensor:
+        ctx.weight = weight  # the parameter itself: only it carries `main_grad`
+        return weight.view_as(weight)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor | None:
+        target = main_grad(ctx.weight)
+        target.buffer.add_(grads[0]) if target.accumulate else target.buffer.copy_(grads[0])
+        return announce_main_grad(ctx.weight)
+
+
+def announce_main_grad(weight: Any) -> Tensor | None:
+    """Mark `main_grad` as written; return the placeholder for `.grad` that makes the wrapper's hooks run."""
+    if not hasattr(weight, "grad_added_to_main_grad"):
+        return None
+    weight.grad_added_to_main_grad = True
+    return torch.zeros_like(weight) if getattr(weight, "zero_out_wgrad", False) else torch.empty_like(weight)

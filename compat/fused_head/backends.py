@@ -21,7 +21,7 @@ def choose_backend(name: str, device: torch.device, only_torch: str = "") -> Bac
     reason = "" if name == "torch" else f"it does not support {only_torch}" if only_torch else _why_not_triton(device)
     if name == "triton" and reason and reason not in _warned:
         _warned.add(reason)
-        warnings.warn(f"backend='triton' cannot run here, using 'torch': {reason}.", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"backend='triton' cannot run here, using 'torch': {reason}.", RuntimeWarning, stacklevel=5)
     if name == "torch" or reason:
         return TorchBackend()
     from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend

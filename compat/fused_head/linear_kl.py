@@ -1,9 +1,14 @@
-"""The divergence of a student's next-token distribution from a teacher's, from hidden states and LM-head weights."""
+"""The divergence of a student's next-token distribution from a teacher's, from hidden states and LM-head weights.
 
+Two heads over the same vocabulary, tile by tile: one pass for a KL divergence, two for JSD, whose mixture needs both
+heads' norms first.
+"""
+
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -11,14 +16,181 @@ from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.autograd import PassOptions
 from mcore_unpatch.compat.fused_head.backends import choose_backend
-from mcore_unpatch.compat.fused_head.checks import check_heads, check_tensors
 from mcore_unpatch.compat.fused_head.linear_logprob import locate_rows, row_scale
-from mcore_unpatch.compat.fused_head.memory import default_tile_bytes
-from mcore_unpatch.compat.fused_head.pair import Divergence, Head, Kind, Pair, merge_pair_stats
-from mcore_unpatch.compat.fused_head.problem import math_dtype
-from mcore_unpatch.compat.fused_head.settings import HeadSettings, VocabQuery
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Problem, TakeGrad, math_dtype, needed
+from mcore_unpatch.compat.fused_head.settings import (
+    LogprobQuery,
+    check_choice,
+    check_heads,
+    check_number,
+    check_tensors,
+)
 from mcore_unpatch.compat.fused_head.shards import gather
-from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
+from mcore_unpatch.compat.fused_head.tiles import GradOfTile, Tiles, default_tile_bytes
+from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend, TorchTiles
+
+Kind = Literal["forward", "reverse", "jsd"]
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """`forward`: KL(teacher, student). `reverse`: KL(student, teacher).
+
+    `jsd`: `beta * KL(teacher, m) + (1 - beta) * KL(student, m)` with the mixture `m = beta * q + (1 - beta) * p`.
+    """
+
+    kind: Kind
+    beta: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, *get_args(Kind))
+        check_number("beta", self.beta, positive=True)
+        if self.beta >= 1:
+            raise ValueError(f"beta: expected a number between 0 and 1, got {self.beta}")
+
+    def swapped(self) -> "Divergence":
+        """The same number with student and teacher swapped."""
+        other: dict[Kind, Kind] = {"forward": "reverse", "reverse": "forward", "jsd": "jsd"}
+        return Divergence(other[self.kind], 1 - self.beta)
+
+    @property
+    def weighing(self) -> int:
+        """Whose probabilities weigh a KL divergence: 0 the student's, 1 the teacher's."""
+        return 1 if self.kind == "forward" else 0
+
+    def of_stats(self, sum_exp: Tensor, cross: Tensor) -> Tensor | None:
+        """A KL divergence from those of the whole vocabulary; None for JSD, whose mixture needs both norms first.
+
+        `sum q * (b - a)`, where `b - a` is what `cross` has summed up and a constant of the row.
+        """
+        if self.kind == "jsd":
+            return None
+        mine, others = sum_exp[self.weighing], sum_exp[1 - self.weighing]
+        return cross / mine - mine.log() + others.log()
+
+    def sums(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each row over the columns: `p * f` and `q * g` of JSD."""
+        mixture = self._log_mixture(a, b)
+        student = (1 - self.beta) * (a.exp() * (a - mixture)).sum(-1)
+        return student, self.beta * (b.exp() * (b - mixture)).sum(-1)
+
+    def of_log_probs(self, a: Tensor, b: Tensor) -> Tensor:
+        """Of each row from all its log-probs."""
+        if self.kind == "jsd":
+            return sum(self.sums(a, b), torch.zeros_like(a[..., 0]))
+        return (b.exp() * (b - a)).sum(-1) if self.kind == "forward" else (a.exp() * (a - b)).sum(-1)
+
+    def student_grad(self, a: Tensor, b: Tensor, student_sum: Tensor) -> Tensor:
+        """The gradient of each of the student's logits; `student_sum` is `sum p * f` over the whole vocabulary."""
+        if self.kind == "forward":
+            return a.exp() - b.exp()
+        if self.kind == "reverse":
+            return a.exp() * (a - b - student_sum[:, None])
+        return a.exp() * ((1 - self.beta) * (a - self._log_mixture(a, b)) - student_sum[:, None])
+
+    def _log_mixture(self, a: Tensor, b: Tensor) -> Tensor:
+        return torch.logaddexp(a + math.log(1 - self.beta), b + math.log(self.beta))
+
+
+# Tiles that live at once: two buffers of each head, and what the formulas make of them.
+_TILES_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Head:
+    """One of the two heads; `row_max` and `log_sum` are those of the whole vocabulary."""
+
+    problem: Problem
+    row_max: Tensor | None = None
+    log_sum: Tensor | None = None
+
+
+def merge_pair_stats(parts: Tensor, weighing: int) -> Tensor:
+    """`[5, rows]` of both heads from those of several parts of the columns, `[parts, 5, rows]`.
+
+    Each head's maximum and sum of `exp(z - row_max)`, where `z` is a logit, and `cross`: the sum of
+    `exp(z - row_max) * ((z - row_max) - (z' - row_max'))`, where `z` is a logit of the head whose probabilities weigh
+    the divergence and `z'` the other's: with it a KL divergence takes one pass.
+    """
+    maxima, sums_exp = parts[:, :2], parts[:, 2:4]
+    row_max = maxima.amax(0)
+    max_change = maxima - row_max
+    rescale = max_change.exp()
+    shift = max_change[:, weighing] - max_change[:, 1 - weighing]
+    cross = (rescale[:, weighing] * (parts[:, 4] + sums_exp[:, weighing] * shift)).sum(0)
+    return torch.cat([row_max, (sums_exp * rescale).sum(0), cross[None]])
+
+
+class Pair:
+    """The tiles of two heads, cut alike: in every pass the same products of the same shape, and so the same logits."""
+
+    def __init__(self, first: Head, second: Head) -> None:
+        self.heads = (first, second)
+
+    @cached_property
+    def tiles(self) -> list[TorchTiles]:
+        """Those of both heads."""
+        budget = self.heads[0].problem.tile_bytes // _TILES_AT_ONCE
+        both = [TorchTiles(replace(head.problem, tile_bytes=budget)) for head in self.heads]
+        for tiles in both:
+            tiles.tile_rows = min(t.tile_rows for t in both)
+            tiles.tile_columns = min(t.tile_columns for t in both)
+        return both
+
+    def backward(
+        self, divergence: Divergence, mean_f: Tensor, grad: Tensor, hidden_grad: TakeGrad, weight_grad: GradBuffer
+    ) -> None:
+        """As `Backend.backward`, for the first head; `mean_f` and `grad` are `[rows]`."""
+        tiles, grad_of_tile = self.grad_of_tile(divergence, mean_f, grad, weight_grad)
+        tiles.multiply_out(grad_of_tile, hidden_grad, weight_grad)
+
+    def stats(self, divergence: Divergence) -> Tensor:
+        """As `merge_pair_stats` gives them, in one pass over this shard: each tile is merged into those before it."""
+        tiles, weighing = self.tiles[0], divergence.weighing
+        stats = tiles.new(5, tiles.problem.row_count).zero_()
+        stats[:2] = NO_LOGIT
+        for r in tiles.row_spans():
+            for c in tiles.column_spans():
+                z = [self._logits(index, r, c) for index in (0, 1)]
+                maxima = torch.stack([one.amax(1) for one in z])
+                for one, highest in zip(z, maxima, strict=True):
+                    one.sub_(highest[:, None])
+                exp_z = [torch.exp(one, out=t.second(one)) for one, t in zip(z, self.tiles, strict=True)]
+                sums = torch.stack([one.sum(1) for one in exp_z])
+                apart = z[weighing].sub_(z[1 - weighing]).mul_(exp_z[weighing])
+                here = torch.cat([maxima, sums, apart.sum(1)[None]])
+                stats[:, r] = merge_pair_stats(torch.stack([stats[:, r], here]), weighing)
+        return stats
+
+    def sums(self, divergence: Divergence) -> Tensor:
+        """`Divergence.sums` of this shard, `[2, rows]`, in a second pass."""
+        first = self.tiles[0]
+        sums = first.new(2, first.problem.row_count).zero_()
+        for r in first.row_spans():
+            for c in first.column_spans():
+                for out, part in zip(sums, divergence.sums(self._log_p(0, r, c), self._log_p(1, r, c)), strict=True):
+                    out[r] += part
+        return sums
+
+    def grad_of_tile(
+        self, divergence: Divergence, mean_f: Tensor, grad: Tensor, weight_grad: GradBuffer
+    ) -> tuple[Tiles, GradOfTile]:
+        """How the gradient of a tile of the first head's logits is made: by `Divergence.student_grad`."""
+        factor = grad[:, None] * self.heads[0].problem.scale
+
+        def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
+            dz = divergence.student_grad(self._log_p(0, r, c), self._log_p(1, r, c), mean_f[r])
+            return dz.mul_(factor[r]).to(self.tiles[0].operand_dtype)
+
+        return self.tiles[0], grad_of_tile
+
+    def _logits(self, index: int, r: slice, c: slice) -> Tensor:
+        tiles = self.tiles[index]
+        return tiles.logits(tiles.load_rows(r), tiles.load_columns(c), r, c)
+
+    def _log_p(self, index: int, r: slice, c: slice) -> Tensor:
+        head = self.heads[index]
+        return self._logits(index, r, c).sub_(needed(head.row_max)[r, None]).sub_(needed(head.log_sum)[r, None])
 
 
 def linear_kl(
@@ -62,7 +234,9 @@ def linear_kl(
         fuse_main_grad: add the gradient of the student's weight to its `main_grad`.
         tile_bytes: see `linear_logprob`; for the tiles of both heads together.
     """
-    settings = HeadSettings(
+    query = LogprobQuery(
+        mask=mask,
+        mask_count=mask_count,
         vocab_size=vocab_size,
         tp_group=tp_group,
         reduce_hidden_grad=reduce_hidden_grad,
@@ -71,16 +245,14 @@ def linear_kl(
     )
     tensors = (student_hidden, student_weight, teacher_hidden, teacher_weight)
     temperatures = (temperature, temperature if teacher_temperature is None else teacher_temperature)
-    query = VocabQuery(mask=mask, mask_count=mask_count)
-    return run_kl(tensors, Divergence(kind, beta), temperatures, query, settings)
+    return run_kl(tensors, Divergence(kind, beta), temperatures, query)
 
 
 def run_kl(
     tensors: tuple[Tensor, Tensor, Tensor, Tensor],
     divergence: Divergence,
     temperatures: tuple[float | Tensor, float | Tensor],
-    query: VocabQuery,
-    settings: HeadSettings,
+    query: LogprobQuery,
 ) -> Tensor:
     """`linear_kl` of hidden states and weight of student and teacher, with a temperature for each."""
     student_hidden, student_weight, teacher_hidden, teacher_weight = tensors
@@ -88,9 +260,9 @@ def run_kl(
     check_tensors(student_hidden, student_weight, None, query.mask, own)
     check_tensors(teacher_hidden, teacher_weight, None, query.mask, others)
     check_heads(*tensors)
-    settings.check_weight(student_weight)
+    query.check_weight(student_weight)
     shape, dtype = student_hidden.shape[:-1], math_dtype(student_weight)
-    shard, rows = locate_rows(student_hidden, student_weight, query, settings)
+    shard, rows = locate_rows(student_hidden, student_weight, query)
     scale = row_scale(rows, own, 1.0, dtype)
     options = _KlOptions(
         divergence=divergence,
@@ -98,10 +270,10 @@ def run_kl(
         rows=rows.index,
         scale=scale,
         teacher_scale=scale if others is own else row_scale(rows, others, 1.0, dtype),
-        columns=shard.columns_below(settings.vocab_size, len(student_weight)),
-        tile_bytes=settings.tile_bytes or default_tile_bytes(student_hidden.device.type),
-        reduce_hidden_grad=settings.reduce_hidden_grad,
-        main_grad_of=student_weight if settings.fuse_main_grad else None,
+        columns=shard.columns_below(query.vocab_size, len(student_weight)),
+        tile_bytes=query.tile_bytes or default_tile_bytes(student_hidden.device.type),
+        reduce_hidden_grad=query.reduce_hidden_grad,
+        main_grad_of=student_weight if query.fuse_main_grad else None,
     )
     flat = [x.reshape(shape.numel(), x.shape[-1]) for x in (student_hidden, teacher_hidden)]
     arguments = (flat[0], student_weight, flat[1], teacher_weight, options)
@@ -129,11 +301,11 @@ class _KlPass(torch.autograd.Function):
         with torch.autocast(tensors[0].device.type, enabled=False):
             divergence, group = options.divergence, options.shard.group
             stats = _pair_of(options.heads(tensors)).stats(divergence)
-            if group is not None and stats.cross.numel():
-                stats = merge_pair_stats(gather(stats.packed(), group), divergence.weighing)
-            log_sums = stats.sum_exp.log()
-            norms = [stats.row_max[0], log_sums[0], stats.row_max[1], log_sums[1]]
-            value: Tensor | None = divergence.of_stats(stats.sum_exp, stats.cross)
+            if group is not None and stats.numel():
+                stats = merge_pair_stats(gather(stats, group), divergence.weighing)
+            log_sums = stats[2:4].log()
+            norms = [stats[0], log_sums[0], stats[1], log_sums[1]]
+            value: Tensor | None = divergence.of_stats(stats[2:4], stats[4])
             if value is None:
                 sums: Tensor = _pair_of(options.heads(tensors, norms)).sums(divergence)
                 if group is not None and sums.numel():

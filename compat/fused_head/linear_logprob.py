@@ -2,32 +2,27 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.autograd import PassOptions, VocabPass
 from mcore_unpatch.compat.fused_head.backends import choose_backend
-from mcore_unpatch.compat.fused_head.checks import (
+from mcore_unpatch.compat.fused_head.problem import math_dtype, needed
+from mcore_unpatch.compat.fused_head.settings import (
+    LogprobQuery,
+    VocabQuery,
     check_count,
     check_keep_mask,
     check_mask_count,
     check_positive,
     check_tensors,
     check_vocabulary,
+    takes,
     waiting_is_free,
 )
-from mcore_unpatch.compat.fused_head.memory import bytes_to_keep, default_tile_bytes
-from mcore_unpatch.compat.fused_head.problem import math_dtype, needed
-from mcore_unpatch.compat.fused_head.settings import (
-    HeadSettings,
-    LogprobKeywords,
-    PassKeywords,
-    VocabQuery,
-    sort_keywords,
-)
 from mcore_unpatch.compat.fused_head.shards import Rows, VocabShard, locate_shard, select_rows, sort_labels
+from mcore_unpatch.compat.fused_head.tiles import bytes_to_keep, default_tile_bytes
 
 
 @dataclass(frozen=True)
@@ -52,9 +47,8 @@ class VocabOutput:
         return VocabOutput(**results)  # type: ignore[arg-type]
 
 
-def linear_logprob(
-    hidden: Tensor, weight: Tensor, labels: Tensor, **keywords: Unpack[LogprobKeywords]
-) -> tuple[Tensor, Tensor | None]:
+@takes(LogprobQuery)
+def linear_logprob(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> tuple[Tensor, Tensor | None]:
     """Log-probs of `labels`, and the entropy, under `softmax(hidden @ weight.T * logit_scale / temperature)`.
 
     `[tokens, vocab]` is never built. Both results are float32 (float64 for a float64 weight), shaped like `labels`.
@@ -93,16 +87,14 @@ def linear_logprob(
         batch_invariant: a row's log-prob and entropy have the same bits whatever the other rows are. Gradients do not:
             they come from products over all rows.
     """
-    if labels is None:
+    if query.labels is None:
         raise TypeError("labels: expected a tensor, got None (use vocab_pass to call without labels)")
-    asked, settings = sort_keywords(linear_logprob, LogprobKeywords, keywords)
-    out = run_pass(hidden, weight, VocabQuery(labels=labels, **asked), settings)
+    out = run_pass(hidden, weight, query.widened(VocabQuery))
     return needed(out.logprobs), out.entropy
 
 
-def vocab_pass(
-    hidden: Tensor, weight: Tensor, labels: Tensor | None = None, **keywords: Unpack[PassKeywords]
-) -> VocabOutput:
+@takes(VocabQuery)
+def vocab_pass(hidden: Tensor, weight: Tensor, query: VocabQuery) -> VocabOutput:
     """Everything one pass over the vocabulary can compute; takes the arguments of `linear_logprob`, and these.
 
     Args:
@@ -115,59 +107,58 @@ def vocab_pass(
             The label is never left out. A row that keeps nothing is NaN. Torch backend only.
         logit_stats: also return the smallest, largest and mean logit and the norm of each row. Torch backend only.
     """
-    asked, settings = sort_keywords(vocab_pass, PassKeywords, keywords)
-    return run_pass(hidden, weight, VocabQuery(labels=labels, **asked), settings)
+    return run_pass(hidden, weight, query)
 
 
-def run_pass(hidden: Tensor, weight: Tensor, query: VocabQuery, settings: HeadSettings) -> VocabOutput:
-    """`vocab_pass` for arguments that were sorted before."""
+def run_pass(hidden: Tensor, weight: Tensor, query: VocabQuery) -> VocabOutput:
+    """Check the tensors, find out which rows of which shard are asked for, and run the pass."""
     check_tensors(hidden, weight, query.labels, query.mask, query.temperature, query.token_ids)
-    settings.check_weight(weight)
+    query.check_weight(weight)
     check_keep_mask(query.keep_mask, hidden, weight)
     check_count("topk", query.topk, 0)
 
-    shape, vocab_size = hidden.shape[:-1], settings.vocab_size
-    shard, rows = locate_rows(hidden, weight, query, settings)
+    shape, vocab_size = hidden.shape[:-1], query.vocab_size
+    shard, rows = locate_rows(hidden, weight, query, query.topk)
     labels = ids = None
     if query.labels is not None:
-        labels = sort_labels(rows.take(query.labels), shard, vocab_size, settings.ignore_index)
-    if query.token_ids is not None and query.token_ids.shape[-1]:
+        labels = sort_labels(rows.take(query.labels), shard, vocab_size, query.ignore_index)
+    if query.token_ids is not None:
         ids = sort_labels(rows.take(query.token_ids), shard, vocab_size, ignore_index=None)
+    chosen = ([] if labels is None else [labels.targets[:, None]]) + ([] if ids is None else [ids.targets])
     will_have_grad = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
     only_torch = "keep_mask" if query.keep_mask is not None else "logit_stats" if query.logit_stats else ""
     options = PassOptions(
-        backend=choose_backend(settings.backend, hidden.device, only_torch),
+        backend=choose_backend(query.backend, hidden.device, only_torch),
         shard=shard,
         rows=rows.index,
-        targets=labels.targets if labels is not None else None,
-        gather_columns=ids.targets if ids is not None else None,
-        scale=row_scale(rows, query.temperature, settings.logit_scale, math_dtype(weight)),
+        chosen=torch.cat(chosen, 1) if sum(part.shape[1] for part in chosen) else None,
+        labelled=labels is not None,
+        scale=row_scale(rows, query.temperature, query.logit_scale, math_dtype(weight)),
         columns=shard.columns_below(vocab_size, len(weight)),
         entropy=query.entropy,
         squares=query.sum_pi_squared,
         topk=query.topk,
-        tile_bytes=settings.tile_bytes or default_tile_bytes(hidden.device.type),
-        keep_bytes=bytes_to_keep(settings.keep_bytes, hidden, weight) if will_have_grad else 0,
-        batch_invariant=settings.batch_invariant,
-        reduce_hidden_grad=settings.reduce_hidden_grad,
-        main_grad_of=weight if settings.fuse_main_grad else None,
+        tile_bytes=query.tile_bytes or default_tile_bytes(hidden.device.type),
+        keep_bytes=bytes_to_keep(query.keep_bytes, hidden, weight) if will_have_grad else 0,
+        batch_invariant=query.batch_invariant,
+        reduce_hidden_grad=query.reduce_hidden_grad,
+        main_grad_of=weight if query.fuse_main_grad else None,
         keep_mask=None if query.keep_mask is None else query.keep_mask.reshape(shape.numel(), len(weight)),
         moments=query.logit_stats,
     )
     tokens = hidden.reshape(shape.numel(), hidden.shape[-1])
     results = VocabPass.apply(tokens, weight, options)  # type: ignore[no-untyped-call]
-    logprob, level, logsumexp, squares, gathered, topk_logits, topk_ids, moments = results
-    if labels is not None:
-        logprob = labels.settle(logprob, logsumexp, settings.out_of_vocab_grad)
-    if query.token_ids is not None:
-        gathered = logsumexp.new_zeros(rows.count, 0) if ids is None else gathered.where(ids.known, 0)
+    logprobs, level, logsumexp, squares, topk_logits, topk_ids, moments = results
+    logprobs = logsumexp.new_zeros(rows.count, 0) if logprobs is None else logprobs
+    own = None if labels is None else labels.settle(logprobs[:, 0], logsumexp, query.out_of_vocab_grad)
+    others = None if ids is None else logprobs[:, 0 if labels is None else 1 :].where(ids.known, 0)
     return VocabOutput(
-        logprobs=logprob,
+        logprobs=own,
         entropy=level,
         logsumexp=logsumexp,
         topk_logits=topk_logits,
         topk_ids=topk_ids,
-        token_logprobs=gathered,
+        token_logprobs=others,
         sum_pi_squared=squares,
         **({} if moments is None else _logit_stats(*moments)),
     ).each(rows.spread)
@@ -177,10 +168,10 @@ def _logit_stats(least: Tensor, total: Tensor, squares: Tensor, count: Tensor, m
     return {"logit_min": least, "logit_max": most, "logit_mean": total / count, "logit_norm": squares.sqrt()}
 
 
-def locate_rows(hidden: Tensor, weight: Tensor, query: VocabQuery, settings: HeadSettings) -> tuple[VocabShard, Rows]:
+def locate_rows(hidden: Tensor, weight: Tensor, query: LogprobQuery, topk: int = 0) -> tuple[VocabShard, Rows]:
     """Where this rank's shard lies in the vocabulary, and which rows are computed."""
     check_mask_count(query.mask_count, query.mask)
-    shape, group = hidden.shape[:-1], settings.tp_group
+    shape, group = hidden.shape[:-1], query.tp_group
     chosen = None if query.mask is None else query.mask.reshape(-1) != 0
     shard, live_count = locate_shard(
         weight,
@@ -188,7 +179,7 @@ def locate_rows(hidden: Tensor, weight: Tensor, query: VocabQuery, settings: Hea
         group if group is not None and group.size() > 1 else None,
         on_host=waiting_is_free(hidden) or (chosen is not None and query.mask_count is None),
     )
-    sound = check_vocabulary(shard.total, settings.vocab_size, query.topk)
+    sound = check_vocabulary(shard.total, query.vocab_size, topk)
     return shard, select_rows(shape, chosen, live_count, query.mask_count, sound)
 
 

@@ -32,8 +32,8 @@ class Query:
     """What is asked of the rows of one shard of the vocabulary."""
 
     rows: Tensor | None = None  # [rows] the tokens to compute, all when None
-    targets: Tensor | None = None  # [rows] column of the label; outside `0 <= column < columns` it is not this shard's
-    gather_columns: Tensor | None = None  # [rows, k] columns of further tokens, likewise
+    chosen: Tensor | None = None  # [rows, k] columns of tokens; outside `0 <= column < columns` it is not this shard's
+    labelled: bool = False  # whether the first of them is the label
     scale: float | Tensor = 1.0  # a tensor is [rows, 1]
     columns: int | Tensor  # the first so many columns are vocabulary; a 0-dim tensor where only the device knows
     entropy: bool = False
@@ -42,7 +42,7 @@ class Query:
     tile_bytes: int
     keep_bytes: int = 0  # what the forward may hold for the backward; 0 where no backward follows
     batch_invariant: bool = False
-    keep_mask: Tensor | None = None  # [tokens, shard] bool: the columns that take part, and the target's; all when None
+    keep_mask: Tensor | None = None  # [tokens, shard] bool: the columns that take part, and the label's; all when None
     moments: bool = False
 
 
@@ -67,8 +67,7 @@ class RowStats:
     sum_exp: Tensor  # [rows] sum exp(z - row_max)
     sum_exp_z: Tensor | None  # [rows] sum exp(z - row_max) * (z - row_max), for the entropy
     sum_exp_squared: Tensor | None  # [rows] sum exp(z - row_max)^2
-    target: Tensor | None  # [rows] z of the target column, 0 where it is not this shard's
-    gathered: Tensor | None  # [rows, k] z of the gathered columns, 0 where they are not this shard's
+    chosen: Tensor | None  # [rows, k] z of the chosen columns, 0 where they are not this shard's
     topk_logits: Tensor | None  # [rows, k] descending, NO_LOGIT beyond the shard's columns
     topk_columns: Tensor | None  # [rows, k]
     kept: tuple[Tensor, ...] = ()  # what this backend's backward uses up instead of making it again
@@ -77,7 +76,7 @@ class RowStats:
 
 @dataclass(frozen=True)
 class RowGrads:
-    """The gradient of a logit: `p * (softmax + entropy * log p + squares * p)`, and more at the target columns.
+    """The gradient of a logit: `p * (softmax + entropy * log p + squares * p)`, and more at the chosen columns.
 
     The log-sum-exp stands in two terms, `lse = row_max + log_sum`, and `log p = z - row_max - log_sum`: where logits
     are large, the sum of the two has lost the digits that `z - row_max` keeps.
@@ -89,7 +88,7 @@ class RowGrads:
     entropy_coefficient: Tensor | None  # [rows]
     squares_coefficient: Tensor | None  # [rows]
     target_coefficients: Tensor | None  # [rows, k] one column may stand there several times: all are added up
-    target_columns: Tensor | None  # [rows, k] as `Problem.targets`: those outside are not this shard's
+    target_columns: Tensor | None  # [rows, k] as `Problem.chosen`: those outside are not this shard's
     target_logprobs: Tensor | None  # [rows, k] `log p` there, as the forward gave it
     kept: tuple[Tensor, ...] = ()  # `RowStats.kept`, the first time
 

@@ -61,10 +61,10 @@ def merge_stats(stats: RowStats, shard: VocabShard) -> RowStats:
     moments = None if stats.moments is None else gather(stats.moments, shard.group)  # [ranks, 4, rows]
     if moments is not None:
         stats = replace(stats, moments=torch.cat([moments[:, :1].amin(0), moments[:, 1:].sum(0)]))
-    numbers = [stats.row_max, stats.sum_exp, stats.sum_exp_z, stats.sum_exp_squared, stats.target]
+    numbers = [stats.row_max, stats.sum_exp, stats.sum_exp_z, stats.sum_exp_squared]
     packed = torch.stack([number for number in numbers if number is not None])
-    gathered = None if stats.gathered is None else stats.gathered.t()
-    everyone = gather(packed if gathered is None else torch.cat([packed, gathered]), shard.group)
+    chosen = None if stats.chosen is None else stats.chosen.t()
+    everyone = gather(packed if chosen is None else torch.cat([packed, chosen]), shard.group)
     columns = iter(everyone[:, : len(packed)].unbind(1))  # each [ranks, rows]
     maxima, sums_exp = next(columns), next(columns)
     row_max = maxima.amax(0)
@@ -72,17 +72,13 @@ def merge_stats(stats: RowStats, shard: VocabShard) -> RowStats:
     rescale = max_change.exp()
     sum_exp_z = (rescale * (next(columns) + sums_exp * max_change)).sum(0) if stats.sum_exp_z is not None else None
     sum_exp_squared = (rescale * rescale * next(columns)).sum(0) if stats.sum_exp_squared is not None else None
-    target = next(columns).sum(0) if stats.target is not None else None
-    gathered = None if gathered is None else everyone[:, len(packed) :].sum(0).t()
-    sum_exp = (sums_exp * rescale).sum(0)
     return replace(
         stats,
         row_max=row_max,
-        sum_exp=sum_exp,
+        sum_exp=(sums_exp * rescale).sum(0),
         sum_exp_z=sum_exp_z,
         sum_exp_squared=sum_exp_squared,
-        target=target,
-        gathered=gathered,
+        chosen=None if chosen is None else everyone[:, len(packed) :].sum(0).t(),
     )
 
 

@@ -1,13 +1,139 @@
-"""What the backends share: a problem's rows, loaded tile by tile, and the backward's walk over all tiles."""
+"""How a problem is cut into tiles of logits, how much memory they take, and the backward's walk over all of them."""
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.memory import spans
 from mcore_unpatch.compat.fused_head.problem import GradBuffer, Problem, TakeGrad, WeightGradBuffer, math_dtype
+
+DEFAULT_TILE_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}
+# The block of logits that one program of the fused kernels makes at a time.
+BLOCK_ROWS = 128
+BLOCK_COLUMNS = 256
+BLOCK_WIDTH = 64  # of the hidden size, per step of the product
+KEEP_VARIABLE = "MCORE_UNPATCH_KEEP_BYTES"
+# Below this width a matrix product is too thin to be fast: split the rows instead.
+_THINNEST = 256
+# A GPU multiplies matrices of such a width several times faster than odd ones.
+_ALIGNED = 128
+# Vectors of one number per row that live beside a tile.
+_VECTORS = 8
+# Of the whole card, for what is still to come before the backward: other layers, other processes, fragments.
+_MARGIN = 1 / 16
+
+
+@dataclass(frozen=True)
+class TileCost:
+    """The bytes of a tile of `rows x columns`: per cell, per row and per column."""
+
+    cell: int
+    row: int
+    column: int
+
+    def rows_for(self, columns: int, budget: int) -> int:
+        """The most rows of a tile that has `columns` columns."""
+        return (budget - columns * self.column) // (columns * self.cell + self.row)
+
+    def columns_for(self, rows: int, budget: int) -> int:
+        """The most columns of a tile that has `rows` rows."""
+        return (budget - rows * self.row) // (rows * self.cell + self.column)
+
+
+def default_tile_bytes(device_type: str) -> int:
+    """The tile size if the caller gives none: cache-friendly on a CPU, wide on a GPU."""
+    return DEFAULT_TILE_BYTES.get(device_type, DEFAULT_TILE_BYTES["cuda"])
+
+
+def tile_cost(problem: Problem, keeps_low_precision: bool) -> TileCost:
+    """The cost of the tiles of `problem`, including the casts of their operands and products."""
+    hidden, weight = problem.hidden, problem.weight
+    width, number = hidden.shape[1], math_dtype(weight).itemsize
+    narrow = weight.dtype.itemsize < number
+    cast = number if narrow and not keeps_low_precision else 0
+    copied = problem.rows is not None or problem.batch_invariant  # where tiles must not depend on a mask
+    row = (hidden.itemsize if copied else 0) + cast
+    row += weight.itemsize if hidden.dtype != weight.dtype else 0
+    return TileCost(
+        # The logits, and their exponentials or a rounded copy; booleans of a mask; a copy for the smallest logit.
+        cell=2 * number + (2 if problem.keep_mask is not None else 0) + (number + 1 if problem.moments else 0),
+        row=row * width + (_VECTORS + 4 * problem.topk) * 8,
+        # The cast, the product before it is rounded, and the copy that a CPU's matrix library packs for itself.
+        column=(cast + (number if narrow else 0) + number) * width,
+    )
+
+
+def plan_tiles(rows: int, columns: int, cost: TileCost, budget: int) -> tuple[int, int]:
+    """Rows and columns of a tile within `budget` bytes; all rows if that leaves the tile wide enough."""
+    rows, columns = max(rows, 1), max(columns, 1)
+    wide = cost.columns_for(rows, budget)
+    if wide >= min(columns, _THINNEST):
+        return rows, columns if wide >= columns else wide // _ALIGNED * _ALIGNED
+    for thin in (min(columns, 2 * _THINNEST), min(columns, 32), 1):
+        tall = cost.rows_for(thin, budget)
+        if tall >= min(rows, 32) or (thin == 1 and tall >= 1):
+            return min(rows, tall), thin
+    least = cost.cell + cost.row + cost.column
+    raise ValueError(f"tile_bytes: expected at least {least} for these tensors (one cell of the logits), got {budget}")
+
+
+def spans(total: int, size: int) -> Iterator[slice]:
+    """Slices of `size` that cover `range(total)`."""
+    for start in range(0, total, size):
+        yield slice(start, min(start + size, total))
+
+
+def least_tile_bytes(weight: Tensor) -> int:
+    """The least that the fused kernels can do with: a block of gradients, and the sums of its columns in float32."""
+    return BLOCK_COLUMNS * (BLOCK_ROWS * weight.itemsize + 4 * weight.shape[1])
+
+
+def chunk_tile_bytes(chunk_size: int | None, batch: int, weight: Tensor) -> int | None:
+    """The bytes of the logits of `chunk_size` positions of the whole batch; None: the default.
+
+    So a chunk size remains an upper bound on memory, although nothing here is cut along the sequence. A bound below the
+    minimum of a backend is raised to that minimum.
+    """
+    if chunk_size is None:
+        return None
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size: expected at least 1, got {chunk_size}")
+    rows, width = weight.shape
+    number = math_dtype(weight).itemsize
+    least = max(16 * number * width + 1024, least_tile_bytes(weight) if weight.itemsize == 2 else 0)
+    return min(default_tile_bytes(weight.device.type), max(least, chunk_size * batch * rows * number))
+
+
+def bytes_to_keep(asked: int | Literal["auto"] | None, hidden: Tensor, weight: Tensor) -> int:
+    """The bytes asked for; "auto" is what is free now, minus a margin and what the backward itself needs."""
+    if asked is None:
+        asked = _from_environment()
+    if asked != "auto":
+        return asked
+    if hidden.device.type != "cuda":
+        return 0
+    if torch.cuda.is_current_stream_capturing():
+        raise ValueError(
+            "keep_bytes='auto' reads how much memory is free, which a CUDA graph cannot replay; pass a number of bytes."
+        )
+    free, whole = torch.cuda.mem_get_info(hidden.device)
+    unused = torch.cuda.memory_reserved(hidden.device) - torch.cuda.memory_allocated(hidden.device)
+    gradients = weight.nbytes + hidden.numel() * (4 + hidden.itemsize)  # of the weight, and twice of hidden
+    return max(0, int(free + unused - whole * _MARGIN - gradients))
+
+
+def _from_environment() -> int | Literal["auto"]:
+    value = os.environ.get(KEEP_VARIABLE, "0")
+    if value == "auto":
+        return "auto"
+    if not value.isdecimal():
+        raise ValueError(f"environment variable {KEEP_VARIABLE}: expected 'auto' or a number of bytes, got {value!r}")
+    return int(value)
+
 
 # From the operands of a tile's rows and columns, and where these are, to the gradient of its logits.
 GradOfTile = Callable[[Tensor, Tensor, slice, slice], Tensor]

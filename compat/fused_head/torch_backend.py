@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.memory import plan_tiles, tile_cost
 from mcore_unpatch.compat.fused_head.problem import (
     NO_LOGIT,
     GradBuffer,
@@ -21,7 +20,7 @@ from mcore_unpatch.compat.fused_head.problem import (
     TakeGrad,
     math_dtype,
 )
-from mcore_unpatch.compat.fused_head.tiles import Tiles
+from mcore_unpatch.compat.fused_head.tiles import Tiles, plan_tiles, tile_cost
 
 
 class TorchBackend:
@@ -36,14 +35,13 @@ class TorchBackend:
 
     def fold(self, problem: Problem, tile_rows: int | None = None) -> RowStats:
         """The same, in tiles of this many rows; None: as many as fit."""
-        tiles = _TorchTiles(problem, tile_rows)
-        rows, targets, columns = problem.row_count, problem.targets, problem.gather_columns
+        tiles = TorchTiles(problem, tile_rows)
+        rows, columns = problem.row_count, problem.chosen
         row_max = tiles.new(rows).fill_(NO_LOGIT)
         sum_exp = tiles.new(rows).zero_()
         sum_exp_z = tiles.new(rows).zero_() if problem.entropy else None
         sum_exp_squared = tiles.new(rows).zero_() if problem.squares else None
-        target = tiles.new(rows, 1).zero_() if targets is not None else None
-        gathered = tiles.new(*columns.shape).zero_() if columns is not None else None
+        chosen = tiles.new(*columns.shape).zero_() if columns is not None else None
         moments = tiles.new(4, rows).zero_() if problem.moments else None
         if moments is not None:
             moments[0] = torch.inf
@@ -52,10 +50,8 @@ class TorchBackend:
             x = tiles.load_rows(r)
             for c in tiles.column_spans():
                 z = tiles.logits(x, tiles.load_columns(c), r, c)
-                if targets is not None and target is not None:
-                    _pick(z, targets[r, None], c, target[r])
-                if columns is not None and gathered is not None:
-                    _pick(z, columns[r], c, gathered[r])
+                if columns is not None and chosen is not None:
+                    _pick(z, columns[r], c, chosen[r])
                 if top is not None:
                     top.fold(z, r, c)
                 if moments is not None:
@@ -79,8 +75,7 @@ class TorchBackend:
             sum_exp,
             sum_exp_z,
             sum_exp_squared,
-            None if target is None else target.squeeze(1),
-            gathered,
+            chosen,
             None if top is None else top.logits,
             None if top is None else top.columns,
             moments=moments,
@@ -88,7 +83,7 @@ class TorchBackend:
 
     def backward(self, problem: Problem, grads: RowGrads, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
         """Make each tile again, turn it into its own gradient in place, and multiply it out."""
-        tiles = _TorchTiles(problem, self._tile_rows(problem))
+        tiles = TorchTiles(problem, self._tile_rows(problem))
 
         def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
             return _logits_to_grad(tiles.logits(x, w, r, c), tiles, grads, r, c).to(tiles.operand_dtype)
@@ -96,7 +91,7 @@ class TorchBackend:
         tiles.multiply_out(grad_of_tile, hidden_grad, weight_grad)
 
 
-class _TorchTiles(Tiles):
+class TorchTiles(Tiles):
     """The logits lie in two buffers of one tile each. With `tile_rows`, all products have that many rows."""
 
     def __init__(self, problem: Problem, tile_rows: int | None = None) -> None:
@@ -112,6 +107,7 @@ class _TorchTiles(Tiles):
         self.buffers = self.new(2, self.tile_rows * self.tile_columns)
 
     def multiply(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
+        """By torch's products, which round a sum of 16-bit operands on the way before 2.8."""
         if a.dtype == out.dtype:
             if accumulate:
                 out.addmm_(a, b)
@@ -125,6 +121,7 @@ class _TorchTiles(Tiles):
             out.copy_(product)
 
     def logits(self, x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
+        """Those of a tile, scaled, in the first buffer; NO_LOGIT where a column does not take part."""
         missing = self.tile_rows - len(x) if self.fills_up else 0
         if missing:
             x = torch.cat([x, x.new_zeros(missing, x.shape[1])])
@@ -144,10 +141,10 @@ class _TorchTiles(Tiles):
         return z
 
     def _left_out(self, keep_mask: Tensor, r: slice, c: slice) -> Tensor:
-        rows, targets = self.problem.rows, self.problem.targets
+        rows, chosen = self.problem.rows, self.problem.chosen
         left_out = ~(keep_mask[r, c] if rows is None else keep_mask[rows[r], c])
-        if targets is not None:
-            column, inside = _within(targets[r, None], c)
+        if chosen is not None and self.problem.labelled:
+            column, inside = _within(chosen[r, :1], c)
             left_out.scatter_(1, column, left_out.gather(1, column) & ~inside)
         return left_out
 
@@ -159,7 +156,7 @@ class _TorchTiles(Tiles):
 class _RunningTopK:
     """The k largest logits of each row so far, and their columns."""
 
-    def __init__(self, tiles: _TorchTiles, rows: int) -> None:
+    def __init__(self, tiles: TorchTiles, rows: int) -> None:
         self.k = tiles.problem.topk
         self.logits = tiles.new(rows, self.k).fill_(NO_LOGIT)
         self.columns = torch.full((rows, self.k), -1, dtype=torch.int64, device=self.logits.device)
@@ -172,7 +169,7 @@ class _RunningTopK:
         self.columns[r] = columns.gather(1, kept)
 
 
-def _logits_to_grad(z: Tensor, tiles: _TorchTiles, grads: RowGrads, r: slice, c: slice) -> Tensor:
+def _logits_to_grad(z: Tensor, tiles: TorchTiles, grads: RowGrads, r: slice, c: slice) -> Tensor:
     """Overwrite the tile `z` with the gradient of its raw product, `scale` included."""
     scale = tiles.problem.scale
     scale = scale[r].squeeze(1) if isinstance(scale, Tensor) else scale
@@ -258,8 +255,8 @@ def _same_everywhere(problem: Problem, fold: Callable[[Problem, int], RowStats],
     if isinstance(scale, Tensor):
         scale = torch.full((size, 1), 0.7, dtype=math_dtype(problem.weight), device=scale.device)
     trial = replace(
-        problem, hidden=row.expand(size, -1).contiguous(), rows=None, targets=None, gather_columns=None, scale=scale,
-        keep_mask=None, moments=False,
+        problem, hidden=row.expand(size, -1).contiguous(), rows=None, chosen=None, scale=scale, keep_mask=None,
+        moments=False,
     )  # fmt: skip
     stats = fold(trial, size)
     values = [value for f in fields(stats) if isinstance(value := getattr(stats, f.name), Tensor)]

@@ -4,7 +4,6 @@ Either way the call gets Megatron's two keywords, and it is checked that the pro
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -26,8 +25,8 @@ from mcore_unpatch.compat.hook.find import (
     enter_as_module,
     find_language_model,
     foreign_methods,
+    missing_hook,
     refuse_patched,
-    require_hook,
     require_open_wrappers,
     takes_hook,
 )
@@ -135,26 +134,20 @@ def attach_along(paths: list[HookPath], select: Select, identity: Any, finish: F
     Two attachments are the same if their identities are equal.
     """
     with INSTALLING:
-        found = [installed_on(path.model, _Attachment) for path in paths]
+        found = [installed_on(path.model, Attachment) for path in paths]
         if any(attachment is not None for attachment in found):
             return _the_same(found, identity).claim()
         handle = Handle()
         try:
             for path in paths:
-                _Attachment(path, select, identity, handle, finish)
+                Attachment(path, select, identity, handle, finish)
         except BaseException:
             handle.remove()
             raise
         return handle.claim()
 
 
-def selector_on(model: Module) -> Select | None:
-    """What chooses the processor of this language model, if anything is attached."""
-    attachment = installed_on(model, _Attachment)
-    return None if attachment is None else attachment.select
-
-
-class _Attachment:
+class Attachment:
     """The pre-hook that adds the two arguments to a call, and the hook that checks that they were used."""
 
     def __init__(self, path: HookPath, select: Select, identity: Any, handle: Handle, finish: Finish) -> None:
@@ -162,7 +155,7 @@ class _Attachment:
         self.names = argument_names(path.model)
         self.calls: PerThread[Watched | None] = PerThread()
         # Must be registered before our own hooks: it then runs last on the way in, and first on the way out.
-        handle.on_removal(_hook_on(HookPath((), path.model)).remove)
+        handle.on_removal(provide_hook(path.model).remove)
         hooks = [
             path.model.register_forward_pre_hook(self._before, with_kwargs=True, prepend=True),
             path.model.register_forward_hook(self._after),
@@ -201,7 +194,7 @@ class _Attachment:
             self.finish()
 
 
-def _the_same(found: list[_Attachment | None], identity: Any) -> Handle:
+def _the_same(found: list[Attachment | None], identity: Any) -> Handle:
     handles = {None if one is None else id(one.handle) for one in found}
     first = next(one for one in found if one is not None)
     if len(handles) == 1 and _equal(first.identity, identity):
@@ -213,17 +206,11 @@ def _the_same(found: list[_Attachment | None], identity: Any) -> Handle:
 
 
 def _equal(left: Any, right: Any) -> bool:
-    """Equality that never compares the values of tensors: two tensors are equal only if they are the same object."""
-    if left is right:
-        return True
-    if isinstance(left, (tuple, list)) and type(left) is type(right) and len(left) == len(right):
-        return all(_equal(a, b) for a, b in zip(left, right, strict=True))
-    if type(left) is not type(right):
+    """Whether two are the same; two tensors of several numbers are only if they are the same object."""
+    try:
+        return bool(left == right)  # Python asks for identity first
+    except (RuntimeError, ValueError):  # several numbers have no truth of their own
         return False
-    if hasattr(left, "__dataclass_fields__"):
-        return all(_equal(getattr(left, f.name), getattr(right, f.name)) for f in fields(left) if f.compare)
-    result = left == right
-    return result if isinstance(result, bool) else False
 
 
 def provide_hook(model: Module) -> Handle:
@@ -232,15 +219,11 @@ def provide_hook(model: Module) -> Handle:
     Does nothing if `forward` has the hook. For a HybridModel without it the hook works through the output layer; any
     other model raises `HookMissingError`.
     """
-    return _hook_on(find_language_model(model))
-
-
-def _hook_on(path: HookPath) -> Handle:
-    handle = Handle()
+    path, handle = find_language_model(model), Handle()
     if path.has_hook:
         return handle
     if not path.is_hybrid:
-        require_hook(path)
+        raise missing_hook(path)
     with INSTALLING:
         tap = installed_on(path.model, OutputLayerTap) or OutputLayerTap(path)
         tap.users += 1
@@ -263,18 +246,18 @@ def call_with_processor(model: Module, processor: Processor, *args: Any, context
     patch dropped them. On a pipeline stage without output, returns the stage's own result.
     """
     path = find_language_model(model)
-    require_open_wrappers(path)
     return call_along(path, model, processor, complete_context(context, path.model, processor), args, kwargs)
 
 
 def call_along(path: HookPath, model: Module, processor: Processor, context: Any, args: Any, kwargs: Any) -> Any:
     """`call_with_processor` along a way that was looked up before, with the context as it is."""
+    require_open_wrappers(path)
     watched = Watched(processor)
     keywords = {**kwargs, **dict(zip(HOOK_KEYWORDS, (watched, context), strict=True))}
     if path.has_hook:
         result = model(*args, **keywords)
     else:
-        with _hook_on(path):
+        with provide_hook(model):
             result = model(*args, **keywords)
     require_called(watched, path)
     return result

@@ -11,11 +11,9 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.checks import check_choice, waiting_is_free
-from mcore_unpatch.compat.fused_head.linear_kl import run_kl
-from mcore_unpatch.compat.fused_head.pair import Divergence, Kind
+from mcore_unpatch.compat.fused_head.linear_kl import Divergence, Kind, run_kl
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, needed
-from mcore_unpatch.compat.fused_head.settings import VocabQuery
+from mcore_unpatch.compat.fused_head.settings import LogprobQuery, check_choice, waiting_is_free
 from mcore_unpatch.compat.hook.call import HookCall, HookContext, resolve_groups
 from mcore_unpatch.compat.hook.errors import MissingContextError
 from mcore_unpatch.compat.hook.head import (
@@ -24,8 +22,7 @@ from mcore_unpatch.compat.hook.head import (
     batch_first,
     enter_head,
     head_pass,
-    mask_of,
-    temperature_of,
+    selection_mask,
 )
 from mcore_unpatch.compat.logits.lazy import LazyLogits
 
@@ -83,15 +80,13 @@ class DistillationLoss(HeadOptions):
         groups = context.groups or resolve_groups()
         hidden, gathered = enter_head(call, groups)  # [s, b, h]
         shape = (hidden.shape[1], hidden.shape[0])
-        scale = call.logit_scale if self.scale_logits else 1.0
-        temperature = temperature_of(context, self, shape)
+        query = self.query(LogprobQuery, call, groups, gathered, shape)
         theirs = as_rows("teacher.hidden", teacher.hidden.detach(), shape, dims=3)
         loss = run_kl(
             (hidden, call.weight, theirs, teacher.weight.detach()),
             Divergence(self.kind, self.beta),
-            (temperature / scale, temperature / teacher.logit_scale),
-            VocabQuery(mask=as_rows("mask", mask_of(call, context, self), shape), mask_count=context.mask_count),
-            self.settings(call, groups, gathered),
+            (query.temperature / query.logit_scale, query.temperature / teacher.logit_scale),
+            query,
         )
         return batch_first(loss)
 
@@ -118,7 +113,7 @@ class DistillationLoss(HeadOptions):
         loss = Divergence(self.kind, self.beta).of_log_probs(a, b)
         if self.kind == "jsd" and self.rest == "zero":  # elsewhere the mixture is the student's alone
             loss = loss - (1 - self.beta) * log(1 - self.beta) * (1 - a.exp().sum(-1))
-        mask = mask_of(call, asked, self)
+        mask = selection_mask(call) if self.use_loss_mask else asked.mask
         live = taken.any(-1) if mask is None else taken.any(-1) & (mask != 0)
         return loss.masked_fill(self._unknown(call, teacher.token_ids, taken & live[..., None]), nan).where(live, 0)
 

@@ -120,17 +120,13 @@ def takes_hook(forward: Callable[..., Any], *, by_name: bool = False) -> bool:
     return named or (inspect.Parameter.VAR_KEYWORD in kinds and not by_name)
 
 
-def require_hook(path: HookPath) -> None:
-    """Raise unless the language model's own `forward` has the hook."""
-    if path.has_hook:
-        return
+def missing_hook(path: HookPath) -> HookMissingError:
+    """The error for a language model whose `forward` has no hook, and that is no HybridModel."""
     from megatron.core.models.gpt.gpt_model import GPTModel
 
     model, name = path.model, type(path.model).__name__
     foreign = foreign_methods(model)
-    if path.is_hybrid:
-        remedy = "use attach() or provide_hook(), which work through its output layer"
-    elif foreign:
+    if foreign:
         remedy = f"{', '.join(foreign)} replaced Megatron's method: remove that patch"
     elif takes_hook(GPTModel.forward, by_name=True):
         own = type(model).forward
@@ -141,7 +137,7 @@ def require_hook(path: HookPath) -> None:
         from megatron.core import __version__
 
         remedy = f"the hook was added in 0.18 and this is {__version__}: upgrade megatron-core"
-    raise HookMissingError(f"{name}.forward has no output_processor; {remedy}.")
+    return HookMissingError(f"{name}.forward has no output_processor; {remedy}.")
 
 
 def require_open_wrappers(path: HookPath) -> None:
@@ -213,7 +209,9 @@ def enter_as_module(path: HookPath) -> Callable[[], None]:
     with INSTALLING:
         twin: Any = getattr(holder, _HELD_AS)
         if twin is model:
-            twin = _twin_of(model)
+            twin = twin_of(model, _Twin)
+            for name, value in (("original", model), ("users", 0)):
+                object.__setattr__(twin, name, value)
             setattr(holder, _HELD_AS, twin)
         twin.users += 1
 
@@ -236,12 +234,11 @@ def bypassed(model: Module) -> HookBypassedError:
     )
 
 
-def _twin_of(model: Module) -> Any:
-    kind = type(model)
-    twin: Any = object.__new__(type(kind.__name__, (_Twin, kind), {"__module__": kind.__module__}))
-    object.__setattr__(twin, "__dict__", vars(model))
-    object.__setattr__(twin, "original", model)
-    object.__setattr__(twin, "users", 0)
+def twin_of(module: Module, part: type) -> Any:
+    """A module of a subclass, with `part` before the module's own class, that shares all state with the original."""
+    kind = type(module)
+    twin: Any = object.__new__(type(kind.__name__, (part, kind), {"__module__": kind.__module__}))
+    object.__setattr__(twin, "__dict__", vars(module))
     return twin
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from threading import get_ident
 from types import FunctionType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
@@ -18,10 +18,9 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.nn import Module
 
-from mcore_unpatch.compat.fused_head.checks import check_choice, check_temperature
+from mcore_unpatch.compat.fused_head.autograd import into_main_grad
 from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput, run_pass
-from mcore_unpatch.compat.fused_head.settings import HeadSettings, PassSettings, VocabQuery
-from mcore_unpatch.compat.fused_head.weight_grad import into_main_grad
+from mcore_unpatch.compat.fused_head.settings import PassSettings, VocabQuery, check_choice, check_temperature
 from mcore_unpatch.compat.hook.call import (
     HookCall,
     HookContext,
@@ -31,8 +30,9 @@ from mcore_unpatch.compat.hook.call import (
     sequence_group,
 )
 from mcore_unpatch.compat.hook.errors import MissingContextError, UnsupportedHeadError
-from mcore_unpatch.compat.packing.gather import sum_gradient
-from mcore_unpatch.compat.packing.labels import next_token_labels
+from mcore_unpatch.compat.packing.gather import next_token_labels, sum_gradient
+
+_Query = TypeVar("_Query")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +61,30 @@ class HeadOptions(PassSettings):
         check_temperature(self.temperature)
         check_choice("shift", self.shift, "aligned", "next_token")
 
-    def settings(self, call: HookCall, groups: ProcessGroups, gathered: bool, **more: Any) -> HeadSettings:
-        """Those of a pass over the head of this call; `gathered` as from `enter_head`."""
-        return self.of_head(
+    def query(
+        self,
+        kind: type[_Query],
+        call: HookCall,
+        groups: ProcessGroups,
+        gathered: bool,
+        shape: tuple[int, int],
+        **asked: Any,
+    ) -> _Query:
+        """What is asked of the rows `shape` `[b, s]` of this call; `gathered` as from `enter_head`."""
+        context = HookContext.of(call.context)
+        temperature = self.temperature if context.temperature is None else context.temperature
+        if isinstance(temperature, Tensor) and temperature.dim() > 0:
+            temperature = as_rows("temperature", temperature, shape)
+        return self.widened(
+            kind,
+            temperature=temperature,
+            mask=as_rows("mask", selection_mask(call) if self.use_loss_mask else context.mask, shape),
+            mask_count=context.mask_count,
             tp_group=groups.tp,
             reduce_hidden_grad=self.reduce_hidden_grad and not gathered,
             fuse_main_grad=fuses_weight_grad(call),
-            **more,
+            logit_scale=call.logit_scale if self.scale_logits else 1.0,
+            **asked,
         )
 
 
@@ -81,11 +98,13 @@ def head_pass(call: HookCall, options: HeadOptions, asked: Collection[str], topk
     hidden, gathered = enter_head(call, groups)
     shape = (hidden.shape[1], hidden.shape[0])
     labels = _labels(call, context, options, groups) if "logprobs" in asked else None
-    query = VocabQuery(
+    query = options.query(
+        VocabQuery,
+        call,
+        groups,
+        gathered,
+        shape,
         labels=as_rows("labels", labels, shape),
-        temperature=temperature_of(context, options, shape),
-        mask=as_rows("mask", mask_of(call, context, options), shape),
-        mask_count=context.mask_count,
         entropy="entropy" in asked,
         topk=topk,
         logit_stats="logit_norm" in asked,
@@ -93,22 +112,7 @@ def head_pass(call: HookCall, options: HeadOptions, asked: Collection[str], topk
         token_ids=as_rows("token_ids", _token_ids(context), shape, dims=3) if "token_logprobs" in asked else None,
         keep_mask=as_rows("keep_mask", context.keep_mask, shape, dims=3),
     )
-    logit_scale = call.logit_scale if options.scale_logits else 1.0
-    settings = options.settings(call, groups, gathered, logit_scale=logit_scale)
-    return run_pass(hidden, call.weight, query, settings).each(batch_first)
-
-
-def mask_of(call: HookCall, context: HookContext, options: HeadOptions) -> Tensor | None:
-    """`[b, s]`: with `use_loss_mask` one must be there; without it that of the context, and None computes all rows."""
-    return selection_mask(call) if options.use_loss_mask else context.mask
-
-
-def temperature_of(context: HookContext, options: HeadOptions, shape: tuple[int, int]) -> float | Tensor:
-    """The temperature of the context, else of the options: a number, or one for each row of `[s, b, h]`."""
-    temperature = options.temperature if context.temperature is None else context.temperature
-    if isinstance(temperature, Tensor) and temperature.dim() > 0:
-        temperature = as_rows("temperature", temperature, shape)
-    return temperature
+    return run_pass(hidden, call.weight, query).each(batch_first)
 
 
 def selection_mask(call: HookCall) -> Tensor:
@@ -241,11 +245,14 @@ def run_layer_hooks(call: HookCall) -> None:
     """Run the layer's own hooks on one row: in them Megatron waits for weights that are still being gathered.
 
     They run when the layer is called, which does not happen otherwise here. A hook that changes the layer's input or
-    output would be lost, so it raises; one that returns the same memory does not.
+    output would be lost, so it raises; one that returns the same memory does not. The gradient is tried once for the
+    hooks of a layer: its output is then a leaf.
     """
     layer = call.output_layer
-    if not layer._forward_pre_hooks and not layer._forward_hooks:
+    hooks = tuple(layer._forward_hooks.values())
+    if not layer._forward_pre_hooks and not hooks:
         return
+    probing = torch.is_grad_enabled() and _transparent.get(layer, ()) != hooks
     row = call.hidden_states[:1].detach()
     before = _state(row)
     seen: dict[str, Any] = {}
@@ -255,17 +262,20 @@ def run_layer_hooks(call: HookCall) -> None:
         if get_ident() == me and kwargs is not None:
             seen["given"], seen["weight"] = _state(args[0]), [*args[1:2], kwargs.get("weight")][0]
 
-    def look_out(_: Module, args: Any, output: Any) -> None:
-        if get_ident() == me:
-            seen["made"], seen["state"] = output[0], _state(output[0])
+    def look_out(_: Module, args: Any, output: Any) -> Any:
+        if get_ident() != me:
+            return None
+        seen["leaf"] = output[0].detach().requires_grad_(probing)
+        seen["made"] = seen["leaf"].clone() if probing else output[0]
+        seen["state"] = _state(seen["made"])
+        return seen["made"], *output[1:]
 
-    hooks = tuple(layer._forward_hooks.values())
     handles = (
         layer.register_forward_pre_hook(look_in, with_kwargs=True),
         layer.register_forward_hook(look_out, prepend=True),
     )
     try:
-        with torch.no_grad():
+        with torch.set_grad_enabled(probing):
             result = layer(row, weight=call.output_weight)[0]
     finally:
         for handle in handles:
@@ -276,8 +286,14 @@ def run_layer_hooks(call: HookCall) -> None:
         refuse_head(layer, "a forward pre-hook on it changes its weight")
     if _state(result) != seen["state"]:
         refuse_head(layer, "a forward hook on it changes its output")
-    if result is not seen["made"] and torch.is_grad_enabled() and _transparent.get(layer) != hooks:
-        _require_transparent(call, row)
+    if probing and result is not seen["made"]:
+        probe = torch.linspace(-1, 1, result.numel(), device=result.device).to(result.dtype).view_as(result)
+        grad = None
+        if result.requires_grad:
+            (grad,) = torch.autograd.grad(result, seen["leaf"], probe, allow_unused=True)
+        if grad is None or not torch.equal(grad, probe):
+            refuse_head(layer, "a forward hook on it changes the gradient of its output")
+    if probing:
         _transparent[layer] = hooks
 
 
@@ -334,29 +350,6 @@ def _own_folders() -> tuple[str, ...]:
     import megatron.core
 
     return tuple(f"{Path(package.__path__[0])}/" for package in (megatron.core, torch))
-
-
-def _require_transparent(call: HookCall, row: Tensor) -> None:
-    """Whether hooks leave the gradient alone, as well as the value; checked once for the hooks of a layer."""
-    seen: dict[str, Tensor] = {}
-    me = get_ident()
-
-    def stand_in(_: Module, args: Any, output: Any) -> Any:
-        if get_ident() != me:
-            return None
-        seen["leaf"] = output[0].detach().requires_grad_()
-        return seen["leaf"].clone(), *output[1:]
-
-    handle = call.output_layer.register_forward_hook(stand_in, prepend=True)
-    try:
-        with torch.enable_grad():
-            result = call.output_layer(row, weight=call.output_weight)[0]
-    finally:
-        handle.remove()
-    probe = torch.linspace(-1, 1, result.numel(), device=result.device).to(result.dtype).view_as(result)
-    (found,) = torch.autograd.grad(result, seen["leaf"], probe, allow_unused=True)
-    if found is None or not torch.equal(found, probe):
-        refuse_head(call.output_layer, "a forward hook on it changes the gradient of its output")
 
 
 def _state(tensor: Tensor) -> tuple[Any, ...]:

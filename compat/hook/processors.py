@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.checks import check_count
 from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput
 from mcore_unpatch.compat.fused_head.problem import needed
+from mcore_unpatch.compat.fused_head.settings import check_count
 from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor, require_processor
 from mcore_unpatch.compat.hook.head import (
     HeadOptions,

@@ -1,24 +1,84 @@
 """Logits that are not there: hidden states and the LM head, and what can be computed from the two."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Unpack
+from functools import cache, wraps
+from importlib import import_module
+from inspect import signature
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._pytree import register_pytree_node
 
-from mcore_unpatch.compat.fused_head.checks import check_temperature
-from mcore_unpatch.compat.fused_head.linear_kl import run_kl
+from mcore_unpatch.compat.fused_head.autograd import into_main_grad
+from mcore_unpatch.compat.fused_head.linear_kl import Divergence, Kind, run_kl
 from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput, run_pass
-from mcore_unpatch.compat.fused_head.pair import Divergence, Kind
 from mcore_unpatch.compat.fused_head.problem import needed
-from mcore_unpatch.compat.fused_head.settings import ComputeKeywords, HeadSettings, PassSettings, VocabQuery
-from mcore_unpatch.compat.fused_head.weight_grad import into_main_grad
+from mcore_unpatch.compat.fused_head.settings import (
+    HeadSettings,
+    LogprobQuery,
+    PassSettings,
+    VocabQuery,
+    check_temperature,
+    waiting_is_free,
+)
 from mcore_unpatch.compat.hook.call import HookCall, HookContext, Outputs, ProcessGroups, resolve_groups
 from mcore_unpatch.compat.hook.errors import HookError, refuse_reentrant_checkpoint
 from mcore_unpatch.compat.hook.head import fuses_weight_grad, whole_hidden
 from mcore_unpatch.compat.logits.like_a_tensor import LikeATensor
-from mcore_unpatch.compat.logits.written import WeightState
+
+_NUMBERS = 1 << 16  # of the weight in the sample: a step that 16 bits can hold changes hundreds of them
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@cache
+def _steps() -> list[int]:
+    """How often any optimizer of this process has stepped, counted from the first call on."""
+    seen = [0]
+
+    def count(*_: Any) -> None:
+        seen[0] += 1
+
+    register_optimizer_step_post_hook(count)
+    return seen
+
+
+@dataclass(frozen=True, eq=False)
+class WeightState:
+    """A weight as it was when the model ran."""
+
+    version: int
+    steps: int
+    sample: Tensor
+
+    @classmethod
+    def of(cls, weight: Tensor) -> "WeightState":
+        """The state now."""
+        return cls(_version(weight), _steps()[0], _sample(weight).clone())
+
+    def holds(self, weight: Tensor) -> Tensor | None:
+        """Raise if the weight was written to since; a flag on its device where finding out would mean waiting."""
+        same = (_sample(weight) == self.sample).all()
+        known = waiting_is_free(weight) or (weight.is_cuda and _steps()[0] != self.steps)
+        if _version(weight) != self.version or (known and not same):
+            raise HookError(
+                "the LM head's weight was written to after the forward that returned these logits (an optimizer step, "
+                "loaded weights); ask for log-probs before that, or run the model again."
+            )
+        return None if known else same
+
+
+def _version(tensor: Tensor) -> int:
+    """How often PyTorch saw a write (not counted in inference mode)."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _sample(weight: Tensor) -> Tensor:
+    """Numbers from all over the weight as bits; the odd stride visits every column."""
+    stride = weight.numel() // _NUMBERS | 1
+    return weight.detach().reshape(-1)[::stride].view(_BITS[weight.itemsize])
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +124,13 @@ class LazyLogits(LikeATensor):
     head: LMHead
     temperature: float | Tensor = 1.0  # a tensor is [..., 1]
 
-    def compute(self, labels: Tensor | None = None, **asked: Unpack[ComputeKeywords]) -> VocabOutput:
+    def compute(self, labels: Tensor | None = None, **asked: Any) -> VocabOutput:
         """Everything asked for from one pass over the vocabulary; the arguments are those of `vocab_pass`."""
         temperature = self.temperature
         own = temperature.squeeze(-1) if isinstance(temperature, Tensor) else temperature
-        query = VocabQuery(labels=labels, temperature=own, **asked)
+        query = self.head.settings.widened(VocabQuery, labels=labels, temperature=own, **asked)
         weight, sound = self._read()
-        out = run_pass(self.hidden, weight, query, self.head.settings)
+        out = run_pass(self.hidden, weight, query)
         return out if sound is None else out.each(lambda value: _where(sound, value))
 
     def log_probs(self, labels: Tensor, *, mask: Tensor | None = None, keep_mask: Tensor | None = None) -> Tensor:
@@ -123,8 +183,7 @@ class LazyLogits(LikeATensor):
             (self.hidden, weight, teacher.hidden, other),
             Divergence(kind, beta),
             (self._divisor, teacher._divisor),
-            VocabQuery(mask=mask, mask_count=mask_count),
-            self.head.settings,
+            self.head.settings.widened(LogprobQuery, mask=mask, mask_count=mask_count),
         )
         return _where(other_sound, _where(sound, values))
 
@@ -226,7 +285,7 @@ class DeferredHead(PassSettings):
                 )
         groups = context.groups or resolve_groups()
         hidden = whole_hidden(call, groups)  # [s, b, h]
-        settings = self.of_head(logit_scale=call.logit_scale, fuse_main_grad=fuses_weight_grad(call))
+        settings = self.widened(HeadSettings, logit_scale=call.logit_scale, fuse_main_grad=fuses_weight_grad(call))
         logits = LazyLogits(hidden.transpose(0, 1).contiguous(), LMHead.of(call.weight, groups, settings))
         if not torch.is_grad_enabled():
             if call.labels is None:
@@ -237,3 +296,39 @@ class DeferredHead(PassSettings):
             temperature = temperature[..., None]  # [b, s, 1]
         logits = logits / temperature
         return logits if call.labels is None else -logits.log_probs(call.labels)
+
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def real_logits_to(home: str) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
+    """Call the decorated function with `LazyLogits`, and the function of its name in module `home` with real logits."""
+
+    def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+        first, name = next(iter(signature(function).parameters)), function.__name__
+
+        @wraps(function)
+        def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+            logits = args[0] if args else kwargs.get(first)
+            if isinstance(logits, LazyLogits):
+                return function(*args, **kwargs)
+            return _own(home, name, logits)(*args, **kwargs)  # type: ignore[no-any-return]
+
+        return call
+
+    return decorate
+
+
+def _own(home: str, name: str, logits: Any) -> Any:
+    """The trainer's own function; raises if there is none, or if it has become ours."""
+    try:
+        found = getattr(import_module(home), name, None)
+    except ImportError:
+        found = None
+    if found is None or str(getattr(found, "__module__", "")).startswith("mcore_unpatch."):
+        raise TypeError(
+            f"{name}: expected the LazyLogits that a model returns after attach(model, DeferredHead()), got "
+            f"{type(logits).__name__}, and there is no {home}.{name} for it; attach DeferredHead to this model, too."
+        )
+    return found

@@ -1,32 +1,76 @@
-"""Gathers the shares of context-parallel ranks, with a choice of what the backward does; and splits a packed row.
+"""Shares of context-parallel ranks: how a sequence is split, gathered and labelled, and results of the last stage.
 
-`"own"`: every rank computes the SAME loss from the gathered sequence, so each already has the full gradient and keeps
-its own part. Summing here would count the gradient `cp` times.
+Gathers have a choice of what the backward does. `"own"`: every rank computes the SAME loss from the gathered sequence,
+so each already has the full gradient and keeps its own part; summing here would count the gradient `cp` times.
 `"summed"`: every rank computes a different part of the loss, so the gradients are summed over the ranks.
 A packed row is described by `padded_bounds` `[sequences + 1]`, Megatron's `cu_seqlens` with padding, over all ranks. It
 may be on the device: nothing here waits for it.
 """
 
-from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from mcore_unpatch.compat.fused_head.checks import check_choice
-from mcore_unpatch.compat.hook.call import Outputs
-from mcore_unpatch.compat.packing.layout import zigzag_merge
-
-
-def is_last_stage(pp_group: ProcessGroup | None) -> bool:
-    """Whether this rank holds the output layer."""
-    return pp_group is None or pp_group.rank() == pp_group.size() - 1
+from mcore_unpatch.compat.fused_head.settings import check_choice
 
 
-def compute_on_last_stage(compute: Callable[[], Any], pp_group: ProcessGroup | None, device: torch.device) -> Any:
-    """Call `compute` on the last stage only, and return its result on every stage."""
-    return broadcast_from_last_stage(compute() if is_last_stage(pp_group) else None, pp_group, device)
+def zigzag_index(length: int, cp_size: int, cp_rank: int, device: torch.device | None = None) -> Tensor:
+    """`[length / cp]`: where each token held by `cp_rank` stands in the whole sequence."""
+    if cp_size == 1:
+        return torch.arange(length, device=device)
+    chunks = _chunked(torch.arange(length, device=device), 0, cp_size)
+    return torch.cat([chunks[cp_rank], chunks[2 * cp_size - 1 - cp_rank]])
+
+
+def zigzag_split(whole: Tensor, cp_size: int, cp_rank: int, dim: int = 1) -> Tensor:
+    """The share of `cp_rank` of a whole sequence that runs along `dim`."""
+    if cp_size == 1:
+        return whole
+    chunks = _chunked(whole, dim, cp_size)
+    return torch.cat([chunks[cp_rank], chunks[2 * cp_size - 1 - cp_rank]], dim)
+
+
+def zigzag_merge(shares: list[Tensor] | tuple[Tensor, ...], dim: int = 1) -> Tensor:
+    """The whole sequence from the shares of all ranks in rank order: the inverse of `zigzag_split`."""
+    if len(shares) == 1:
+        return shares[0]
+    halves = [share.chunk(2, dim) for share in shares]
+    return torch.cat([front for front, _ in halves] + [back for _, back in reversed(halves)], dim)
+
+
+def zigzag_places(bounds: Tensor, tokens: int, cp_size: int) -> Tensor:
+    """`[tokens]`: where each token of a packed row stands when the shares of all ranks are laid one after another.
+
+    `bounds` `[sequences + 1]` may be on the device: nothing here waits for it.
+    """
+    token = torch.arange(tokens, device=bounds.device)
+    if cp_size == 1:
+        return token
+    bounds = bounds.long()
+    sequence = torch.searchsorted(bounds[1:], token, right=True).clamp_(max=bounds.numel() - 2)
+    start = bounds[sequence]
+    chunk = ((bounds[sequence + 1] - start) // (2 * cp_size)).clamp_(min=1)
+    piece, rest = (token - start) // chunk, (token - start) % chunk
+    owner = torch.where(piece < cp_size, piece, 2 * cp_size - 1 - piece)
+    return owner * (tokens // cp_size) + start // cp_size + rest + torch.where(piece < cp_size, 0, chunk)
+
+
+def held_by(places: Tensor, cp_size: int, cp_rank: int) -> Tensor:
+    """`[tokens / cp]`: the tokens in the share of `cp_rank`, in the order in which they stand there."""
+    token_at = torch.empty_like(places).scatter_(0, places, torch.arange(len(places), device=places.device))
+    return token_at.view(cp_size, len(places) // cp_size)[cp_rank]
+
+
+def _chunked(whole: Tensor, dim: int, cp_size: int) -> tuple[Tensor, ...]:
+    if whole.shape[dim] % (2 * cp_size):
+        raise ValueError(
+            f"a sequence of {whole.shape[dim]} tokens cannot be split over {cp_size} context-parallel ranks; "
+            f"pad it to a multiple of 2 * cp = {2 * cp_size}."
+        )
+    return whole.chunk(2 * cp_size, dim)
 
 
 def broadcast_from_last_stage(result: Any, pp_group: ProcessGroup | None, device: torch.device) -> Any:
@@ -38,45 +82,25 @@ def broadcast_from_last_stage(result: Any, pp_group: ProcessGroup | None, device
     if pp_group is None or pp_group.size() == 1:
         return result
     last = pp_group.size() - 1
-    tensors: list[Tensor] = []
-    plan = _describe(result, tensors) if is_last_stage(pp_group) else None
-    message = [plan]
+    sends = pp_group.rank() == last
+    leaves, shape = tree_flatten(result)
+    message = [(shape, [_Hole((leaf.shape, leaf.dtype)) if isinstance(leaf, Tensor) else leaf for leaf in leaves])]
+    message = message if sends else [None]  # type: ignore[list-item]
     torch.distributed.broadcast_object_list(message, group=pp_group, group_src=last)
-    if is_last_stage(pp_group):
-        for tensor in tensors:
-            torch.distributed.broadcast(tensor.detach().contiguous(), group=pp_group, group_src=last)
-        return result
-    return _rebuild(message[0], device, pp_group, last)
+    shape, described = message[0]
+    for number, leaf in enumerate(described):
+        if isinstance(leaf, _Hole):
+            tensor = leaves[number].detach().contiguous() if sends else leaf.new(device)
+            torch.distributed.broadcast(tensor, group=pp_group, group_src=last)
+            described[number] = tensor
+    return result if sends else tree_unflatten(described, shape)
 
 
 class _Hole(tuple[torch.Size, torch.dtype]):
-    """The place of a tensor in the description of a result: its shape and its dtype."""
+    """Stands for a tensor that follows: its shape and its dtype."""
 
-
-def _describe(value: Any, tensors: list[Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        return _Hole((value.shape, value.dtype))
-    return _map(value, lambda item: _describe(item, tensors))
-
-
-def _rebuild(plan: Any, device: torch.device, group: ProcessGroup, source: int) -> Any:
-    if isinstance(plan, _Hole):
-        tensor = torch.empty(plan[0], dtype=plan[1], device=device)
-        torch.distributed.broadcast(tensor, group=group, group_src=source)
-        return tensor
-    return _map(plan, lambda item: _rebuild(item, device, group, source))
-
-
-def _map(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A container of the same kind with every item changed; anything else as it is."""
-    if isinstance(value, (Mapping, Outputs)):
-        items = {key: change(item) for key, item in value.items()}
-        return Outputs(**items) if isinstance(value, Outputs) else items
-    if isinstance(value, (tuple, list)):
-        changed = [change(item) for item in value]
-        return type(value)(*changed) if hasattr(value, "_fields") else type(value)(changed)
-    return value
+    def new(self, device: torch.device) -> Tensor:
+        return torch.empty(self[0], dtype=self[1], device=device)
 
 
 Gradient = Literal["own", "summed"]
@@ -106,17 +130,15 @@ def gather_packed_row(
     if cp_group is None or cp_group.size() == 1:
         return share
     rows = gather_shares(share, cp_group, gradient).flatten(0, 2)
-    return rows[_places(padded_bounds, len(rows), cp_group.size(), share.device)][None]
+    return rows[zigzag_places(padded_bounds.to(share.device), len(rows), cp_group.size())][None]
 
 
 def split_packed_row(row: Tensor, padded_bounds: Tensor, cp_group: ProcessGroup | None) -> Tensor:
     """The share `[1, tokens / cp, ...]` of this rank of the whole row `[1, tokens, ...]`."""
     if cp_group is None or cp_group.size() == 1:
         return row
-    tokens, ranks = row.shape[1], cp_group.size()
-    places = _places(padded_bounds, tokens, ranks, row.device)
-    token_at = torch.empty_like(places).scatter_(0, places, torch.arange(tokens, device=row.device))
-    return row[:, token_at.view(ranks, tokens // ranks)[cp_group.rank()]]
+    places = zigzag_places(padded_bounds.to(row.device), row.shape[1], cp_group.size())
+    return row[:, held_by(places, cp_group.size(), cp_group.rank())]
 
 
 def sum_over_ranks(value: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own") -> Tensor:
@@ -144,17 +166,6 @@ def _all_reduced(value: Tensor, group: ProcessGroup) -> Tensor:
     total = value.clone(memory_format=torch.contiguous_format)
     torch.distributed.all_reduce(total, group=group)
     return total
-
-
-def _places(bounds: Tensor, tokens: int, ranks: int, device: torch.device) -> Tensor:
-    """`[tokens]`: where each token of the whole row stands when the shares are laid one after another."""
-    bounds, token = bounds.to(device).long(), torch.arange(tokens, device=device)
-    sequence = torch.searchsorted(bounds[1:], token, right=True).clamp_(max=bounds.numel() - 2)
-    start = bounds[sequence]
-    chunk = ((bounds[sequence + 1] - start) // (2 * ranks)).clamp_(min=1)
-    piece, rest = (token - start) // chunk, (token - start) % chunk
-    owner = torch.where(piece < ranks, piece, 2 * ranks - 1 - piece)
-    return owner * (tokens // ranks) + start // ranks + rest + torch.where(piece < ranks, 0, chunk)
 
 
 class _Gather(torch.autograd.Function):
@@ -189,3 +200,54 @@ class _SumGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         return _all_reduced(grads[0], ctx.group), None
+
+
+def next_token_labels(
+    tokens: Tensor,
+    *,
+    packed_seq_params: Any | None = None,
+    lengths: Tensor | None = None,
+    cp_group: ProcessGroup | None = None,
+    fill: int = -100,
+) -> Tensor:
+    """The token that follows each of `tokens` `[b, s]` in its own sequence; `fill` where none follows.
+
+    With `packed_seq_params` the row holds several sequences, laid out by its padded bounds. `lengths` `[sequences]` are
+    the lengths without padding, one per packed sequence or one per row; nothing follows the last real token. If not
+    given, they come from `cu_seqlens_q` where it differs from the padded bounds.
+    With `cp_group` each rank passes its zigzag share and gets the labels of that share: one small collective, no host
+    sync.
+    """
+    ranks, rank = (1, 0) if cp_group is None else (cp_group.size(), cp_group.rank())
+    bounds = _bounds(tokens, packed_seq_params, ranks)  # [sequences + 1], over all ranks
+    packed = packed_seq_params is not None
+    whole = gather_packed_row(tokens, bounds, cp_group) if packed else gather_sequence(tokens, cp_group)
+    place = torch.arange(whole.shape[1], device=tokens.device)
+    sequence = torch.searchsorted(bounds[1:], place, right=True).clamp_(max=bounds.numel() - 2)
+    if lengths is None and packed_seq_params is not None:
+        lengths = packed_seq_params.cu_seqlens_q.diff()
+    count = bounds.numel() - 1 if packed else len(tokens)
+    end = bounds.diff()[sequence] if lengths is None else _ends(lengths, sequence, packed_seq_params, count)
+    labels = whole.roll(-1, 1).where(place - bounds[sequence] + 1 < end, fill)
+    return split_packed_row(labels, bounds, cp_group) if packed else zigzag_split(labels, ranks, rank)
+
+
+def _bounds(tokens: Tensor, packed_seq_params: Any | None, ranks: int) -> Tensor:
+    if ranks > 1 and tokens.shape[1] % 2:
+        raise ValueError(f"tokens: expected a zigzag share, two chunks of equal length, got {list(tokens.shape)}")
+    if packed_seq_params is None:
+        return torch.arange(2, device=tokens.device) * (tokens.shape[1] * ranks)
+    if tokens.shape[0] != 1:
+        raise ValueError(f"tokens: expected one packed row, [1, tokens], got {list(tokens.shape)}")
+    padded = packed_seq_params.cu_seqlens_q_padded
+    bounds: Tensor = packed_seq_params.cu_seqlens_q if padded is None else padded
+    return bounds.to(tokens.device).long()
+
+
+def _ends(lengths: Tensor, sequence: Tensor, packed_seq_params: Any | None, sequences: int) -> Tensor:
+    """Where the real tokens end: per token of the one row when packed, per row otherwise."""
+    if lengths.shape != (sequences,):
+        what = "row" if packed_seq_params is None else "packed sequence"
+        raise ValueError(f"lengths: expected one per {what}, [{sequences}], got {list(lengths.shape)}")
+    lengths = lengths.to(sequence.device)
+    return lengths[:, None] if packed_seq_params is None else lengths[sequence]

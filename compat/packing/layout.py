@@ -1,46 +1,16 @@
-"""The plan of a packed row: which token of which sequence lies where, on which context-parallel rank."""
+"""Packed rows: which token of which sequence lies where, on which rank; batches packed into a row, and back."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
-
-def zigzag_index(length: int, cp_size: int, cp_rank: int, device: torch.device | None = None) -> Tensor:
-    """`[length / cp]`: where each token held by `cp_rank` stands in the whole sequence."""
-    if cp_size == 1:
-        return torch.arange(length, device=device)
-    chunks = _chunked(torch.arange(length, device=device), 0, cp_size)
-    return torch.cat([chunks[cp_rank], chunks[2 * cp_size - 1 - cp_rank]])
-
-
-def zigzag_split(whole: Tensor, cp_size: int, cp_rank: int, dim: int = 1) -> Tensor:
-    """The share of `cp_rank` of a whole sequence that runs along `dim`."""
-    if cp_size == 1:
-        return whole
-    chunks = _chunked(whole, dim, cp_size)
-    return torch.cat([chunks[cp_rank], chunks[2 * cp_size - 1 - cp_rank]], dim)
-
-
-def zigzag_merge(shares: list[Tensor] | tuple[Tensor, ...], dim: int = 1) -> Tensor:
-    """The whole sequence from the shares of all ranks in rank order: the inverse of `zigzag_split`."""
-    if len(shares) == 1:
-        return shares[0]
-    halves = [share.chunk(2, dim) for share in shares]
-    return torch.cat([front for front, _ in halves] + [back for _, back in reversed(halves)], dim)
-
-
-def _chunked(whole: Tensor, dim: int, cp_size: int) -> tuple[Tensor, ...]:
-    if whole.shape[dim] % (2 * cp_size):
-        raise ValueError(
-            f"a sequence of {whole.shape[dim]} tokens cannot be split over {cp_size} context-parallel ranks; "
-            f"pad it to a multiple of 2 * cp = {2 * cp_size}."
-        )
-    return whole.chunk(2 * cp_size, dim)
+from mcore_unpatch.compat.packing.gather import Gradient, gather_shares, held_by, sum_over_ranks, zigzag_places
 
 
 @dataclass(frozen=True)
@@ -67,8 +37,23 @@ class PackedLayout:
         return sum(self.padded) // self.cp_size
 
     @cached_property
-    def _local(self) -> tuple[Tensor, Tensor, Tensor]:
-        return _places(self, self.cp_rank)
+    def places(self) -> Tensor:
+        """`[padded tokens]`: where each token of the whole row stands when the rows of all ranks are joined."""
+        return zigzag_places(self.bounds(torch.device("cpu")), sum(self.padded), self.cp_size)
+
+    @cached_property
+    def _whole(self) -> Tensor:
+        """`[3, padded tokens]` of the whole row: the real token (`tokens` for padding), its sequence, its position."""
+        lengths, padded = (torch.tensor(numbers, dtype=torch.long) for numbers in (self.lengths, self.padded))
+        sequence = torch.repeat_interleave(torch.arange(len(padded)), padded)
+        position = torch.arange(len(sequence)) - (padded.cumsum(0) - padded)[sequence]
+        real = (lengths.cumsum(0) - lengths)[sequence] + position
+        return torch.stack([real.where(position < lengths[sequence], self.tokens), sequence, position])
+
+    @cached_property
+    def _local(self) -> Tensor:
+        """The same of this rank's row."""
+        return self._whole[:, held_by(self.places, self.cp_size, self.cp_rank)]
 
     def real_index(self, device: torch.device) -> Tensor:
         """`[local tokens]`: which real token stands at each place of this rank's row; `tokens` where padding does."""
@@ -82,7 +67,7 @@ class PackedLayout:
 
     def gathered_index(self, device: torch.device) -> Tensor:
         """`[real tokens]`: where each stands when the rows of all ranks are laid one after another."""
-        return self._on(device, "gathered", self._invert)
+        return self._on(device, "gathered", lambda: self.places[self._whole[0] < self.tokens])
 
     def real_lengths(self, device: torch.device) -> Tensor:
         """`[sequences]`: lengths without padding."""
@@ -115,13 +100,6 @@ class PackedLayout:
         """`[1, local tokens]`: the position of each place in its own sequence."""
         return self._on(device, "position", lambda: self._local[2])[None]
 
-    def _invert(self) -> Tensor:
-        shares = [self._local if rank == self.cp_rank else _places(self, rank) for rank in range(self.cp_size)]
-        rows = torch.cat([real for real, _, _ in shares])
-        inverse = torch.empty(self.tokens + 1, dtype=torch.long)
-        inverse[rows] = torch.arange(rows.numel())
-        return inverse[: self.tokens]
-
     def _on(self, device: torch.device, name: str, make: Any) -> Tensor:
         key = (name, str(device))
         if key not in self._kept:
@@ -153,12 +131,166 @@ def plan_packing(
     return PackedLayout(tuple(lengths), tuple(padded), cp_size, cp_rank)
 
 
-def _places(layout: PackedLayout, rank: int) -> tuple[Tensor, Tensor, Tensor]:
-    """For every place in the row of `rank`: its real token (`tokens` for padding), its sequence, its position there."""
-    parts = [zigzag_index(length, layout.cp_size, rank) for length in layout.padded]
-    offset = torch.cat(parts) if parts else torch.empty(0, dtype=torch.long)
-    share = torch.tensor(layout.padded, dtype=torch.long) // layout.cp_size
-    sequence = torch.repeat_interleave(torch.arange(share.numel()), share)
-    lengths = torch.tensor(layout.lengths, dtype=torch.long)
-    real = (lengths.cumsum(0) - lengths)[sequence] + offset
-    return real.where(offset < lengths[sequence], layout.tokens), sequence, offset
+LayRow = Callable[[list[int]], PackedLayout]
+
+
+@dataclass(frozen=True)
+class Packer:
+    """Packs every tensor of one batch the same way, and unpacks results into the batch's own shape.
+
+    Made by `pack_padded` or `pack_nested`. `places` `[real tokens]` are indices into the flattened padded batch of
+    `shape` `[b, s]`; a nested batch has neither.
+    """
+
+    layout: PackedLayout
+    places: Tensor | None = None
+    shape: tuple[int, int] | None = None
+    offsets: Tensor | None = field(default=None, repr=False)
+
+    def pack(self, values: Tensor, fill: float = 0) -> Tensor:
+        """`[b, s, ...]` or nested `[b, ragged, ...]` to this rank's row `[1, local tokens, ...]`."""
+        if self.places is None:
+            real = self._ragged(values)
+        else:
+            if values.is_nested or tuple(values.shape[:2]) != self.shape:
+                expected = list(self.shape or ())
+                found = "nested" if values.is_nested else list(values.shape)
+                raise ValueError(f"values: expected {expected} to match the attention mask, got {found}")
+            real = values.flatten(0, 1)[self.places]
+        if real.shape[0] != self.layout.tokens:
+            raise ValueError(f"values: expected {self.layout.tokens} tokens as in the layout, got {real.shape[0]}")
+        padding = real.new_full((1, *real.shape[1:]), fill)
+        return torch.cat([real, padding])[self.layout.real_index(real.device)][None]
+
+    def unpack(
+        self, row: Tensor, fill: float = 0, *, cp_group: ProcessGroup | None = None, gradient: Gradient = "own"
+    ) -> Tensor:
+        """This rank's row `[1, local tokens, ...]` back to `[b, s, ...]` or nested, with `fill` for padding.
+
+        With context parallelism the rows of `cp_group` are gathered first; `gradient` says what that gather's backward
+        does (see `gather_shares`).
+        """
+        if row.shape[:2] != (1, self.layout.local_tokens):
+            raise ValueError(f"row: expected [1, {self.layout.local_tokens}, ...], got {list(row.shape)}")
+        if self.layout.cp_size > 1:
+            if cp_group is None or cp_group.size() != self.layout.cp_size:
+                size = None if cp_group is None else cp_group.size()
+                raise ValueError(f"cp_group: expected {self.layout.cp_size} ranks as in the layout, got {size}")
+            row = gather_shares(row, cp_group, gradient).flatten(0, 1)
+        real = row.flatten(0, 1)[self.layout.gathered_index(row.device)]
+        if self.places is None:
+            return torch.nested.nested_tensor_from_jagged(real, self.offsets)
+        assert self.shape is not None
+        flat = real.new_full((self.shape[0] * self.shape[1], *real.shape[1:]), fill)
+        return flat.index_put((self.places,), real).view(*self.shape, *real.shape[1:])
+
+    def _ragged(self, values: Tensor) -> Tensor:
+        if not values.is_nested:
+            raise ValueError(f"values: expected a tensor nested like the packer's batch, got {list(values.shape)}")
+        offsets: Tensor = values.offsets()  # type: ignore[attr-defined]
+        real: Tensor = values.values()
+        if offsets is not self.offsets:
+            _check_lengths("values", offsets.diff(), list(self.layout.lengths))
+        return real
+
+    def packed_seq_params(self, device: torch.device) -> Any:
+        """Megatron's description of the packed row."""
+        return self.layout.packed_seq_params(device)
+
+
+def pack_padded(
+    attention_mask: Tensor,
+    *,
+    lengths: list[int] | None = None,
+    tp_size: int = 1,
+    cp_size: int = 1,
+    cp_rank: int = 0,
+    token_multiple: int = 1,
+) -> Packer:
+    """A packer for padded batches: `attention_mask` `[b, s]` is true where a token is real, on either side or anywhere.
+
+    Reading the lengths needs one device sync; pass `lengths` if they are known. (On a CPU they are checked.)
+    """
+    row = partial(plan_packing, tp_size=tp_size, cp_size=cp_size, cp_rank=cp_rank, token_multiple=token_multiple)
+    return padded_packer(attention_mask, row, lengths)
+
+
+def pack_nested(
+    batch: Tensor,
+    *,
+    lengths: list[int] | None = None,
+    tp_size: int = 1,
+    cp_size: int = 1,
+    cp_rank: int = 0,
+    token_multiple: int = 1,
+) -> Packer:
+    """A packer for batches that are nested like `batch` (`[b, ragged, ...]`, layout `torch.jagged`)."""
+    row = partial(plan_packing, tp_size=tp_size, cp_size=cp_size, cp_rank=cp_rank, token_multiple=token_multiple)
+    return nested_packer(batch, row, lengths)
+
+
+def padded_packer(attention_mask: Tensor, row: LayRow, lengths: list[int] | None = None) -> Packer:
+    """`pack_padded` into a row that `row(lengths)` lays out."""
+    if attention_mask.dim() != 2:
+        raise ValueError(f"attention_mask: expected [batch, sequence], got {list(attention_mask.shape)}")
+    real = attention_mask != 0
+    layout = row(_lengths("attention_mask", real.sum(-1), lengths))
+    # Stable sort: real tokens first, in their order. Unlike nonzero(), its size is known without asking the device.
+    places = torch.argsort((~real).flatten(), stable=True)[: layout.tokens]
+    return Packer(layout, places, (real.shape[0], real.shape[1]))
+
+
+def nested_packer(batch: Tensor, row: LayRow, lengths: list[int] | None = None, name: str = "batch") -> Packer:
+    """`pack_nested` into a row that `row(lengths)` lays out."""
+    if not batch.is_nested or batch.layout != torch.jagged:
+        raise ValueError(f"{name}: expected a nested tensor with layout=torch.jagged")
+    offsets: Tensor = batch.offsets()  # type: ignore[attr-defined]
+    return Packer(row(_lengths(name, offsets.diff(), lengths)), offsets=offsets)
+
+
+def _lengths(name: str, counted: Tensor, given: list[int] | None) -> list[int]:
+    if given is None:
+        return [int(n) for n in counted.tolist()]
+    _check_lengths(name, counted, given)
+    return given
+
+
+def _check_lengths(name: str, counted: Tensor, lengths: list[int]) -> None:
+    """Raise for wrong lengths of the same total, which would mix the sequences. Only checked on a CPU."""
+    if len(counted) != len(lengths) or (counted.device.type == "cpu" and counted.tolist() != lengths):
+        raise ValueError(f"{name}: has sequences of {counted.tolist()} tokens, but lengths is {lengths}")
+
+
+def sum_per_sequence(
+    row: Tensor,
+    layout: PackedLayout,
+    *,
+    mask: Tensor | None = None,
+    cp_group: ProcessGroup | None = None,
+    gradient: Gradient = "own",
+) -> Tensor:
+    """`[1, local tokens]` (log-probs, losses) to `[sequences]` sums; padding is not counted.
+
+    `mask` `[1, local tokens]` weights the tokens. With `cp_group` the sums run over all context-parallel ranks;
+    `gradient` as in `gather_shares`.
+    """
+    if row.shape != (1, layout.local_tokens):
+        raise ValueError(f"row: expected [1, {layout.local_tokens}], got {list(row.shape)}")
+    values = row[0] if mask is None else row[0] * mask.reshape(-1)
+    sums = values.new_zeros(len(layout.lengths) + 1).index_add(0, layout.sequence_index(row.device), values)
+    return sum_over_ranks(sums[:-1], cp_group, gradient)
+
+
+def mean_per_sequence(
+    row: Tensor,
+    layout: PackedLayout,
+    *,
+    mask: Tensor | None = None,
+    cp_group: ProcessGroup | None = None,
+    gradient: Gradient = "own",
+) -> Tensor:
+    """Like `sum_per_sequence`, divided by the number (or the weight) of the tokens; 0 for a sequence without any."""
+    ones = torch.ones_like(row, requires_grad=False)
+    weight = sum_per_sequence(ones, layout, mask=mask, cp_group=cp_group)
+    total = sum_per_sequence(row, layout, mask=mask, cp_group=cp_group, gradient=gradient)
+    return total / weight.where(weight != 0, 1)

@@ -12,9 +12,8 @@ from megatron.core.packed_seq_params import PackedSeqParams
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.fused_head.checks import check_choice, check_count
-from mcore_unpatch.compat.packing.layout import PackedLayout
-from mcore_unpatch.compat.packing.pack import Packer, nested_packer, padded_packer
+from mcore_unpatch.compat.fused_head.settings import check_choice, check_count
+from mcore_unpatch.compat.packing.layout import PackedLayout, Packer, nested_packer, padded_packer
 
 CpLayout = Literal["zigzag", "contiguous"]
 _FP8 = ("e4m3", "hybrid")
@@ -44,18 +43,10 @@ class Ranks:
 class ContiguousLayout(PackedLayout):
     """Each rank has one interval of the whole row, regardless of where sequences begin and end."""
 
-    @property
-    def _whole(self) -> PackedLayout:
-        return PackedLayout(self.lengths, self.padded)
-
     @cached_property
-    def _local(self) -> tuple[Tensor, Tensor, Tensor]:
-        share = slice(self.cp_rank * self.local_tokens, (self.cp_rank + 1) * self.local_tokens)
-        places, sequences, positions = self._whole._local
-        return places[share], sequences[share], positions[share]
-
-    def _invert(self) -> Tensor:
-        return self._whole._invert()
+    def places(self) -> Tensor:
+        """Each token of the whole row where it is."""
+        return torch.arange(sum(self.padded))
 
 
 def plan_row(

@@ -12,13 +12,13 @@ from mcore_unpatch.compat.hook.call import HookContext
 from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
 from mcore_unpatch.compat.hook.processors import Logits
 from mcore_unpatch.compat.verl.batches import Batch, batch_of, vision_arguments
-from mcore_unpatch.compat.verl.fused_processor import (
+from mcore_unpatch.compat.verl.installed import (
     FusedProcessor,
     Numbers,
     check_numbers,
+    installed,
     warn_where_kept,
 )
-from mcore_unpatch.compat.verl.installed import installed
 
 
 def gptmodel_forward_1f1b_overlap(

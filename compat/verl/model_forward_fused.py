@@ -31,20 +31,18 @@ from mcore_unpatch.compat.verl.batches import (
     vision_arguments,
     vision_tokens,
 )
-from mcore_unpatch.compat.verl.fused_processor import (
-    FusedProcessor,
-    Numbers,
-    check_numbers,
-    several_rows,
-    warn_where_kept,
-)
 from mcore_unpatch.compat.verl.installed import (
     NORMALIZATION_FACTOR,
+    FusedProcessor,
     Installed,
+    Numbers,
+    check_numbers,
     install,
     installed,
     path_in,
     refuse_patches,
+    several_rows,
+    warn_where_kept,
 )
 
 

@@ -17,10 +17,18 @@ from torch.nn import Module
 
 from mcore_unpatch.compat.hook.attach import Handle
 from mcore_unpatch.compat.hook.errors import HookError
-from mcore_unpatch.compat.hook.find import refuse_patched
+from mcore_unpatch.compat.hook.find import refuse_patched, twin_of
 from mcore_unpatch.compat.mtp import detach_mtp_inputs
-from mcore_unpatch.compat.verl.fused_processor import Numbers, check_numbers, warn_where_kept
-from mcore_unpatch.compat.verl.installed import can_recompute, install, installed, mtp_layers, path_in
+from mcore_unpatch.compat.verl.installed import (
+    Numbers,
+    can_recompute,
+    check_numbers,
+    install,
+    installed,
+    mtp_layers,
+    path_in,
+    warn_where_kept,
+)
 
 logger = logging.getLogger(__name__)
 _detached: WeakKeyDictionary[Module, Handle] = WeakKeyDictionary()
@@ -102,7 +110,7 @@ def patch_mtp_layer_checkpointed_forward(model: Module) -> bool:
     handle = _recomputed[path.model] = Handle()
     inner: Any = path.model
     for number, layer in enumerate(layers):
-        inner.mtp.layers[number] = _recomputed_twin(layer)
+        inner.mtp.layers[number] = twin_of(layer, RecomputedMtpLayer)
         handle.on_removal(partial(inner.mtp.layers.__setitem__, number, layer))
     return True
 
@@ -151,13 +159,3 @@ class RecomputedMtpLayer(MultiTokenPredictionLayer):  # type: ignore[misc]
         kept = self.config.distribute_saved_activations
         recomputed: Tensor = tensor_parallel.checkpoint(run, kept, hidden_states, decoder_input)
         return recomputed
-
-
-def _recomputed_twin(layer: MultiTokenPredictionLayer) -> MultiTokenPredictionLayer:
-    """The same layer as an instance of the subclass: the two share all state."""
-    kind: type[Any] = RecomputedMtpLayer
-    if type(layer) is not MultiTokenPredictionLayer:
-        kind = type(f"Recomputed{type(layer).__name__}", (RecomputedMtpLayer, type(layer)), {})
-    twin = object.__new__(kind)
-    object.__setattr__(twin, "__dict__", vars(layer))
-    return twin

@@ -8,9 +8,8 @@ make logits by the same instructions, so the backward's softmax belongs to the f
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.memory import spans
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Problem, RowGrads, RowStats, TakeGrad
-from mcore_unpatch.compat.fused_head.tiles import Tiles
+from mcore_unpatch.compat.fused_head.tiles import Tiles, spans
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 from mcore_unpatch.compat.fused_head.triton.chosen_columns import TargetGrads, chosen_logits
 from mcore_unpatch.compat.fused_head.triton.grad_kernel import KeptShares, TileGrad, padded, room_to_keep, row_factors
@@ -26,14 +25,14 @@ class TritonBackend:
         if not fits(problem):
             return TorchBackend().forward(problem)
         tiles = TritonTiles(problem)
-        rows, targets, columns = problem.row_count, problem.targets, problem.gather_columns
+        rows, columns = problem.row_count, problem.chosen
         w = problem.weight[: tiles.column_count]
-        numbers = tiles.new(5, rows) if len(w) else tiles.new(5, rows).zero_()
-        row_max, sum_exp, sum_exp_z, squared, target = numbers
-        gathered = tiles.new(*columns.shape) if columns is not None else None
+        numbers = tiles.new(4, rows) if len(w) else tiles.new(4, rows).zero_()
+        row_max, sum_exp, sum_exp_z, squared = numbers
+        chosen = tiles.new(*columns.shape) if columns is not None else None
         if not len(w):  # the sums of no columns
             row_max.fill_(NO_LOGIT)
-            gathered = torch.zeros_like(gathered) if gathered is not None else None
+            chosen = torch.zeros_like(chosen) if chosen is not None else None
         kept = room_to_keep(problem, len(w))
         top: list[tuple[Tensor, Tensor]] = []
         for r in spans(rows if len(w) else 0, tiles.sizes.forward_rows):
@@ -41,10 +40,8 @@ class TritonBackend:
             scale = problem.scale[r] if isinstance(problem.scale, Tensor) else problem.scale
             own_kept = kept.rows(r) if kept is not None else None
             parts, logits, places = split_stats(x, w, scale, tiles.column_limit, problem, own_kept)
-            if targets is not None:
-                chosen_logits(x, w, targets[r, None], scale, tiles.column_limit, target[r, None])
-            if columns is not None and gathered is not None:
-                chosen_logits(x, w, columns[r], scale, tiles.column_limit, gathered[r])
+            if columns is not None and chosen is not None:
+                chosen_logits(x, w, columns[r], scale, tiles.column_limit, chosen[r])
             del x  # or it would live until the next rows are loaded
             merge_parts(parts, row_max[r], sum_exp[r], sum_exp_z[r], squared[r] if problem.squares else None)
             if logits is not None and places is not None:
@@ -61,8 +58,7 @@ class TritonBackend:
             sum_exp=sum_exp,
             sum_exp_z=sum_exp_z if problem.entropy else None,
             sum_exp_squared=squared if problem.squares else None,
-            target=target if targets is not None else None,
-            gathered=gathered,
+            chosen=chosen,
             topk_logits=top_logits,
             topk_columns=top_columns,
             kept=() if kept is None else (kept.exp_z, kept.running_max),

@@ -11,10 +11,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.memory import spans
-from mcore_unpatch.compat.fused_head.pair import Divergence, Pair, PairStats, merge_pair_stats
+from mcore_unpatch.compat.fused_head.linear_kl import Divergence, Pair, merge_pair_stats
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Problem
-from mcore_unpatch.compat.fused_head.tiles import GradOfTile, Tiles
+from mcore_unpatch.compat.fused_head.tiles import GradOfTile, Tiles, spans
 from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend, TritonTiles, fits
 from mcore_unpatch.compat.fused_head.triton.launch import cut_columns, kernel_options, multiprocessors, operand
 from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, exp, log2, store_block
@@ -34,16 +33,13 @@ def pair_fits(first: Problem, second: Problem) -> bool:
 class TritonPair(Pair):
     """By fused kernels."""
 
-    def stats(self, divergence: Divergence) -> PairStats:
+    def stats(self, divergence: Divergence) -> Tensor:
         """Both heads in one kernel, or, where `cross` is of no use, each by the faster one of `linear_logprob`."""
         if divergence.kind != "jsd":
             return merge_pair_stats(self._parts(divergence, 5).transpose(0, 1), divergence.weighing)
         first, second = (TritonBackend().forward(head.problem) for head in self.heads)
-        return PairStats(
-            torch.stack([first.row_max, second.row_max]),
-            torch.stack([first.sum_exp, second.sum_exp]),
-            torch.zeros_like(first.row_max),
-        )
+        no_cross = torch.zeros_like(first.row_max)
+        return torch.stack([first.row_max, second.row_max, first.sum_exp, second.sum_exp, no_cross])
 
     def sums(self, divergence: Divergence) -> Tensor:
         """The segments' sums are added up by torch."""
@@ -167,7 +163,7 @@ def _pair_sums(
     tma: tl.constexpr, by_nvidia: tl.constexpr, even_width: tl.constexpr, block_rows: tl.constexpr,
     block_columns: tl.constexpr, block_width: tl.constexpr,
 ):  # fmt: skip
-    """`stats`: both heads' maximum and sum of exponentials, and `PairStats.cross`; otherwise the two sums of JSD."""
+    """`stats`: both heads' maxima and sums of exponentials, and `cross` (`merge_pair_stats`); else the sums of JSD."""
     split = tl.program_id(0) // height
     column_blocks = tl.cdiv(columns, block_columns)
     vocabulary = columns

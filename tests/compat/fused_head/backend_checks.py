@@ -16,13 +16,13 @@ def check_the_hidden_gradient_comes_early(backend: Backend, dtype: torch.dtype, 
     problem = Problem(
         hidden=inputs.hidden,
         weight=inputs.weight,
-        targets=inputs.labels,
+        chosen=inputs.labels[:, None],
         columns=900,
         tile_bytes=tile_bytes,
     )
     stats, ones = backend.forward(problem), torch.ones(300)
-    assert stats.target is not None
-    logprobs = stats.target - stats.row_max - stats.sum_exp.log()
+    assert stats.chosen is not None
+    logprobs = stats.chosen[:, 0] - stats.row_max - stats.sum_exp.log()
     grads = RowGrads(
         row_max=stats.row_max,
         log_sum=stats.sum_exp.log(),

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from mcore_unpatch.compat import LazyLogits, ProcessGroups
-from mcore_unpatch.compat.logits.lazy import LMHead
-from mcore_unpatch.compat.logits.real import real_logits_to
+from mcore_unpatch.compat.logits.lazy import LMHead, real_logits_to
 
 
 @real_logits_to("a_trainer.loss")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from downstream.micro_batches import ARGS, RESPONSE, TOTAL, packed, padded, tokens_of, wrapped_model
 from harness import on_ranks, run_on_ranks
+from harness.attention import zigzag_places
 from harness.models import Case, build_model, start_world
 from harness.oracle import gradients_of
 from harness.rounding import assert_agree, assert_close
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from mcore_unpatch.compat import DeferredHead, LazyLogits, ProcessGroups, attach, miles, slime
 from mcore_unpatch.compat.logits.lazy import LMHead
-from mcore_unpatch.compat.responses import Layout, response_spans
+from mcore_unpatch.compat.responses import Samples
 
 Results = tuple[list[dict[int, tuple[float, float]]], dict[str, Tensor]]
 
@@ -23,6 +24,17 @@ Results = tuple[list[dict[int, tuple[float, float]]], dict[str, Tensor]]
 def _weights(number: int, tokens: Tensor) -> Tensor:
     """Of each token of a sample, a weight in the loss."""
     return torch.sin(tokens.double() + 7 * number)
+
+
+def _held(ranks: int, rank: int, max_seq_lens: list[int] | None = None) -> list[Tensor]:
+    """Of each sample, which of its response tokens a rank predicts, by the zigzag of whole samples."""
+    held = []
+    for number, (total, length) in enumerate(zip(TOTAL, RESPONSE, strict=True)):
+        padded = total if max_seq_lens is None else max_seq_lens[number]
+        places = zigzag_places(padded + -padded % (2 * ranks), ranks, rank)
+        own = torch.tensor(sorted(places)) - (total - length - 1)
+        held.append(own[(own >= 0) & (own < length)])
+    return held
 
 
 def _responses(case: Case, shim: str) -> Results:
@@ -37,11 +49,10 @@ def _responses(case: Case, shim: str) -> Results:
     else:
         found = miles.get_log_probs_and_entropy(output, args=args, with_entropy=True, **batch.samples)
     group = parallel_state.get_context_parallel_group()
-    lengths = batch.samples.get("max_seq_lens")
-    layout = Layout(output.shape[:-1].numel(), group.size(), group.rank(), max_seq_lens=lengths)
     loss, places = torch.zeros(()), []
-    for number, spans in enumerate(response_spans(TOTAL, RESPONSE, layout)):
-        at = [place for span in spans for place in range(span.tokens.start, span.tokens.stop)]
+    held = _held(group.size(), group.rank(), batch.samples.get("max_seq_lens"))
+    for number, (total, length, own) in enumerate(zip(TOTAL, RESPONSE, held, strict=True)):
+        at = (own + total - length).tolist()
         values, entropy = found["log_probs"][number], found["entropy"][number]
         assert len(at) == len(values) == len(entropy)
         weight = _weights(number, torch.tensor(at))
@@ -112,7 +123,7 @@ def test_real_logits_are_refused_where_the_trainers_own_function_is_missing(call
 
 def test_a_sample_without_a_prompt_is_refused() -> None:
     with pytest.raises(ValueError, match="sample 1 has 3 response tokens of 3"):
-        list(response_spans([3, 3], [2, 3], Layout(6)))
+        Samples([], [3, 3], [2, 3])
 
 
 def test_a_rank_without_response_tokens_still_has_a_graph() -> None:
@@ -185,8 +196,7 @@ def test_a_row_in_equal_parts_and_the_tokens_that_sampling_kept(case: int, top_p
     args = Namespace(**{**vars(ARGS), "allgather_cp": True})
     _, found = slime.get_log_probs_and_entropy(logits, args=args, with_entropy=True, **asked)
     loss = torch.zeros(())
-    for number, spans in enumerate(response_spans(TOTAL, RESPONSE, Layout(40 // case, case, group.rank()))):
-        mine = torch.tensor([place for span in spans for place in range(*span.response.indices(40))], dtype=torch.long)
+    for number, mine in enumerate(_held(case, group.rank())):
         at, *expected = (part[mine] for part in truth[number])
         for name, values in zip(("log_probs", "entropy"), expected, strict=True):
             assert_close(found[name][number].detach(), values, torch.float64)

@@ -175,13 +175,10 @@ def test_chosen_logits_have_the_bits_of_those_in_the_statistics(
     with mock.patch.object(launch, "has_tma", return_value=tma):
         top = TritonBackend().forward(plain)
         assert top.topk_columns is not None
-        found = TritonBackend().forward(
-            replace(plain, targets=top.topk_columns[:, 0], gather_columns=top.topk_columns, topk=0)
-        )
-    assert found.target is not None
-    assert found.gathered is not None
-    assert torch.equal(found.target, found.row_max)
-    assert torch.equal(found.gathered, top.topk_logits)
+        found = TritonBackend().forward(replace(plain, chosen=top.topk_columns, topk=0))
+    assert found.chosen is not None
+    assert torch.equal(found.chosen[:, 0], found.row_max)
+    assert torch.equal(found.chosen, top.topk_logits)
 
 
 @pytest.mark.parametrize("keep_bytes", [0, 1 << 29, 1 << 34])

@@ -14,7 +14,7 @@ from harness.models import Case, build_model, start_world
 from megatron.core import packed_seq_params as megatron_packed, parallel_state
 from torch import Tensor
 
-from mcore_unpatch.compat.packing.pack import Packer
+from mcore_unpatch.compat.packing.layout import Packer
 from mcore_unpatch.compat.verl import model_forward_fused as ours
 from mcore_unpatch.compat.verl.batches import Ranks, batch_of, next_in_sequence, packed_seq_params, plan_row
 
