@@ -6,7 +6,6 @@ from .fused_head.linear_logprob import (
     vocab_pass as vocab_pass,
 )
 from .hook.attach import (
-    Handle as Handle,
     attach as attach,
     call_with_processor as call_with_processor,
     provide_hook as provide_hook,
@@ -62,6 +61,7 @@ from .hook.processors import (
     TokenLoss as TokenLoss,
     TopKLogits as TopKLogits,
 )
+from .hook.state import Handle as Handle
 from .logits.lazy import DeferredHead as DeferredHead, LazyLogits as LazyLogits
 from .mtp import detach_mtp_inputs as detach_mtp_inputs
 from .packing.gather import (

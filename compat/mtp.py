@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook.attach import Handle
+from mcore_unpatch.compat.hook.state import Handle
 
 
 def detach_mtp_inputs(layer: Any, *, embeddings: bool = True, hidden_states: bool = True) -> Handle:

@@ -41,7 +41,7 @@ from mcore_unpatch.compat.hook.find import (
     require_open_wrappers,
 )
 from mcore_unpatch.compat.hook.head import HeadOptions, head_pass
-from mcore_unpatch.compat.hook.one_call import OneCallFields
+from mcore_unpatch.compat.hook.state import OneCallFields
 from mcore_unpatch.compat.packing.gather import Gradient, gather_packed_row, gather_sequence, next_token_labels
 
 
@@ -138,16 +138,10 @@ class NextTokenLogProbs:
     def __call__(self, **keywords: Any) -> Any:
         """One pass over the vocabulary; without a graph in a call for inference."""
         call = HookCall.of(keywords)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and call.inference_context is None):
-            one_sequence = self.numbers == "nemo_rl" and self._is_whole(call)
-            shifted = replace(call, packed_seq_params=None) if one_sequence else call
-            out = head_pass(shifted, self._options(call), {"logprobs", "entropy"} if self.entropy else {"logprobs"})
-            results = {"log_probs": out.logprobs, "entropy": out.entropy if self.entropy else None}
-            whole = {name: self._whole(call, value) for name, value in results.items() if value is not None}
-        return Outputs(**whole) if self.entropy else whole["log_probs"]
-
-    def _options(self, call: HookCall) -> HeadOptions:
-        return HeadOptions(
+        groups = HookContext.of(call.context).groups or resolve_groups()
+        cp_group = sequence_group(call.packed_seq_params, groups, call.config)
+        one_sequence = self.numbers == "nemo_rl" and (cp_group is None or cp_group.size() == 1)
+        options = HeadOptions(
             temperature=self.temperature,
             shift="next_token",
             scale_logits=self.numbers == "megatron",
@@ -155,18 +149,15 @@ class NextTokenLogProbs:
             out_of_vocab_grad="legacy",
             tile_bytes=chunk_tile_bytes(self.chunk_size, call.hidden_states.shape[1], call.weight),
         )
-
-    def _is_whole(self, call: HookCall) -> bool:
-        group = self._cp_group(call)
-        return group is None or group.size() == 1
-
-    def _whole(self, call: HookCall, share: Tensor) -> Tensor:
-        """`[b, s / cp]` to `[b, s - 1]`."""
-        return whole_but_last(share, call.packed_seq_params, self._cp_group(call), self.cp_gradient)
-
-    def _cp_group(self, call: HookCall) -> ProcessGroup | None:
-        groups = HookContext.of(call.context).groups or resolve_groups()
-        return sequence_group(call.packed_seq_params, groups, call.config)
+        asked = {"log_probs": "logprobs", "entropy": "entropy"} if self.entropy else {"log_probs": "logprobs"}
+        with torch.set_grad_enabled(torch.is_grad_enabled() and call.inference_context is None):
+            shifted = replace(call, packed_seq_params=None) if one_sequence else call
+            out = head_pass(shifted, options, asked.values())
+            whole = {
+                name: whole_but_last(getattr(out, part), call.packed_seq_params, cp_group, self.cp_gradient)
+                for name, part in asked.items()
+            }
+        return Outputs(**whole) if self.entropy else whole["log_probs"]
 
 
 def whole_but_last(share: Tensor, packed: Any, cp_group: ProcessGroup | None, gradient: Gradient) -> Tensor:
@@ -188,14 +179,6 @@ class Fusion:
     """The chunk size of calls that do not pass one."""
 
     chunk_size: int | None = None
-
-
-def serve_if_possible(model: Module) -> None:
-    """`serve`, except for a model that cannot have the hook, such as BERT, which is left alone."""
-    refuse_patched(_SHIM, model)
-    path = find_language_model(model)
-    if path.has_hook or path.is_hybrid:
-        serve(path.model)
 
 
 def serve(model: Module) -> None:
@@ -344,7 +327,11 @@ def linear_ce_fusion_kwargs(
 
 
 def _serve_new_models(module: Module, name: str, submodule: Module | None) -> None:
-    if isinstance(submodule, LanguageModule):  # complete, and being wrapped
-        serve_if_possible(submodule)
-    elif isinstance(module, LanguageModule) and not find_language_model(module).is_hybrid:
-        serve_if_possible(module)  # under construction; a HybridModel has to be complete for it
+    """A model that cannot have the hook, such as BERT, is left alone."""
+    for model, complete in ((submodule, True), (module, False)):  # being wrapped, or under construction
+        if isinstance(model, LanguageModule):
+            refuse_patched(_SHIM, model)
+            path = find_language_model(model)
+            if (path.has_hook and not path.is_hybrid) or (path.is_hybrid and complete):
+                serve(path.model)
+            return

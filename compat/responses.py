@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.logits.lazy import LazyLogits
-from mcore_unpatch.compat.packing.gather import sum_over_ranks, zigzag_places
+from mcore_unpatch.compat.packing.gather import size_and_rank, sum_over_ranks, zigzag_places
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def response_results(
     """
     logits = logits.reshape(-1, logits.shape[-1])
     cp, device = logits.head.groups.cp, logits.device
-    ranks, rank = (1, 0) if cp is None else (cp.size(), cp.rank())
+    ranks, rank = size_and_rank(cp)
     mine, own_rows = samples.rows(ranks, rank, len(logits) if allgather_cp else None)
     index, rows = (numbers.to(device, non_blocking=True) for numbers in (mine, own_rows))
     lengths = zip(samples.tokens, samples.total_lengths, samples.response_lengths, strict=True)

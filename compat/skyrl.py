@@ -30,6 +30,7 @@ from mcore_unpatch.compat.packing.gather import (
     Gradient,
     gather_packed_row,
     gather_sequence,
+    size_and_rank,
     split_packed_row,
     zigzag_split,
 )
@@ -101,27 +102,19 @@ def places_of(
     Nothing here waits for the device.
     """
     bounds = padded_bounds.long()
-    column = torch.arange(unpacked_length - 1, device=bounds.device)
-    if sub_seq_lengths is not None:
-        return _of_sub_sequences(bounds, column, tokens, sub_seq_lengths)
-    if attention_mask is not None:
+    if sub_seq_lengths is None and attention_mask is not None:
         real = attention_mask.to(bounds.device, torch.bool)
         ordinal = real.long().cumsum(1)
         valid = real[:, :-1] & (ordinal[:, :-1] < ordinal[:, -1:])
-        token = bounds[:-1, None] + ordinal[:, :-1] - 1
-    else:
-        token = bounds[:-1, None] + column
-        valid = token < bounds[1:, None] - 1
-    return TokenPositions(token.clamp(0, tokens - 1), valid)
-
-
-def _of_sub_sequences(bounds: Tensor, column: Tensor, tokens: int, sub_seq_lengths: list[list[int]]) -> TokenPositions:
-    found, known = sum(map(len, sub_seq_lengths)), bounds.numel() - 1
-    if found != known:
-        raise ValueError(f"sub_seq_lengths: expected {known} sub-sequences as in cu_seqlens_padded, got {found}")
-    first = torch.tensor([0, *accumulate(map(len, sub_seq_lengths))], device=bounds.device)  # [b + 1]
-    lengths = torch.tensor([n for row in sub_seq_lengths for n in row], device=bounds.device)
-    token = bounds[first[:-1], None] + column
+        return TokenPositions((bounds[:-1, None] + ordinal[:, :-1] - 1).clamp(0, tokens - 1), valid)
+    known = bounds.numel() - 1
+    first, lengths = torch.arange(known + 1, device=bounds.device), bounds.diff()  # one sequence in each row
+    if sub_seq_lengths is not None:
+        if (given := sum(map(len, sub_seq_lengths))) != known:
+            raise ValueError(f"sub_seq_lengths: expected {known} sub-sequences as in cu_seqlens_padded, got {given}")
+        first = torch.tensor([0, *accumulate(map(len, sub_seq_lengths))], device=bounds.device)  # [b + 1]
+        lengths = torch.tensor([n for row in sub_seq_lengths for n in row], device=bounds.device)
+    token = bounds[first[:-1], None] + torch.arange(unpacked_length - 1, device=bounds.device)
     sequence = torch.searchsorted(bounds[1:], token.contiguous(), right=True)
     inside = sequence < first[1:, None]
     sequence = sequence.clamp(max=known - 1)
@@ -156,7 +149,7 @@ def from_parallel_hidden_to_logprobs(
     what the gather over context-parallel ranks does to the gradient (see `gather_shares`).
     """
     check_vocab_range(vocab_start_index, vocab_end_index, lm_head_weight, tp_group)
-    ranks, rank = (1, 0) if cp_group is None else (cp_group.size(), cp_group.rank())
+    ranks, rank = size_and_rank(cp_group)
     length = target.shape[1]
     window = _window(length, num_actions)
     padding = hidden.shape[1] * ranks - length

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.problem import (
@@ -26,7 +27,7 @@ from mcore_unpatch.compat.fused_head.problem import (
     WeightGradBuffer,
     needed,
 )
-from mcore_unpatch.compat.fused_head.shards import ShardSum, VocabShard, merge_stats
+from mcore_unpatch.compat.fused_head.shards import VocabShard, merge_stats
 from mcore_unpatch.compat.fused_head.tiles import spans
 
 # Rows whose gradient is rounded at a time where it goes back to all tokens: all at once would be another copy of it.
@@ -60,9 +61,19 @@ class PassOptions(Query):
             sink = None
             if need_weight:
                 sink = fresh_grad(weight) if main_grad_of is None else main_grad(main_grad_of)
-            hidden_sum = ShardSum(self.shard.group if self.reduce_hidden_grad else None)
-            backward(hidden_sum.start if need_hidden else None, sink)
-            part = hidden_sum.wait() if need_hidden else None
+            group = self.shard.group if self.reduce_hidden_grad else None
+            sums: list[tuple[Tensor, dist.Work | None]] = []
+
+            def sum_shards(part: Tensor) -> None:
+                """In place, beside what is still computed; nobody reads or writes `part` meanwhile."""
+                summed = group is not None and part.numel()
+                sums.append((part, dist.all_reduce(part, group=group, async_op=True) if summed else None))
+
+            backward(sum_shards if need_hidden else None, sink)
+            for _, work in sums:
+                if work is not None:
+                    work.wait()  # on a GPU the stream waits, not the host
+            part = sums[0][0] if sums else None
         weight_grad = None if sink is None else sink.buffer
         if sink is not None and main_grad_of is not None:
             weight_grad = announce_main_grad(main_grad_of)

@@ -16,7 +16,7 @@ from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.autograd import PassOptions
 from mcore_unpatch.compat.fused_head.backends import choose_backend
-from mcore_unpatch.compat.fused_head.linear_logprob import locate_rows, row_scale
+from mcore_unpatch.compat.fused_head.linear_logprob import located, row_scale
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Problem, TakeGrad, math_dtype, needed
 from mcore_unpatch.compat.fused_head.settings import (
     LogprobQuery,
@@ -26,7 +26,7 @@ from mcore_unpatch.compat.fused_head.settings import (
     check_tensors,
 )
 from mcore_unpatch.compat.fused_head.shards import gather
-from mcore_unpatch.compat.fused_head.tiles import GradOfTile, Tiles, default_tile_bytes
+from mcore_unpatch.compat.fused_head.tiles import GradOfTile, Tiles
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend, TorchTiles
 
 Kind = Literal["forward", "reverse", "jsd"]
@@ -260,20 +260,14 @@ def run_kl(
     check_tensors(student_hidden, student_weight, None, query.mask, own)
     check_tensors(teacher_hidden, teacher_weight, None, query.mask, others)
     check_heads(*tensors)
-    query.check_weight(student_weight)
     shape, dtype = student_hidden.shape[:-1], math_dtype(student_weight)
-    shard, rows = locate_rows(student_hidden, student_weight, query)
+    rows, where = located(student_hidden, student_weight, query)
     scale = row_scale(rows, own, 1.0, dtype)
     options = _KlOptions(
         divergence=divergence,
-        shard=shard,
-        rows=rows.index,
         scale=scale,
         teacher_scale=scale if others is own else row_scale(rows, others, 1.0, dtype),
-        columns=shard.columns_below(query.vocab_size, len(student_weight)),
-        tile_bytes=query.tile_bytes or default_tile_bytes(student_hidden.device.type),
-        reduce_hidden_grad=query.reduce_hidden_grad,
-        main_grad_of=student_weight if query.fuse_main_grad else None,
+        **where,
     )
     flat = [x.reshape(shape.numel(), x.shape[-1]) for x in (student_hidden, teacher_hidden)]
     arguments = (flat[0], student_weight, flat[1], teacher_weight, options)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from mcore_unpatch.compat.fused_head.settings import (
     takes,
     waiting_is_free,
 )
-from mcore_unpatch.compat.fused_head.shards import Rows, VocabShard, locate_shard, select_rows, sort_labels
+from mcore_unpatch.compat.fused_head.shards import Rows, locate_shard, select_rows, sort_labels
 from mcore_unpatch.compat.fused_head.tiles import bytes_to_keep, default_tile_bytes
 
 
@@ -113,12 +114,12 @@ def vocab_pass(hidden: Tensor, weight: Tensor, query: VocabQuery) -> VocabOutput
 def run_pass(hidden: Tensor, weight: Tensor, query: VocabQuery) -> VocabOutput:
     """Check the tensors, find out which rows of which shard are asked for, and run the pass."""
     check_tensors(hidden, weight, query.labels, query.mask, query.temperature, query.token_ids)
-    query.check_weight(weight)
     check_keep_mask(query.keep_mask, hidden, weight)
     check_count("topk", query.topk, 0)
 
     shape, vocab_size = hidden.shape[:-1], query.vocab_size
-    shard, rows = locate_rows(hidden, weight, query, query.topk)
+    rows, where = located(hidden, weight, query, query.topk)
+    shard = where["shard"]
     labels = ids = None
     if query.labels is not None:
         labels = sort_labels(rows.take(query.labels), shard, vocab_size, query.ignore_index)
@@ -129,22 +130,17 @@ def run_pass(hidden: Tensor, weight: Tensor, query: VocabQuery) -> VocabOutput:
     only_torch = "keep_mask" if query.keep_mask is not None else "logit_stats" if query.logit_stats else ""
     options = PassOptions(
         backend=choose_backend(query.backend, hidden.device, only_torch),
-        shard=shard,
-        rows=rows.index,
         chosen=torch.cat(chosen, 1) if sum(part.shape[1] for part in chosen) else None,
         labelled=labels is not None,
         scale=row_scale(rows, query.temperature, query.logit_scale, math_dtype(weight)),
-        columns=shard.columns_below(vocab_size, len(weight)),
         entropy=query.entropy,
         squares=query.sum_pi_squared,
         topk=query.topk,
-        tile_bytes=query.tile_bytes or default_tile_bytes(hidden.device.type),
         keep_bytes=bytes_to_keep(query.keep_bytes, hidden, weight) if will_have_grad else 0,
         batch_invariant=query.batch_invariant,
-        reduce_hidden_grad=query.reduce_hidden_grad,
-        main_grad_of=weight if query.fuse_main_grad else None,
         keep_mask=None if query.keep_mask is None else query.keep_mask.reshape(shape.numel(), len(weight)),
         moments=query.logit_stats,
+        **where,
     )
     tokens = hidden.reshape(shape.numel(), hidden.shape[-1])
     results = VocabPass.apply(tokens, weight, options)  # type: ignore[no-untyped-call]
@@ -168,8 +164,9 @@ def _logit_stats(least: Tensor, total: Tensor, squares: Tensor, count: Tensor, m
     return {"logit_min": least, "logit_max": most, "logit_mean": total / count, "logit_norm": squares.sqrt()}
 
 
-def locate_rows(hidden: Tensor, weight: Tensor, query: LogprobQuery, topk: int = 0) -> tuple[VocabShard, Rows]:
-    """Where this rank's shard lies in the vocabulary, and which rows are computed."""
+def located(hidden: Tensor, weight: Tensor, query: LogprobQuery, topk: int = 0) -> tuple[Rows, dict[str, Any]]:
+    """Which rows are computed, and the part of `PassOptions` that every pass has: the shard, and where gradients go."""
+    query.check_weight(weight)
     check_mask_count(query.mask_count, query.mask)
     shape, group = hidden.shape[:-1], query.tp_group
     chosen = None if query.mask is None else query.mask.reshape(-1) != 0
@@ -180,7 +177,15 @@ def locate_rows(hidden: Tensor, weight: Tensor, query: LogprobQuery, topk: int =
         on_host=waiting_is_free(hidden) or (chosen is not None and query.mask_count is None),
     )
     sound = check_vocabulary(shard.total, query.vocab_size, topk)
-    return shard, select_rows(shape, chosen, live_count, query.mask_count, sound)
+    rows = select_rows(shape, chosen, live_count, query.mask_count, sound)
+    return rows, {
+        "shard": shard,
+        "rows": rows.index,
+        "columns": shard.columns_below(query.vocab_size, len(weight)),
+        "tile_bytes": query.tile_bytes or default_tile_bytes(hidden.device.type),
+        "reduce_hidden_grad": query.reduce_hidden_grad,
+        "main_grad_of": weight if query.fuse_main_grad else None,
+    }
 
 
 def row_scale(rows: Rows, temperature: float | Tensor, logit_scale: float, dtype: torch.dtype) -> float | Tensor:

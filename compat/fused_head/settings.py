@@ -178,6 +178,7 @@ Fields = ParamSpec("Fields")
 class PassSettings:
     """How the head is read: the options of `linear_logprob` that a processor takes and passes on as they are."""
 
+    temperature: float | Tensor = 1.0
     vocab_size: int | None = None
     ignore_index: int | None = -100
     out_of_vocab_grad: OutOfVocabGrad = "zero"
@@ -187,6 +188,7 @@ class PassSettings:
     batch_invariant: bool = False
 
     def __post_init__(self) -> None:
+        check_temperature(self.temperature)
         check_choice("backend", self.backend, *get_args(BackendName))
         check_choice("out_of_vocab_grad", self.out_of_vocab_grad, *get_args(OutOfVocabGrad))
         check_count("ignore_index", self.ignore_index)
@@ -231,7 +233,6 @@ class LogprobQuery(HeadSettings):
     """And what is asked of the rows: all arguments of `linear_logprob`. Tensors are shaped like the tokens `[...]`."""
 
     labels: Tensor | None = field(default=None, kw_only=False)
-    temperature: float | Tensor = 1.0
     mask: Tensor | None = None
     mask_count: int | None = None
     entropy: bool = False

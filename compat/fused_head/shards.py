@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.fused_head.problem import RowStats, needed
+from mcore_unpatch.compat.fused_head.problem import RowStats
 
 
 @dataclass(frozen=True)
@@ -100,27 +100,6 @@ def gather(mine: Tensor, group: ProcessGroup) -> Tensor:
     everyone = mine.new_empty(group.size() * mine.numel())
     dist.all_gather_into_tensor(everyone, mine.flatten(), group=group)
     return everyone.view(group.size(), *mine.shape)
-
-
-class ShardSum:
-    """Sums the shards' parts of the hidden gradient, in place, while the caller continues to compute."""
-
-    def __init__(self, group: ProcessGroup | None) -> None:
-        self.group = group
-        self.part: Tensor | None = None
-        self.work: dist.Work | None = None
-
-    def start(self, part: Tensor) -> None:
-        """Start the sum; do not read or write `part` until `wait`."""
-        self.part = part
-        if self.group is not None and part.numel():
-            self.work = dist.all_reduce(part, group=self.group, async_op=True)
-
-    def wait(self) -> Tensor:
-        """Return the sum; on a GPU the stream waits, not the host."""
-        if self.work is not None:
-            self.work.wait()
-        return needed(self.part)
 
 
 @dataclass(frozen=True)

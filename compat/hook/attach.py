@@ -12,7 +12,6 @@ from torch.nn import Module
 from mcore_unpatch.compat.hook.call import HookContext, Processor, complete_context, is_inference, require_processor
 from mcore_unpatch.compat.hook.errors import (
     AttachmentError,
-    HookError,
     HookMissingError,
     HookSwallowedError,
     refuse_reentrant_checkpoint,
@@ -31,47 +30,10 @@ from mcore_unpatch.compat.hook.find import (
     takes_hook,
 )
 from mcore_unpatch.compat.hook.hybrid import OutputLayerTap
-from mcore_unpatch.compat.hook.one_call import INSTALLING, PerThread
 from mcore_unpatch.compat.hook.processors import AsTuple
+from mcore_unpatch.compat.hook.state import INSTALLING, Handle, PerThread
 
 _Kind = TypeVar("_Kind")
-
-
-class Handle:
-    """A handle to what was installed; `remove()` undoes it, once.
-
-    As a context manager it does so when the block ends, unless another caller holds it too.
-    """
-
-    def __init__(self) -> None:
-        self._undo: list[Callable[[], Any]] = []
-        self._holders = 0
-        self._removed = False
-
-    def on_removal(self, *undo: Callable[[], Any]) -> None:
-        """Add functions to call on removal."""
-        self._undo += undo
-
-    def claim(self) -> "Handle":
-        """Count one more holder of this handle."""
-        self._holders += 1
-        return self
-
-    def remove(self) -> None:
-        """Undo everything, even if others hold the handle."""
-        self._removed = True
-        while self._undo:
-            self._undo.pop(0)()
-
-    def __enter__(self) -> "Handle":
-        if self._removed:
-            raise HookError("this handle was removed, so nothing is installed any more; attach again.")
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._holders -= 1
-        if self._holders <= 0:
-            self.remove()
 
 
 Finish = Callable[[], None] | None  # called when a call ends, however it does
@@ -134,9 +96,15 @@ def attach_along(paths: list[HookPath], select: Select, identity: Any, finish: F
     Two attachments are the same if their identities are equal.
     """
     with INSTALLING:
-        found = [installed_on(path.model, Attachment) for path in paths]
-        if any(attachment is not None for attachment in found):
-            return _the_same(found, identity).claim()
+        attached = [installed_on(path.model, Attachment) for path in paths]
+        if (first := next((one for one in attached if one is not None), None)) is not None:
+            if all(one is not None and one.handle is first.handle and one.same_as(identity) for one in attached):
+                return first.handle.claim()
+            raise AttachmentError(
+                "a processor is already attached to this model, and it differs from this one in the processor, "
+                "context, legacy or when (two lambdas are never equal); remove() its handle first, or combine the two "
+                "with Compose."
+            )
         handle = Handle()
         try:
             for path in paths:
@@ -164,6 +132,13 @@ class Attachment:
         if isinstance(decoder := getattr(path.model, "decoder", None), Module):
             hooks.append(decoder.register_forward_pre_hook(self._require_entered))
         handle.on_removal(*(hook.remove for hook in hooks), enter_as_module(path))
+
+    def same_as(self, identity: Any) -> bool:
+        """Whether it is this one; two tensors of several numbers are the same only if they are one object."""
+        try:
+            return bool(self.identity == identity)  # Python asks for identity first
+        except (RuntimeError, ValueError):  # several numbers have no truth of their own
+            return False
 
     def _before(self, model: Module, args: Any, kwargs: dict[str, Any] | None = None) -> Any:
         if kwargs is None:  # another thread, while this hook is being registered or removed
@@ -194,25 +169,6 @@ class Attachment:
             self.finish()
 
 
-def _the_same(found: list[Attachment | None], identity: Any) -> Handle:
-    handles = {None if one is None else id(one.handle) for one in found}
-    first = next(one for one in found if one is not None)
-    if len(handles) == 1 and _equal(first.identity, identity):
-        return first.handle
-    raise AttachmentError(
-        "a processor is already attached to this model, and it differs from this one in the processor, context, legacy "
-        "or when (two lambdas are never equal); remove() its handle first, or combine the two with Compose."
-    )
-
-
-def _equal(left: Any, right: Any) -> bool:
-    """Whether two are the same; two tensors of several numbers are only if they are the same object."""
-    try:
-        return bool(left == right)  # Python asks for identity first
-    except (RuntimeError, ValueError):  # several numbers have no truth of their own
-        return False
-
-
 def provide_hook(model: Module) -> Handle:
     """Provide the hook on a model whose `forward` lacks it, until the handle is removed.
 
@@ -226,8 +182,7 @@ def provide_hook(model: Module) -> Handle:
         raise missing_hook(path)
     with INSTALLING:
         tap = installed_on(path.model, OutputLayerTap) or OutputLayerTap(path)
-        tap.users += 1
-    handle.on_removal(tap.release, enter_as_module(path))
+        handle.on_removal(tap.handle.claim().release, enter_as_module(path))
     return handle
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from torch.nn import Module
 
 from mcore_unpatch.compat.hook.errors import HookBypassedError, HookMissingError, LegacyPatchError, WrapperRefusesError
-from mcore_unpatch.compat.hook.one_call import INSTALLING
+from mcore_unpatch.compat.hook.state import INSTALLING, Handle
 
 HOOK_KEYWORDS = ("output_processor", "output_processor_context")
 # Distributed and precision wrappers, torch.compile, and vision-language models, in this order at each step.
@@ -180,10 +180,10 @@ def refuse_patched(shim: str, module: Module, names: Iterable[str] = _OUTPUT_MET
 class _Twin:
     """Our part of the twin's class; its fields are outside the `__dict__` it shares."""
 
-    __slots__ = ("original", "users")
+    __slots__ = ("handle", "original")
 
     original: Module
-    users: int
+    handle: Handle
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.original(*args, **kwargs)
@@ -210,18 +210,17 @@ def enter_as_module(path: HookPath) -> Callable[[], None]:
         twin: Any = getattr(holder, _HELD_AS)
         if twin is model:
             twin = twin_of(model, _Twin)
-            for name, value in (("original", model), ("users", 0)):
+            for name, value in (("original", model), ("handle", Handle())):
                 object.__setattr__(twin, name, value)
             setattr(holder, _HELD_AS, twin)
-        twin.users += 1
+            twin.handle.on_removal(lambda: _leave(holder, twin))
+        released: Callable[[], None] = twin.handle.claim().release
+        return released
 
-    def leave() -> None:
-        with INSTALLING:
-            twin.users -= 1
-            if twin.users == 0 and getattr(holder, _HELD_AS, None) is twin:
-                setattr(holder, _HELD_AS, model)
 
-    return leave
+def _leave(holder: Module, twin: _Twin) -> None:
+    if getattr(holder, _HELD_AS, None) is twin:
+        setattr(holder, _HELD_AS, twin.original)
 
 
 def bypassed(model: Module) -> HookBypassedError:

@@ -20,7 +20,7 @@ from torch.nn import Module
 
 from mcore_unpatch.compat.fused_head.autograd import into_main_grad
 from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput, run_pass
-from mcore_unpatch.compat.fused_head.settings import PassSettings, VocabQuery, check_choice, check_temperature
+from mcore_unpatch.compat.fused_head.settings import PassSettings, VocabQuery, check_choice
 from mcore_unpatch.compat.hook.call import (
     HookCall,
     HookContext,
@@ -50,7 +50,6 @@ class HeadOptions(PassSettings):
     The other options are passed to `linear_logprob`.
     """
 
-    temperature: float | Tensor = 1.0
     shift: Literal["aligned", "next_token"] = "aligned"
     use_loss_mask: bool = False
     scale_logits: bool = True
@@ -58,7 +57,6 @@ class HeadOptions(PassSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_temperature(self.temperature)
         check_choice("shift", self.shift, "aligned", "next_token")
 
     def query(

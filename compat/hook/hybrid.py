@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from mcore_unpatch.compat.hook.call import Processor, is_inference, resolve_groups
 from mcore_unpatch.compat.hook.errors import HookError, HookSwallowedError
 from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath, argument_names
-from mcore_unpatch.compat.hook.one_call import INSTALLING, PerThread
+from mcore_unpatch.compat.hook.state import Handle, PerThread
 
 _PASSED_ON = (
     *("labels", "loss_mask", "input_ids", "position_ids", "attention_mask", "decoder_input"),
@@ -38,7 +38,7 @@ class _HybridCall:
 
 
 class OutputLayerTap:
-    """The hooks on one model; removed when the last user releases them."""
+    """The hooks on one model; removed when the last holder of the handle releases it."""
 
     def __init__(self, path: HookPath) -> None:
         self.model = model = path.model
@@ -48,23 +48,16 @@ class OutputLayerTap:
                 "hook on this model replaces; set it to False."
             )
         self.names = argument_names(model)
-        self.users = 0
         self.calls: PerThread[_HybridCall] = PerThread()
-        self.handles: list[RemovableHandle] = [
+        hooks: list[RemovableHandle] = [
             model.register_forward_pre_hook(self._begin, with_kwargs=True),
             model.register_forward_hook(self._finish),
             model.register_forward_hook(self._forget, always_call=True),
         ]
         if model.post_process:
-            self.handles += self._watch_inside()
-
-    def release(self) -> None:
-        """Drop one user; remove the hooks with the last one."""
-        with INSTALLING:
-            self.users -= 1
-            if self.users == 0:
-                for handle in self.handles:
-                    handle.remove()
+            hooks += self._watch_inside()
+        self.handle = Handle()
+        self.handle.on_removal(*(hook.remove for hook in hooks))
 
     def _watch_inside(self) -> list[RemovableHandle]:
         decoder, output_layer = self.model.decoder, self.model.output_layer

@@ -21,7 +21,6 @@ from mcore_unpatch.compat.fused_head.settings import (
     LogprobQuery,
     PassSettings,
     VocabQuery,
-    check_temperature,
     waiting_is_free,
 )
 from mcore_unpatch.compat.hook.call import HookCall, HookContext, Outputs, ProcessGroups, resolve_groups
@@ -267,12 +266,6 @@ class DeferredHead(PassSettings):
     those of `linear_logprob`; a `temperature` in the context overrides the option.
     """
 
-    temperature: float | Tensor = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_temperature(self.temperature)
-
     def __call__(self, **keywords: Any) -> LazyLogits | Tensor:
         """Return the logits' stand-in, or the loss of the call's labels."""
         call = HookCall.of(keywords)
@@ -285,7 +278,8 @@ class DeferredHead(PassSettings):
                 )
         groups = context.groups or resolve_groups()
         hidden = whole_hidden(call, groups)  # [s, b, h]
-        settings = self.widened(HeadSettings, logit_scale=call.logit_scale, fuse_main_grad=fuses_weight_grad(call))
+        own = {"logit_scale": call.logit_scale, "fuse_main_grad": fuses_weight_grad(call), "temperature": 1.0}
+        settings = self.widened(HeadSettings, **own)  # the temperature is that of the logits
         logits = LazyLogits(hidden.transpose(0, 1).contiguous(), LMHead.of(call.weight, groups, settings))
         if not torch.is_grad_enabled():
             if call.labels is None:

@@ -17,6 +17,11 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from mcore_unpatch.compat.fused_head.settings import check_choice
 
 
+def size_and_rank(group: ProcessGroup | None) -> tuple[int, int]:
+    """Those of this rank; None means a group of one rank."""
+    return (1, 0) if group is None else (group.size(), group.rank())
+
+
 def zigzag_index(length: int, cp_size: int, cp_rank: int, device: torch.device | None = None) -> Tensor:
     """`[length / cp]`: where each token held by `cp_rank` stands in the whole sequence."""
     if cp_size == 1:
@@ -218,7 +223,7 @@ def next_token_labels(
     With `cp_group` each rank passes its zigzag share and gets the labels of that share: one small collective, no host
     sync.
     """
-    ranks, rank = (1, 0) if cp_group is None else (cp_group.size(), cp_group.rank())
+    ranks, rank = size_and_rank(cp_group)
     bounds = _bounds(tokens, packed_seq_params, ranks)  # [sequences + 1], over all ranks
     packed = packed_seq_params is not None
     whole = gather_packed_row(tokens, bounds, cp_group) if packed else gather_sequence(tokens, cp_group)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ class PackedLayout:
     padded: tuple[int, ...]
     cp_size: int = 1
     cp_rank: int = 0
+    contiguous: bool = False  # a rank has one interval of the whole row, wherever sequences begin and end
     _kept: dict[tuple[str, str], Tensor] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
@@ -39,7 +40,7 @@ class PackedLayout:
     @cached_property
     def places(self) -> Tensor:
         """`[padded tokens]`: where each token of the whole row stands when the rows of all ranks are joined."""
-        return zigzag_places(self.bounds(torch.device("cpu")), sum(self.padded), self.cp_size)
+        return zigzag_places(self.bounds(torch.device("cpu")), sum(self.padded), 1 if self.contiguous else self.cp_size)
 
     @cached_property
     def _whole(self) -> Tensor:
@@ -198,35 +199,18 @@ class Packer:
         return self.layout.packed_seq_params(device)
 
 
-def pack_padded(
-    attention_mask: Tensor,
-    *,
-    lengths: list[int] | None = None,
-    tp_size: int = 1,
-    cp_size: int = 1,
-    cp_rank: int = 0,
-    token_multiple: int = 1,
-) -> Packer:
+def pack_padded(attention_mask: Tensor, *, lengths: list[int] | None = None, **row: int) -> Packer:
     """A packer for padded batches: `attention_mask` `[b, s]` is true where a token is real, on either side or anywhere.
 
-    Reading the lengths needs one device sync; pass `lengths` if they are known. (On a CPU they are checked.)
+    Reading the lengths needs one device sync; pass `lengths` if they are known. (On a CPU they are checked.) The
+    other arguments, `tp_size`, `cp_size`, `cp_rank` and `token_multiple`, are those of `plan_packing`.
     """
-    row = partial(plan_packing, tp_size=tp_size, cp_size=cp_size, cp_rank=cp_rank, token_multiple=token_multiple)
-    return padded_packer(attention_mask, row, lengths)
+    return padded_packer(attention_mask, lambda counted: plan_packing(counted, **row), lengths)
 
 
-def pack_nested(
-    batch: Tensor,
-    *,
-    lengths: list[int] | None = None,
-    tp_size: int = 1,
-    cp_size: int = 1,
-    cp_rank: int = 0,
-    token_multiple: int = 1,
-) -> Packer:
-    """A packer for batches that are nested like `batch` (`[b, ragged, ...]`, layout `torch.jagged`)."""
-    row = partial(plan_packing, tp_size=tp_size, cp_size=cp_size, cp_rank=cp_rank, token_multiple=token_multiple)
-    return nested_packer(batch, row, lengths)
+def pack_nested(batch: Tensor, *, lengths: list[int] | None = None, **row: int) -> Packer:
+    """A packer for batches that are nested like `batch` (`[b, ragged, ...]`, layout `torch.jagged`), likewise."""
+    return nested_packer(batch, lambda counted: plan_packing(counted, **row), lengths)
 
 
 def padded_packer(attention_mask: Tensor, row: LayRow, lengths: list[int] | None = None) -> Packer:

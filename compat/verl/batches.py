@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -13,77 +13,45 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.settings import check_choice, check_count
+from mcore_unpatch.compat.packing.gather import size_and_rank
 from mcore_unpatch.compat.packing.layout import PackedLayout, Packer, nested_packer, padded_packer
 
 CpLayout = Literal["zigzag", "contiguous"]
 _FP8 = ("e4m3", "hybrid")
 
 
-@dataclass(frozen=True)
-class Ranks:
-    """The context-parallel ranks of one micro-batch; `local_size` where they are chosen for it (dynamic CP)."""
-
-    group: ProcessGroup | None
-    size: int
-    rank: int
-    local_size: int | None = None
-
-    @classmethod
-    def of_call(cls, local_cp_size: int | None) -> "Ranks":
-        """Megatron's ranks, or the dynamic group of `local_cp_size`."""
-        if local_cp_size is None:
-            group = parallel_state.get_context_parallel_group()
-        elif local_cp_size == 1:
-            return cls(None, 1, 0, 1)
-        else:
-            group = _dynamic_group(local_cp_size)
-        return cls(group, group.size(), group.rank(), local_cp_size)
-
-
-class ContiguousLayout(PackedLayout):
-    """Each rank has one interval of the whole row, regardless of where sequences begin and end."""
-
-    @cached_property
-    def places(self) -> Tensor:
-        """Each token of the whole row where it is."""
-        return torch.arange(sum(self.padded))
-
-
 def plan_row(
     lengths: Sequence[int],
     config: Any,
-    ranks: Ranks,
+    cp_group: ProcessGroup | None,
     *,
     cp_layout: CpLayout = "zigzag",
     pad_to_length_bucket: int | None = None,
 ) -> PackedLayout:
-    """Lay sequences of `lengths` into one row as veRL does, on this rank of `ranks`."""
+    """Lay sequences of `lengths` into one row as veRL does, on this rank of the group."""
     check_choice("cp_layout", cp_layout, "zigzag", "contiguous")
     check_count("pad_to_length_bucket", pad_to_length_bucket, 1)
-    zigzag = cp_layout == "zigzag"
-    unit = parallel_state.get_tensor_model_parallel_world_size() * ranks.size * (2 if zigzag and ranks.size > 1 else 1)
-    row = 1
+    size, rank = size_and_rank(cp_group)
+    contiguous = cp_layout == "contiguous"
+    unit, row = _unit(size, contiguous), 1
     if config.fp8 in _FP8:
         unit, row = math.lcm(16, unit), unit * 128
     padded = [-(-length // unit) * unit for length in lengths]
     if padded:
         padded[-1] += -sum(padded) % row
         if getattr(config, "experimental_attention_variant", None) == "dsv4_hybrid":
-            padded[-1] += max(0, ranks.size * config.csa_window_size - sum(padded))
+            padded[-1] += max(0, size * config.csa_window_size - sum(padded))
         if pad_to_length_bucket is not None:
-            padded[-1] += -sum(padded) % math.lcm(pad_to_length_bucket, ranks.size, row)
-    kind = PackedLayout if zigzag or ranks.size == 1 else ContiguousLayout
-    return kind(tuple(lengths), tuple(padded), ranks.size, ranks.rank)
+            padded[-1] += -sum(padded) % math.lcm(pad_to_length_bucket, size, row)
+    return PackedLayout(tuple(lengths), tuple(padded), size, rank, contiguous)
 
 
-def packed_seq_params(layout: PackedLayout, ranks: Ranks, cp_layout: CpLayout, device: torch.device) -> Any:
-    """Megatron's description of the row, with dynamic ranks and the layout if this Megatron has fields for them."""
+def packed_seq_params(layout: PackedLayout, device: torch.device) -> Any:
+    """Megatron's description of the row, with its layout if this Megatron has a field for it."""
     params = layout.packed_seq_params(device)
-    if ranks.local_size is not None:
-        params.local_cp_size, params.cp_group = ranks.local_size, ranks.group
     if "cp_partition_mode" in {field.name for field in fields(PackedSeqParams)}:
-        params.cp_partition_mode = cp_layout
-    elif cp_layout == "contiguous" and ranks.size > 1:
+        params.cp_partition_mode = "contiguous" if layout.contiguous else "zigzag"
+    elif layout.contiguous and layout.cp_size > 1:
         raise ValueError(
             'cp_layout="contiguous" needs PackedSeqParams.cp_partition_mode, which this megatron-core lacks, so its '
             'attention would read the row as zigzag; use cp_layout="zigzag", or a megatron-core that has the field.'
@@ -94,19 +62,17 @@ def packed_seq_params(layout: PackedLayout, ranks: Ranks, cp_layout: CpLayout, d
 def next_in_sequence(nested: Tensor, fill: int | None) -> Tensor:
     """Nested like `nested`: what follows each token in its own sequence; after the last `fill`, if None its first."""
     values, offsets = nested.values(), nested.offsets()  # type: ignore[attr-defined]
-    starts = torch.zeros(len(values) + 1, dtype=torch.bool, device=values.device)
-    starts[offsets] = True
-    following = values.roll(-1, 0)
-    if fill is None:
-        full = offsets.diff() > 0
-        following[offsets[1:][full] - 1] = values[offsets[:-1][full]]
-    else:
-        following = following.masked_fill(starts[1:], fill)
+    place = torch.arange(len(values), device=values.device)
+    sequence = torch.searchsorted(offsets[1:], place, right=True)
+    after_last = values[offsets[sequence]] if fill is None else fill
+    following = torch.where(place + 1 == offsets[sequence + 1], after_last, values.roll(-1, 0))
     return torch.nested.nested_tensor_from_jagged(following, offsets)
 
 
-def _dynamic_group(size: int) -> ProcessGroup:
-    """The group of `size` ranks for this micro-batch; its getter was renamed after megatron-core 0.19."""
+def cp_group_of(size: int | None) -> ProcessGroup | None:
+    """Megatron's context-parallel ranks, or the `size` of this micro-batch; that getter was renamed after 0.19."""
+    if size is None or size == 1:
+        return None if size else parallel_state.get_context_parallel_group()
     for name in ("get_dynamic_data_context_parallel_groups", "get_hybrid_data_context_parallel_groups"):
         getter = getattr(parallel_state, name, None)
         if getter is not None:
@@ -133,7 +99,7 @@ class Batch:
     """
 
     packer: Packer
-    ranks: Ranks
+    cp_group: ProcessGroup | None
     shape: tuple[int, int]
     arguments: dict[str, Any]
 
@@ -144,7 +110,7 @@ class Batch:
 
     def unpack(self, values: Tensor) -> Tensor:
         """`[b, s]` or nested; padding is 0."""
-        return self.packer.unpack(values.flatten(0, 1)[None], cp_group=self.ranks.group)
+        return self.packer.unpack(values.flatten(0, 1)[None], cp_group=self.cp_group)
 
 
 def batch_of(
@@ -161,11 +127,11 @@ def batch_of(
     packed = data_format == "thd"
     if not packed and (cp_layout != "zigzag" or local_cp_size is not None):
         raise ValueError('data_format="bshd" needs cp_layout="zigzag" and no local_cp_size.')
-    ranks = Ranks.of_call(local_cp_size)
-    layout_of = partial(_plan_rows, ranks=ranks)
+    group = cp_group_of(local_cp_size)
+    layout_of = partial(_plan_rows, cp_group=group)
     if packed:
         layout_of = partial(
-            plan_row, config=config, ranks=ranks, cp_layout=cp_layout, pad_to_length_bucket=pad_to_length_bucket
+            plan_row, config=config, cp_group=group, cp_layout=cp_layout, pad_to_length_bucket=pad_to_length_bucket
         )
     if attention_mask is None:
         packer = nested_packer(tokens, layout_of, name="input_ids")
@@ -176,21 +142,23 @@ def batch_of(
     shape = (rows, layout.local_tokens // max(rows, 1))
     arguments = {"position_ids": layout.position_ids(device).reshape(shape)}
     if packed:
-        arguments["packed_seq_params"] = packed_seq_params(layout, ranks, cp_layout, device)
-    return Batch(packer, ranks, shape, arguments)
+        params = arguments["packed_seq_params"] = packed_seq_params(layout, device)
+        if local_cp_size is not None:
+            params.local_cp_size, params.cp_group = local_cp_size, group
+    return Batch(packer, group, shape, arguments)
 
 
-def _plan_rows(lengths: Sequence[int], ranks: Ranks) -> PackedLayout:
+def _plan_rows(lengths: Sequence[int], cp_group: ProcessGroup | None) -> PackedLayout:
     """Rows as long as the longest sequence, rounded up for tensor and context parallelism, one after another."""
-    unit = _unit(ranks.size)
-    length = -(-max(lengths, default=0) // unit) * unit
-    return PackedLayout(tuple(lengths), (length,) * len(lengths), ranks.size, ranks.rank)
+    size, rank = size_and_rank(cp_group)
+    length = -(-max(lengths, default=0) // _unit(size)) * _unit(size)
+    return PackedLayout(tuple(lengths), (length,) * len(lengths), size, rank)
 
 
-def _unit(cp_size: int) -> int:
-    """What the length of a padded row divides by."""
+def _unit(cp_size: int, contiguous: bool = False) -> int:
+    """What the length of a padded sequence divides by."""
     tp: int = parallel_state.get_tensor_model_parallel_world_size()
-    return tp if cp_size == 1 else 2 * tp * cp_size
+    return tp * cp_size * (1 if contiguous or cp_size == 1 else 2)
 
 
 def labels_like_verl(batch: Batch, labels: Tensor) -> Tensor:
@@ -199,7 +167,7 @@ def labels_like_verl(batch: Batch, labels: Tensor) -> Tensor:
     On one rank and packed it is the next token of the row; otherwise it is the first of the sequence, as in 0.7 and
     0.8. In 0.9 it is 0 over several ranks if the sequence is padded.
     """
-    if "packed_seq_params" in batch.arguments and batch.ranks.size == 1:
+    if "packed_seq_params" in batch.arguments and batch.packer.layout.cp_size == 1:
         return batch.pack(labels).roll(-1, -1)
     return batch.pack(next_in_sequence(labels, None))
 

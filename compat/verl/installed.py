@@ -1,5 +1,6 @@
 """What the veRL shims installed on one language model: a single attachment that serves them all.
 
+Log-probs and entropy come in veRL's result object, with its numbers or with those of Megatron's own logits.
 Multi-token prediction (MTP) is as veRL means it, through fields set for one call only: with labels, Megatron runs the
 MTP layers and adds and logs their loss. Without labels there is no MTP here, whereas Megatron 0.19 would make labels
 from `input_ids` and add a loss.
@@ -21,13 +22,13 @@ from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
 from mcore_unpatch.compat.fused_head.settings import check_choice
-from mcore_unpatch.compat.hook.attach import Attachment, Handle, attach_along, installed_on
+from mcore_unpatch.compat.hook.attach import Attachment, attach_along, installed_on
 from mcore_unpatch.compat.hook.call import HookCall, Processor, is_inference, register_results
 from mcore_unpatch.compat.hook.errors import HookError
 from mcore_unpatch.compat.hook.find import HookPath, argument_names, find_language_model, refuse_patched
 from mcore_unpatch.compat.hook.head import HeadOptions, head_pass
-from mcore_unpatch.compat.hook.one_call import INSTALLING, OneCallFields, PerThread
 from mcore_unpatch.compat.hook.processors import Logits
+from mcore_unpatch.compat.hook.state import INSTALLING, Handle, OneCallFields, PerThread
 
 Numbers = Literal["verl", "megatron"]
 

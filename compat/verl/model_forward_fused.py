@@ -20,7 +20,7 @@ from mcore_unpatch.compat.hook.call import KEYWORDS, HookContext, complete_conte
 from mcore_unpatch.compat.hook.errors import HookSwallowedError, MissingContextError
 from mcore_unpatch.compat.hook.find import HookPath, enter_as_module, find_language_model
 from mcore_unpatch.compat.hook.head import refuse_critic
-from mcore_unpatch.compat.hook.one_call import INSTALLING
+from mcore_unpatch.compat.hook.state import INSTALLING
 from mcore_unpatch.compat.verl.batches import (
     Batch,
     CpLayout,
@@ -75,7 +75,12 @@ def fused_output_processor(
         raise several_rows(labels, 'use partial(fused_output_processor, numbers="megatron")')
     warn_where_kept("fused_output_processor", numbers, config)
     if not isinstance(context, HookContext | Mapping):
-        context = HookContext(temperature=_temperature_of(context))
+        if getattr(context, "temperature", None) is None:
+            raise MissingContextError(
+                f"fused_output_processor found no temperature in its context ({type(context).__name__}); pass "
+                "output_processor_context=FusedOutputProcessorContext(temperature=...) to the model."
+            )
+        context = HookContext(temperature=context.temperature)
     if numbers == "verl" or not getattr(config, "use_mup", False):
         others = {**dict.fromkeys(KEYWORDS), "scale_logits": lambda logits: logits, **others}
     named = {"hidden_states": hidden_states, "output_layer": output_layer, "output_weight": output_weight}
@@ -222,16 +227,6 @@ def fused_forward_qwen2_5_vl(
     """The fused forward of vision models in veRL 0.5, with its order of arguments."""
     options["multi_modal_inputs"] = multi_modal_inputs
     return fused_forward_model_gen(True)(model, input_ids, position_ids, attention_mask, labels, labels_mask, **options)
-
-
-def _temperature_of(context: Any) -> float | Tensor:
-    temperature: float | Tensor | None = getattr(context, "temperature", None)
-    if temperature is None:
-        raise MissingContextError(
-            f"fused_output_processor found no temperature in its context ({type(context).__name__}); pass "
-            "output_processor_context=FusedOutputProcessorContext(temperature=...) to the model."
-        )
-    return temperature
 
 
 def _arguments(

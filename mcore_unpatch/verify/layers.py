@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.packing.gather import gather_shares
-from mcore_unpatch.compat.packing.layout import zigzag_index
+from mcore_unpatch.compat.packing.gather import gather_shares, zigzag_index
 
 
 def norm_of(config: Any, hidden_size: int, eps: float = 1e-5, **_: Any) -> torch.nn.Module:

@@ -1,6 +1,7 @@
 """Wrong arguments: the error names the argument, what was expected and what came."""
 
 import re
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -116,6 +117,14 @@ def call(**changes: Any) -> Any:
 def test_wrong_arguments(changes: dict[str, Any], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=re.escape(message)):
         call(**changes)
+
+
+def test_an_argument_that_is_not_known_is_named_and_the_known_ones_are_shown() -> None:
+    with pytest.raises(TypeError, match=r"linear_logprob has no argument 'topk'; it has labels, temperature, "):
+        linear_logprob(torch.zeros(2, 3, 8), HEAD, IDS, topk=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="vocab_pass has no argument 'temprature'"):
+        vocab_pass(torch.zeros(2, 3, 8), HEAD, temprature=1.0)  # type: ignore[call-arg]
+    assert list(signature(linear_logprob).parameters)[:4] == ["hidden", "weight", "labels", "temperature"]
 
 
 def test_right_arguments() -> None:

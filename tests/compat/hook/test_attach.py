@@ -57,6 +57,12 @@ def test_attached_once_used_and_removed_without_a_trace(case: Case, model: Any, 
     assert torch.equal(model(**inputs), before)
     assert not model._forward_pre_hooks
     assert not model._forward_hooks
+    warm, others = torch.full((2, 16), 0.7), torch.full((2, 16), 0.7)
+    with attach(model, LogProbs(temperature=warm)) as handle:
+        assert attach(model, LogProbs(temperature=warm)) is handle
+        with pytest.raises(AttachmentError, match="Compose"):  # values of tensors are not compared
+            attach(model, LogProbs(temperature=others))
+        handle.remove()
     with attach(model, Compose(LogProbs(), Entropy())):
         with attach(model, Compose(LogProbs(), Entropy())):
             assert set(model(**inputs).keys()) == {"log_probs", "entropy"}

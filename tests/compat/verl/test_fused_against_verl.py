@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mcore_unpatch.compat.packing.layout import Packer
 from mcore_unpatch.compat.verl import model_forward_fused as ours
-from mcore_unpatch.compat.verl.batches import Ranks, batch_of, next_in_sequence, packed_seq_params, plan_row
+from mcore_unpatch.compat.verl.batches import batch_of, cp_group_of, next_in_sequence, packed_seq_params, plan_row
 
 LENGTHS = [11, 4, 16]
 TEMPERATURE = 0.7
@@ -207,12 +207,11 @@ def test_rows_are_laid_out_as_verl_lays_them(
         rolled, _, _ = util.preprocess_thd_engine(ids, need_roll=True, **options)
         back = util.postprocess_thd_engine(row.float(), params, ids, len(LENGTHS), cp_layout=layout)
     config = type("Config", (), {"fp8": fp8})
-    ranks = Ranks.of_call(None)
-    mine = plan_row(LENGTHS, config, ranks, cp_layout=layout, pad_to_length_bucket=bucket)
+    mine = plan_row(LENGTHS, config, cp_group_of(None), cp_layout=layout, pad_to_length_bucket=bucket)
     assert torch.equal(mine.bounds(ids.device), params.cu_seqlens_q_padded)
     if layout == "contiguous":
         with pytest.raises(ValueError, match="cp_partition_mode"):
-            packed_seq_params(mine, ranks, layout, ids.device)
+            packed_seq_params(mine, ids.device)
         packer = Packer(mine, offsets=ids.offsets())
     else:
         batch = batch_of(ids, None, config, cp_layout=layout, pad_to_length_bucket=bucket)

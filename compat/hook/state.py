@@ -1,7 +1,7 @@
-"""The state of one call: a value per thread, and fields of a module that have another value until the call ends."""
+"""What calls share: what was installed for them, a value per thread, fields with another value until a call ends."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, Generic, TypeVar
 
@@ -11,6 +11,48 @@ _Value = TypeVar("_Value")
 
 # Held while something shared by calls is looked for and installed, or given up and removed.
 INSTALLING = threading.RLock()
+
+
+class Handle:
+    """A handle to what was installed; `remove()` undoes it, once.
+
+    As a context manager it does so when the block ends, unless another caller holds it too.
+    """
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], Any]] = []
+        self._holders = 0
+        self._removed = False
+
+    def on_removal(self, *undo: Callable[[], Any]) -> None:
+        """Add functions to call on removal."""
+        self._undo += undo
+
+    def claim(self) -> "Handle":
+        """Count one more holder of this handle."""
+        self._holders += 1
+        return self
+
+    def release(self) -> None:
+        """Count one holder less; the last one undoes everything."""
+        with INSTALLING:
+            self._holders -= 1
+            if self._holders <= 0:
+                self.remove()
+
+    def remove(self) -> None:
+        """Undo everything, even if others hold the handle."""
+        self._removed = True
+        while self._undo:
+            self._undo.pop(0)()
+
+    def __enter__(self) -> "Handle":
+        if self._removed:
+            raise HookError("this handle was removed, so nothing is installed any more; attach again.")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
 
 
 class PerThread(Generic[_Value]):
