@@ -126,5 +126,6 @@ def _keep_mask(
     row, column, cleared = torch.cat(rows), torch.cat(columns), torch.cat(recorded)
     here = (row >= 0) & (column >= 0) & (column < vocabulary)
     keep = torch.ones(len(mine), vocabulary, dtype=torch.bool, device=logits.device)
-    keep.index_fill_(0, cleared[cleared >= 0].to(keep.device), False)
-    return keep.index_put_((row[here].to(keep.device), column[here].to(keep.device)), keep.new_ones(()))
+    numbers = (cleared[cleared >= 0], row[here], column[here])
+    cleared, row, column = (one.to(keep.device, non_blocking=True) for one in numbers)
+    return keep.index_fill_(0, cleared, False).index_put_((row, column), keep.new_ones(()))

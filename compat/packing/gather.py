@@ -24,10 +24,7 @@ def size_and_rank(group: ProcessGroup | None) -> tuple[int, int]:
 
 def zigzag_index(length: int, cp_size: int, cp_rank: int, device: torch.device | None = None) -> Tensor:
     """`[length / cp]`: where each token held by `cp_rank` stands in the whole sequence."""
-    if cp_size == 1:
-        return torch.arange(length, device=device)
-    chunks = _chunked(torch.arange(length, device=device), 0, cp_size)
-    return torch.cat([chunks[cp_rank], chunks[2 * cp_size - 1 - cp_rank]])
+    return zigzag_split(torch.arange(length, device=device), cp_size, cp_rank, dim=0)
 
 
 def zigzag_split(whole: Tensor, cp_size: int, cp_rank: int, dim: int = 1) -> Tensor:

@@ -14,7 +14,7 @@ from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
 from mcore_unpatch.compat import HookSwallowedError, UnsupportedHeadError
-from mcore_unpatch.compat.verl import fused_processor
+from mcore_unpatch.compat.verl import installed
 from mcore_unpatch.compat.verl.model_forward_fused import (
     fused_forward_gptmodel,
     fused_forward_model_engine,
@@ -276,27 +276,27 @@ def test_the_result_is_verls_own_class_where_verl_can_be_imported() -> None:
     start_world(case)
     model, inputs = build_model(case), inputs_for(case)
     patch_fused_forward(model)
-    assert type(model(**inputs)) is fused_processor.FusedOutput
+    assert type(model(**inputs)) is installed.FusedOutput
     import sys
 
     names = ["verl", "verl.utils", "verl.utils.model"]
     for name in names:  # veRL itself cannot be imported here: it needs ray, transformers and more
         stand_in(name, CausalLMOutputForPPO=CausalLMOutputForPPO)
-    fused_processor._output_class.cache_clear()
+    installed._output_class.cache_clear()
     try:
         assert type(model(**inputs)) is CausalLMOutputForPPO
     finally:
         for name in names:
             del sys.modules[name]
-        fused_processor._output_class.cache_clear()
+        installed._output_class.cache_clear()
 
 
 def test_a_result_of_our_own_reads_like_verls() -> None:
-    out = fused_processor.FusedOutput(log_probs=1, entropy=None)
+    out = installed.FusedOutput(log_probs=1, entropy=None)
     assert (out.log_probs, out["log_probs"], out.entropy, dict(out)) == (1, 1, None, {"log_probs": 1})
     out.entropy = 2
     assert out["entropy"] == 2
     with pytest.raises(AttributeError, match="the fields are"):
         _ = out.nothing
     with pytest.raises(TypeError, match="unknown fields: nothing"):
-        fused_processor.FusedOutput(nothing=1)
+        installed.FusedOutput(nothing=1)
