@@ -1,0 +1,172 @@
+"""One small repository and all that the commands say of it, word for word: two of everything, a test among them."""
+
+from pathlib import Path
+
+import pytest
+from command import CLEAN, FINDINGS, unpatch
+from repository import Repository
+
+A = """\
+import megatron.core.utils
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.transformer.moe import router
+from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
+from megatron.core.utils import get_thd_batch_on_this_cp_rank
+
+
+def save_to_aux_losses_tracker(name, loss, layer_number, num_layers):
+    return loss
+
+
+router.save_to_aux_losses_tracker = save_to_aux_losses_tracker
+
+
+def clean():
+    MTPLossLoggingHelper.clean_loss_in_tracker()
+    MTPLossLoggingHelper.clean_loss_in_tracker()
+
+
+def unwrap(model: GPTModel):
+    return megatron.core.utils.get_model_config(model)
+"""
+B = """\
+from a import GPTModel, clean
+
+
+def forward(self, input_ids, position_ids, attention_mask, **kwargs):
+    return self.decoder(input_ids, **kwargs)
+
+
+GPTModel.forward = forward
+
+
+class Mine(GPTModel):
+    def _postprocess(self, hidden_states, *args):
+        return super()._postprocess(hidden_states, *args)
+"""
+FILES = {"a.py": A, "b.py": B, "tests/test_b.py": B, "requirements.txt": "megatron-core==0.16.1\n"}
+SAID = {
+    "upgrade --to 0.19 --all .": """\
+From megatron-core 0.16.1 to 0.19.2
+
+Will raise (2)
+  a.py:5  ImportError when the file is imported
+      `utils.get_thd_batch_on_this_cp_rank` does not exist after megatron-core
+      0.17.1
+  a.py:16,17  AttributeError when `clean` is called
+      `MTPLossLoggingHelper.clean_loss_in_tracker` does not exist after
+      megatron-core 0.18.2
+      -> `MTPLossLoggingHelper.clean_metrics_in_tracker` is the closest match
+
+Numbers may change (2)
+  b.py:8  patch of GPTModel.forward
+      body changed; the replacement does not call the original, so it does not
+      have that change
+  tests/test_b.py:8  patch of GPTModel.forward
+      body changed; the replacement does not call the original, so it does not
+      have that change
+
+Not urgent (1)
+  a.py:12  patch of router.save_to_aux_losses_tracker
+      `save_to_aux_losses_tracker` does not exist after megatron-core 0.17.1, so
+      nothing calls the replacement; it is now
+      `megatron.core.transformer.moe.moe_utils.save_to_aux_losses_tracker`
+
+Read: 12 uses of Megatron in 3 files and 2 patches, 1 in tests.
+4 places need work before you can upgrade to megatron-core 0.19.2.
+""",
+    "upgrade --matrix 0.16..0.19.2 .": """\
+Lines that raise, seen from megatron-core 0.16.1
+
+  0.16.0       -
+  0.16.1       -  in use
+  0.17.0       -
+  0.17.1       -
+  0.18.0       1  a.py:5
+  0.18.2       1  a.py:5
+  0.19.0       2  a.py:5, a.py:16
+  0.19.2       2  a.py:5, a.py:16
+
+Read: 12 uses of Megatron in 3 files; tests are left out.
+Of what was read nothing raises from 0.16.0 to 0.17.1:
+`megatron-core>=0.16.0,<=0.17.1`.
+""",
+    "stacks .": """\
+0.16.1  certain
+  requirements.txt:1  requirements
+
+Judged for megatron-core 0.16.1: requirements.txt:1.
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    top = tmp_path_factory.mktemp("whole")
+    Repository(top).commit(FILES)
+    return top
+
+
+@pytest.mark.parametrize("command", SAID)
+def test_what_is_said(command: str, folder: Path) -> None:
+    assert unpatch(*command.split(), cwd=folder).out == SAID[command]
+
+
+def test_as_data(folder: Path) -> None:
+    data = unpatch("upgrade", "--to", "0.19", "--output-format", "json", ".", cwd=folder).json
+    assert {key: data[key] for key in ("version", "from", "to", "steps", "files_scanned", "read", "errors")} == {
+        "version": 1,
+        "from": "0.16.1",
+        "to": "0.19.2",
+        "steps": [{"from": "0.16.1", "to": "0.19.2"}],
+        "files_scanned": 3,
+        "read": {"files": 3, "uses": 12, "beyond": {}},
+        "errors": [],
+    }
+    assert data["counts"] == {"breaks": 1, "different": 2, "unnecessary": 0, "harmless": 0}
+    rows = [(row["path"], row["line"], row["urgency"], row["change"]) for row in data["patches"]]
+    assert rows == [
+        ("a.py", 12, "breaks", "gone"),
+        ("b.py", 8, "different", "signature"),
+        ("tests/test_b.py", 8, "different", "signature"),
+    ]
+    kinds = [(row["kind"], row["line"], row["when"], row["before"]) for row in data["patches"][0]["statements"]]
+    assert kinds == [("raises", 5, "import", False), ("idle", 12, "", False)]
+    uses = [(row["line"], row["exception"], row["when"], row["function"], row["in_test"]) for row in data["uses"]]
+    assert uses == [
+        (5, "ImportError", "import", "", False),
+        (16, "AttributeError", "call", "clean", False),
+        (17, "AttributeError", "call", "clean", False),
+    ]
+
+
+def test_exit_codes(folder: Path) -> None:
+    assert unpatch("upgrade", "--to", "0.19", "--check", ".", cwd=folder).code == FINDINGS
+    assert unpatch("upgrade", "--to", "0.19", ".", cwd=folder).code == CLEAN
+
+
+def test_the_lock(folder: Path) -> None:
+    told = unpatch("pin", ".", cwd=folder)
+    lock = folder / "unpatch.lock"
+    text = lock.read_text()
+    lock.unlink()
+    assert told.out.startswith(
+        "unpatch.lock pins 2 names that 3 patches replace, for megatron-core 0.16.1; 0\nchanged."
+    )
+    tables = [table.splitlines() for table in text.split("[[pin]]\n")[1:]]
+    assert [[line for line in table if line[:4] in ("name", "rele", "kind", "patc", "wher")] for table in tables] == [
+        [
+            'name = "megatron.core.models.gpt.gpt_model.GPTModel.forward"',
+            'release = "0.16.1"',
+            'kind = "function"',
+            "patched = true",
+            'where = ["b.py", "tests/test_b.py"]',
+        ],
+        [
+            'name = "megatron.core.transformer.moe.router.save_to_aux_losses_tracker"',
+            'release = "0.16.1"',
+            'kind = "function"',
+            "patched = true",
+            'where = ["a.py"]',
+        ],
+    ]
