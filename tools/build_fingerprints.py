@@ -21,8 +21,8 @@ from typing import Any
 
 from mcore_unpatch.codemods.catalogue.nemo_rl import NEMO_RL
 from mcore_unpatch.codemods.catalogue.verl import VERL
-from mcore_unpatch.codemods.fingerprints.normalise import fingerprint, origins, parts
-from mcore_unpatch.codemods.units import reached, units
+from mcore_unpatch.codemods.fingerprints.compare import fingerprint, origins, parts
+from mcore_unpatch.codemods.shims.definitions import reached, units
 
 OUTPUT = Path(__file__).parents[1] / "codemods" / "fingerprints"
 Read = Callable[[str], str | None]

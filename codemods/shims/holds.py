@@ -7,11 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mcore_unpatch.codemods.shims.definitions import Changed, Definition
+from mcore_unpatch.codemods.shims.definitions import Changed, Definition, Unit, reached
 from mcore_unpatch.codemods.shims.exports import Exports, ShimOrigin
 from mcore_unpatch.codemods.shims.uses import Need, ShimReference, Use
 from mcore_unpatch.codemods.standing import PROCESSOR, processors
-from mcore_unpatch.codemods.units import Unit, reached
 from mcore_unpatch.editing.edits import Applicability
 from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.repository.paths import is_test
