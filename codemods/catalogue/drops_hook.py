@@ -10,7 +10,7 @@ from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Left, Match
 from mcore_unpatch.codemods.syntax import leaf, parameters
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import WRAPPER
-from mcore_unpatch.library.syntax import dotted
+from mcore_unpatch.library.syntax import dotted, sets_attribute
 from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS
 from mcore_unpatch.megatron.layout import HYBRID_MODEL, MAMBA_MODEL
 
@@ -64,6 +64,8 @@ the project asks for has the hook.
 """
     by_hand = """
 - **A method that makes the output itself** has no call to pass the hook to: call the processor there.
+- **A class that sets `post_process`**, for a while or for good: where it is false, Megatron returns the hidden states
+  and never asks the hook. Call the processor on them.
 - **A module that holds a model** may hold one without the hook, which raises for the two arguments (HybridModel and
   MambaModel, T5, models of your own): take them as `**kwargs` and pass on what you are given.
 """
@@ -80,6 +82,8 @@ the project asks for has the hook.
             yield Left("which model it holds is not known, and others than GPTModel raise for the two arguments")
         elif not calls:
             yield Left(f"line {function.lineno} makes the output itself")
+        elif switched := sets_attribute(source.parents[function], "post_process"):
+            yield Left(f"line {switched.lineno} sets `post_process`: without it Megatron returns before the hook")
         else:
             missing = [name for name in HOOK_ARGUMENTS if name not in parameters(function)]
             if missing:

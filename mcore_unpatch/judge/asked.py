@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -83,6 +83,25 @@ def misused(demand: Demand, model: Model) -> Iterator[Statement]:
     if call.unpacked and gives and int(gives) != call.unpacked and demand.runs_on(model, "ValueError"):
         text = f"unpacks {call.unpacked} values from `{called}`, which gives {gives} on megatron-core {model.label}"
         yield _raises(demand, "ValueError", text)
+
+
+def is_replaced(demand: Demand, model: Model, shapes: Mapping[str, str], own: str = "") -> bool:
+    """Whether the repository itself replaces what a call reaches, so that its own function tells what fits.
+
+    shapes: of its patches by target, of which `own` asks. A name that was imported or kept before is what it was.
+    """
+    found = model.find(demand.name)
+    names = [demand.name, *((found.name, f"{found.name}.__init__") if found is not None else ())]
+    built = model.find(names[-1])
+    hit = {shapes[name] for name in (*names, built.name if built is not None else "") if name in shapes and name != own}
+    if not hit or (isinstance(demand.node, ast.Call) and _is_kept(demand.node.func, names)):
+        return False
+    return not demand.by_name or hit != {"module-attr"}
+
+
+def _is_kept(function: ast.expr, names: list[str]) -> bool:
+    """`original(...)`: called by another name than its own."""
+    return isinstance(function, ast.Name) and function.id not in map(leaf, names)
 
 
 def _is_taken_below(name: str, call: Call, model: Model) -> bool:
@@ -233,6 +252,8 @@ def _unpacked(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
         [(gives, caller)] = wanted.items()
         text = f"unpacks {count} values from `{leaf(demand.name)}`, of which `{short(caller)}` of megatron-core"
         yield _raises(demand, "ValueError", f"{text} {new.label} unpacks {gives}")
+    elif then.fact.trait("gives") is None and count not in was:
+        return  # it may be what a function that it is given returns
     elif then.fact.digest != now.fact.digest and demand.runs_on(new, "ValueError"):
         yield _changes(
             demand,

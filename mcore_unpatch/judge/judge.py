@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from mcore_unpatch.judge import dropped
-from mcore_unpatch.judge.asked import absent, advice, instead, leaf, raised, short, unfit
+from mcore_unpatch.judge.asked import absent, advice, instead, is_replaced, leaf, missing, raised, short, unfit
 from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself, may_create
 from mcore_unpatch.judge.originals import calls_of_original, reaches_original, reads_by_name
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
 from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_self
-from mcore_unpatch.library.model import DEFAULT, Model, Usage
+from mcore_unpatch.library.model import DEFAULT, EXACT, Model, Usage
 from mcore_unpatch.library.syntax import parameters_of
 from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import facts, known
@@ -37,8 +37,9 @@ _TRANSPARENT = {"staticmethod", "no_grad", "inference_mode", "enable_grad", "wra
 class Case:
     """One patch: what it replaces, with what, and what that reaches."""
 
-    def __init__(self, install: Install, resolver: Resolver) -> None:
+    def __init__(self, install: Install, resolver: Resolver, shapes: Mapping[str, str] | None = None) -> None:
         self.install, self.resolver = install, resolver
+        self._shapes = shapes or {}  # of the patches of the repository that are known, by target
         self.new: Replacement = replacement.find(install, resolver)
 
     @cached_property
@@ -71,6 +72,10 @@ class Case:
         known_calls = {id(demand.node) for demand in found}
         found += [self._of_original(node) for node in self.original_calls if id(node) not in known_calls]
         return found
+
+    def calls_ours(self, demand: Demand, model: Model) -> bool:
+        """Whether a call of the replacement reaches another function of the repository, put in place of Megatron's."""
+        return is_replaced(demand.on(model), model, self._shapes, self.install.target)
 
     @cached_property
     def original_calls(self) -> list[ast.Call]:
@@ -129,6 +134,14 @@ class Case:
         detail = parameters_of(function)
         return parameters(without_self(detail) if self._is_bound else detail)
 
+    def taken_from(self, usage: Usage, model: Model) -> Parameters | None:
+        """What it takes of one call: a plain function in place of a static method gets no object through the class."""
+        target = model.find(self.install.target)
+        is_static = target is not None and target.fact.trait("static") is not None
+        if self.taken is None or self.new.function is None or not is_static or usage.how != EXACT:
+            return self.taken
+        return parameters(parameters_of(self.new.function))
+
     @cached_property
     def _decorators(self) -> set[str]:
         """The decorators of the replacement, the one that registers it left out."""
@@ -167,25 +180,29 @@ def on(case: Case, model: Model) -> list[Statement]:
 def callers(model: Model, target: str) -> list[Usage]:
     """Who calls it in the library: those that are certain, else those told by a method's name."""
     taken, family = model.called_with(target), model.lineage(target.rpartition(".")[0])
+    own = model.find(target)
+    gives = int((own.fact.trait("gives") if own is not None else None) or 0)
     calls = []
     for usage in model.calls(target):
         assert usage.call is not None
         # A call that the library's own function would not take is one of something else: annotations can be too wide.
         is_own = usage.place.rpartition(".")[0] in family
-        if is_own or taken is None or not taken.misfit(usage.call):
+        unpacks_other = bool(gives and usage.call.unpacked) and usage.call.unpacked != gives
+        if is_own or ((taken is None or not taken.misfit(usage.call)) and not unpacks_other):
             calls.append(usage)
-    return [usage for usage in calls if usage.sure] or calls
+    calls = [usage for usage in calls if usage.sure] or calls
+    return sorted(calls, key=lambda usage: len(model.lineage(usage.place.rpartition(".")[0])))  # subclasses last
 
 
 def _parameters(case: Case, model: Model) -> Iterator[Statement]:
     """Calls of the library that the replacement does not take."""
-    taken, install = case.taken, case.install
-    if taken is None or case.new.function is None:
+    install = case.install
+    if case.taken is None or case.new.function is None:
         return
     lacking: dict[str, Usage] = {}
     for usage in callers(model, install.target):
-        assert usage.call is not None
-        call = usage.call
+        call, taken = usage.call, case.taken_from(usage, model)
+        assert call is not None and taken is not None
         unknown = [name for name in call.keywords if name not in taken.names and not taken.any_keyword]
         lacking |= {name: usage for name in unknown if name not in lacking}
         wrong = "" if unknown else taken.misfit(call)
@@ -221,15 +238,16 @@ def _constructor(case: Case, model: Model) -> Iterator[Statement]:
 
 
 def _passes(model: Model, target: str, names: set[str]) -> bool:
-    """Whether callers in a release pass all of some names."""
-    return names <= {name for usage in callers(model, target) if usage.call for name in usage.call.keywords}
+    """Whether callers in a release pass one of some names."""
+    return not names.isdisjoint(
+        {name for usage in callers(model, target) if usage.call for name in usage.call.keywords}
+    )
 
 
 def _fits_not(case: Case, wrong: str) -> Callable[[Model], bool]:
     def test(model: Model) -> bool:
-        taken = case.taken
-        calls = (usage.call for usage in callers(model, case.install.target))
-        return taken is not None and any(taken.misfit(call) == wrong for call in calls if call is not None)
+        calls = ((usage.call, case.taken_from(usage, model)) for usage in callers(model, case.install.target))
+        return any(taken.misfit(call) == wrong for call, taken in calls if call is not None and taken is not None)
 
     return test
 
@@ -286,7 +304,8 @@ def _demands(case: Case, model: Model) -> Iterator[Statement]:
     for demand in case.demands:
         if not known.ever(demand.name):
             continue
-        for statement in raised(demand, model):
+        ours = case.calls_ours(demand, model)
+        for statement in missing(demand.on(model), model) if ours else raised(demand, model):
             if (statement.exception, statement.line) not in said:
                 said.add((statement.exception, statement.line))
                 yield statement

@@ -112,7 +112,7 @@ def _is_of_the_class(node: ast.expr, install: Install) -> bool:
     last = (path_text(node) or "").rpartition(".")[2]
     own, *bases = (name.rpartition(".")[2] for name in api.ancestry(install.owner))
     if last in bases:
-        return True  # a base class has what the class inherits
+        return not api.defines(install.target)  # a base class has what the class inherits
     alone = install.on_instance or install.shape == "instance-attr"
     return alone and last in (own, "__class__")
 

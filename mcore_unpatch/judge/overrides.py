@@ -12,7 +12,7 @@ from mcore_unpatch.judge.judge import callers, only_if
 from mcore_unpatch.judge.meaning import written
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, STOPS, Statement
 from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_self
-from mcore_unpatch.library.model import SLOT, Model, Usage
+from mcore_unpatch.library.model import CALLED, SLOT, Model, Usage
 from mcore_unpatch.library.syntax import Function, given_counts, parameters_of
 from mcore_unpatch.megatron import known
 from mcore_unpatch.scanner.names.bindings import own_class
@@ -116,10 +116,15 @@ class _Override:
 
     def _reaching(self, model: Model, name: str) -> Iterator[Usage]:
         """The calls of the library that this method answers: not those of methods that the class has itself."""
-        family = model.lineage(name.rpartition(".")[0])
-        for usage in callers(model, name):
+        base = known_name(name.rpartition(".")[0], model)
+        family, siblings = model.lineage(base), model.derived.get(base, ())
+        calls = [usage for usage in callers(model, name) if usage.sure]
+        own = {usage.call for usage in model.uses(f"{base}.{leaf(name)}") if usage.how == CALLED and usage.sure}
+        for usage in calls:
             owner, _, method = usage.place.rpartition(".")
-            if usage.sure and not (owner in family and method in self._methods):
+            of_sibling = owner in siblings  # one that hands on with `super()`, or calls itself, does not call this
+            of_base = own and usage.call not in own and owner not in family  # an object of a base class, elsewhere
+            if not (owner in family and method in self._methods) and not of_sibling and not of_base:
                 yield usage
 
     def _returned(self, name: str, before: list[Usage], now: list[Usage], new: Model) -> Iterator[Statement]:

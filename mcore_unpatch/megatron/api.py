@@ -137,6 +137,11 @@ def ancestry(name: str) -> tuple[str, ...]:
     return union().lineage(name)
 
 
+def defines(target: str) -> bool:
+    """Whether a class or module has a name of its own in some release, not only by inheritance."""
+    return _fact(target) is not None
+
+
 @cache
 def has_callable(name: str, attribute: str) -> bool:
     """Whether instances of class `name` have a method `attribute`, inherited ones included."""
@@ -174,6 +179,14 @@ def submodule(name: str, attribute: str) -> str | None:
             if fact.trait("slot"):
                 return ""
     return None
+
+
+@cache
+def is_transient(name: str, attribute: str) -> bool:
+    """Whether an attribute holds what a method makes while it works: no module, and not built with the object."""
+    found = [fact for ancestor in ancestry(name) for fact in _versions(f"{ancestor}.{attribute}")]
+    built = [(fact.trait("builds") or "", (fact.trait("from") or "").removeprefix("built:")) for fact in found]
+    return bool(built) and all(within(cls) and not is_module_class(cls) and by != "__init__" for cls, by in built)
 
 
 @cache
@@ -294,7 +307,10 @@ def _is_held(name: str, letter: str) -> bool:
     return "builds" in line or "slot:" in line or "callable" in line
 
 
-def defining_module(name: str) -> str | None:
-    """The one module that defines `name`, where no other does."""
+def defining_module(name: str, newest: bool = False) -> str | None:
+    """The one module that defines `name`, where no other does; with `newest`, in the last release that has it."""
     defined = _of_kind(known.atlas().names.ending(name), "fvc", "m")
+    if newest:
+        ends = {one: RELEASES.index(known.last(one) or RELEASES[0]) for one in defined}
+        defined = [one for one in defined if ends[one] == max(ends.values())]
     return defined[0].rpartition(".")[0] if len(defined) == 1 else None

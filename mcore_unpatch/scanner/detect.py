@@ -48,7 +48,9 @@ def findings_in(
     around = Surroundings(installs, resolver)
     versions = releases(resolver.model.path) if installs else ()
     undone, text, liveness = restores.Undone(resolver), Text(resolver.lines), Liveness()
-    findings = [_finding(install, resolver, versions, around, undone, text, liveness) for install in installs]
+    shapes = {install.target: install.shape for install in installs if install.shape != "mock"}
+    cases = (Case(install, resolver, shapes) for install in installs)
+    findings = [_finding(case, versions, around, undone, text, liveness) for case in cases]
     if prefilter.may_take_hook(resolver.model.data):
         findings += hook_takers.findings_in(resolver, releases(resolver.model.path), text)
     return sorted(findings, key=lambda finding: finding.sort_key)
@@ -105,16 +107,15 @@ def _rewritten(installs: list[Install], resolver: Resolver) -> list[Install]:
 
 
 def _finding(
-    install: Install,
-    resolver: Resolver,
+    case: Case,
     versions: tuple[Version, ...],
     around: Surroundings,
     undone: restores.Undone,
     text: Text,
     liveness: Liveness,
 ) -> Finding:
+    install, resolver = case.install, case.resolver
     resolver.project.effort.spend(_STEPS_OF_A_FINDING)
-    case = Case(install, resolver)
     temporary = undone.is_temporary(install)
     verdict = answer.judge(install, case.new, resolver)
     if temporary:

@@ -154,13 +154,14 @@ def _read(
 def patches_of(scanned: Report, project: Project) -> Iterator[_Patch]:
     """Each patch that a scan found, with its case; patch files and what only a text tells have none."""
     known: dict[str, dict[tuple[int, str], Case]] = {}
+    shapes = {one.target: one.shape for one in scanned.findings if one.shape != "mock" and not one.in_test}
     for finding in scanned.findings:
         if finding.shape in NO_PATCHES:
             continue
         if finding.path not in known:
             is_python = finding.shape != "patch-file"
             project.begin()
-            known[finding.path] = _cases(project.resolver(scanned.from_top(finding.path))) if is_python else {}
+            known[finding.path] = _cases(project.resolver(scanned.from_top(finding.path)), shapes) if is_python else {}
         yield finding, known[finding.path].get((finding.line, finding.target))
 
 
@@ -175,7 +176,9 @@ def stands_on(case: Case, release: Model) -> Iterator[str]:
                 yield known.name
 
 
-def _cases(resolver: Resolver) -> dict[tuple[int, str], Case]:
+def _cases(resolver: Resolver, shapes: dict[str, str]) -> dict[tuple[int, str], Case]:
     """The patches of one file by line and target."""
     installs = restores.split_restores(detect.collect(resolver), resolver)
-    return {(getattr(install.node, "lineno", 0), install.target): Case(install, resolver) for install in installs}
+    return {
+        (getattr(install.node, "lineno", 0), install.target): Case(install, resolver, shapes) for install in installs
+    }

@@ -172,7 +172,7 @@ def _instance_attribute(site, resolver, base, name, value, install) -> list[Inst
     if is_output_layer or api.submodule(base.name, name) is not None or api.item_class(base.name, name):
         if isinstance(value, ast.Constant) or is_same_object(site.target, value):
             return []
-        if not is_output_layer and not api.is_module_class(base.name):
+        if not is_output_layer and (not api.is_module_class(base.name) or api.is_transient(base.name, name)):
             return []
         held = resolver.at(site).expr(value)
         if held is not None and held.name in {layout.DATA_PARALLEL, layout.FLOAT16_MODULE}:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from mcore_unpatch.findings.finding import SUBCLASS, WRAPPER, Finding
 from mcore_unpatch.judge.dropped import drops
+from mcore_unpatch.library.syntax import sets_attribute
 from mcore_unpatch.megatron import api, facts, known, layout
 from mcore_unpatch.megatron.versions import RELEASES, Version
 from mcore_unpatch.repository.paths import is_test
@@ -102,7 +103,7 @@ def _finding(
     steps = (
         f"Give {place} (line {function.lineno}) the parameters `output_processor=None, output_processor_context=None`.",
         f"Pass both on in the call on line {inner.lineno}."
-        if inner is not None
+        if inner is not None and sets_attribute(node, "post_process") is None
         else "Call the processor with the hook's keywords, if there is one, where the output is made.",
     )
     yield Finding(

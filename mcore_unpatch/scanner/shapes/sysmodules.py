@@ -89,7 +89,7 @@ def _targets(
             return [(ref.name, True, "the comparison in the loop")]
     found = []
     for name in names:
-        owner = api.defining_module(name)
+        owner = api.defining_module(name, newest=resolver.once(_says_megatron, loop))
         if owner is not None:
             found.append((f"{owner}.{name}", False, f"the name `{name}`, defined in Megatron Core"))
     if found or not names:

@@ -36,9 +36,17 @@ HELD = (
             "class A(GPTModel):\n    def forward(self, ids):\n        return self._postprocess(ids)\n\n"
             "    def _postprocess(self, ids):\n        return ids\n"
         ),
+        (
+            "class A(GPTModel):\n    def forward(self, ids):\n"
+            "        with patch.object(self, 'post_process', False):\n            return super().forward(ids)\n"
+        ),
+        (
+            "class A(GPTModel):\n    def forward(self, ids):\n"
+            "        self.post_process = False\n        return super().forward(ids)\n"
+        ),
         HELD,  # as NeMo's, which holds any model: most have no hook
     ],
-    ids=["its own output", "its own end", "a model that is held"],
+    ids=["its own output", "its own end", "no output for a while", "no output", "a model that is held"],
 )
 def test_who_makes_the_output_itself_stays(body: str) -> None:
     assert made(body) == body

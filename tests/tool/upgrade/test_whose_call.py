@@ -1,0 +1,205 @@
+"""Whose call reaches a replacement or a subclass: others' calls, and calls of what is ours, raise nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from checking import Source, found_in, releases, write_files
+
+from mcore_unpatch.survey.survey import ScanOptions
+from mcore_unpatch.upgrade.run import UpgradeReport, upgrade
+
+EMBEDDING = """
+    from megatron.core.models.common.embeddings.language_model_embedding import LanguageModelEmbedding
+    from megatron.core.models.gpt.gpt_model import GPTModel
+
+    def embedding_init(self, config, vocab_size, max_sequence_length, split=False, **kwargs):
+        ...
+
+    def gpt_init(self, config, *args, **kwargs):
+        self.embedding = LanguageModelEmbedding(config, 8, 8, split=True)
+
+    LanguageModelEmbedding.__init__ = embedding_init
+    GPTModel.__init__ = gpt_init
+"""
+STATIC = """
+    from megatron.core.tensor_parallel.cross_entropy import VocabParallelCrossEntropy
+
+    def calculate_logits_max(vocab_parallel_logits):
+        return vocab_parallel_logits, vocab_parallel_logits.max(-1)[0]
+
+    VocabParallelCrossEntropy.calculate_logits_max = calculate_logits_max
+"""
+
+
+def report(folder: Path, source: Source, old: str = "0.15.0", new: str = "0.19.2") -> UpgradeReport:
+    write_files(folder, source)
+    return upgrade([folder], ScanOptions(jobs=1), *releases(old, new))
+
+
+def reasons(said: UpgradeReport) -> str:
+    """Every sentence of a report."""
+    texts = [reason for fate in said.fates for reason in fate.reasons]
+    return " | ".join([*texts, *(use.statement.sentence for use in said.uses.affected)])
+
+
+def test_a_call_of_what_the_repository_replaces_is_held_to_its_own_function(tmp_path: Path) -> None:
+    assert "TypeError" not in reasons(report(tmp_path, EMBEDDING, "0.18.2"))
+    assert "breaks" not in [finding.effect for finding in found_in(EMBEDDING)]
+
+
+def test_a_call_of_the_original_is_held_to_megatron(tmp_path: Path) -> None:
+    kept = EMBEDDING.replace("LanguageModelEmbedding(config", "original(self, config").replace(
+        "    def gpt_init", "    original = LanguageModelEmbedding.__init__\n\n    def gpt_init"
+    )
+    assert "passes `split`" in reasons(report(tmp_path, kept, "0.18.2"))
+    alone = EMBEDDING.replace("LanguageModelEmbedding.__init__ = embedding_init", "")
+    assert "passes `split`" in reasons(report(tmp_path, alone, "0.18.2"))
+
+
+def test_a_name_taken_before_it_is_replaced_is_megatrons(tmp_path: Path) -> None:
+    source = """
+        from megatron.core import utils
+        from megatron.core.utils import divide
+        from megatron.core.transformer.mlp import MLP
+
+        def ours(numerator, denominator, floor=True):
+            return numerator // denominator
+
+        def forward(self, hidden_states, **kwargs):
+            return {}(4, 2, floor=True)
+
+        utils.divide = ours
+        MLP.forward = forward
+    """
+    assert "passes `floor`" in reasons(report(tmp_path, source.format("divide"), "0.18.2"))
+    assert "passes `floor`" not in reasons(report(tmp_path, source.format("utils.divide"), "0.18.2"))
+
+
+def test_a_plain_function_in_place_of_a_static_method_gets_no_object_through_the_class(tmp_path: Path) -> None:
+    said = report(tmp_path, STATIC, "0.16.1")
+    assert [fate.urgency for fate in said.fates] == ["harmless"]
+    more = STATIC.replace("(vocab_parallel_logits):", "(vocab_parallel_logits, scale):")
+    assert "does not pass" in reasons(report(tmp_path, more, "0.16.1"))
+
+
+def test_a_sibling_that_hands_on_does_not_call_the_subclass(tmp_path: Path) -> None:
+    said = report(
+        tmp_path,
+        """
+        from megatron.core.transformer.transformer_layer import TransformerLayer
+
+        class Layer(TransformerLayer):
+            def __init__(self, config, submodules, layer_number=1, pg_collection=None, vp_stage=None):
+                super().__init__(config=config, submodules=submodules, layer_number=layer_number)
+    """,
+    )
+    assert "MLPLayer" not in reasons(said)
+
+
+def test_the_caller_that_is_named_is_the_one_that_calls(tmp_path: Path) -> None:
+    said = reasons(
+        report(
+            tmp_path,
+            """
+        from megatron.core.transformer.mlp import MLP
+        from megatron.core.transformer.moe.shared_experts import SharedExpertMLP
+
+        class Own(MLP):
+            def forward(self, hidden_states, per_token_scale=None):
+                return super().forward(hidden_states, per_token_scale)
+
+        class Shared(SharedExpertMLP):
+            def forward(self, hidden_states):
+                return super().forward(hidden_states)
+    """,
+        )
+    )
+    assert "`TransformerLayer._forward_mlp` of megatron-core 0.19.2 passes `padding_mask`, which `Own.forward`" in said
+    assert "Shared" not in said
+
+
+def test_a_patch_breaks_since_the_first_release_that_passes_one_of_the_names(tmp_path: Path) -> None:
+    said = reasons(
+        report(
+            tmp_path,
+            """
+        from megatron.core.transformer.transformer_layer import TransformerLayer
+
+        def _forward_mlp(self, hidden_states, inference_context=None):
+            return hidden_states
+
+        TransformerLayer._forward_mlp = _forward_mlp
+    """,
+        )
+    )
+    assert "`packed_seq_params`, which `TransformerLayer.forward` passes: TypeError on megatron-core 0.16+" in said
+
+
+def test_the_method_of_a_base_class_is_not_the_original(tmp_path: Path) -> None:
+    said = reasons(
+        report(
+            tmp_path,
+            """
+        from megatron.core.models.common.language_module.language_module import LanguageModule
+        from megatron.core.transformer.module import MegatronModule
+
+        def sharded_state_dict(self, prefix="", sharded_offsets=(), metadata=None):
+            state = MegatronModule.sharded_state_dict(self, prefix, sharded_offsets, metadata)
+            state[f"{prefix}output_layer.bias"].allow_shape_mismatch = True
+            return state
+
+        LanguageModule.sharded_state_dict = sharded_state_dict
+    """,
+            "0.16.1",
+        )
+    )
+    assert "body changed" in said
+    assert "takes the result of the original apart" not in said
+
+
+def test_what_a_function_that_is_given_returns_is_unpacked_as_before(tmp_path: Path) -> None:
+    said = report(
+        tmp_path,
+        """
+        from megatron.core import tensor_parallel
+        from megatron.core.transformer.mlp import MLP
+
+        def forward(self, hidden_states, per_token_scale=None, **kwargs):
+            a, b, c = tensor_parallel.checkpoint(lambda x: (x, x, x), False, hidden_states)
+            return a, b  # as many as Megatron's own: who unpacks three calls something else
+
+        MLP.forward = forward
+    """,
+        "0.16.1",
+    )
+    assert "unpacks" not in reasons(said)
+
+
+def test_what_a_method_makes_while_it_works_is_state() -> None:
+    source = """
+        from megatron.core import tensor_parallel
+        from megatron.core.transformer.transformer_layer import TransformerLayer
+
+        def run(layer: TransformerLayer):
+            layer.{} = {}()
+    """
+    assert not found_in(source.format("pre_mlp_norm_checkpoint", "tensor_parallel.CheckpointWithoutOutput"))
+    assert found_in(source.format("pre_mlp_layernorm", "torch.nn.Identity"))
+
+
+def test_a_sweep_replaces_the_name_where_the_newest_release_has_it() -> None:
+    (finding,) = found_in("""
+        import sys
+
+        def get_batch_on_this_tp_rank(data_iterator):
+            return {}
+
+        for name in sys.modules:
+            if name.startswith("megatron"):
+                for target in ["get_batch_on_this_tp_rank"]:
+                    if getattr(sys.modules[name], target, None):
+                        setattr(sys.modules[name], target, get_batch_on_this_tp_rank)
+    """)
+    assert finding.target == "megatron.core.utils.get_batch_on_this_tp_rank"
+    assert "lacks" in finding.message
