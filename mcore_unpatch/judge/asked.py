@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -19,6 +20,7 @@ from mcore_unpatch.scanner.sources.nodes import walk
 
 _WHEN = {IMPORT: "when the file is imported", INSTALL: "when the patch is installed"}
 _POSITIONS = ("first", "second", "third", "fourth", "fifth", "sixth")
+_GIVEN = re.compile(r"(self )?(run_|forward_)?(function|func|fn)\b.* \*")  # `checkpoint(function, ..., *args)`
 _MOST_FIELDS = 4  # that are named of a constructor call
 
 
@@ -252,8 +254,8 @@ def _unpacked(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
         [(gives, caller)] = wanted.items()
         text = f"unpacks {count} values from `{leaf(demand.name)}`, of which `{short(caller)}` of megatron-core"
         yield _raises(demand, "ValueError", f"{text} {new.label} unpacks {gives}")
-    elif then.fact.trait("gives") is None and count not in was:
-        return  # it may be what a function that it is given returns
+    elif _GIVEN.match(now.fact.detail):
+        return  # what it gives is what the function gives that it is given
     elif then.fact.digest != now.fact.digest and demand.runs_on(new, "ValueError"):
         yield _changes(
             demand,
