@@ -180,7 +180,7 @@ def parse(text: bytes, file: Path) -> Lock:
 
     try:
         data = tomllib.loads(text.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits
         raise UsageError(f"{file} is not valid TOML: {error}") from None
     if data.get("version") != 1 or not isinstance(data.get("pin", []), list):
         raise UsageError(f"{file} is not a lock of version 1; write a new one with `unpatch pin`.")

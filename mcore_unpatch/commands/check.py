@@ -72,6 +72,8 @@ def check(
     from mcore_unpatch.repository.discover import top_of
     from mcore_unpatch.survey.scan import scan as run_scan
 
+    if base == "":  # a variable of CI that is not set would else compare with nothing
+        raise UsageError("--base is empty: name a branch or a commit")
     earlier = _config_of(base, paths) if config_from_base else None
     config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, base, baseline, earlier, stack)
     known = top_of(paths or []) / DEFAULT_BASELINE

@@ -98,10 +98,8 @@ def table_of(text: bytes, file: Path, misspelt: list[str] | None = None) -> tupl
 
     try:
         data = tomllib.loads(text.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits
         raise UsageError(f"{shown(file)} is not valid TOML: {error}") from None
-    except RecursionError:
-        raise UsageError(f"{shown(file)} is nested too deeply to be read") from None
     tool = data.get("tool", {})
     ours = (_TABLE, _OLD_TABLE)
     if misspelt is not None and isinstance(tool, dict):

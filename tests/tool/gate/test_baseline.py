@@ -146,6 +146,7 @@ def test_written_again_after_a_change(project: Path) -> None:
         '{"version": 1, "counts": {"a.py": {"MCU601": "1"}}}',
         '{"version": 1, "counts": {"a.py": {"MCU601": -1}}}',
         '{"version": 1, "counts": {"a.py": {"MCU601": true}}}',
+        '{"version": 1, "counts": {"a.py": {"MCU601": ' + "9" * 5000 + "}}}",
     ],
 )
 def test_a_broken_file(text: str, project: Path) -> None:

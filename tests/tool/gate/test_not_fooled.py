@@ -37,6 +37,11 @@ def test_a_copy_is_no_move(arguments: list[str], repository: Repository) -> None
     assert new_in(repository, *arguments) == ["src/copy.py"]
 
 
+def test_an_empty_base_is_an_error(repository: Repository) -> None:
+    result = unpatch("check", "--base", "", cwd=repository.path)
+    assert (result.code, "--base is empty" in result.err) == (ERROR, True)
+
+
 @pytest.mark.parametrize("arguments", [["src"], ["src/moved.py"], []])
 def test_a_move_is_no_copy(arguments: list[str], repository: Repository) -> None:
     repository.git("rm", "--quiet", "lib/patches.py")

@@ -237,6 +237,9 @@ def test_where_no_name_is_there_nothing_is_pinned(tmp_path: Path) -> None:
         ("version = 1\n[[pin]]\nname = 'x'\n", "x has no valid release"),
         ("version = 1\n[[pin]]\nname = 'x'\nrelease = '0.18.2'\nalso = ['y z']\n", "x has no valid release"),
         ("= 1", "not valid TOML"),
+        (f"version = {'9' * 5000}", "not valid TOML"),
+        ("version = 1\n[[pin]]\nname = 'x'\nwhere = 'a.py'\n", "the keys are name"),
+        ("version = 1\n[[pin]]\nname = 'x'\nrelease = '0.18.2'\nwhere = [1]\n", "lists of names"),
     ],
 )
 def test_a_damaged_lock_is_an_error_with_the_reason(repository: Path, text: str, said: str) -> None:
