@@ -12,36 +12,18 @@ Nothing here patches anything, and importing it imports neither torch nor Megatr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mcore_unpatch.audit.report import AuditReport, Deviation, ModelHook, Rebinding
-
-if TYPE_CHECKING:
-    from mcore_unpatch.audit.assertions import AuditError, expect, forbid
-    from mcore_unpatch.audit.hook import HookOutcome, hook_works
-    from mcore_unpatch.audit.watching import watch
+from mcore_unpatch.audit import instances, names, wheel
+from mcore_unpatch.audit.assertions import AuditError, expect, forbid
+from mcore_unpatch.audit.hook import HookOutcome, hook_works
+from mcore_unpatch.audit.report import AuditReport, Deviation, ModelHook, Rebinding, this_rank
+from mcore_unpatch.audit.watching import seen_so_far, watch
 
 __all__ = [
-    "AuditError",
-    "AuditReport",
-    "Deviation",
-    "HookOutcome",
-    "ModelHook",
-    "Rebinding",
-    "audit",
-    "expect",
-    "forbid",
-    "hook_works",
-    "watch",
-]
-_HOME = {
-    "AuditError": "assertions",
-    "expect": "assertions",
-    "forbid": "assertions",
-    "HookOutcome": "hook",
-    "hook_works": "hook",
-    "watch": "watching",
-}
+    "AuditError", "AuditReport", "Deviation", "HookOutcome", "ModelHook", "Rebinding", "audit", "expect", "forbid",
+    "hook_works", "watch",
+]  # fmt: skip
 
 
 def audit(model: Any = None, *, files: bool = True) -> AuditReport:
@@ -49,10 +31,6 @@ def audit(model: Any = None, *, files: bool = True) -> AuditReport:
 
     `files=False` leaves out the comparison of the installed files with the wheel's RECORD.
     """
-    from mcore_unpatch.audit import names, wheel
-    from mcore_unpatch.audit.report import this_rank
-    from mcore_unpatch.audit.watching import seen_so_far
-
     modules = names.loaded_modules()
     report = AuditReport(rank=this_rank(), deviations=names.deviations(modules.values()))
     report.deviations += names.replaced_modules()
@@ -65,17 +43,7 @@ def audit(model: Any = None, *, files: bool = True) -> AuditReport:
         report.deviations += changed
         report.notes += notes
     if model is not None:
-        from mcore_unpatch.audit import instances
-
         deviations, report.hooks = instances.deviations(model)
         report.deviations += deviations
     report.rebindings = seen_so_far()
     return report
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

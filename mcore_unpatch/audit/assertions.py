@@ -6,7 +6,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from mcore_unpatch.audit import names
+from mcore_unpatch.audit import instances, names
 from mcore_unpatch.audit.origin import is_megatron
 from mcore_unpatch.audit.report import Deviation
 
@@ -31,9 +31,7 @@ def expect(*targets: str, by: str = "", model: Any = None) -> None:
         raise ValueError("expect() needs the names that are to be patched, such as 'GPTModel.forward'")
     chunks = [None]
     if model is not None:
-        from mcore_unpatch.audit.instances import chunks_of
-
-        chunks = chunks_of(model)
+        chunks = instances.chunks_of(model)
     missing = []
     for number, chunk in enumerate(chunks):
         of_chunk = f" on chunk {number} of {len(chunks)}" if len(chunks) > 1 else ""
@@ -65,8 +63,6 @@ def _about(targets: Any, model: Any) -> list[Deviation]:
     modules = [module for module in names.loaded_modules().values() if not targets or _may_hold(module, targets)]
     seen = names.deviations(modules)
     if model is not None:
-        from mcore_unpatch.audit import instances
-
         seen += instances.deviations(model)[0]
     unknown = [target for target in targets if not _exists(target, modules, seen)]
     if unknown:

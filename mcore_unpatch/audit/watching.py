@@ -17,8 +17,8 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
+from mcore_unpatch.audit.names import OwnCode, is_code
 from mcore_unpatch.audit.origin import is_megatron, origin_of
-from mcore_unpatch.audit.own import OwnCode, is_code
 from mcore_unpatch.audit.report import Rebinding
 
 _SETTERS = frozenset({"setattr", "__setattr__", "__dict__", "vars"})

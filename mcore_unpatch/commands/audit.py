@@ -12,8 +12,7 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, 
 from mcore_unpatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from mcore_unpatch.audit.joined import LivePatch
-    from mcore_unpatch.audit.report import AuditReport
+    from mcore_unpatch.audit.report import AuditReport, LivePatch
     from mcore_unpatch.findings.finding import Finding
 
 What = Annotated[
@@ -91,7 +90,7 @@ def _run(words: list[str]) -> tuple[int, list[AuditReport]]:
 
 
 def _joined(reports: list[AuditReport], repo: Path) -> tuple[list[LivePatch], list[Finding]]:
-    from mcore_unpatch.audit.joined import join
+    from mcore_unpatch.audit.report import join
     from mcore_unpatch.findings.finding import NO_PATCHES
     from mcore_unpatch.survey.scan import scan
 

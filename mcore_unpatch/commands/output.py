@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.commands.guard import complain, note, reporting
@@ -62,12 +61,12 @@ def write_asides(report: Report, notes: bool = True) -> None:
 
 def _lines(report: Report, style: OutputFormat, statistics: bool, on_one_screen: bool) -> Iterator[Line]:
     """The report for people who read it in a terminal."""
-    from mcore_unpatch.report import rows, screen, text
+    from mcore_unpatch.report import screen, text
 
     if statistics:
-        return rows.statistics(report)
+        return text.statistics(report)
     if style is OutputFormat.concise:
-        return rows.concise(report)
+        return text.concise(report)
     return screen.lines(report) if on_one_screen and report.findings else text.lines(report)
 
 
@@ -75,30 +74,29 @@ def _page(report: Report, style: OutputFormat, statistics: bool) -> str:
     """The report for machines and for browsers."""
     import json
 
-    from mcore_unpatch.report import counts, github, gitlab, markdown, rows, sarif, scan_page
+    from mcore_unpatch.report import counts, markdown, scan_page, services, text
 
     if style is OutputFormat.github:
-        return "\n".join(github.lines(report)) + "\n"
+        return "\n".join(services.github(report)) + "\n"
     if style in (OutputFormat.markdown, OutputFormat.html):
         module = markdown if style is OutputFormat.markdown else scan_page
         return printable.lines(module.page_of(report))
     data: object = report.to_json()
     if style is OutputFormat.sarif:
-        data = sarif.as_data(report)
+        data = services.sarif(report)
     elif style is OutputFormat.gitlab:
-        data = gitlab.as_data(report)
+        data = services.gitlab(report)
     elif isinstance(data, dict):
         data |= {"counts": counts.as_data(report.findings)} if report.fixes_known else {}
-        data |= {"statistics": rows.statistics_data(report)} if statistics else {}
+        data |= {"statistics": text.statistics_data(report)} if statistics else {}
     return json.dumps(data, indent=2) + "\n"
 
 
 class Progress:
-    """A bar on stderr, on a terminal, once the work has taken a second."""
+    """How far the work is, on a terminal, once it has taken a second."""
 
     def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._bar: object = None
+        self._started, self._width = time.monotonic(), 0
         self._enabled = sys.stderr.isatty()
 
     def __enter__(self) -> Progress:
@@ -106,20 +104,13 @@ class Progress:
 
     def __call__(self, done: int, total: int) -> None:
         """Show that `done` of `total` files are through."""
-        if not self._enabled or (self._bar is None and time.monotonic() - self._started < 1):
-            return
-        from rich.console import Console
-        from rich.progress import Progress as Bar
+        if self._enabled and time.monotonic() - self._started > 1:
+            self._show(f"{done} of {total} files")
 
-        if self._bar is None:
-            self._bar = Bar(console=Console(stderr=True), transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task("scanning", total=total)
-        assert isinstance(self._bar, Bar)
-        self._bar.update(self._task, completed=done)
+    def __exit__(self, *_: object) -> None:
+        if self._width:
+            self._show("")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()  # type: ignore[attr-defined]
+    def _show(self, text: str) -> None:
+        print(f"\r{text:{self._width}}\r", end="", file=sys.stderr, flush=True)
+        self._width = len(text)

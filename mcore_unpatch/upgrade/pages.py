@@ -9,8 +9,7 @@ from pathlib import Path
 from mcore_unpatch.commands.options import OutputFormat
 from mcore_unpatch.findings.finding import Assessment, Finding, Report
 from mcore_unpatch.report.html import Card, Kind, Pane, page
-from mcore_unpatch.report.origin import origin_of
-from mcore_unpatch.report.scan_page import about
+from mcore_unpatch.report.scan_page import about, origin_of
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.items import CHANGE, GO, HEADS, LATER, RAISE, SPEEDS, Item
 from mcore_unpatch.upgrade.merge import Merge
@@ -46,9 +45,9 @@ def data(
 ) -> dict[str, object] | list[dict[str, object]]:
     """The report for programs."""
     if style is OutputFormat.sarif:
-        from mcore_unpatch.report import sarif
+        from mcore_unpatch.report import services
 
-        return sarif.as_data(as_findings(report, known))
+        return services.sarif(as_findings(report, known))
     if style is OutputFormat.gitlab:
         from mcore_unpatch.report import gitlab
 

@@ -42,13 +42,13 @@ def write(
     elif style is OutputFormat.markdown:
         print(pages.markdown(report, known, list(closing(report, known))), end="")
     elif style is OutputFormat.github:
-        from mcore_unpatch.report import github
+        from mcore_unpatch.report import services
 
-        print("\n".join(github.lines(pages.as_findings(report, known), "warning")))
+        print("\n".join(services.github(pages.as_findings(report, known), "warning")))
     elif style is OutputFormat.concise:
-        from mcore_unpatch.report import rows
+        from mcore_unpatch.report import text
 
-        show(rows.concise(pages.as_findings(report, known)))
+        show(text.concise(pages.as_findings(report, known)))
     elif style is OutputFormat.html:
         print(pages.html(report, known, " ".join(closing(report, known)), merges), end="")
     else:

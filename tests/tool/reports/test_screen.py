@@ -8,7 +8,8 @@ from checking import GPT, write_files
 from command import CLEAN, ERROR, FINDINGS, unpatch
 
 from mcore_unpatch.findings.finding import Assessment, Finding, Report
-from mcore_unpatch.report import counts, markdown, rows, screen
+from mcore_unpatch.report import counts, markdown, screen
+from mcore_unpatch.report.text import concise, statistics
 from mcore_unpatch.stacks.revision import Revision
 from mcore_unpatch.stacks.stack import Judged, Stack
 
@@ -149,8 +150,8 @@ def test_one_line_per_finding_or_per_rule() -> None:
     def said(lines: object) -> list[str]:
         return ["".join(part for part, _ in line) for line in lines]  # type: ignore[attr-defined]
 
-    assert said(rows.concise(report(ONE, IDLE)))[0] == "rl/a.py:3:5 MCU101 replaces `GPTModel.forward`; why"
-    assert said(rows.statistics(report(ONE, IDLE, BREAKS))) == [
+    assert said(concise(report(ONE, IDLE)))[0] == "rl/a.py:3:5 MCU101 replaces `GPTModel.forward`; why"
+    assert said(statistics(report(ONE, IDLE, BREAKS))) == [
         "    2  MCU101  gpt-forward",
         "    1  MCU001  unused-ignore",
     ]

@@ -1,8 +1,9 @@
-"""SARIF 2.1.0, for code scanning services."""
+"""Reports for services: GitHub's annotations, GitLab's code quality, SARIF 2.1.0 for code scanning."""
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -11,11 +12,65 @@ from urllib.parse import quote
 
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.findings.rules import rules
+from mcore_unpatch.repository import printable
 
+_SEVERITY = {"certain": "major", "likely": "minor"}
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
 
-def as_data(report: Report) -> dict[str, Any]:
+def github(report: Report, level: str = "error") -> list[str]:
+    """One command per finding and per file that could not be analysed."""
+    found = []
+    for finding in report.findings:
+        text = finding.message + (f"\n-> {finding.instead}" if finding.instead else "")
+        title = f"{finding.rule} {finding.target}".strip() + (" (in a test)" if finding.in_test else "")
+        file = _parameter(report.from_top(finding.path))
+        place = f"file={file},line={finding.line},endLine={finding.end_line},col={finding.column}"
+        found.append(f"::{level} {place},title={_parameter(title)}::{_command(text)}")
+    found += [
+        f"::error file={_parameter(report.from_top(error.path))}::{_command(error.message)}" for error in report.errors
+    ]
+    found += [f"::notice ::{_command(str(judged))}" for judged in report.judged if report.findings]
+    found += [f"::warning ::{_command(note)}" for note in report.notes if note.startswith(("The baseline", "exclude"))]
+    return found
+
+
+def _command(text: str) -> str:
+    return printable.lines(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _parameter(text: str) -> str:
+    return _command(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def gitlab(report: Report) -> list[dict[str, Any]]:
+    """One issue per finding and per file that could not be analysed; the same patch keeps its fingerprint."""
+    issues = []
+    seen: Counter[str] = Counter()
+    for finding in report.findings:
+        text = finding.message + (f". Instead: {finding.instead}" if finding.instead else "")
+        mark = fingerprint(finding)
+        seen[mark] += 1
+        mark = mark if seen[mark] == 1 else f"{mark}-{seen[mark]}"  # GitLab shows only one of those that share it
+        path = report.from_top(finding.path)
+        issues.append(_issue(text, finding.rule, mark, _SEVERITY.get(finding.confidence, "info"), path, finding.line))
+    for error in report.errors:
+        mark = hashlib.sha256(f"{error.path}\0{error.message}".encode(errors="surrogateescape")).hexdigest()[:32]
+        issues.append(_issue(error.message, "unreadable", mark, "critical", report.from_top(error.path), 1))
+    return issues
+
+
+def _issue(text: str, rule: str, mark: str, severity: str, path: str, line: int) -> dict[str, Any]:
+    return {
+        "description": text,
+        "check_name": rule,
+        "fingerprint": mark,
+        "severity": severity,
+        "location": {"path": path, "lines": {"begin": line}},
+    }
+
+
+def sarif(report: Report) -> dict[str, Any]:
     """The report as a SARIF log with one run; code scanning services take its paths as relative to the repository."""
     findings = [replace(finding, path=report.from_top(finding.path)) for finding in report.findings]
     table = list(rules().values())
