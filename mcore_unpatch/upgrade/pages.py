@@ -44,14 +44,12 @@ def data(
     report: UpgradeReport, known: Sequence[Item], style: OutputFormat
 ) -> dict[str, object] | list[dict[str, object]]:
     """The report for programs."""
-    if style is OutputFormat.sarif:
-        from mcore_unpatch.report import services
+    from mcore_unpatch.report import services
 
+    if style is OutputFormat.sarif:
         return services.sarif(as_findings(report, known))
     if style is OutputFormat.gitlab:
-        from mcore_unpatch.report import gitlab
-
-        return gitlab.as_data(as_findings(report, known))
+        return services.gitlab(as_findings(report, known))
     return report.to_json()
 
 

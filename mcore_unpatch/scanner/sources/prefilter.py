@@ -28,8 +28,11 @@ _ASSIGNMENT = _tokens(
     rb"(?:[\s(\[\\])*+([^\n]{0,120}))"
 )
 # `for GPTModel.forward in ...`, `with ... as (a, GPTModel.forward):`
-_TARGET = _tokens(rb"\b(?:for|as)[\s\\(\[*]++(?:\w++~,[\s\\(\[*]*+)*+\w++(?:~\.~(\w++))++~(?:in\b|[:,)\]])")
-_EXEC = _tokens(rb"(?<![.\w])(?:exec|eval)~\(")
+_TARGETS = tuple(
+    _tokens(word + rb"[\s\\(\[*]++(?:\w++~,[\s\\(\[*]*+)*+\w++(?:~\.~(\w++))++~(?:in\b|[:,)\]])")
+    for word in (b"for", b"as")
+)
+_EXECS = _tokens(rb"exec~\("), _tokens(rb"eval~\(")
 _LAYER_ASSIGNMENT = _tokens(rb"\blayers~\[[^\]]{0,200}+\]~=(?!=)")
 # A value that is written out, and nothing behind it.
 _CONSTANT = re.compile(
@@ -126,7 +129,7 @@ def may_install(data: bytes, mocks: bool) -> bool:
         calls_matter(data, mocks)
         or any(_Assignments(data).plausible())
         or _has_layer_assignment(data)
-        or any(match[1] in _known_attributes() for match in _TARGET.finditer(data))
+        or any(match[1] in _known_attributes() for pattern in _TARGETS for match in pattern.finditer(data))
         or (b"del" in data and _may_delete(data))
     )
 
@@ -149,7 +152,7 @@ def calls_matter(data: bytes, mocks: bool) -> bool:
         or (_HOOK in data and _HEAD in data)
         or _may_set_child(data)
         or (b"modules" in data and _SYS_MODULES.search(data))
-        or ((b"exec" in data or b"eval" in data) and _EXEC.search(data))
+        or next(_runs_text(data), None) is not None
     ):
         return True
     if b"megatron" in data and (STRING_TARGETS.search(data) or (_BY_NAME.search(data) and _ROOT.search(data))):
@@ -169,8 +172,8 @@ def call_lines(data: bytes) -> list[int]:
     patterns = [_PATCH_CALLS[verb] for verb in _PATCH_VERBS if verb in data]
     patterns += [_tokens(rb"\b%b~[.(]" % name) for name in sorted(_aliases(data))]
     patterns += [STRING_TARGETS] if b"megatron" in data else []
-    patterns += [_EXEC] if b"eval" in data else []
     starts = {match.start() for pattern in patterns for match in pattern.finditer(data)}
+    starts.update(_runs_text(data))
     starts |= {start for word in _CALL_WORDS if word in data for start in _every(word, data)}
     found: list[int] = []
     position, line = 0, 1
@@ -180,6 +183,15 @@ def call_lines(data: bytes) -> list[int]:
         if not found or found[-1] != line:
             found.append(line)
     return found
+
+
+def _runs_text(data: bytes) -> Iterator[int]:
+    """Where `exec` or `eval` is called, and no method of that name."""
+    for pattern in _EXECS:
+        for match in pattern.finditer(data):
+            before = data[max(0, match.start() - 1) : match.start()]
+            if not before.isalnum() and before not in (b".", b"_"):
+                yield match.start()
 
 
 def _every(word: bytes, data: bytes) -> Iterator[int]:
