@@ -6,6 +6,7 @@ python tools/build_downstream_pages.py
 from __future__ import annotations
 
 import re
+from difflib import unified_diff
 from pathlib import Path
 
 from mcore_unpatch.codemods.codemod import Codemod
@@ -13,6 +14,7 @@ from mcore_unpatch.codemods.registry import own
 
 DOCS = Path(__file__).parents[1] / "docs"
 MARK = "<!-- From here on: written by tools/build_downstream_pages.py from the codemod. -->\n"
+_PAIR = re.compile(r"```python\n(.*?)\n```\n\nbecomes\n\n```python\n(.*?)\n```", re.DOTALL)
 INTRO = """# What migrate rewrites
 
 For those who read a diff of `unpatch migrate`: what it knows, before and after, when it is applied, what to check by
@@ -58,7 +60,14 @@ def _with_one_example(section: str) -> str:
     if not others:
         return section
     _, heading, rest = others[-1].partition("\n### ")
-    return first + others[0].partition("\n### ")[0].rstrip("\n") + "\n" + heading + rest
+    return first + _PAIR.sub(_diff, others[0].partition("\n### ")[0]).rstrip("\n") + "\n" + heading + rest
+
+
+def _diff(pair: re.Match[str]) -> str:
+    """Before and after as one diff, as `migrate --diff` shows it."""
+    _, _, *lines = unified_diff(pair[1].split("\n"), pair[2].split("\n"), n=2, lineterm="")
+    shown = (" ..." if line.startswith("@@") else line for line in lines[1:])
+    return "\n".join(["```diff", *(line.rstrip() for line in shown), "```"])
 
 
 if __name__ == "__main__":
