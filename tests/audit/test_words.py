@@ -9,9 +9,8 @@ import pytest
 
 from mcore_unpatch.audit.assertions import matches
 from mcore_unpatch.audit.hook import HookOutcome, _way_out
-from mcore_unpatch.audit.joined import join
 from mcore_unpatch.audit.origin import CodeOrigin, is_megatron, package_of
-from mcore_unpatch.audit.report import AuditReport, Deviation, ModelHook, Rebinding, differences, load, this_rank
+from mcore_unpatch.audit.report import AuditReport, Deviation, ModelHook, Rebinding, differences, join, load, this_rank
 from mcore_unpatch.errors import UsageError
 
 FORWARD, UTIL = "megatron.core.gpt.GPT.forward", "megatron.core.utils.f"

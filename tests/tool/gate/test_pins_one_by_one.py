@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from command import CLEAN, ERROR, unpatch
 
-from mcore_unpatch import doctor, pins
+from mcore_unpatch import pins
+from mcore_unpatch.commands import doctor
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import parse_version
