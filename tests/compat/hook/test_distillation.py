@@ -34,7 +34,7 @@ from mcore_unpatch.compat import (
 from mcore_unpatch.compat.hook import head
 
 K = 6
-TEMPERATURE = 0.13  # the logits of these models are small
+TEMPERATURE = 0.01  # the logits of these models are small: else student and teacher agree but for rounding
 CASES = [
     Case(),
     Case(tied=True, mtp=1),

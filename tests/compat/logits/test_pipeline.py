@@ -90,7 +90,7 @@ def test_the_schedule_gives_the_losses_and_gradients_of_real_logits(case: Case) 
     for found in (ours, alone):
         for mine, other in zip(found, theirs, strict=True):
             assert_close(mine, other, case.dtype)
-    assert_agree(gradients, expected, case.dtype)
+    assert_agree(gradients, expected, case.dtype, stores=MICRO_BATCHES)
     assert any(gradient.abs().max() > 0 for gradient in expected.values())
 
 
