@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from limits import patience
 from skipping import remedy
 
@@ -27,9 +26,10 @@ def reasons() -> list[tuple[str, str]]:
     return said
 
 
-@pytest.mark.parametrize(("place", "reason"), reasons())
-def test_a_reason_leads_to_a_command(place: str, reason: str) -> None:
-    assert remedy(reason), f"{place}: add what to do to tests/skipping.py"
+def test_every_reason_leads_to_a_command() -> None:
+    said = reasons()
+    assert len(said) > 20
+    assert not [place for place, reason in said if not remedy(reason)], "add what to do to tests/skipping.py"
 
 
 def test_the_commands_are_printed(tmp_path: Path) -> None:

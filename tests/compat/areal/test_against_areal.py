@@ -1,4 +1,4 @@
-"""Against AReaL's own functions, from a checkout: the same values and gradients on the same models."""
+"""Against AReaL's own functions, from its wheel or a checkout: the same values and gradients on the same models."""
 
 import ast
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from downstream.checkouts import AREAL, checkouts, loaded
+from downstream.checkouts import loaded
 from downstream.micro_batches import RESPONSE, TOTAL, packed, trained_on, wrapped_model
 from harness import on_ranks
 from harness.models import Case
@@ -36,7 +36,6 @@ CASES = [Case(), Case(tp=2), Case(tp=2, sequence_parallel=True), Case(cp=2), Cas
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("checkout", checkouts(AREAL))
 @on_ranks
 def test_as_the_megatron_engine_calls_them(case: Case, checkout: str) -> None:
     """As AReaL's Megatron engine goes on from the model's output: squeeze, unpad, log-probs, entropy, statistics."""
@@ -79,7 +78,6 @@ class _Trie:
         return [(0, 5), (6, 9)] if sequence == 0 else [(0, 5), (10, 15)]
 
 
-@pytest.mark.parametrize("checkout", checkouts(AREAL))
 @on_ranks(Case(batch=1))
 def test_packed_trees(case: Case, checkout: str) -> None:
     """AReaL's own functions for packed trees, around its operators and around ours."""

@@ -1,11 +1,11 @@
 """A test whose body runs on the ranks: pytest collects it, and every rank runs it with the model of its case."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from harness.pool import run_on_ranks
+from harness.pool import RELEASES, run_on_ranks
 
 Test = Callable[..., None]
 
@@ -24,6 +24,15 @@ def on_ranks(what: Any = None, *, release: str | None = None) -> Any:
         return marked if release else pytest.mark.usefixtures("release")(marked)
 
     return mark(what) if callable(what) else mark
+
+
+def on_releases(values: Sequence[Any], older: int) -> list[tuple[Any, ...]]:
+    """For `parametrize(("release", ...), ...)`: every value, and the first `older` alone with the oldest release.
+
+    What differs between releases is how Megatron comes to us; a case of each kind shows that.
+    """
+    rows = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [(release, *row) for release in RELEASES for row in (rows[:older] if release == RELEASES[0] else rows)]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,11 +8,10 @@ from unittest import mock
 
 import pytest
 import torch
-from harness import RELEASES, on_ranks
+from harness import on_ranks, on_releases
 from harness.faithful import in_float64, inputs_for
 from harness.models import Case, build_model, start_world
 from harness.oracle import gradients_of, main_logits
-from harness.pool import INSTALLED
 from harness.rounding import assert_agree, assert_close
 from megatron.core import parallel_state
 from torch import Tensor
@@ -34,7 +33,7 @@ from mcore_unpatch.compat import (
 from mcore_unpatch.compat.hook import head
 
 K = 6
-TEMPERATURE = 0.01  # the logits of these models are small: else student and teacher agree but for rounding
+TEMPERATURE = 0.13  # the logits of these models are small
 CASES = [
     Case(),
     Case(tied=True, mtp=1),
@@ -143,22 +142,22 @@ def _tries(teacher: Any, inputs: dict[str, Any], every: bool) -> Iterator[tuple[
                 yield processor, {"teacher": top_k}, _of_top_k(top_k, kind, rest, 0.3)
 
 
-# What differs between releases is how the head is entered, which one case of each kind shows.
-ON_RELEASES = [(release, case) for release in RELEASES for case in CASES[: None if release == INSTALLED else 4]]
-
-
-@pytest.mark.parametrize(("release", "case"), ON_RELEASES, ids=str)
+@pytest.mark.parametrize(("release", "case"), on_releases(CASES, older=4), ids=str)
 @on_ranks
 def test_every_teacher_gives_what_the_logits_say(case: Case) -> None:
-    """Over ranks each kind and each teacher once: test_linear_kl.py has every kind on shards of the vocabulary."""
+    """Every kind for every teacher in one case, in the others each once: test_linear_kl.py has every kind on shards."""
     teacher = build_model(replace(case, hidden=32, mtp=0, tied=False, mup=False))
     model = build_model(case)
+    if case.hybrid:  # whose logits are smaller still: student and teacher would agree but for rounding
+        with torch.no_grad():
+            teacher.output_layer.weight.mul_(10), model.output_layer.weight.mul_(10)
     twin = in_float64(case, model)
     inputs = inputs_for(case)
-    for processor, context, function in _tries(teacher, inputs, every=case.ranks == 1):
+    peak = max(1.0, _whole(main_logits(twin, inputs)).abs().max().item() / TEMPERATURE)
+    for processor, context, function in _tries(teacher, inputs, every=case == Case()):
         truth = _materialised(twin, inputs, function)
         ours = _ours(model, inputs, processor, **context)
-        assert_agree(ours, truth, plain=_materialised(model, inputs, function))
+        assert_agree(ours, truth, plain=_materialised(model, inputs, function), peak=peak)
         assert truth["values"].norm() > 1e-4
     assert all(parameter.grad is None for parameter in teacher.parameters())
 

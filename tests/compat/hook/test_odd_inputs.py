@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import run_on_ranks
+from harness import on_releases, run_on_ranks
 from harness.faithful import TEMPERATURE, in_float64, inputs_for, weighted
 from harness.models import Case, build_model, start_world
 from harness.oracle import Result, assert_no_worse, default_path, gradients_of
@@ -59,21 +59,20 @@ def _agrees(
     assert 0 < mask.mean() < 1
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        Case(),
-        Case(tied=True, mtp=2),
-        Case(tp=2, sequence_parallel=True),
-        Case(tp=2, sequence_parallel=True, tied=True, mtp=1),
-        Case(tp=2, sequence_parallel=True, packed=True),
-        Case(cp=2, packed=True),
-        Case(hybrid=True, tied=True, mtp=1),
-        Case(hybrid=True, tp=2, sequence_parallel=True),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("mask_dtype", [torch.bool, torch.float32], ids=str)
+CASES = [
+    Case(),
+    Case(tied=True, mtp=2),
+    Case(tp=2, sequence_parallel=True, packed=True),
+    Case(hybrid=True, tied=True, mtp=1),
+    Case(tp=2, sequence_parallel=True),
+    Case(tp=2, sequence_parallel=True, tied=True, mtp=1),
+    Case(cp=2, packed=True),
+    Case(hybrid=True, tp=2, sequence_parallel=True),
+]
+MASKED = [*((case, torch.bool) for case in CASES), (CASES[0], torch.float32), (CASES[2], torch.float32)]
+
+
+@pytest.mark.parametrize(("release", "case", "mask_dtype"), on_releases(MASKED, older=4), ids=str)
 def test_rows_outside_the_mask_count_for_nothing(release: str, case: Case, mask_dtype: torch.dtype) -> None:
     run_on_ranks(release, case.ranks, _agrees, case, mask_dtype)
 

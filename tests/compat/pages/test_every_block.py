@@ -12,6 +12,7 @@ from harness import on_ranks
 from harness.models import Case, batch_of, build_model
 from harness.pages import DOCS, blocks_of, from_page
 from harness.rounding import assert_close
+from limits import patience
 from megatron.core import parallel_state
 from torch import Tensor
 
@@ -69,6 +70,6 @@ def test_the_pages_of_the_shims(case: Case) -> None:
 )
 def test_the_examples_run_without_a_gpu(example: str, said: str) -> None:
     command = [sys.executable, "-W", "ignore", str(EXAMPLES / example)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200, cwd=EXAMPLES)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=patience(200), cwd=EXAMPLES)
     assert done.returncode == 0, done.stderr
     assert said in done.stdout
