@@ -2,6 +2,8 @@
 
 # A Python of your choice: make demo PYTHON=/path/to/python3. Else the first that will do.
 export PYTHON
+# The tests start hundreds of processes: without bytecode each compiles the tool anew.
+unexport PYTHONDONTWRITEBYTECODE
 DEMO := .venv
 TEST := .venv-test
 WHEEL := .venv-wheel

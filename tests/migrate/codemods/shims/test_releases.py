@@ -15,7 +15,7 @@ from mcore_unpatch.codemods.registry import own
 from mcore_unpatch.editing.edits import Options
 
 pytestmark = pytest.mark.slow
-REVIEWED = json.loads((Path(__file__).parent / "reviewed.json").read_text(encoding="utf-8"))
+REVIEWED = json.loads((Path(__file__).parents[1] / "reviewed.json").read_text(encoding="utf-8"))
 DEFINITIONS = {"model_forward_fused.py", "mtp_patch.py", "model_forward_1f1b_overlap.py"}
 FUSED = "verl/models/mcore/model_forward_fused.py"
 
