@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mcore_unpatch.compat import LogProbs, LogProbsAndEntropy, TokenLoss, attach, call_with_processor
 
-STEPS = 6
+STEPS = 8
 CASES = [Case(tied=True), Case(mtp=1, mup=True), Case(tp=2, mtp=1), Case(hybrid=True, mtp=1)]
 
 
