@@ -6,7 +6,6 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
-from functools import cache
 
 from mcore_unpatch.megatron import api, layout
 from mcore_unpatch.repository.paths import is_test
@@ -121,13 +120,8 @@ def _is_telling(word: str) -> bool:
 
 def _says_method(model: ModuleModel) -> bool:
     """Whether a file has a word that is such a method of what is handed around: else no tree is walked for one."""
-    return not _methods_handed_around().isdisjoint(words_of(model.data))
-
-
-@cache
-def _methods_handed_around() -> frozenset[bytes]:
-    words = filter(_is_telling, api.telling_methods())
-    return frozenset(w.encode() for w in words if any(api.has_callable(cls, w) for cls in _HANDED_AROUND))
+    words = filter(_is_telling, (word.decode(errors="replace") for word in words_of(model.data)))
+    return any(api.has_callable(cls, word) for word in words for cls in _HANDED_AROUND)
 
 
 def _is_own(own: Ref | None, word: str) -> bool:
