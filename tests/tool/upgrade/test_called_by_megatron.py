@@ -1,0 +1,113 @@
+"""What a repository hands to Megatron to be called, between two releases of a few lines."""
+
+from mcore_unpatch.judge.statement import IDLE
+from mcore_unpatch.library.build import build
+from mcore_unpatch.megatron.roots import LIBRARY
+from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.upgrade.uses import uses_of
+
+SMALL = {
+    "megatron/__init__.py": b"",
+    "megatron/core/__init__.py": b"",
+    "megatron/core/work.py": b"""
+from abc import abstractmethod
+
+class Worker:
+    def run(self):
+        first = self.start(1)
+        return first
+    def start(self, x):
+        return x
+    def stop(self):
+        pass
+
+def get_model(provider):
+    return provider(pre_process=True)
+
+def pretrain(model, step_func):
+    train(step_func, get_model(model))
+
+def train(function, model):
+    output, loss = function(model)
+""",
+    "megatron/training/__init__.py": b"""
+from megatron.core.work import Worker
+def parse(parser):
+    parser.add_argument("--micro-batch", "-m")
+    parser.add_argument("--old-thing", action="store_true")
+    parser.add_argument("--also-gone", action="store_true")
+    args = parser.parse_args()
+    args.world_size = 1
+def get_args():
+    return _ARGS
+""",
+}
+LATER = (
+    (b"def stop(self):", b"@abstractmethod\n    def stop(self):"),
+    (b"first = self.start(1)", b"first, second = self.start(1)"),
+    (b"provider(pre_process=True)", b"provider(pre_process=True, vp_stage=0)"),
+    (b"output, loss = function(model)", b"output, loss, count = function(model)"),
+    (b"--old-thing", b"--old-things"),
+    (b"--also-gone", b"--new"),
+)
+MINE = """
+from megatron.core.work import Worker, get_model
+class Mine(Worker):
+    def start(self, x):
+        return x, x, x
+def provider(pre_process):
+    return pre_process
+get_model(provider)
+get_model(lambda **rest: rest)
+
+from megatron.core.work import pretrain
+def step(model):
+    return model, 1
+pretrain(lambda **rest: rest, step)
+
+def make():
+    def made(pre_process):
+        return pre_process
+    return made
+get_model(make())
+class Manager:
+    def model(self, pre_process):
+        return pre_process
+    def go(self):
+        get_model(self.model)
+
+from megatron.training import get_args
+def use():
+    args = get_args()
+    if hasattr(args, "also_gone"):
+        args.also_gone
+    return args.micro_batch, args.old_thing
+"""
+
+
+def test_what_megatron_calls_in_the_repository() -> None:
+    """An abstract method that appeared, values that the caller unpacks, a callback that is given more."""
+    later = dict(SMALL)
+    for old, new in LATER:
+        later = {path: text.replace(old, new) for path, text in later.items()}
+    models = [build(LIBRARY, label, files.items()) for label, files in (("0.30.0", SMALL), ("0.31.0", later))]
+    project = Project({"a.py"}.__contains__, lambda _: MINE.encode())
+    said = {one.statement.line: one.statement for one in uses_of(["a.py"], project, *models).affected}
+    raised = {3: "TypeError", 4: "ValueError", 8: "TypeError", 14: "ValueError", 20: "TypeError", 25: "TypeError"}
+    raised[32] = "AttributeError"
+    assert {line: one.exception for line, one in said.items()} == raised
+    assert "`stop` of `Worker` is abstract" in said[3].text
+    assert "returns 3 values where `Worker.run` of megatron-core 0.31.0 unpacks 2" in said[4].text
+    assert "passes `vp_stage`, which `provider` does not take" in said[8].text
+    assert "`pretrain` of megatron-core 0.31.0 unpacks 3 values from `step`, which gives 2" in said[14].text
+    assert "`args.old_thing` is made by no option of megatron-core 0.31.0" in said[32].text
+    assert said[32].instead == "`args.old_things` is the closest match"
+    assert uses_of(["a.py"], project, models[1], models[1]).affected == []
+    own = f"{MINE}parser.add_argument('--old-thing')\n"
+    project = Project({"a.py"}.__contains__, lambda _: own.encode())
+    assert 32 not in {one.statement.line for one in uses_of(["a.py"], project, *models).affected}
+    own = f"{MINE}for key in table:\n    setattr(args, key, table[key])\n"
+    project = Project({"a.py"}.__contains__, lambda _: own.encode())
+    (open_one,) = (one for one in uses_of(["a.py"], project, *models).affected if one.statement.line == 32)
+    assert open_one.statement.kind == IDLE
+    assert open_one.statement.text.endswith("gone, unless your own code puts it there")
