@@ -72,8 +72,10 @@ def faults_in(path: str, source: bytes) -> list[Fault]:
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    found = []
+    found, unread = [], _unread_defaults(tree)
     for node in _executed(tree):
+        if id(node) in unread:
+            continue
         for kind, text in _replacements(node):
             start = starts[node.lineno - 1] + node.col_offset
             end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
@@ -81,6 +83,22 @@ def faults_in(path: str, source: bytes) -> list[Fault]:
             shown = source[starts[node.lineno - 1] : start].decode() + text + source[end : starts[last]].decode()
             found.append(Fault(path, node.lineno, last, start, end, before, text, kind, " ".join(shown.split())))
     return sorted(found, key=lambda fault: (fault.start, fault.end, fault.text))
+
+
+def _unread_defaults(tree: ast.AST) -> set[int]:
+    """Defaults of parameters that their function never reads: it takes them because a downstream's did."""
+    unread: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            spec = node.args
+            read = {inner.id for one in node.body for inner in ast.walk(one) if isinstance(inner, ast.Name)}
+            last = [*spec.posonlyargs, *spec.args][::-1]
+            pairs = [
+                *zip(last, spec.defaults[::-1], strict=False),
+                *zip(spec.kwonlyargs, spec.kw_defaults, strict=True),
+            ]
+            unread |= {id(default) for argument, default in pairs if default and argument.arg not in read}
+    return unread
 
 
 def _executed(tree: ast.AST) -> Iterator[ast.expr | ast.stmt]:

@@ -52,7 +52,7 @@ def test_the_release_that_a_pin_is_held_to() -> None:
 def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Callable[[str], bool | None]:
     (tmp_path / "probes_here.py").write_text(body)
     monkeypatch.syspath_prepend(str(tmp_path))
-    return lambda until: pins.Pin(FORWARD, {}, "function", until=until).is_mended()
+    return lambda until: pins.Pin(FORWARD, until=until).is_mended()
 
 
 def test_probes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
