@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import SWITCH, Finding
 from mcore_unpatch.repository import reading
 from mcore_unpatch.repository.atomic import replace_file
+from mcore_unpatch.repository.paths import relative
 from mcore_unpatch.repository.printable import shown
 
 Counts = dict[str, dict[str, int]]
@@ -80,7 +80,7 @@ def subtract(
             new.append(finding)
     surplus = []
     for (path, rule), n in left.items():
-        here = _relative(file.parent / path, root)
+        here = relative(file.parent / path, root)
         gone = not (file.parent / path).exists()
         if n and (here in scanned or gone):
             surplus.append(
@@ -91,8 +91,4 @@ def subtract(
 
 def _key(finding: Finding, root: Path, file: Path) -> str:
     """Paths in a baseline are relative to the folder it stands in, wherever the scan began."""
-    return _relative(root / finding.path, file.parent)
-
-
-def _relative(path: Path, start: Path) -> str:
-    return Path(os.path.relpath(path, start)).as_posix()
+    return relative(root / finding.path, file.parent)

@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,11 @@ def run(settings: Sequence[Setting], work: Work) -> Iterator[list[Row]]:
 
     What fails becomes a row that says so. A failure on one of several ranks ends the rest, which would wait for it.
     """
-    import megatron.core.models.gpt.gpt_model  # noqa: F401 - for the ranks
     import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Megatron's, about Apex and Transformer Engine
+        import megatron.core.models.gpt.gpt_model  # noqa: F401 - for the ranks
 
     # Where a rank can be forked it need not import torch and Megatron once more, which takes longer than its work.
     forks = settings[0].device == "cpu" and sys.platform == "linux"
@@ -77,7 +81,6 @@ def _excess(row: Row) -> float:
 
 def _rank(number: int, size: int, meeting: str, settings: Sequence[Setting], work: Work, answers: Any) -> None:
     import logging
-    import warnings
 
     import torch
 
