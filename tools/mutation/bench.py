@@ -221,7 +221,9 @@ class _Watch:
 
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
         known = getattr(item, "_fixtureinfo", None)
-        for name in known.names_closure if known and self.recorded else ():
+        if known is None or not self.recorded:
+            return
+        for name in known.names_closure:
             for fixture in known.name2fixturedefs.get(name, ()):
                 if fixture in self.shared:
                     number, first, took = self.shared[fixture]

@@ -43,8 +43,8 @@ def members() -> Iterator[Member]:
 
 def test_no_member_is_gone() -> None:
     """What the scanner knows is a promise: a name that goes is taken out of `members.txt` too, wherever it stood."""
-    known = (Path(__file__).parent / "members.txt").read_text().splitlines()
-    assert sorted({word for _, word in members()}) == known
+    known = (Path(__file__).parent / "members.txt").read_text().split()
+    assert sorted(set(known) - {word for _, word in members()}) == []
 
 
 def _key(item: bytes | re.Pattern[bytes]) -> str:
