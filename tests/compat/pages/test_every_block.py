@@ -16,6 +16,8 @@ from limits import patience
 from megatron.core import parallel_state
 from torch import Tensor
 
+from mcore_unpatch.compat.nemo_rl import unpatch_gpt_model_forward_for_linear_ce_fusion
+
 PAGES = sorted(
     path.relative_to(DOCS).as_posix()
     for path in [*DOCS.glob("compat*.md"), *DOCS.glob("frameworks/*.md"), DOCS / "recipes.md"]
@@ -61,6 +63,7 @@ def test_the_pages_of_the_shims(case: Case) -> None:
     assert_close(found.detach(), log_probs)
     assert_close(level.detach(), entropy)
     found = from_page("frameworks/nemo-rl.md", "log_probs_by_flag")(lambda: build_model(case), batch)
+    unpatch_gpt_model_forward_for_linear_ce_fusion()  # the rank stays for other tests
     assert_close(found.detach(), _next_token(build_model(case), batch, 1.0)[0])
 
 
