@@ -167,6 +167,7 @@ class _Patches:
 
         from mcore_unpatch import pins
         from mcore_unpatch.gate.pinned import can_be_pinned
+        from mcore_unpatch.megatron.known import lacking as absent
         from mcore_unpatch.report.lines import count
         from mcore_unpatch.scanner.names.project import Project
         from mcore_unpatch.upgrade.run import patches_of, stands_on
@@ -207,14 +208,17 @@ class _Patches:
             can = count(len(needless), "patch can be deleted and needs", "patches can be deleted and need")
             note(f"{can} no pin (`unpatch scan --verbose` says why): {', '.join(needless)}.")
         if lacking:
-            short = ", ".join(".".join(name.split(".")[-2:]) for name in lacking)
-            note(
-                f"megatron-core {releases[0].label} does not define what is patched here, so it is not pinned: {short}."
-            )
+            label = f"megatron-core {releases[0].label}"
+            for package in dict.fromkeys(absent(releases[0], name) for name in lacking):
+                names = [name for name in lacking if absent(releases[0], name) == package]
+                short = ", ".join(".".join(name.split(".")[-2:]) for name in names)
+                why = f"{label} does not define what is patched here, so it is not pinned"
+                if package:
+                    way = "pin it with --target-mcore PATH, a checkout of what you run"
+                    why = f"The wheel of {label} does not hold {package}; {way}"
+                note(f"{why}: {short}.")
             if not any(pin.patched for pin in chosen.values()):
-                raise UsageError(
-                    f"None of the patched names is in megatron-core {releases[0].label}; nothing was pinned."
-                )
+                raise UsageError(f"None of the patched names is in {label}; nothing was pinned.")
         return chosen
 
 

@@ -14,6 +14,7 @@ from mcore_unpatch.megatron.layout import EXTERNAL_METHODS, LANGUAGE_MODULE
 from mcore_unpatch.megatron.roots import PACKAGES, within
 from mcore_unpatch.megatron.versions import Version, minor, parse_version, show
 
+_CHECKOUT = "`unpatch pin --target-mcore PATH` guards it, with a checkout of what you run"
 _COMES = "`unpatch pin` tells when Megatron has it"
 _TELLING = (NAMED, DEFAULT, EXACT, CALLED, DERIVED, USED)
 
@@ -27,6 +28,8 @@ def why(finding: Finding, version: Version) -> str:
         return "Which class it changes is not known, so nothing can be named in its place"
     release = known.newest(version)
     found = release.find(target)
+    if found is None and (package := known.lacking(release, target)):
+        return f"{package} of megatron-core {show(version)} is not known: the wheel does not hold it"
     if found is None:
         return _of_missing(finding, version)
     if holder is None or holder.kind == "module":
@@ -50,7 +53,8 @@ def history(target: str) -> str:
         since = _minor(there[0][0])
         if there[0][0] == fates[-1][0]:
             return f"New in {since}"
-        return f"Unchanged since {'it came in ' if there[0] != fates[0] else ''}{since}"
+        came = there[0] != fates[0] and not known.lacking(known.model(fates[0][0]), target)
+        return f"Unchanged since {'it came in ' if came else ''}{since}"
     if len(changed) < 3:
         return f"Changed in {' and '.join(changed)}"
     return f"Changed in {len(changed)} of {len(there) - 1} releases, last in {changed[-1]}"
@@ -76,6 +80,8 @@ def guard(target: str, version: Version) -> str:
 def outlook(target: str, version: Version) -> str:
     """How often it changed and what guards it, as a sentence."""
     tells = guard(target, version)
+    if known.lacking(known.newest(version), target):
+        return f"{_CHECKOUT}."
     if tells == _COMES:
         return f"{tells}."
     return f"{'; '.join(filter(None, [history(target), tells]))}." if tells else "`unpatch pin` cannot guard it."

@@ -14,7 +14,7 @@ from mcore_unpatch.library.fact import Call, Parameters, quoted
 from mcore_unpatch.library.model import Known, Model
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.facts import SPEED_ONLY
-from mcore_unpatch.megatron.roots import TRAINING, within
+from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.scanner.sources.nodes import walk
 
@@ -42,7 +42,7 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
     name = demand.name
     if demand.by_name or known.holds(model, name):
         return
-    if f"{name}.".startswith(f"{TRAINING}.") and not known.holds(model, TRAINING):
+    if known.lacking(model, name):
         return  # a clone of Megatron-LM has it, and only the wheel does not
     owner = name.rpartition(".")[0]
     if not demand.module and owner and within(owner) and not known.holds(model, owner):

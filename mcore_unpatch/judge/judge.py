@@ -279,7 +279,9 @@ def _idle(case: Case, model: Model) -> Iterator[Statement]:
     if _is_default(case, model):
         text = f"has no effect: `{leaf(install.owner)}` takes it as a default when it is imported, which is before this"
         yield Statement(IDLE, text, "", *here(case))
-    if not install.adds and within(install.target) and not known.holds(model, install.target):
+    if install.adds or not within(install.target) or known.lacking(model, install.target):
+        return
+    if not known.holds(model, install.target):
         if (when := absent(install.target, model)) and not install.attribute.startswith("__"):
             hint = advice(install.target, instead(install.target, model), when)
             text = f"`{leaf(install.target)}` does not exist {when}"

@@ -9,7 +9,7 @@ from mcore_unpatch.library.fact import Fact, Parameters, parameters
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.packing import Atlas
 from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
-from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.megatron.roots import PACKAGES, within
 from mcore_unpatch.megatron.versions import RELEASES, Version, minor, parse_version, reached
 
 
@@ -59,6 +59,12 @@ def holds(known: Model, name: str) -> bool:
         return False
     outside = (base.rpartition(".")[2] for base in known.lineage(holder.name) if not within(base))
     return any(leaf in EXTERNAL_METHODS.get(base, ()) for base in outside)
+
+
+def lacking(known: Model, name: str) -> str:
+    """The package of a name that a model does not hold at all: a wheel may lack what a checkout has; else nothing."""
+    package = next((one for one in PACKAGES if f"{name}.".startswith(f"{one}.")), "")
+    return package if package and known.find(package) is None else ""
 
 
 @cache

@@ -258,6 +258,10 @@ def _unjudged(finding: Finding, happened: Change, old: Model, new: Model) -> lis
     """What the two releases cannot be compared on: a name that is new, names that are not evident."""
     owner, _, name = finding.target.rpartition(".")
     short = ".".join(finding.target.split(".")[-2:])
+    for model, option in ((old, "--from"), (new, "--to")):
+        if package := known.lacking(model, finding.target):
+            unknown = f"{package} of megatron-core {model.label} is not known: the wheel does not hold it"
+            return [f"{unknown}, so what the step does to this cannot be told; name a checkout with {option} PATH"]
     if name == "*":
         return [f"which names of `{owner.rpartition('.')[2]}` it sets is not evident, so nothing is said of them"]
     if happened.kind == "unknown" and happened.after is not None and known.holds(old, owner):

@@ -237,7 +237,8 @@ def _move(report: UpgradeReport) -> str:
 def unread(report: UpgradeReport) -> str:
     """What of the repository no release could be asked for, in words."""
     said = [
-        f"{count(number, 'use')} of {package}, which megatron-core {report.old.label} does not carry"
+        f"{count(number, 'use')} of {package}, which the wheel of megatron-core {report.old.label} does not hold; "
+        "`--from PATH` reads a checkout"
         for package, number in report.uses.beyond.items()
     ]
     said += [f"{count(len(report.scanned.errors), 'file')} with errors"] if report.scanned.errors else []

@@ -259,8 +259,8 @@ def _is_in(demand: Demand, lines: set[int]) -> bool:
 def _judged(demand: Demand, old: Model, new: Model, uses: Uses) -> Iterator[Affected]:
     name = demand.name
     if not known.holds(old, name) and not any(known.holds(old, one) for one in demand.also):
-        if f"{name}.".startswith(f"{TRAINING}.") and not known.holds(old, TRAINING):
-            uses.beyond[TRAINING] = uses.beyond.get(TRAINING, 0) + 1
+        if package := known.lacking(old, name):
+            uses.beyond[package] = uses.beyond.get(package, 0) + 1
         return
     statements = list(raised(demand, new, old))
     if statements:

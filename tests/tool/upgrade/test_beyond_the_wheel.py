@@ -1,0 +1,44 @@
+"""Packages that only a checkout has on some releases: what becomes of a patch of them is not known, and is said so."""
+
+from pathlib import Path
+
+import pytest
+from checking import write_files
+from command import ERROR, FINDINGS, unpatch
+
+PATCH = """
+    from megatron.training import training
+
+    _orig = training.setup_model_and_optimizer
+
+    def setup_model_and_optimizer(*args, **kwargs):
+        return _orig(*args, **kwargs)
+
+    training.setup_model_and_optimizer = setup_model_and_optimizer
+"""
+NOT_KNOWN = "megatron.training of megatron-core {} is not known: the wheel does not hold it"
+
+
+@pytest.mark.parametrize(("old", "new", "lacks", "option"), [
+    ("0.12.1", "0.19.2", "0.12.1", "--from"),
+    ("0.19.2", "0.16.1", "0.16.1", "--to"),
+])  # fmt: skip
+def test_a_patch_of_what_a_wheel_lacks_is_not_harmless(
+    tmp_path: Path, old: str, new: str, lacks: str, option: str
+) -> None:
+    write_files(tmp_path, PATCH)
+    result = unpatch("upgrade", "--from", old, "--to", new, "--check", cwd=tmp_path)
+    said = " ".join(result.out.split())
+    assert NOT_KNOWN.format(lacks) in said and f"name a checkout with {option} PATH" in said
+    assert (result.code, "does not exist" in said, "harmless" in said) == (FINDINGS, False, False)
+
+
+def test_scan_and_pin_say_that_the_wheel_does_not_hold_it(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.py": PATCH, "requirements.txt": "megatron-core==0.12.1\n"})
+    (finding,) = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
+    assert finding["verdict"] == "keep"
+    assert finding["message"] == "replaces `training.setup_model_and_optimizer` in its module"
+    assert finding["evidence"].startswith(NOT_KNOWN.format("0.12.1"))
+    pinned = unpatch("pin", cwd=tmp_path)
+    assert pinned.code == ERROR
+    assert "does not hold megatron.training; pin it with --target-mcore PATH" in " ".join(pinned.err.split())
