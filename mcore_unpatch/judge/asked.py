@@ -54,7 +54,7 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
         return
     when = absent(name, model)
     gone = f"does not exist {when}" if when else f"is not in megatron-core {model.label}"
-    said = f"`{short(name)}` {gone}"
+    said = nowhere(name) if model.label in RELEASES and not known.ever(name) else f"`{short(name)}` {gone}"
     now = instead(name, model, old)
     told = _fitting(advice(name, now, when), now, demand, model)
     yield _raises(demand, kind, said, told or _made_by(name, model, old))
@@ -286,6 +286,11 @@ def leaf(name: str) -> str:
 def short(name: str) -> str:
     """`Class.method`, or `module.function`."""
     return ".".join(name.split(".")[-2:])
+
+
+def nowhere(name: str) -> str:
+    """Of a name that no release has."""
+    return f"`{short(name)}` is in no known release of megatron-core; if a fork has it, name that one"
 
 
 def absent(name: str, model: Model) -> str:

@@ -8,7 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from mcore_unpatch.judge import dropped
-from mcore_unpatch.judge.asked import absent, advice, instead, is_replaced, leaf, missing, raised, short, unfit
+from mcore_unpatch.judge.asked import (
+    absent,
+    advice,
+    instead,
+    is_replaced,
+    leaf,
+    missing,
+    nowhere,
+    raised,
+    short,
+    unfit,
+)
 from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself, may_create
 from mcore_unpatch.judge.originals import calls_of_original, reaches_original, reads_by_name
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
@@ -169,7 +180,7 @@ class Case:
 def on(case: Case, model: Model) -> list[Statement]:
     """What one release does to a patch, what raises first."""
     said = [*_parameters(case, model), *_constructor(case, model), *_returns(case, model), *_demands(case, model)]
-    said += dropped.hook(case.install, case.new, model)
+    said += [*_unheld(case, model), *dropped.hook(case.install, case.new, model)]
     said += _idle(case, model)
     return list(dict.fromkeys(said))
 
@@ -290,6 +301,16 @@ def _idle(case: Case, model: Model) -> Iterator[Statement]:
                 yield Statement(RAISES, text, "AttributeError", *here(case), INSTALL, trigger="when it is mocked")
             else:
                 yield Statement(IDLE, f"{text}, so nothing calls the replacement", "", *here(case), instead=hint)
+
+
+def _unheld(case: Case, model: Model) -> Iterator[Statement]:
+    """A class that no release has, read from a module that this one has to be patched."""
+    owner, module = case.install.owner, case.install.owner.rpartition(".")[0]
+    if case.install.shape == "class-attr" and known.holds(model, module) and not known.ever(owner):
+        if not known.holds(model, owner):
+            yield Statement(
+                RAISES, nowhere(owner), "AttributeError", *here(case), INSTALL, trigger="where it is patched"
+            )
 
 
 def _is_default(case: Case, model: Model) -> bool:

@@ -14,6 +14,7 @@ from mcore_unpatch.judge.reached import turned
 from mcore_unpatch.judge.statement import CHANGES, IDLE, STOPS, Statement
 from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.library.model import ASKED, Model
+from mcore_unpatch.megatron.known import ever as is_in_some_release
 
 _MOST_SHOWN = 50  # characters of a condition
 
@@ -21,7 +22,8 @@ _MOST_SHOWN = 50  # characters of a condition
 def between(case: Case, old: Model, new: Model) -> list[Statement]:
     """What the step from one release to another does to a patch."""
     before = {_bare(statement) for statement in on(case, old)}
-    said = [replace(statement, before=_bare(statement) in before) for statement in on(case, new)]
+    ever = is_in_some_release(case.install.owner)  # what no release has runs on none: the one in use is another
+    said = [replace(statement, before=ever and _bare(statement) in before) for statement in on(case, new)]
     said = [_stopped(statement, case, old) for statement in said]
     said += dropped.keywords(case.install, case.new, case.taken, old, new)
     asked = [demand for demand in case.demands if not case.calls_ours(demand, new)]

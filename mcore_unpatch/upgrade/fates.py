@@ -16,7 +16,7 @@ from mcore_unpatch.library.digests import split, statement_digests
 from mcore_unpatch.library.fact import quoted
 from mcore_unpatch.library.model import Known, Model, likeness
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.roots import LIBRARY
+from mcore_unpatch.megatron.roots import LIBRARY, within
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
 
 URGENCIES = ("breaks", "different", "unnecessary", "harmless")
@@ -156,7 +156,8 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model) -> Fate:
     raises = [f"{text}{_already(one, old)}" for one in statements for text in judge.texts([one], case, RAISES)]
     idle = judge.texts(statements, case, IDLE)
     copied = _copy_of(case, happened, old)
-    different = [*judge.texts(statements, case, *SILENT), *_unjudged(finding, happened, old, new)]
+    different = judge.texts(statements, case, *SILENT)
+    different += _unjudged(finding, happened, old, new) or (_unheld(finding, old, new) if not raises else [])
     different += _body(case, happened, copied, new) if not idle else []
     reasons = [*raises, *different, *idle]
     if raises:
@@ -269,6 +270,13 @@ def _unjudged(finding: Finding, happened: Change, old: Model, new: Model) -> lis
         calls = f" and `{'.'.join(caller.split('.')[-2:])}` calls it" if caller else ""
         return [f"`{short}` is new: megatron-core {old.label} has none, {new.label} has one{calls}; this replaces it"]
     return []
+
+
+def _unheld(finding: Finding, old: Model, new: Model) -> list[str]:
+    owner = finding.target.rpartition(".")[0]
+    if not within(owner) or any(known.holds(model, owner) for model in (old, new)):
+        return []
+    return [f"neither release has `{'.'.join(owner.split('.')[-2:])}`, so what this changes is not known"]
 
 
 def _harmless(happened: Change, case: Case) -> str:

@@ -209,6 +209,11 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     yield f"Read: {read}{fine}."
     if missing := unread(report):
         yield f"Not read: {missing}."
+    if wrong := list(dict.fromkeys((use.path, use.statement.line) for use in report.uses.already)):
+        path, line = wrong[0]
+        first = f"{report.scanned.from_here(report.shown(path))}:{line}"
+        where = first if len(wrong) == 1 else f"{first} and {count(len(wrong) - 1, 'more line')}"
+        yield f"Wrong already on megatron-core {report.old.label}, which this step does not change: {where}."
     release = f"megatron-core {report.new.label}"
     if not places:
         yield f"Nothing that was read needs work before the move to {release}."

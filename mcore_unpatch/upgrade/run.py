@@ -143,6 +143,9 @@ def _read(
     patches = list(patches_of(scanned, project))
     with no_collection():
         used = uses_for(survey.found.own, project, steps, progress)
+    carried = sorted({*survey.whole.python, *survey.whole.patches}.difference(survey.whole.own))
+    for uses in used:
+        uses.drop_what_is_brought(carried, survey.files.read)
     known_errors = {error.path for error in scanned.errors}
     errors = (replace(error, path=survey.found.shown(error.path)) for error in used[0].unread)
     scanned.errors = sorted([*scanned.errors, *(error for error in errors if error.path not in known_errors)])

@@ -5,19 +5,20 @@ from __future__ import annotations
 import ast
 import gc
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mcore_unpatch.findings.finding import FileError
-from mcore_unpatch.judge.asked import changed, raised
+from mcore_unpatch.judge.asked import changed, leaf, raised
 from mcore_unpatch.judge.callbacks import handed
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
 from mcore_unpatch.judge.options import MAKER, gone
 from mcore_unpatch.judge.overrides import overridden
 from mcore_unpatch.judge.statement import IDLE, RAISES, STOPS, Statement
 from mcore_unpatch.library.model import Model
-from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron import api, known
+from mcore_unpatch.megatron.layout import COMPILED
 from mcore_unpatch.megatron.roots import TRAINING, within
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.conditions.call_sites import installer
@@ -92,6 +93,23 @@ class Uses:
     read: int = 0  # uses
     beyond: dict[str, int] = field(default_factory=dict)  # uses by package that the older release's source lacks
     unread: list[FileError] = field(default_factory=list)
+    already: list[Affected] = field(default_factory=list)  # what raises on the older release too
+
+    def drop_what_is_brought(self, carried: Sequence[str], read: Callable[[str], bytes]) -> None:
+        """Leave out what no release has and a Megatron that the repository carries, or a patch file of it, brings."""
+        nowhere = [use for use in (*self.affected, *self.already) if not known.ever(use.name)]
+        texts = [f"{path}\n".encode() + read(path) for path in carried] if nowhere else []
+        brought = {use for use in nowhere if any(_brings(use).search(text) for text in texts)}
+        self.affected = [use for use in self.affected if use not in brought]
+        self.already = [use for use in self.already if use not in brought]
+
+
+def _brings(use: Affected) -> re.Pattern[bytes]:
+    """What defines a name, or is the file of a module that no release has."""
+    module = use.demand.module if use.demand is not None else ""
+    if module and not known.ever(module):
+        return re.compile(rf"{re.escape(module.replace('.', '/'))}(?:/__init__)?\.py".encode())
+    return re.compile(rf"\b(?:def|class)\s+{leaf(use.name)}\b|\b{leaf(use.name)}\s*=".encode())
 
 
 def uses_of(paths: Iterable[str], project: Project, old: Model, new: Model, progress: Progress | None = None) -> Uses:
@@ -138,6 +156,7 @@ def uses_for(
                 uses.unread.append(FileError(path, str(error) or "too deep or too large to be read whole"))
     for uses in found:
         uses.affected = [affected for affected in uses.affected if not _is_set_here(affected, every, project)]
+        uses.already = [affected for affected in uses.already if not _is_set_here(affected, every, project)]
         if any(affected.is_option for affected in uses.affected) and any(
             _OPENS.search(_bytes_of(path, project)) for path in every
         ):
@@ -190,12 +209,26 @@ def _bytes_of(path: str, project: Project) -> bytes:
 def _is_set_here(use: Affected, paths: Sequence[str], project: Project) -> bool:
     """Whether a field that a class of Megatron's has no more is put on the object by the repository itself."""
     demand = use.demand
-    if use.statement.exception != "AttributeError" or (demand is not None and (demand.through_class or demand.module)):
+    nowhere = demand is not None and not known.ever(demand.name)
+    stays = demand is not None and (demand.through_class or demand.module)
+    if not nowhere and (use.statement.exception != "AttributeError" or stays):
         return False
     name = re.escape(use.name.rpartition(".")[2].encode())
     flag = rb"--" + name.replace(b"_", b"-")  # an option of the repository's own
     sets = re.compile(rb"\.%b\s*(?::[^=\n]+)?=(?!=)|setattr\([^\n]*[\"']%b[\"']|[\"']%b[\"']" % (name, name, flag))
-    return any(sets.search(_bytes_of(path, project)) for path in paths)
+    texts = (_bytes_of(path, project) if path != use.path else _around(use, project) for path in paths)
+    return any(sets.search(text) for text in texts)
+
+
+def _around(use: Affected, project: Project) -> bytes:
+    """The file of a use without the statement that it stands in, which may set what it reads."""
+    lines, line = _bytes_of(use.path, project).splitlines(), use.statement.line
+    nodes = walk(use.demand.at.home.model.tree) if use.demand is not None and use.demand.when == IMPORT else ()
+    for node in nodes:
+        if isinstance(node, ast.Assign) and node.lineno <= line <= (node.end_lineno or 0):
+            lines[node.lineno - 1 : node.end_lineno] = []
+            break
+    return b"\n".join(lines)
 
 
 def _unless_put(use: Affected) -> Affected:
@@ -219,6 +252,8 @@ def joined(several: Sequence[Uses], steps: Sequence[Step]) -> Uses:
         use if len(some) == len(steps) else replace(use, steps=steps_in_words(some, steps))
         for use, some in found.values()
     ]
+    wrong = [{(use.path, use.statement.line) for use in uses.already} for uses in several]
+    first.already = [use for use in first.already if all((use.path, use.statement.line) in one for one in wrong)]
     first.affected = sorted(told, key=lambda use: (not use.will_raise, use.path, use.statement.line))
     return first
 
@@ -259,12 +294,12 @@ def _is_in(demand: Demand, lines: set[int]) -> bool:
 def _judged(demand: Demand, old: Model, new: Model, uses: Uses) -> Iterator[Affected]:
     name = demand.name
     if not known.holds(old, name) and not any(known.holds(old, one) for one in demand.also):
-        if package := known.lacking(old, name):
-            uses.beyond[package] = uses.beyond.get(package, 0) + 1
+        yield from _unknown_to(old, demand, new, uses)
         return
     statements = list(raised(demand, new, old))
     if statements:
         already = {statement.exception for statement in raised(demand, old)}
+        uses.already += [_affected(one, demand) for one in statements if one.exception in already]
         statements = [statement for statement in statements if statement.exception not in already]
     elif demand.call is not None or demand.through_class:  # a field of an object has what its maker gave it
         before = old.find(demand.on(old).name)
@@ -273,7 +308,32 @@ def _judged(demand: Demand, old: Model, new: Model, uses: Uses) -> Iterator[Affe
         statements = [one for one in said if evident or one.kind == RAISES or not one.text.startswith("unpacks")]
     if demand.call is not None:
         statements += handed(demand, old, new)
+    yield from (_affected(statement, demand) for statement in statements)
+
+
+def _unknown_to(old: Model, demand: Demand, new: Model, uses: Uses) -> Iterator[Affected]:
+    """A use of what the older release has not: what raises on the newer one is the step's doing where it may have it.
+
+    It may where its wheel lacks the package, and where no release has the name: what runs the file is none of them.
+    """
+    names = (demand.name, *demand.also)
+    package = known.lacking(old, demand.name)
+    if package:
+        uses.beyond[package] = uses.beyond.get(package, 0) + 1
+    if any(name.startswith(COMPILED) or leaf(name).startswith("__") for name in names):
+        return
+    told = [_affected(statement, demand) for statement in raised(demand, new)]
+    if package or not told:
+        yield from told
+    elif any(map(known.ever, names)):
+        uses.already += [one for one in told if any(raised(demand, old))]
+    elif demand.module or ((holder := api.lookup(demand.name.rpartition(".")[0])) and holder.kind == "module"):
+        if demand.when == IMPORT:
+            yield from told
+        else:
+            uses.already += told
+
+
+def _affected(statement: Statement, demand: Demand) -> Affected:
     scope = demand.at.scope.function
-    around = getattr(scope.node, "name", "") if scope is not None else ""
-    for statement in statements:
-        yield Affected(statement, around, name, demand)
+    return Affected(statement, getattr(scope.node, "name", "") if scope is not None else "", demand.name, demand)

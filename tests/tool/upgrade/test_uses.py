@@ -184,8 +184,9 @@ except ImportError:
 queue = Queue()
 """),
     "on both releases": ("0.18.2", "0.19.0", """
-from megatron.core.nowhere import nothing
-nothing.at_all(1)
+def later():
+    from megatron.core.nowhere import nothing
+    nothing.at_all(1)
 """),
     "a key that is taken out": ("0.16.1", "0.17.0", CONFIG + """
 def make():

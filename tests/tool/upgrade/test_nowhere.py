@@ -1,0 +1,78 @@
+"""Names of Megatron that no release has, and uses that are wrong on the release in use: none of them is silent."""
+
+from pathlib import Path
+
+import pytest
+from checking import write_files
+from command import FINDINGS, unpatch
+
+CLASS = """
+    import megatron.core.distributed.param_and_grad_buffer as buffer
+
+    def start_grad_sync(self):
+        pass
+
+    buffer.ParamAndGradBuffer.start_grad_sync = start_grad_sync
+"""
+MODULE = "from megatron.core.transformer.lora_adapter import LoraAdapter\n"
+VALUE = """
+    import megatron.training.utils
+
+    megatron.training.utils.ALL_MODULE_WRAPPER_CLASSNAMES = tuple(
+        list(megatron.training.utils.ALL_MODULE_WRAPPER_CLASSNAMES) + [int]
+    )
+"""
+ADDED = """
+    from megatron.core.transformer.moe import moe_utils
+
+    moe_utils.of_our_own = len
+    moe_utils.of_our_own()
+"""
+BROUGHT = """
+    diff --git a/megatron/core/transformer/lora_adapter.py b/megatron/core/transformer/lora_adapter.py
+    new file mode 100644
+    --- /dev/null
+    +++ b/megatron/core/transformer/lora_adapter.py
+    @@ -0,0 +1 @@
+    +class LoraAdapter: pass
+"""
+WRONG = """
+    from megatron.training import pretrain
+
+    def main():
+        pretrain(None, None, None, None, no_such_argument=1)
+"""
+
+
+@pytest.mark.parametrize(("source", "old", "error", "name"), [
+    (CLASS, "0.18.2", "AttributeError", "param_and_grad_buffer.ParamAndGradBuffer"),
+    (MODULE, "0.18.2", "ModuleNotFoundError", "lora_adapter.LoraAdapter"),
+    (VALUE, "0.18.2", "AttributeError", "utils.ALL_MODULE_WRAPPER_CLASSNAMES"),
+    (VALUE, "0.12.1", "AttributeError", "utils.ALL_MODULE_WRAPPER_CLASSNAMES"),
+])  # fmt: skip
+def test_a_name_that_no_release_has_raises(tmp_path: Path, source: str, old: str, error: str, name: str) -> None:
+    write_files(tmp_path, source)
+    result = unpatch("upgrade", "--from", old, "--check", cwd=tmp_path)
+    said = " ".join(result.out.split())
+    assert (result.code, "harmless" in said, "Will raise (1)" in said) == (FINDINGS, False, True)
+    assert f"{error} when the file is imported `{name}` is in no known release of megatron-core" in said
+
+
+def test_a_class_that_no_release_has_breaks_its_patch(tmp_path: Path) -> None:
+    write_files(tmp_path, CLASS)
+    (finding,) = unpatch("scan", "--target-mcore", "0.19.2", "--output-format", "json", cwd=tmp_path).json["findings"]
+    assert (
+        "is in no known release of megatron-core; if a fork has it, name that one: AttributeError" in finding["message"]
+    )
+
+
+@pytest.mark.parametrize("files", [{"a.py": ADDED}, {"a.py": MODULE, "megatron.patch": BROUGHT}])
+def test_what_the_repository_brings_itself_does_not_raise(tmp_path: Path, files: dict[str, str]) -> None:
+    write_files(tmp_path, files)
+    assert "Will raise" not in unpatch("upgrade", "--from", "0.18.2", cwd=tmp_path).out
+
+
+def test_what_is_wrong_on_the_release_in_use_is_counted(tmp_path: Path) -> None:
+    write_files(tmp_path, WRONG)
+    out = " ".join(unpatch("upgrade", "--from", "0.18.2", cwd=tmp_path).out.split())
+    assert "Wrong already on megatron-core 0.18.2, which this step does not change: patches.py:5." in out
