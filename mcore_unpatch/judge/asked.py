@@ -54,7 +54,9 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
         return
     when = absent(name, model)
     gone = f"does not exist {when}" if when else f"is not in megatron-core {model.label}"
-    said = nowhere(name) if model.label in RELEASES and not known.ever(name) else f"`{short(name)}` {gone}"
+    oldest = known.model(RELEASES[0])
+    every = model.label in RELEASES and not known.lacking(oldest, name)  # release can be asked for it
+    said = nowhere(name) if every and not known.ever(name) else f"`{short(name)}` {gone}"
     now = instead(name, model, old)
     told = _fitting(advice(name, now, when), now, demand, model)
     yield _raises(demand, kind, said, told or _made_by(name, model, old))

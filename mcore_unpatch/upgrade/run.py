@@ -12,6 +12,7 @@ from mcore_unpatch.findings.finding import NO_PATCHES, Finding, Report
 from mcore_unpatch.judge.demands import CALL
 from mcore_unpatch.judge.judge import Case
 from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import parse_version
@@ -144,8 +145,12 @@ def _read(
     with no_collection():
         used = uses_for(survey.found.own, project, steps, progress)
     carried = sorted({*survey.whole.python, *survey.whole.patches}.difference(survey.whole.own))
-    for uses in used:
+    replaced = {finding.target for finding, _ in patches}
+    for uses, (old, _) in zip(used, steps, strict=True):
         uses.drop_what_is_brought(carried, survey.files.read)
+        # What an unknown function takes, its replacement may take too.
+        calls = {use for use in uses.affected if use.name in replaced and use.statement.exception == "TypeError"}
+        uses.affected = [use for use in uses.affected if use not in calls or not known.lacking(old, use.name)]
     known_errors = {error.path for error in scanned.errors}
     errors = (replace(error, path=survey.found.shown(error.path)) for error in used[0].unread)
     scanned.errors = sorted([*scanned.errors, *(error for error in errors if error.path not in known_errors)])
