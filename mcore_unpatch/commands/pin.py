@@ -235,7 +235,7 @@ def releases_in_use(top: Path, options: ScanOptions, lock: Lock) -> tuple[list[M
 
     if options.source is not None:
         return [model_of(LIBRARY, options.source.label, options.source.files)], ""
-    asked = Stacks(top, options.megatron, options.named_by, options.stacks).asked("")
+    asked = Stacks(top, options.megatron, options.named_by, options.stacks).below("")
     if asked is None:
         if lock.releases:
             return [known.newest(parse_version(next(reversed(lock.releases))))], ""

@@ -167,7 +167,8 @@ def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
     folder = (paths or [Path()])[0].resolve()
     top = project_root(folder if folder.is_dir() else folder.parent)
     stacks = Stacks(top, options.megatron, options.named_by, options.stacks)
-    asked = stacks.asked(f"{folder.relative_to(top).as_posix()}/x")
+    inside = folder.relative_to(top).as_posix()
+    asked = stacks.below(inside if inside != "." else "")
     told = []
     for stack in asked.stacks if asked else ():
         if not stack.versions:

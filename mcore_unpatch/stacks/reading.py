@@ -117,6 +117,8 @@ class _Scopes:
 
     def __call__(self, path: str, kind: str) -> str:
         folder = posixpath.dirname(path)
+        if kind == "vendored":  # its own project file is Megatron's: what is around that runs it
+            folder = posixpath.dirname(path.removesuffix("megatron/core/package_info.py").rstrip("/"))
         if kind in OF_PYTHON and folder in self._code | self._projects:
             return folder
         while folder and folder not in self._projects:
@@ -158,6 +160,7 @@ def _text(top: Path, path: str, kind: str, found: Found) -> str | None:
         return None
     says = bool(_SAYS.search(data)) and (kind not in _COMMANDS or bool(_INSTALLS.search(data)))
     says = says or (kind == "requirements" and bool(_OF_LOCAL.search(data)))
+    says = says or (kind == "submodule" and b"megatron" in data.lower())
     return data.decode(errors="replace") if says else None
 
 

@@ -66,6 +66,13 @@ class Stacks:
         judged = self.of(path)
         return judged if judged.stacks[0].said or self.given else None
 
+    def below(self, folder: str) -> Judged | None:
+        """The same of a folder; where nothing is said for it, what the projects in it say for themselves."""
+        inside = f"{folder}/" if folder else ""
+        said = (said for said in self.found.said if said.source != HINT and f"{said.scope}/".startswith(inside))
+        stacks = () if self.given else self._narrowed(_grouped(said), quietly=True)
+        return self.asked(f"{inside}x") or (Judged(stacks) if stacks else None)
+
     def versions(self, path: str) -> tuple[Version, ...]:
         """The releases that a file is judged for."""
         return self.of(path).versions
@@ -140,7 +147,9 @@ class Stacks:
     def _newest(self) -> Stack:
         hints = self.hints
         hint = f"; {hints[0]} is only a hint" if hints else ""
-        why = f"the newest known, no project file names a release{hint}"
+        others = [said for said in self.found.said if said.source != HINT]
+        others_say = f" for it; {others[0].place} names one for its own folder" if others else ""
+        why = f"the newest known, no project file names a release{others_say or hint}"
         return Stack(Revision(show(NEWEST), (NEWEST,)), why=why)
 
 

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.sources import label_of
@@ -16,23 +17,41 @@ from mcore_unpatch.stacks.said import REPOSITORY, ReadFile
 _REPOSITORY = re.compile(rf"^{REPOSITORY}/?$", re.IGNORECASE)
 _CARRIER = re.compile(rf"{CARRIER}(?:\.git)?/?$", re.IGNORECASE)
 _SETTLE = "run `git submodule update --init --recursive`, or name it with --target-mcore"
-Submodule = tuple[int, str, str]  # line, path, address
+_FORK = re.compile(r"([\w.-]+/[\w.-]*megatron[\w.-]*?)(?:\.git)?/?$", re.IGNORECASE)
+
+
+class Submodule(NamedTuple):
+    """A table of `.gitmodules`."""
+
+    line: int
+    path: str
+    address: str
+    branch: str = ""
 
 
 def of_modules(file: ReadFile) -> None:
     """The Megatrons that `.gitmodules` names, and those that a carrier among them holds."""
-    for line, path, address in _modules(file.text):
+    for line, path, address, branch in _modules(file.text):
         megatron, carrier = _REPOSITORY.match(address), _CARRIER.search(address)
-        if not megatron and not carrier:
+        by_branch = _by_branch(path, address, branch) if not carrier else None
+        if not megatron and not carrier and by_branch is None:
             continue
         commit = _recorded(file.top, path)
-        if commit is None:
+        revision = of_reference(commit, f"{megatron[1]}/{megatron[2]}") if commit and megatron else None
+        if by_branch is not None and (revision is None or not revision.versions):
+            file.found.append((line, by_branch))
+        elif commit is None:
             said = f"the submodule {path} has no recorded commit, so which Megatron it is is not known"
             file.notes.append((line, said))
-        elif megatron:
-            file.found.append((line, of_reference(commit, f"{megatron[1]}/{megatron[2]}")))
         else:
-            file.found.append((line, _carried(file.top / path, commit)))
+            file.found.append((line, revision or _carried(file.top / path, commit)))
+
+
+def _by_branch(path: str, address: str, branch: str) -> Revision | None:
+    """The release that the branch of a fork is named for, whatever the fork is called, as long as it says Megatron."""
+    fork = _FORK.search(address) or _FORK.search(f"./{path}")
+    revision = of_reference(branch, fork[1].removeprefix("./")) if fork and branch else None
+    return revision if revision is not None and revision.versions else None
 
 
 def of_vendored(file: ReadFile) -> None:
@@ -52,7 +71,7 @@ def from_folder(file: ReadFile, line: int, path: str) -> None:
 def _of_folder(top: Path, modules: str, path: str) -> Revision | None:
     """A submodule, a folder inside of one, or plain files."""
     inside = os.path.normpath(path).replace(os.sep, "/")
-    for _, submodule, address in _modules(modules):
+    for _, submodule, address, _ in _modules(modules):
         if inside == submodule and (commit := _recorded(top, submodule)):
             name = _REPOSITORY.match(address)
             return of_reference(commit, f"{name[1]}/{name[2]}" if name else "")
@@ -66,7 +85,7 @@ def _carried(folder: Path, commit: str) -> Revision:
     if os.path.lexists(folder / ".git"):
         try:
             text = reading.read_below(folder, folder / ".gitmodules").decode(errors="replace")
-            for _, path, address in _modules(text):
+            for _, path, address, _ in _modules(text):
                 if (megatron := _REPOSITORY.match(address)) and (inner := _recorded(folder, path)):
                     return of_reference(inner, f"{megatron[1]}/{megatron[2]}")
         except OSError:
@@ -82,15 +101,16 @@ def _on_disk(folder: Path) -> Revision | None:
 
 
 def _modules(text: str) -> Iterator[Submodule]:
-    path, line = "", 0
+    tables: list[tuple[int, dict[str, str]]] = []
     for number, each in enumerate(text.splitlines(), 1):
         key, _, value = (part.strip() for part in each.partition("="))
         if each.lstrip().startswith("["):
-            path, line = "", number
-        elif key == "path":
-            path = value
-        elif key == "url" and path:
-            yield line, path, value
+            tables.append((number, {}))
+        elif tables:
+            tables[-1][1][key] = value
+    for line, said in tables:
+        if said.get("path") and said.get("url"):
+            yield Submodule(line, said["path"], said["url"], said.get("branch", ""))
 
 
 def _recorded(top: Path, path: str) -> str | None:

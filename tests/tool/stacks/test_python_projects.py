@@ -157,7 +157,8 @@ def test_the_nearest_project_wins_and_images_are_for_all_below_them(tmp_path: Pa
 
 def test_a_requirement_of_an_example_is_for_that_example(tmp_path: Path) -> None:
     files = {"examples/a/environment.yml": "- megatron-core==0.12.1\n", "examples/a/train.py": "", "b.py": ""}
-    assert judged(tmp_path, files, "b.py") == NEWEST
+    other = f"{NEWEST[1]} for it; examples/a/environment.yml:1 names one for its own folder"
+    assert judged(tmp_path, files, "b.py") == (NEWEST[0], other)
     assert judged(tmp_path, files, "examples/a/train.py")[0] == "0.12.1"
 
 

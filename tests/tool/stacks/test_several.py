@@ -284,3 +284,48 @@ class TestBadInput:
         )
         assert unpatch("stacks", cwd=tmp_path).code == CLEAN
         assert not (tmp_path / "ran").exists()
+
+
+PLAIN = (
+    "from megatron.core.models.gpt import GPTModel\n\n\ndef ours(self):\n    return 1\n\n\nGPTModel.forward = ours\n"
+)
+INFO = "MAJOR = 0\nMINOR = 12\nPATCH = 0\nPRE_RELEASE = ''\n"
+NESTED = {"recipes/one/pyproject.toml": "[project]\nname = 'one'\ndependencies = ['megatron-core==0.18.2']\n"}
+ONE_SAYS = [
+    (
+        {
+            "vendor/megatron/core/package_info.py": INFO,
+            "vendor/megatron/core/__init__.py": "",
+            "vendor/pyproject.toml": "[project]\nname = 'megatron-core'\n",
+        },
+        "0.12.0",
+    ),
+    (
+        {
+            ".gitmodules": '[submodule "a"]\n\tpath = a/Our-Megatron\n\turl = https://x.org/we/Our-Megatron.git\n'
+            "\tbranch = our-main/core_v0.15.0\n"
+        },
+        "we/Our-Megatron@our-main/core_v0.15.0",
+    ),
+]
+
+
+@pytest.mark.parametrize(("files", "name"), ONE_SAYS, ids=["vendored", "branch of a fork"])
+def test_what_one_file_says_all_commands_go_by(tmp_path: Path, files: dict[str, str], name: str) -> None:
+    write_files(tmp_path, {**files, "tool.py": PLAIN})
+    for command in ("stacks", "scan"):
+        assert f"Judged for megatron-core {name}: {next(iter(files))}" in said(unpatch(command, cwd=tmp_path))
+    release = name.rpartition("core_v")[2]
+    assert f"From megatron-core {release} to 0.19.2" in said(unpatch("upgrade", cwd=tmp_path))
+
+
+def test_what_a_nested_project_says_is_denied_by_no_command(tmp_path: Path) -> None:
+    write_files(tmp_path, {**NESTED, "tool.py": PLAIN})
+    assert "recipes/one/pyproject.toml:3 names one for its own folder" in said(unpatch("scan", cwd=tmp_path))
+    assert "From megatron-core 0.18.2 to 0.19.2" in said(unpatch("upgrade", cwd=tmp_path))
+
+
+def test_a_submodule_that_is_no_megatron_says_nothing(tmp_path: Path) -> None:
+    module = '[submodule "a"]\n\tpath = a/energon\n\turl = https://x.org/we/Other.git\n\tbranch = core_v0.15.0\n'
+    write_files(tmp_path, {".gitmodules": module, "tool.py": PLAIN})
+    assert "no project file names a release" in said(unpatch("stacks", cwd=tmp_path))
