@@ -220,14 +220,16 @@ def _parameters(case: Case, model: Model) -> Iterator[Statement]:
         if wrong:
             since = _since(model, _fits_not(case, wrong))
             name = getattr(case.new.function, "name", "the replacement")
-            text = f"`{short(usage.place)}` {unfit(wrong, f'`{name}`')}: TypeError on {since}{only_if(usage)}"
+            text = f"`{short(usage.place)}` {unfit(wrong, f'`{name}`')}: TypeError on {since}"
+            text += only_if(*callers(model, install.target))
             yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
     if lacking:
         places = list(dict.fromkeys(usage.place for usage in lacking.values()))
         who = f"`{short(places[0])}`" + (f" and {len(places) - 1} more" if len(places) > 1 else "")
         since = _since(model, lambda other: _passes(other, install.target, set(lacking)))
         verb = "passes" if len(places) == 1 else "pass"
-        text = f"lacks {quoted(lacking)}, which {who} {verb}: TypeError on {since}{only_if(*lacking.values())}"
+        text = f"lacks {quoted(lacking)}, which {who} {verb}: TypeError on {since}"
+        text += only_if(*callers(model, install.target))
         yield Statement(RAISES, text, "TypeError", *here(case), CALL, places[0])
 
 
@@ -243,7 +245,8 @@ def _constructor(case: Case, model: Model) -> Iterator[Statement]:
         assert usage.call is not None
         if wrong := taken.misfit(usage.call):
             said = unfit(wrong, f"`{node.name}`")
-            text = f"`{short(usage.place)}` {said}: TypeError on megatron-core {model.label}{only_if(usage)}"
+            text = f"`{short(usage.place)}` {said}: TypeError on megatron-core {model.label}"
+            text += only_if(*callers(model, f"{found.name}.__init__"))
             yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
             return
 
@@ -276,7 +279,7 @@ def _returns(case: Case, model: Model) -> Iterator[Statement]:
                 one.call is not None and one.call.unpacked == wanted for one in callers(other, case.install.target)
             ))  # fmt: skip
             text = f"returns {given} values where `{short(usage.place)}` unpacks {wanted}: ValueError on {since}"
-            text += only_if(usage)
+            text += only_if(*callers(model, case.install.target))
             yield Statement(RAISES, text, "ValueError", *here(case), CALL, usage.place)
             return
 
@@ -357,7 +360,7 @@ def _since(model: Model, holds: Callable[[Model], bool]) -> str:
 
 
 def only_if(*usages: Usage) -> str:
-    """The condition under which alone Megatron makes some calls, where they have the same."""
+    """The condition under which alone Megatron makes some calls, where all of them have the same."""
     conditions = {usage.condition for usage in usages}
     return f", only if `{usages[0].condition}`" if len(conditions) == 1 and usages[0].condition else ""
 

@@ -80,7 +80,7 @@ class _Override:
             assert usage.call is not None
             if wrong := taken.misfit(usage.call):
                 text = f"`{short(usage.place)}` of megatron-core {new.label} {unfit(wrong, self._shown)}"
-                text += only_if(usage)
+                text += only_if(*after_)
                 if _gets_there(usage, name, new):
                     yield self._said(RAISES, text, "TypeError", usage.place)
                 else:
