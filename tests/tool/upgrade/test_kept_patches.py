@@ -96,7 +96,7 @@ def test_a_dependency_that_is_not_pinned_fails(repository: Path) -> None:
     [
         ('review_by = "soon"', "must be a date such as"),
         ('on_change = "shrug"', "must be one of raise, warn, skip"),
-        ("depends_on = [1]", "must be a list of names"),
+        ("depends_on = [1]", "must be lists of names"),
     ],
 )
 def test_a_wrong_value_is_named(repository: Path, line: str, said: str) -> None:
