@@ -64,7 +64,8 @@ def holds(known: Model, name: str) -> bool:
 def lacking(known: Model, name: str) -> str:
     """The package of a name that a model does not hold at all: a wheel may lack what a checkout has; else nothing."""
     package = next((one for one in PACKAGES if f"{name}.".startswith(f"{one}.")), "")
-    return package if package and known.find(package) is None else ""
+    there = package and (known.find(package) is not None or any(known.members(package)))
+    return package if package and not there else ""
 
 
 @cache

@@ -98,9 +98,12 @@ CASES: dict[str, str | dict[str, str]] = {
         "class": "if 'vp_stage' in inspect.signature(GPTModel).parameters: GPTModel.forward = f",
     },
     "release.version_fact": "if megatron.core.{} < '0.16': GPTModel.forward = f",
+    "building.text": "{}(\"setattr(GPTModel, 'forward', f)\")",
+    "expressions._BY_NAME": "{}('megatron.core.models.gpt.GPTModel').forward = f",
+    "expressions._subscript": "{}()['GPTModel'].forward = f",
     "calls.from_call": {
-        "setattr": "setattr(GPTModel, 'forward', f)",
-        "__setattr__": "type.__setattr__(GPTModel, 'forward', f)",
+        "setattr": "def put(o: GPTModel, n, v):\n    setattr(o, n, v)\nput(GPTModel(), 'forward', f)",
+        "__setattr__": "def put(o: GPTModel, n, v):\n    type.__setattr__(o, n, v)\nput(GPTModel(), 'forward', f)",
     },
     "assignments._attribute#functions": "GPTModel.forward.{} = f.{}",
     "assignments._is_code": {
@@ -263,9 +266,22 @@ CASES: dict[str, str | dict[str, str]] = {
     },
     "prefilter._CHILD_SETTERS": "#!def g(m: GPTModel): m.{}('output_layer', Head())",
     "prefilter._NAMESPACES": {
-        "getsource": "#!import inspect\ndef g():\n    source = inspect.getsource(GPTModel.forward)\n    exec(source)",
+        "getsource": "#!import builtins, inspect\ndef g():\n    source = inspect.getsource(GPTModel.forward)\n"
+        "    builtins.exec(source)",
         "__dict__": "#!import megatron.core.utils as u\nu.__dict__['get_model_config'] = f",
         "__globals__": "#!from megatron.core.utils import divide\ndivide.__globals__['divide'] = f",
+    },
+    "prefilter._EXECS": {
+        pattern.pattern.decode(): f'#!{verb}("setattr(GPTModel, \'for" "ward\', f)")'
+        for pattern, verb in zip(prefilter._EXECS, ("exec", "eval"), strict=True)
+    },
+    "prefilter._TARGETS": {
+        pattern.pattern.decode(): text
+        for pattern, text in zip(
+            prefilter._TARGETS,
+            ("#!for GPTModel.forward in [f]: pass", "#!with f() as GPTModel.forward: pass"),
+            strict=True,
+        )
     },
     "prefilter._NAMED_WORDS": {
         "setattr": "put = setattr\nput(GPTModel, 'forward', f)",
@@ -278,7 +294,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "setattr": "setattr(GPTModel, NAME, f)",
         "delattr": "def g(m: GPTModel):\n    m.forward = f\n    delattr(m, 'forward')",
         "getsource": "def g():\n    source = inspect.getsource(GPTModel.forward)\n    exec(source)",
-        "exec": "def g():\n    source = inspect.getsource(GPTModel.forward)\n    exec(source)",
+        "exec": "def g():\n    source = inspect.getsource(GPTModel.forward)\n    builtins.exec(source)",
         "__dict__": "megatron.core.utils.__dict__.__setitem__('get_model_config', f)",
         "vars": "vars(megatron.core.utils).update(get_model_config=f)",
         **{
