@@ -92,6 +92,9 @@ def _page(report: Report, style: OutputFormat, statistics: bool) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
+_BAR = 30  # characters of the bar
+
+
 class Progress:
     """How far the work is, on a terminal, once it has taken a second."""
 
@@ -105,7 +108,7 @@ class Progress:
     def __call__(self, done: int, total: int) -> None:
         """Show that `done` of `total` files are through."""
         if self._enabled and time.monotonic() - self._started > 1:
-            self._show(f"{done} of {total} files")
+            self._show(f"[{'#' * (_BAR * done // max(total, 1)):{_BAR}}] {done} of {total} files")
 
     def __exit__(self, *_: object) -> None:
         if self._width:

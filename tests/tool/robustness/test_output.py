@@ -1,5 +1,6 @@
 """What comes out: nothing of a scanned file acts on a terminal or in a log; no reader changes how a command ends."""
 
+import io
 import json
 import os
 import pty
@@ -12,6 +13,8 @@ import pytest
 from checking import write_files
 from command import CLEAN, ERROR, FINDINGS, unpatch, unpatch_process
 from repository import GIT, Repository
+
+from mcore_unpatch.commands import output
 
 pytestmark = pytest.mark.slow
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
@@ -206,3 +209,19 @@ def test_nothing_is_imported_from_the_current_folder(tmp_path: Path) -> None:
         )
         assert result.code in (CLEAN, FINDINGS)
     assert not (tmp_path / "trace").exists()
+
+
+def test_a_bar_on_a_terminal_and_nothing_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = {}
+    for on_terminal in (True, False):
+        stream = io.StringIO()
+        monkeypatch.setattr(stream, "isatty", lambda on_terminal=on_terminal: on_terminal)
+        monkeypatch.setattr(sys, "stderr", stream)
+        clock = iter((0.0, 0.5, 2.0))
+        monkeypatch.setattr(output.time, "monotonic", lambda clock=clock: next(clock))
+        with output.Progress() as progress:
+            progress(1, 4)  # too early to show
+            progress(2, 4)
+        shown[on_terminal] = stream.getvalue()
+    bar = f"[{'#' * 15}{' ' * 15}] 2 of 4 files"
+    assert shown == {True: f"\r{bar}\r\r{' ' * len(bar)}\r", False: ""}
