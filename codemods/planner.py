@@ -25,6 +25,7 @@ from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Edit, Options, Plan, Remark, Repository
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.cst_tree import Tree
@@ -45,13 +46,14 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     made = [edit for path, some in _by_path(together(contribution.asked)) for edit in tree_of(path, some).edits(some)]
     edits = list(_answering(bench, made, contribution.removes, findings))
     needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in edits)
+    needs_hook = needs_compat or any(HOOK_ARGUMENTS[0].encode() in edit.replacement for edit in edits)
     errors = {error for _, analysis in known for error in analysis.exports.errors}
     return Plan(
         tuple(sorted(edits, key=attrgetter("path", "start", "end"))),
         tuple(sorted(dict.fromkeys(contribution.remarks), key=attrgetter("path", "line", "rule"))),
         tuple(sorted(errors)),
         tuple(contribution.removes),
-        REQUIREMENT if needs_compat else None,
+        REQUIREMENT if needs_hook else None,
         DEPENDENCY if needs_compat else None,
     )
 

@@ -21,6 +21,7 @@ class DropsHook(Codemod):
     name, title = "drops-the-hook", "Models that drop the output hook"
     answers = ("MCU105",)
     does = "takes the output hook and passes it on"
+    needs_hook = True
     examples = (
         Example(
             "MCU105",
@@ -76,9 +77,7 @@ the project asks for has the hook.
         if not isinstance(function, Function) or match.target.rpartition(".")[0] in (HYBRID_MODEL, MAMBA_MODEL):
             return
         calls = list(_calls(source, function))
-        if older := situation.options.without_hook(source.path):
-            yield Left(older)
-        elif situation.finding.shape == WRAPPER:
+        if situation.finding.shape == WRAPPER:
             yield Left("which model it holds is not known, and others than GPTModel raise for the two arguments")
         elif not calls:
             yield Left(f"line {function.lineno} makes the output itself")

@@ -18,6 +18,7 @@ _ADD = "add_value_head"
 _NOTES = (
     f"`{_ADD}` raises for a model with MTP layers, with embeddings tied over pipeline stages, or already in DDP",
     "a critic that is called with labels raises, where it returned zeros",
+    "a model that holds the language model gets the head there: in checkpoints it is `language_model.output_layer`",
 )
 _WIDTHS = ("output_size", "out_features")
 

@@ -58,3 +58,17 @@ def test_it_stays_where_a_release_without_the_hook_may_run() -> None:
     assert made(body, older) == body
     assert made(body, Options(unsafe_fixes=True, pinned=lambda _: ((0, 12), (0, 19)))) == body
     assert made(body, Options(unsafe_fixes=True, pinned=lambda _: ((0, 18), (0, 19)))) != body
+
+
+def test_a_patch_that_stays_below_would_drop_it() -> None:
+    body = "class A(GPTModel):\n    def forward(self, ids):\n        return super().forward(ids)\n"
+    patch = "\n\ndef ours(self, hidden, **kwargs):\n    return hidden\n\n\nGPTModel._postprocess = ours\n"
+    done = migrate({"m.py": (HEAD + body).encode(), "p.py": (HEAD + patch).encode()}, Options(unsafe_fixes=True))
+    assert done.files["m.py"].decode() == HEAD + body
+    assert any("stays patched in p.py" in remark.text for remark in done.plan.remarks)
+
+
+def test_what_names_the_hook_needs_a_release_that_has_it() -> None:
+    body = "class A(GPTModel):\n    def forward(self, ids):\n        return super().forward(ids)\n"
+    plan = migrate({"m.py": (HEAD + body).encode()}, Options(unsafe_fixes=True)).plan
+    assert (plan.requirement, plan.dependency) == ("megatron-core>=0.18", None)
