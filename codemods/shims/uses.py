@@ -66,6 +66,7 @@ class _Turner:
     def __init__(self, source: Source, exports: Exports, why: Why, editor: ImportEditor | None) -> None:
         self.source, self.exports, self.why, self._editor = source, exports, why, editor
         self.use = Use(source)
+        self._modules: dict[str, dict[str, ShimOrigin]] = {}  # by what the file calls them, and where they lie
 
     def turned(self) -> Use:
         for node in self.source.every(ast.Import, ast.ImportFrom):
@@ -75,6 +76,8 @@ class _Turner:
             for alias in node.names if isinstance(node, ast.Import) else ():
                 if origin := self.exports.module(self.source.path, alias.name):
                     self._module(alias.asname or alias.name, origin)
+        if self._modules:
+            self._through_modules()
         for definition in self.exports.definitions.values():
             if definition.source is not self.source and _names_module(self.source, definition.shim.module):
                 self.use.needs += _reached(self.source, definition)
@@ -124,11 +127,16 @@ class _Turner:
             moving.setdefault(origin.shim.compat, {})[alias.name] = reason
 
     def _module(self, bound: str, origin: ShimOrigin) -> None:
+        self._modules.setdefault(bound, {})[origin.where] = origin
+
+    def _through_modules(self) -> None:
         """Every name of a shim that is reached in a module which the file imports whole."""
         for node in self.source.every(ast.Attribute):
-            if node.attr in origin.shim.names and dotted(node.value) == bound:
-                there = ShimOrigin(origin.shim, node.attr, origin.definition)
-                self.use.asked.append(ShimReference(f"{bound}.{node.attr}", node.value, there))
+            bound = dotted(node.value)
+            for origin in self._modules.get(bound, {}).values():
+                if node.attr in origin.shim.names:
+                    there = ShimOrigin(origin.shim, node.attr, origin.definition)
+                    self.use.asked.append(ShimReference(f"{bound}.{node.attr}", node.value, there))
 
 
 def _names_module(source: Source, module: str) -> bool:
