@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 from mcore_unpatch.judge import dropped
 from mcore_unpatch.judge.asked import (
@@ -40,6 +40,7 @@ from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, path_text
 
 _MOST_STEPS = 200_000  # for what one patch asks of Megatron
+_MOST_SAID = 20  # lines of one file that raise before a patch is called
 _PARTIAL = ("partial", "partialmethod")
 # Decorators that leave the parameters of a function as they are.
 _TRANSPARENT = {"staticmethod", "no_grad", "inference_mode", "enable_grad", "wraps", "compile", "jit_fuser"}
@@ -326,15 +327,25 @@ def _is_default(case: Case, model: Model) -> bool:
 
 
 def _demands(case: Case, model: Model) -> Iterator[Statement]:
+    """What raises in the code that a patch stands in and brings; of what runs before it is called, the first few."""
     said: set[tuple[str, int]] = set()
     for demand in case.demands:
-        if not known.ever(demand.name):
-            continue
-        ours = case.calls_ours(demand, model)
-        for statement in missing(demand.on(model), model) if ours else raised(demand, model):
+        early = demand.when != CALL
+        if early and len(said) >= _MOST_SAID:
+            continue  # the first has stopped the file
+        # Many patches of one file share what runs when it is imported.
+        ask = partial(_raised, demand, model)
+        statements = case.resolver.kept((demand, model), ask) if early else ask()
+        if statements and case.calls_ours(demand, model):
+            statements = list(missing(demand.on(model), model))
+        for statement in statements:
             if (statement.exception, statement.line) not in said:
                 said.add((statement.exception, statement.line))
                 yield statement
+
+
+def _raised(demand: Demand, model: Model) -> list[Statement]:
+    return list(raised(demand, model)) if known.ever(demand.name) else []
 
 
 # --- words ----------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from mcore_unpatch.megatron.versions import RELEASES
 _MODEL_PACKAGES = tuple(
     f"{ROOT}.{package}." for package in ("transformer", "models", "tensor_parallel", "extensions", "ssm", "optimizer")
 )
+_DEEPEST = 30  # parts of a name
 _SPECIAL = {"__class__", "__bases__", "__code__", "__defaults__", "__kwdefaults__"}
 _OF_EVERY_CLASS = frozenset(dir(object))
 _NO_METHODS = {"__doc__", "__name__", "__qualname__", "__module__", "__dict__", "__annotations__", "__bases__"}
@@ -84,7 +85,7 @@ def _fact(name: str) -> Fact | None:
 @cache
 def lookup(name: str) -> Symbol | None:
     """The definition behind a dotted name, followed through Megatron's own re-exports."""
-    if not within(name):
+    if not within(name) or name.count(".") > _DEEPEST:
         return None
     found = union().find(name)
     if found is None:
