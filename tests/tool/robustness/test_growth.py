@@ -20,6 +20,7 @@ from mcore_unpatch.scanner.shapes import patch_files
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable, parse
 from mcore_unpatch.stacks import python, shell
+from mcore_unpatch.stacks.said import ReadFile
 
 pytestmark = pytest.mark.growth
 TIMES = 8
@@ -283,8 +284,8 @@ def _patch(text: str) -> None:
 
 
 def _pins(text: str) -> None:
-    list(python.of_lines(text))
-    shell.of_script(text)
+    for read in (python.of_lines, shell.of_script):
+        read(ReadFile(Path(), "requirements.txt", text, ""))
 
 
 def _suppressing(number: int) -> Callable[[], object]:
@@ -300,7 +301,7 @@ def _unreadable(data: bytes) -> None:
 
 def _reporting(number: int) -> Callable[[], object]:
     report = Report("/", number, findings(number))
-    return lambda: (list(text_report.lines(report, True)), report.to_json())
+    return lambda: (list(text_report.lines(report)), report.to_json())
 
 
 def _comparing(number: int) -> Callable[[], object]:
