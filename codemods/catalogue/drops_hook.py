@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from mcore_unpatch.codemods import standing
 from mcore_unpatch.codemods.changes import AddParameters, Argument
 from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Left, Match
+from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.syntax import leaf, parameters
 from mcore_unpatch.editing.source import Function, Source
-from mcore_unpatch.findings.finding import WRAPPER
+from mcore_unpatch.findings.finding import NO_PATCHES, WRAPPER, Finding
 from mcore_unpatch.library.syntax import dotted, sets_attribute
 from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS
 from mcore_unpatch.megatron.layout import HYBRID_MODEL, MAMBA_MODEL
@@ -21,7 +23,6 @@ class DropsHook(Codemod):
     name, title = "drops-the-hook", "Models that drop the output hook"
     answers = ("MCU105",)
     does = "takes the output hook and passes it on"
-    needs_hook = True
     examples = (
         Example(
             "MCU105",
@@ -77,7 +78,12 @@ the project asks for has the hook.
         if not isinstance(function, Function) or match.target.rpartition(".")[0] in (HYBRID_MODEL, MAMBA_MODEL):
             return
         calls = list(_calls(source, function))
-        if situation.finding.shape == WRAPPER:
+        below = _patched_below(situation.staying, source.path)
+        if older := situation.options.without_hook(source.path):
+            yield Left(older)
+        elif below is not None:
+            yield Left(standing.because(below, "the hook goes through it"))
+        elif situation.finding.shape == WRAPPER:
             yield Left("which model it holds is not known, and others than GPTModel raise for the two arguments")
         elif not calls:
             yield Left(f"line {function.lineno} makes the output itself")
@@ -100,3 +106,9 @@ def _calls(source: Source, function: Function) -> Iterator[ast.Call]:
         own = dotted(call.func) == "self._postprocess" and leaf(call.func) not in overridden
         if (of_base or own) and not {keyword.arg for keyword in call.keywords} & set(HOOK_ARGUMENTS):
             yield call
+
+
+def _patched_below(staying: RemainingPatches, path: str) -> Finding | None:
+    """A patch, not another class that drops the hook, of what the hook goes through."""
+    patches = RemainingPatches(tuple(one for one in staying.findings if one.shape not in NO_PATCHES))
+    return patches.blocking(path, standing.HOOK)
