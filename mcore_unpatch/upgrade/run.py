@@ -162,7 +162,8 @@ def _read(
 def patches_of(scanned: Report, project: Project) -> Iterator[_Patch]:
     """Each patch that a scan found, with its case; patch files and what only a text tells have none."""
     known: dict[str, dict[tuple[int, str], Case]] = {}
-    shapes = {one.target: one.shape for one in scanned.findings if one.shape != "mock" and not one.in_test}
+    apart = {"mock", *NO_PATCHES}
+    shapes = {one.target: one.shape for one in scanned.findings if one.shape not in apart and not one.in_test}
     for finding in scanned.findings:
         if finding.shape in NO_PATCHES:
             continue

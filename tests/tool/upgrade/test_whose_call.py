@@ -203,3 +203,24 @@ def test_a_sweep_replaces_the_name_where_the_newest_release_has_it() -> None:
     """)
     assert finding.target == "megatron.core.utils.get_batch_on_this_tp_rank"
     assert "lacks" in finding.message
+
+
+def test_a_subclass_replaces_nothing(tmp_path: Path) -> None:
+    said = report(
+        tmp_path,
+        """
+        from megatron.core.models.gpt.gpt_model import GPTModel
+        from megatron.core.transformer.mlp import MLP
+
+        class Own(GPTModel):
+            def forward(self, input_ids):
+                return super().forward(input_ids, None, None)
+
+        def forward(self, hidden_states, **kwargs):
+            return GPTModel.forward(self, hidden_states, None, None, floor=True)
+
+        MLP.forward = forward
+    """,
+        "0.18.2",
+    )
+    assert "passes `floor`" in " ".join(reason for fate in said.fates for reason in fate.reasons)
