@@ -149,28 +149,37 @@ def _share_out(shares: list[list[str]], task: Task, helpers: int, parsed: Parsed
     # Not a pool: this process takes part in the work.
     context: Any = multiprocessing.get_context(start)
     detect.warm_up()  # before the fork, so that the tables are read once
-    waiting = deque(range(len(shares)))
+    # Each process has a run of neighbours, which import the same files, and at the end takes from the longest run left.
+    count, workers = len(shares), helpers + 1
+    runs = [deque(range(count * n // workers, count * (n + 1) // workers)) for n in range(workers)]
+    own: dict[Connection, deque[int]] = {}
     busy: dict[Connection, int] = {}
     processes = []
+
+    def hand_out(connection: Connection) -> None:
+        if (number := _next(own[connection], runs)) is not None:
+            connection.send(number)
+            busy[connection] += 1
+
     with _safe_path():
-        for _ in range(helpers):
+        for run in runs[1:]:
             ours, theirs = context.Pipe()
             processes.append(context.Process(target=_work, args=(shares, task, theirs), daemon=True))
             processes[-1].start()
             theirs.close()  # else the end of a worker that died would never be seen
-            busy[ours] = 0
+            own[ours], busy[ours] = run, 0
     try:
         for connection in [*busy, *busy]:  # one to work on and one to go on with
-            _hand_out(waiting, connection, busy)
+            hand_out(connection)
         project = task.project(parsed)
         while any(busy.values()):
-            if waiting:
-                yield _analyse(shares[waiting.popleft()], task, project)
-            open_ones: list[Any] = [connection for connection, number in busy.items() if number]
-            for ready in cast("list[Connection]", wait(open_ones, 0 if waiting else None)):
+            if (number := _next(runs[0], runs)) is not None:
+                yield _analyse(shares[number], task, project)
+            open_ones: list[Any] = [connection for connection, handed in busy.items() if handed]
+            for ready in cast("list[Connection]", wait(open_ones, 0 if any(runs) else None)):
                 part: ScannedPart = ready.recv()
                 busy[ready] -= 1
-                _hand_out(waiting, ready, busy)
+                hand_out(ready)
                 yield part
     except (EOFError, ConnectionError):
         raise UsageError("a worker process died, perhaps out of memory; try --jobs 1") from None
@@ -199,10 +208,12 @@ def _safe_path() -> Iterator[None]:
             os.environ["PYTHONSAFEPATH"] = before
 
 
-def _hand_out(waiting: deque[int], connection: Connection, busy: dict[Connection, int]) -> None:
-    if waiting:
-        connection.send(waiting.popleft())
-        busy[connection] += 1
+def _next(own: deque[int], runs: list[deque[int]]) -> int | None:
+    """The number of the next share for who has a run, None at the end of the work."""
+    if own:
+        return own.popleft()
+    longest = max(runs, key=len)
+    return longest.pop() if longest else None
 
 
 def _work(shares: list[list[str]], task: Task, connection: Connection) -> None:
