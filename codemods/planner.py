@@ -25,13 +25,14 @@ from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Edit, Options, Plan, Remark, Repository
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS
+from mcore_unpatch.findings.verdicts import floor
+from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS, HOOK_SINCE
+from mcore_unpatch.megatron.versions import show
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.cst_tree import Tree
 
     TreeOf = Callable[[str, Sequence[Asked]], Tree]
-REQUIREMENT = "megatron-core>=0.18"
 DEPENDENCY = "mcore-unpatch[compat]"
 Known = list[tuple[type[Move], Analysis]]
 
@@ -47,13 +48,15 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     edits = list(_answering(bench, made, contribution.removes, findings))
     needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in edits)
     needs_hook = needs_compat or any(HOOK_ARGUMENTS[0].encode() in edit.replacement for edit in edits)
+    floors = [HOOK_SINCE] if needs_hook else []
+    floors += filter(None, (floor(one) for one in contribution.removes if one.verdict == "delete"))
     errors = {error for _, analysis in known for error in analysis.exports.errors}
     return Plan(
         tuple(sorted(edits, key=attrgetter("path", "start", "end"))),
         tuple(sorted(dict.fromkeys(contribution.remarks), key=attrgetter("path", "line", "rule"))),
         tuple(sorted(errors)),
         tuple(contribution.removes),
-        REQUIREMENT if needs_hook else None,
+        f"megatron-core>={show(max(floors))}" if floors else None,
         DEPENDENCY if needs_compat else None,
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from mcore_unpatch.codemods.changes import Asked, Change, Insert, Make, Remove, Rewrite
 from mcore_unpatch.codemods.syntax import is_pure
-from mcore_unpatch.editing.source import Source, Suite, first_line, last_line
+from mcore_unpatch.editing.source import Function, Source, Suite, first_line, last_line
 
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _OPENERS = _DEFINITIONS | ast.Module
@@ -48,6 +48,22 @@ def together(asked: Sequence[Asked]) -> list[Asked]:
     return [_at_an_end(one, gone, growing) if isinstance(one.change, Remove) else one for one in asked]
 
 
+def heads_others(source: Source, node: ast.stmt, going: Collection[ast.stmt]) -> bool:
+    """Whether the comment above a function inside of another is a heading: of one below it too that stays.
+
+    Those follow it without a comment of their own.
+    """
+    if not isinstance(node, Function) or not isinstance(source.parents[node], Function):
+        return False
+    suite = source.home[id(node)]
+    for other in suite[suite.index(node) + 1 :]:
+        if not isinstance(other, Function) or source.first_with_comments(other) != first_line(other):
+            return False
+        if other not in going:
+            return source.first_with_comments(node) != first_line(node)
+    return False
+
+
 def _at_an_end(asked: Asked, gone: set[ast.stmt], growing: set[int]) -> Asked:
     change, source = asked.change, asked.source
     assert isinstance(change, Remove)
@@ -58,7 +74,7 @@ def _at_an_end(asked: Asked, gone: set[ast.stmt], growing: set[int]) -> Asked:
     if not kept or kept[0] < index < kept[-1] or not source.owns_lines(change.node):
         return asked
     is_first = index < kept[0] and not _is_set_apart(source, suite[kept[0] :])
-    [whole] = _group(source, [change.node], is_first, index > kept[-1], with_comments=True)
+    [whole] = _group(source, [change.node], gone, is_first, index > kept[-1], with_comments=True)
     return replace(
         asked, change=replace(change, first=min(whole.first, change.first), last=max(whole.last, change.last))
     )
@@ -93,7 +109,7 @@ def _from_suite(
         if goes:
             indices, nodes = zip(*group, strict=True)
             is_first = indices[0] < kept[0] and not _is_set_apart(source, suite[kept[0] :])
-            yield from _group(source, nodes, is_first, indices[0] > kept[-1], with_comments, arriving)
+            yield from _group(source, nodes, gone, is_first, indices[0] > kept[-1], with_comments, arriving)
 
 
 def _without_else(node: Any) -> Any:
@@ -105,6 +121,7 @@ def _without_else(node: Any) -> Any:
 def _group(
     source: Source,
     nodes: Sequence[ast.stmt],
+    gone: Collection[ast.stmt],
     is_first: bool,
     is_last: bool,
     with_comments: bool,
@@ -118,6 +135,8 @@ def _group(
         else first_line(node)
         for node, blank in zip(nodes, after, strict=True)
     ]
+    if heads_others(source, nodes[0], gone):  # the comment comes to stand above the next of them
+        starts[0], is_first = first_line(nodes[0]), True
     blanks = [_blank(source, starts[0] - 1, -1), *after]
     if starts[0] in arriving:
         blanks[0], is_first = 0, False

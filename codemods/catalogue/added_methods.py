@@ -11,7 +11,7 @@ from functools import cached_property
 from mcore_unpatch.codemods.changes import Change, Replace, Rewrite, above
 from mcore_unpatch.codemods.codemod import AddImport, Codemod, Elsewhere, Example, Fix, Left, Match, Note, Settles
 from mcore_unpatch.codemods.emptied import references
-from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.removal import heads_others, remove
 from mcore_unpatch.codemods.syntax import body_of, is_stored, leaf, names_in, parameters
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line
 from mcore_unpatch.findings.finding import Finding
@@ -165,7 +165,8 @@ class _Adding:
         if sum(inner[0].name == leaf(node) for node in self.source.nodes) != 1:
             yield Left(f"`{inner[0].name}` is also used elsewhere")
             return
-        first = self.source.first_with_comments(inner[0])
+        heading = heads_others(self.source, inner[0], ())
+        first = first_line(inner[0]) if heading else self.source.first_with_comments(inner[0])
         lines = [self.source.line(number) for number in range(first, last_line(inner[0]) + 1)]
         yield above(self.source, self.function, textwrap.dedent("\n".join(lines)) + "\n\n")
         yield from remove(self.source, [inner[0], statement])
@@ -201,6 +202,8 @@ class _Adding:
         yield from changes
         for name in functions:
             yield from self._called(name, name, objects - {""})
+        if self._rest:
+            yield Note(f"what `{self.function.name}` raised for an object of another class is raised by the first call")
         yield Settles(tuple(self.findings.values()))
 
     @cached_property

@@ -17,6 +17,7 @@ from mcore_unpatch.editing.source import Source
 _ADD = "add_value_head"
 _NOTES = (
     f"`{_ADD}` raises for a model with MTP layers, with embeddings tied over pipeline stages, or already in DDP",
+    f"`{_ADD}` raises with `defer_embedding_wgrad_compute`",
     "a critic that is called with labels raises, where it returned zeros",
     "a model that holds the language model gets the head there: in checkpoints it is `language_model.output_layer`",
 )
@@ -92,7 +93,8 @@ the steps:
 - the model's own layer is kept or put back, or the layer is set with `setattr`.
 """
     by_hand = """
-- **MTP layers** are refused in a critic, and so are embeddings that are tied over several pipeline stages.
+- **MTP layers** are refused in a critic, and so are embeddings that are tied over several pipeline stages and
+  `defer_embedding_wgrad_compute`.
 - **Labels.** A critic that is called with labels raises, where it returned zeros.
 """
 

@@ -189,7 +189,7 @@ and `--unsafe-fixes` replaces them all the same.
 - **MTP without labels.** On megatron-core 0.19 and later a call with `labels=None` derives labels from the input
   ids and adds an MTP loss. The shim prevents this for models that went through `patch_postprocess`.
 - **Encoder detach** cuts before the first MTP layer, as 0.8 and 0.9 do. 0.7 cuts before each: calls of a repository
-  that has its function get `every_depth=True`.
+  that has its function get `every_depth=True`, which a model with `mtp_use_repeated_layer` needs in any case.
 - **A patched or fp32 output layer.** The fused path reads the weight, not the layer's forward, as before; a layer
   that is no plain column-parallel one is refused.
 - **Tests** that replace a name in the old modules are named: a mock no longer reaches the callers.

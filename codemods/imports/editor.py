@@ -190,18 +190,25 @@ def _suites_for(source: Source, nodes: Iterable[ast.AST]) -> list[Suite]:
 
 
 def _of_the_file(source: Source) -> Suite | None:
-    """The suite of module level that imports Megatron; None where only functions do, or nobody."""
-    guarded: Suite | None = None
+    """The suite of module level that imports Megatron; None where only functions do, or nobody.
+
+    Of several the one whose imports are always made: a `try` that tells what is missing and raises makes them too.
+    """
+    if any(map(_is_megatron, source.tree.body)):
+        return source.tree.body
+    telling: list[Suite] = []
+    always: list[Suite] = []  # the same name from one release or another
+    guarded: list[Suite] = []
     for node in source.tree.body:
-        if _is_megatron(node):
-            return source.tree.body
         if isinstance(node, ast.Try | ast.If) and any(map(_is_megatron, node.body)):
-            others = [statement for part in [node.orelse, *_handlers(node)] for statement in part]
-            if isinstance(node, ast.Try) and any(map(_is_megatron, others)):
-                return source.tree.body  # the same name from another release
-            if not (isinstance(node, ast.If) and dotted(node.test).endswith("TYPE_CHECKING")):
-                guarded = guarded or node.body
-    return guarded
+            handlers = [handler.body for handler in node.handlers] if isinstance(node, ast.Try) else []
+            if handlers and all(isinstance(body[-1], ast.Raise) for body in handlers):
+                telling.append(node.body)
+            elif handlers and any(map(_is_megatron, (one for part in [node.orelse, *handlers] for one in part))):
+                always.append(source.tree.body)
+            elif not (isinstance(node, ast.If) and dotted(node.test).endswith("TYPE_CHECKING")):
+                guarded.append(node.body)
+    return next(iter([*telling, *always, *guarded]), None)
 
 
 def _of_a_function(source: Source, node: ast.AST) -> Suite:
@@ -228,10 +235,6 @@ def _around(source: Source, node: ast.AST) -> Iterator[Suite]:
     for statement in statements:
         if not isinstance(source.parents[statement], ast.ClassDef):
             yield source.home[id(statement)]
-
-
-def _handlers(node: ast.Try | ast.If) -> list[Suite]:
-    return [handler.body for handler in node.handlers] if isinstance(node, ast.Try) else []
 
 
 def _is_megatron(node: ast.stmt) -> bool:

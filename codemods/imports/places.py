@@ -14,7 +14,7 @@ from itertools import product
 from operator import itemgetter
 from typing import Any
 
-from mcore_unpatch.editing.source import ProjectFiles, Source, Suite, last_line
+from mcore_unpatch.editing.source import Function, ProjectFiles, Source, Suite, last_line
 
 Import = ast.Import | ast.ImportFrom
 Key = tuple[Any, ...]
@@ -104,7 +104,7 @@ class ImportLayout:
         start, value = suite[0], suite[0].value if isinstance(suite[0], ast.Expr) else None
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
             return InsertionPoint(last_line(start) + 1, start.lineno, start, key, before="\n")
-        after = "\n\n" if hasattr(start, "body") else "\n"
+        after = "\n\n" if isinstance(start, ast.ClassDef | Function) else "\n"
         return InsertionPoint(self.source.first_with_comments(start), start.lineno, start, key, after=after)
 
     def _runs(self, suite: Suite) -> list[_ImportRun]:

@@ -187,7 +187,8 @@ class Definition:
     ) -> tuple[list[Asked], list[tuple[int, int]]]:
         """The file without the code of `names`, and the lines where that was; imports go by themselves.
 
-        `exported` names the shim gives, `needed` ones are used elsewhere, `reached` ones at least by a test.
+        `exported` names the shim gives, `needed` ones are used elsewhere. What only tests have `reached` here
+        goes: they are told.
         """
         gone = self._gone(frozenset(names), needed)
         kept = [unit for unit in self.units if unit not in gone]
@@ -199,8 +200,14 @@ class Definition:
             Asked(self.source, change, replace(reason, rule=rules.get(change.node, reason.rule)))
             for change in remove(self.source, [unit.node for unit in gone])
         ]
+        for_tests = self._only_reached(kept, reached - needed)
+        for unit in kept:
+            if isinstance(unit.node, ast.Import | ast.ImportFrom):
+                own = {alias.name for alias in unit.node.names if bound_by_import(alias, unit.node) in for_tests}
+                if own:
+                    editor.drop(unit.node, own, reason)
         if given and self.contract.keeps_names and not any("__all__" in unit.binds for unit in kept):
-            asked.append(self._all([*given, *self._only_reached(kept, reached)], kept, reason))
+            asked.append(self._all([*given, *self._only_reached(kept, needed)], kept, reason))
         return asked, [(unit.node.lineno, last_line(unit.node)) for unit in gone]
 
     def _gone(self, names: frozenset[str], needed: frozenset[str]) -> set[Unit]:

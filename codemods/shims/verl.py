@@ -22,6 +22,7 @@ _GUARD = (
     '`patch_fused_forward(model, numbers="megatron")`, which trains both together. '
     "Keep the conditions for value models and padded batches"
 )
+_REPEATED = "the shim raises for a model with `mtp_use_repeated_layer`: pass `every_depth=True` for such a model"
 _DETACH, _GET_EMBEDDINGS = "patch_mtp_layer_get_embeddings", "_patched_get_embeddings_for_detach"
 
 
@@ -36,6 +37,11 @@ class VerlMove(Move):
         for use in self.uses:
             if use.origins and use.source.path not in self.exports.definitions:
                 contribution.asked += self._keep_every_depth(use)
+                contribution.remarks += [
+                    Remark(use.source.path, place.node.lineno, "MCU703", "by-hand", _REPEATED)
+                    for place in use.moved
+                    if place.origin.name == _DETACH and not _cuts_every_depth(place.origin)
+                ]
                 if any(origin.shim is FUSED for origin in use.origins.values()):
                     contribution.remarks += _guards(use.source)
         return contribution

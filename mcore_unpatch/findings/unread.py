@@ -119,8 +119,8 @@ def _takes_all(data: bytes, module: bytes) -> bool:
         return False
     aliases = re.findall(rb"\b%b\s+as\s+(\w+)|(?m:^)[ \t]*(\w+)\s*=[^\n]*\b%b\b" % (module, module), data)
     named = rb"\b(?:%b)" % b"|".join([module, *filter(None, (name for pair in aliases for name in pair))])
-    takes = rb"import\s*\(?\s*\*|%b\.__dict__|vars\([\w.]*%b\)|getattr\([\w.]*%b\s*,\s*[^\"'\s]"
-    return re.search(takes % (named, named, named), data) is not None
+    takes = rb"\bfrom[\w.\s]*\b%b\s+import\s*\(?\s*\*|%b\.__dict__|vars\([\w.]*%b\)|getattr\([\w.]*%b\s*,\s*[^\"'\s]"
+    return re.search(takes % (module, named, named, named), data) is not None
 
 
 def _reads(owner: str, name: str) -> re.Pattern[bytes]:

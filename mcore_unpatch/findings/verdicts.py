@@ -10,7 +10,7 @@ from mcore_unpatch.findings import reasons
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.answers import Answer, answers
-from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, releases_of, show
+from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, parse_version, releases_of, show
 
 REWRITE, DELETE, STEPS, KEEP = "rewrite", "delete", "steps", "keep"
 _BRANCHES = {
@@ -58,6 +58,17 @@ def _settled(finding: Finding, versions: tuple[Version, ...]) -> Finding:
 def _decided(finding: Finding, verdict: str, evidence: str, waits_for: str = "") -> Finding:
     told = replace(finding.assessment, verdict=verdict, evidence=evidence, waits_for=waits_for)
     return replace(finding, assessment=told)
+
+
+def floor(finding: Finding) -> Version | None:
+    """The oldest release that can do without a patch, as all later ones can; None where every release can."""
+    needing = [
+        number for number, release in enumerate(RELEASES) if _Seen(finding, (parse_version(release),)).is_needed()
+    ]
+    if not needing or needing[-1] + 1 == len(RELEASES):
+        return None
+    *first, patch = parse_version(RELEASES[needing[-1] + 1])
+    return (*first, patch) if patch else tuple(first)
 
 
 class _Seen:
@@ -127,6 +138,14 @@ class _Seen:
         """Megatron has none, or a release that it is judged for has not."""
         assert self.row is not None
         return self.row.verdict == KEEP or any(version < self.row.needs for version in self.versions)
+
+    def is_needed(self) -> bool:
+        """It is missed on the release: it runs there, is read, and Megatron does not do it by itself."""
+        [version] = self.versions
+        fact = known.newest(version).facts.get(self.finding.target)
+        unread = self.finding.assessment.unread and (fact is None or fact.trait("unread") is not None)
+        done = self.row is not None and self.row.verdict == DELETE and version >= self.row.needs
+        return not (self.never_runs() or known.is_gone(self.finding.target, version) or unread or done)
 
     # --- words of the evidence -----------------------------------------------------------------------------------
 

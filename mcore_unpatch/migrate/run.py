@@ -102,9 +102,9 @@ def _refuse_older_megatron(known: Survey, plan: Plan, options: Options) -> None:
         if judged.versions[-1] < HOOK_SINCE:
             release = show(judged.versions[-1])
             raise UsageError(
-                f"{from_here(known.found.top / edit.path)} would need {plan.requirement}, the first with the hook, but "
-                f"is for megatron-core {release} ({judged.why}). Nothing was written: raise that first, or see what "
-                f"would change with --target-mcore {show(HOOK_SINCE)} --diff"
+                f"{from_here(known.found.top / edit.path)} would need megatron-core>={show(HOOK_SINCE)}, the first "
+                f"with the hook, but is for megatron-core {release} ({judged.why}). Nothing was written: raise that "
+                f"first, or see what would change with --target-mcore {show(HOOK_SINCE)} --diff"
             )
 
 

@@ -114,8 +114,9 @@ class Survey:
 
     @property
     def judged(self) -> list[Judged]:
-        """What the files with findings are judged for."""
-        return list(dict.fromkeys(map(self.stacks.of, [finding.path for finding in self.findings] or [""])))
+        """What the files with findings are judged for; what two say in the same words is said once."""
+        every = map(self.stacks.of, [finding.path for finding in self.findings] or [""])
+        return list({str(judged): judged for judged in dict.fromkeys(every)}.values())
 
     @property
     def _jobs(self) -> int:

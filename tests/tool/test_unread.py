@@ -96,6 +96,7 @@ def test_what_the_repository_reads_stays(reader: str) -> None:
 NO_READERS = {
     "a sentence": "print('GroupedMLP is patched in moe_module_specs')",
     "a name of its own": "class GroupedMLP: ...\nGroupedMLP()",
+    "everything of another module": f"from megatron.core.utils import *\nimport {SPECS} as s\nprint(s.Other)",
     "an attribute of self": "class A:\n    def f(self):\n        return self.GroupedMLP",
 }
 

@@ -194,6 +194,9 @@ def split(model, shapes):
     _set_shape(model, shapes)
 """
     )
+    second = "\n    def _set_input(self, tensors):\n        self.tensors = tensors\n\n    model.set_shape ="
+    headed, _ = made("", INNER.replace("\n    model.set_shape =", second))
+    assert "    # Told by the schedule.\n    def _set_input" in headed["pkg/offload.py"], "it speaks of both"
     uses_more = INNER.replace("shapes[0]", "shapes[width]")
     files, said = made("", uses_more)
     assert files["pkg/offload.py"] == uses_more

@@ -50,6 +50,14 @@ HEAD = "import torch\nfrom heads import LastLayer\nfrom torch.nn import Module\n
             "model = GPTModel(config)\n",
             "from mcore_unpatch.compat import add_value_head\nfrom megatron.core.models.gpt import GPTModel\n\nimport",
         ),
+        (  # of two the one that is made in any case, or tells and raises
+            (
+                f"try:\n    {GPT}except ImportError:\n    print('no Megatron')\n    raise\n\n"
+                f"try:\n    from heads import LastLayer\nexcept ImportError:\n    {GPT}    LastLayer = None\n"
+            ),
+            "model = GPTModel(config)\n",
+            f"try:\n    {OURS}    {GPT}except ImportError:\n    print",
+        ),
         (
             f"{HEAD}\nif TYPE_CHECKING:\n    from megatron.core.models.gpt import GPTModel\n",
             LAZY,
@@ -61,7 +69,14 @@ HEAD = "import torch\nfrom heads import LastLayer\nfrom torch.nn import Module\n
             "from heads import LastLayer\nfrom mcore_unpatch.compat import add_value_head\n",
         ),
     ],
-    ids=["in the function", "in the try", "at the top", "not for checkers", "one of two releases"],
+    ids=[
+        "in the function",
+        "in the try",
+        "at the top",
+        "in a try that raises",
+        "not for checkers",
+        "one of two releases",
+    ],
 )
 def test_an_import_stands_beside_those_of_megatron(head: str, imports: str, where: str) -> None:
     new = migrated(dedent(head), dedent(imports).lstrip())

@@ -1,4 +1,4 @@
-"""veRL switches its fused kernels off where MTP is on; with the shims that is not needed: told, not done."""
+"""What callers are told: a guard that turns fused kernels off where MTP is on, and models that a shim refuses."""
 
 from __future__ import annotations
 
@@ -25,3 +25,11 @@ def test_a_guard_is_told(test: str, statement: str, told: bool) -> None:
     result = migrate({"trainer.py": text.encode()})
     assert result.remarks("guard") == ([("trainer.py", 5)] if told else [])
     assert f"    if {test}:\n        {statement}\n".encode() in result.files["trainer.py"]
+
+
+def test_a_model_that_repeats_its_mtp_layer_is_told_of() -> None:
+    """The shim raises for it, where the patch cut before the first depth."""
+    name = "patch_mtp_layer_get_embeddings"
+    text = f"from verl.models.mcore.mtp_patch import {name}\n\n\ndef setup(model):\n    {name}(model)\n"
+    [said] = [one for one in migrate({"trainer.py": text.encode()}).plan.remarks if one.kind == "by-hand"]
+    assert (said.line, "`mtp_use_repeated_layer`" in said.text) == (1, True)

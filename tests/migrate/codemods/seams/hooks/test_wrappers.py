@@ -28,6 +28,16 @@ def beside(text: str, path: str = "pkg/other.py") -> Result:
     return migrate({"pkg/wrapper.py": WRAPPER, path: text.encode()}, Options(unsafe_fixes=True))
 
 
+@pytest.mark.parametrize(("text", "told"), [("Patched {} here", 1), ("{} runs", 0), ("Patched Other.forward", 0)])
+def test_a_text_that_speaks_of_the_patch_is_told(text: str, told: int) -> None:
+    said = text.format("TransformerBlock.forward").encode()
+    result = migrate({"m.py": WRAPPER + b'    print("%b")\n' % said}, Options(unsafe_fixes=True))
+    assert b"register_forward_hook" in result.files["m.py"]
+    assert [one.text for one in result.plan.remarks] == [
+        "line 11 still says that `TransformerBlock.forward` is patched"
+    ] * told
+
+
 @pytest.mark.parametrize("call", ["model.decoder.forward(x)", "self.decoder.forward(x)", "decoder.forward(x)"])
 def test_stays_where_forward_is_called_directly(call: str) -> None:
     result = beside(f"def run(self, model, decoder, x):\n    return {call}\n")
