@@ -90,6 +90,9 @@ def check(
     with Progress() as progress:
         lock = _lock(paths, options, require_pins)
         report = run_scan(paths or [], replace(options, lock=lock), progress)
+    if report.possible:
+        them = "one" if report.possible == 1 else "ones"
+        report.notes.append(f"{report.possible} possible {them}, by a method's name alone, not counted: see --possible")
     write(report, style, statistics, quiet=quiet)
     if report.errors:
         return EXIT_ERROR

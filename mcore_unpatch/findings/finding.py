@@ -246,6 +246,7 @@ class Report:
     fixes_known: bool = False  # the codemods were asked what they would do
     proposed: Callable[[], dict[str, str]] = dict  # the diffs of what `migrate` could do, by path
     only_new: bool = False  # known findings were left out: those of a base or of a baseline
+    possible: int = 0  # patches told by the name of a method alone, that nobody asked for
 
     def from_here(self, path: str) -> str:
         """A path for people: relative to where they stand."""

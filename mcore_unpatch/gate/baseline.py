@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import SWITCH, Finding
-from mcore_unpatch.repository import reading
+from mcore_unpatch.repository import git, reading
 from mcore_unpatch.repository.atomic import replace_file
 from mcore_unpatch.repository.paths import relative
 from mcore_unpatch.repository.printable import shown
@@ -87,6 +88,28 @@ def subtract(
                 f"The baseline allows {n} more {rule} in {path} than exist; run `unpatch check --write-baseline`."
             )
     return new, sorted(surplus)
+
+
+def added(file: Path, top: Path, revision: str, renamed: Mapping[str, str], before: Iterable[Finding]) -> Counts:
+    """What a change accepts with a baseline of its own repository: neither accepted nor there at the revision.
+
+    `before` are the findings of the revision; `renamed` maps a path of now to its old one.
+    """
+    try:
+        known = parse(git.file_at(top, revision, relative(file.resolve(), top)) or b"", file)
+    except UsageError:
+        known = {}
+    there = Counter((finding.path, finding.rule) for finding in before)
+    folder = relative(file.resolve().parent, top)
+    prefix = "" if folder == "." else f"{folder}/"
+    more: Counts = {}
+    for path, rules in load(file).items():
+        old = renamed.get(prefix + path, prefix + path).removeprefix(prefix)
+        for rule, count in rules.items():
+            accepted = max(known.get(name, {}).get(rule, 0) for name in (path, old))
+            if count > max(accepted, there[prefix + old, rule]):
+                more.setdefault(path, {})[rule] = count - max(accepted, there[prefix + old, rule])
+    return more
 
 
 def _key(finding: Finding, root: Path, file: Path) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from operator import ge
 from pathlib import Path
 
 from mcore_unpatch import pins
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.finding import Finding, Live
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.repository import git
 from mcore_unpatch.repository.discover import is_excluded, is_megatron_itself, is_patch_file, is_source
@@ -20,6 +21,7 @@ from mcore_unpatch.survey import remembered
 from mcore_unpatch.survey.search import Search
 
 Key = tuple[str, str, str, str]
+_Way = tuple[Live, bool, bool]  # on which releases a patch runs, whether it is undone again, whether it is in a test
 
 _LINK = "120000"
 _MOST_LINKS = 40  # on the way to one file
@@ -93,12 +95,21 @@ def pinned_at(top: Path, revision: str) -> dict[str, pins.Pin]:
     return {name: pin for name, pin in known.items() if pin.patched}
 
 
-def new_findings(now: list[Finding], before: list[Finding], renamed: dict[str, str]) -> list[Finding]:
+def new_findings(
+    now: list[Finding],
+    before: list[Finding],
+    renamed: Mapping[str, str],
+    versions: Callable[[str], tuple[Version, ...]] = lambda _: (),
+) -> list[Finding]:
     """Findings of `now` that `before` does not have; `renamed` maps a path of now to its old one.
 
-    First within a file (the old name of it), then across files: a patch that moved with its code is not new.
+    First within a file (the old name of it), then across files: a patch that moved with its code is not new, unless it
+    runs now where it did not (`versions` are judged for), is no longer undone, or has left the tests.
     """
-    known = Counter(_key(finding, finding.path) for finding in before if not finding.touches)
+    known: dict[Key, Counter[_Way]] = {}
+    for finding in before:
+        if not finding.touches:
+            known.setdefault(_key(finding, finding.path), Counter())[_way(finding)] += 1
     touched = {name for finding in before for name in finding.touches}
     unmatched = []
     new = []
@@ -107,21 +118,58 @@ def new_findings(now: list[Finding], before: list[Finding], renamed: dict[str, s
             if fresh := tuple(name for name in finding.touches if name not in touched):
                 new.append(replace(finding, target=fresh[0], touches=fresh))
             continue
-        key = _key(finding, renamed.get(finding.path, finding.path))
-        if known[key]:
-            known[key] -= 1
-        else:
+        there = known.get(_key(finding, renamed.get(finding.path, finding.path)), Counter())
+        if not _take(finding, there, versions(finding.path)):
             unmatched.append(finding)
-    moved = Counter({key[1:]: 0 for key in known})
-    for key, count in known.items():
-        moved[key[1:]] += count
+    moved: dict[tuple[str, ...], Counter[_Way]] = {}
+    for key, there in known.items():
+        moved.setdefault(key[1:], Counter()).update(there)
     for finding in unmatched:
-        content = _key(finding, "")[1:]
-        if moved[content]:
-            moved[content] -= 1
-        else:
-            new.append(finding)
+        there = moved.get(_key(finding, "")[1:], Counter())
+        if not _take(finding, there, versions(finding.path)):
+            less = next(there.elements(), None)
+            there.subtract([less] if less else [])
+            new.append(finding if less is None else replace(finding, message=f"{finding.message}; {_gain(*less)}"))
     return new
+
+
+def _way(finding: Finding) -> _Way:
+    return finding.live, finding.temporary, finding.in_test
+
+
+def _take(finding: Finding, there: Counter[_Way], versions: tuple[Version, ...]) -> bool:
+    """Whether one of those that were there did as much as the finding does; the least of them is taken away."""
+
+    def reach(live: Live, temporary: bool, in_test: bool) -> list[bool]:
+        return [*map(live.on, versions), not temporary, not in_test]
+
+    wanted = reach(*_way(finding))
+    enough = [way for way, count in there.items() if count > 0 and all(map(ge, reach(*way), wanted))]
+    if enough:
+        there[min(enough, key=lambda way: sum(reach(*way)))] -= 1
+    return bool(enough)
+
+
+def _gain(_: Live, temporary: bool, in_test: bool) -> str:
+    """What a patch does now that the same text did not do before."""
+    if in_test:
+        return "before this change it stood in a test"
+    return "before this change it was undone again" if temporary else "before this change it did not run"
+
+
+def staged_otherwise(top: Path) -> dict[str, bytes]:
+    """What is staged of sources that the work tree has otherwise, or no longer: a commit would hold that."""
+    paths = list(filter(is_source, git.changed_files(top, top, unstaged=True)))
+    if not paths:
+        return {}
+    blobs = {}
+    for entry in git.names(git.run(top, "--literal-pathspecs", "ls-files", "--stage", "-z", "--", *paths)):
+        facts, path = entry.split("\t", 1)
+        mode, name, stage = facts.split()
+        if mode != _LINK and stage == "0":
+            blobs[path] = name
+    contents = _contents(top, blobs.values())
+    return {path: contents[name] for path, name in blobs.items()}
 
 
 def renames(top: Path, revision: str) -> dict[str, str]:

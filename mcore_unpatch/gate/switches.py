@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +40,8 @@ class Gate:
         first lock or baseline, switches nothing off.
         """
         settled = {finding.target for finding in before}.difference(one.target for one in new)
-        known = Counter((finding.path, finding.rule) for finding in before)
-        findings = [*self._settings(), *self._baseline(renamed, known), *self._pins(settled), *self._carried(paths)]
+        accepted = self._baseline(renamed, before)
+        findings = [*self._settings(), *accepted, *self._pins(settled), *self._carried(paths)]
         return [*findings, *self._moved_base()] if self.own_base else findings
 
     def _settings(self) -> Iterator[Finding]:
@@ -64,23 +63,13 @@ class Gate:
         if before.text("base") and now.text("base") and now.text("base") != before.text("base"):
             yield self._finding(file, "base", f"the comparison with {before.text('base')!r}, with `base`")
 
-    def _baseline(self, renamed: dict[str, str], there: Counter[tuple[str, str]]) -> Iterator[Finding]:
+    def _baseline(self, renamed: dict[str, str], before: list[Finding]) -> Iterator[Finding]:
         if self.baseline is None or not self.baseline.resolve().is_relative_to(self.top):
             return
         file = relative(self.baseline.resolve(), self.top)
-        try:
-            known = baseline.parse(git.file_at(self.top, self.revision, file) or b"", self.baseline)
-        except UsageError:
-            known = {}
-        folder = relative(self.baseline.resolve().parent, self.top)
-        prefix = "" if folder == "." else f"{folder}/"
-        for path, counts in baseline.load(self.baseline).items():
-            old = renamed.get(prefix + path, prefix + path).removeprefix(prefix)
-            for rule, count in counts.items():
-                accepted = max(known.get(name, {}).get(rule, 0) for name in (path, old))
-                more = count - max(accepted, there[prefix + old, rule])
-                if more > 0:
-                    yield self._finding(file, f'"{path}"', f"{more} {rule} in {path}, with a baseline entry")
+        for path, counts in baseline.added(self.baseline, self.top, self.revision, renamed, before).items():
+            for rule, more in counts.items():
+                yield self._finding(file, f'"{path}"', f"{more} {rule} in {path}, with a baseline entry")
 
     def _pins(self, settled: set[str]) -> Iterator[Finding]:
         file = self.top / pins.LOCK

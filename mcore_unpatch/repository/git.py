@@ -24,6 +24,7 @@ _SETTINGS = {
     "safe.bareRepository": "explicit",
 }
 _ENVIRONMENT = {
+    "GIT_GRAFT_FILE": os.devnull,  # parents that the commits do not have
     "GIT_ALLOW_PROTOCOL": "none",  # whatever wants to fetch (a promisor remote does) finds no way to
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_NO_REPLACE_OBJECTS": "1",
@@ -147,13 +148,16 @@ def listed_files(
     return {name[start:]: name[0] for name in listed}
 
 
-def changed_files(folder: Path, top: Path) -> list[str]:
-    """Tracked files below a folder with uncommitted changes, relative to the top; submodules are not looked into."""
+def changed_files(folder: Path, top: Path, unstaged: bool = False) -> list[str]:
+    """Tracked files below a folder with uncommitted changes, relative to the top; submodules are not looked into.
+
+    `unstaged` asks for those alone that the work tree has otherwise than they are staged.
+    """
     kinds = ["--porcelain", "-z", "--no-renames", "--untracked-files=no", "--ignore-submodules=all"]
     output = run(
         top, "--literal-pathspecs", "status", *kinds, "--", os.path.relpath(folder, top), settings=_without_filters(top)
     )
-    return [entry[3:] for entry in names(output)]
+    return [entry[3:] for entry in names(output) if not unstaged or entry[1] in "MDT"]
 
 
 def commit_of(top: Path, reference: str) -> str:

@@ -99,7 +99,7 @@ def _analyse(paths: list[str], task: Task, project: Project) -> ScannedPart:
         except FileNotFoundError:
             continue  # listed by git, deleted on disk
         except TooLarge as error:
-            if error.matters:
+            if error.matters or project.reaches_megatron(path):
                 part.errors.append(FileError(path, str(error)))
         except Unreadable as error:
             part.errors.append(FileError(path, str(error)))

@@ -41,20 +41,25 @@ def report_of(survey: Survey) -> Report:
 
         report.notes += [line for line in [describe_interrupted(found.top)] if line]
     report.errors = sorted(replace(error, path=found.shown(error.path)) for error in survey.errors)
-    report.findings = sorted(
-        (replace(finding, path=found.shown(finding.path)) for finding in survey.findings), key=lambda one: one.sort_key
-    )
     report.judged = survey.judged
+
+    def shown(findings: list[Finding]) -> list[Finding]:
+        return sorted(
+            (replace(finding, path=found.shown(finding.path)) for finding in findings), key=lambda one: one.sort_key
+        )
+
+    told = [*shown(survey.findings), *shown(survey.possible)]
     if options.baseline is not None:
         from mcore_unpatch.gate import baseline
 
         scanned = {found.shown(path) for path in (*found.python, *found.patches)}
-        counts = baseline.load(options.baseline)
-        others = [replace(finding, path=found.shown(finding.path)) for finding in survey.known]
-        report.findings, surplus = baseline.subtract(
-            report.findings, counts, options.baseline, found.root, scanned, others
-        )
+        counts, place = baseline.load(options.baseline), (options.baseline, found.root, scanned)
+        beyond, surplus = baseline.subtract(told, counts, *place, shown(survey.known))
+        # Of what is new since the base, a baseline accepts what the change itself writes into it.
+        told = beyond if survey.accepted is None else baseline.subtract(told, survey.accepted, *place)[0]
         report.notes += surplus
+    report.findings = [finding for finding in told if options.reports(finding)]
+    report.possible = len(told) - len(report.findings)
     return report
 
 

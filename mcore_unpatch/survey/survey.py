@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -17,8 +18,16 @@ from mcore_unpatch.gate import suppress
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import Version, show
-from mcore_unpatch.repository import reading
-from mcore_unpatch.repository.discover import Discovery, discover, is_excluded, others, settings, whole_of
+from mcore_unpatch.repository import git, reading
+from mcore_unpatch.repository.discover import (
+    Discovery,
+    discover,
+    is_excluded,
+    is_patch_file,
+    others,
+    settings,
+    whole_of,
+)
 from mcore_unpatch.repository.paths import relative
 from mcore_unpatch.scanner import parallel
 from mcore_unpatch.scanner.names.project import Project
@@ -90,8 +99,11 @@ class Survey:
         self.notes = list(self.found.notes)
         self._silenced: list[Finding] = []  # a finding for each that a comment suppresses
         self.known: list[Finding] = []  # those that the base has, and no lock speaks for
+        self.accepted: dict[str, dict[str, int]] | None = None  # by what the change writes into its baseline
         look = self._findings if options.base is None else self._new_findings
-        self.findings, self.errors = look(progress)
+        seen, self.errors = look(progress)
+        self.findings = [finding for finding in seen if options.reports(finding)]
+        self.possible = [finding for finding in seen if not options.reports(finding)]  # told of, and not reported
         if any(path.is_dir() for path in self.paths) and (told := self._not_read()):
             self.notes.append(told)
         if any(suppress.OLD_NAME in finding.source for finding in self._silenced):
@@ -162,7 +174,7 @@ class Survey:
             partial(self._file_memory, place) if place is not None else None,
         )
         findings, errors = search(discovery.own, discovery.patches, progress)
-        chosen = [finding for finding in findings if finding.rule in options.selection and options.reports(finding)]
+        chosen = [finding for finding in findings if finding.rule in options.selection]
         findings = sorted(self._assessed(chosen), key=lambda finding: finding.sort_key)
         self._silenced += silenced
         if place is not None:
@@ -172,7 +184,7 @@ class Survey:
     def _remembered_as(self, discovery: Discovery) -> str:
         """All that the findings of some files depend on: every file of the repository, for who may read a name."""
         options, whole = self.options, self.whole
-        asked = (options.selection, options.possible, self.stacks.all)
+        asked = (options.selection, self.stacks.all)
         return remembered.key(
             (str(self.found.top), asked, discovery.errors, discovery.python, discovery.patches),
             [*whole.python, *whole.patches, *self._settings],
@@ -250,7 +262,7 @@ class Survey:
 
     def _new_findings(self, progress: Progress | None) -> Found:
         """What is new in the files asked for. Both sides are seen in full, so that a copy is not taken for a move."""
-        from mcore_unpatch.gate import compare
+        from mcore_unpatch.gate import baseline, compare
 
         asked, options = self.found, self.options
         assert options.base is not None
@@ -261,21 +273,49 @@ class Survey:
         everything.patches = sorted({*everything.patches, *asked.patches})
         everything.errors = asked.errors
         now, errors = self._search(everything, progress)
+        now += self._staged(everything, base, now)
+        if revision == git.commit_of(asked.top, "HEAD"):
+            told = f"The base {options.base!r} is the commit that is checked out: only what is not committed is new."
+            self.notes.append(told)
         mocks = options.selection.wants_mocks
         before, silent_before = compare.findings_at(
             asked.top, revision, self.stacks, mocks, options.exclude, base, options.cache
         )
         renamed = compare.renames(asked.top, revision)
         unpinned = self._unpinned(now, compare.pinned_at(asked.top, revision))
-        new = compare.new_findings(unpinned, before, renamed)
+        new = compare.new_findings(unpinned, before, renamed, self.stacks.versions)
         fresh_ones = set(new)
-        self.known = [finding for finding in unpinned if finding not in fresh_ones]
+        self.known = [finding for finding in unpinned if finding not in fresh_ones and options.reports(finding)]
+        if options.baseline is not None and options.baseline.resolve().is_relative_to(asked.top):
+            self.accepted = baseline.added(options.baseline, asked.top, revision, renamed, before)
         if options.gate is not None:
             new += compare.new_findings(self._silenced, silent_before, renamed)
-            fresh = compare.new_findings(now, before, renamed)
+            fresh = compare.new_findings(now, before, renamed, self.stacks.versions)
             new += options.gate.switched_off(everything.python, renamed, before, fresh)
         elsewhere = {*everything.python, *everything.patches}.difference(asked.python, asked.patches)
         return [one for one in new if one.path not in elsewhere], [one for one in errors if one.path not in elsewhere]
+
+    def _staged(self, everything: Discovery, base: Path, now: list[Finding]) -> list[Finding]:
+        """What a commit of what is staged would have beyond the work tree."""
+        from mcore_unpatch.gate import compare
+
+        top = everything.top
+        staged = {
+            path: data
+            for path, data in compare.staged_otherwise(top).items()
+            if not is_excluded(top / path, base, self.options.exclude)
+        }
+        if not staged:
+            return []
+        told = f"{', '.join(islice(staged, 3))}{' and more' if len(staged) > 3 else ''}"
+        self.notes.append(f"Staged with other contents than in the work tree, so both were read: {told}.")
+        patches = list(filter(is_patch_file, staged))
+        python = [path for path in staged if path not in patches]
+        silenced = len(self._silenced)
+        found, _ = self._search(replace(everything, python=python, patches=patches, errors=[]), contents=staged)
+        more = self._silenced[silenced:]
+        self._silenced[silenced:] = compare.new_findings(more, self._silenced[:silenced], {})
+        return compare.new_findings(found, now, {})
 
 
 class _Listed:

@@ -51,7 +51,7 @@ class Files:
         data = self.read(path)
         if len(data) > MAX_BYTES:
             raise TooLarge(len(data), prefilter.mentions_megatron(path, data))
-        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
+        return _with_plain_line_ends(data)
 
     def locate(self, importer: str, module: str, level: int) -> str | None:
         """The path of the file an import names; absolute imports are tried from every folder above the importer."""
@@ -124,7 +124,10 @@ class Files:
     def _read_text(self, path: str) -> TextFacts:
         """All that is asked of the bytes of a file that others import, so that it is read once."""
         try:
-            data = self.data(path)
+            try:
+                data = self.data(path)
+            except TooLarge:  # whom it imports tells whether it matters
+                data = _with_plain_line_ends(self.read(path))
         except (OSError, Unreadable):
             return TextFacts()
         found: dict[str, None] = {}
@@ -149,3 +152,7 @@ class Files:
             tuple(found),
             prefilter.installers(data),
         )
+
+
+def _with_plain_line_ends(data: bytes) -> bytes:
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data

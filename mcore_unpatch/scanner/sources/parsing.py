@@ -95,6 +95,8 @@ def _read(data: bytes, reader: Callable[[str], T]) -> T:
             warnings.simplefilter("ignore")
             return reader(text)
     except SyntaxError as error:
+        if data.startswith(b"version https://git-lfs."):
+            raise Unreadable("a Git LFS pointer, not the file itself: run `git lfs pull`") from None
         hint = " (Python 2 code?)" if _looks_like_python_2(data) else ""
         raise Unreadable(f"syntax error on line {error.lineno}: {error.msg}{hint}") from None
     except (RecursionError, MemoryError):
