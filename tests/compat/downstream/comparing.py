@@ -10,8 +10,6 @@ from harness.rounding import assert_agree, distance, tolerance
 from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 from torch import Tensor
 
-ROUNDING = 2 * tolerance()  # what `moved` may say of two gradients that are the same on paper
-
 
 @dataclass
 class Run:
@@ -31,6 +29,13 @@ class Run:
     def moved(self, other: "Run", name: str) -> float:
         """How far the gradient of the parameter `name` is from the other's, relative to it."""
         return distance(self.gradients[name], other.gradients[name], floor=1e-3)
+
+    def assert_moved(self, other: "Run", name: str, moved: bool = True) -> None:
+        """The gradient of the parameter `name` differs from the other's by more than rounding, or does not."""
+        if moved:
+            assert self.moved(other, name) > 2 * tolerance()
+        else:
+            assert_agree({name: self.gradients[name]}, {name: other.gradients[name]})
 
 
 def assert_same(ours: Run, theirs: Run) -> None:

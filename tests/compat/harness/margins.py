@@ -52,19 +52,23 @@ class _Shuffled(TorchDispatchMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        return func(*_permuted(str(func), list(args)), **(kwargs or {}))
+        operator, arguments = str(func).removeprefix("aten.").partition(".")[0], list(args)
+        if operator in ("_softmax", "_log_softmax"):
+            order, dim = _order(arguments[0].shape[arguments[1]]), arguments[1]
+            arguments[0] = arguments[0].index_select(dim, order)
+            return func(*arguments, **(kwargs or {})).index_select(dim, order.argsort())
+        return func(*_permuted(operator, arguments), **(kwargs or {}))
 
 
-def _permuted(name: str, args: list[Any]) -> list[Any]:
-    operator = name.removeprefix("aten.").partition(".")[0]
+def _permuted(operator: str, args: list[Any]) -> list[Any]:
     if operator in ("mm", "bmm", "addmm", "baddbmm", "addmm_", "mv", "addmv"):
         left = len(args) - 2 if operator in ("mm", "bmm", "mv") else 1
         length = args[left].shape[-1]
         args[left] = args[left].index_select(-1, _order(length))
         right = args[left + 1]
         args[left + 1] = right.index_select(0 if right.dim() == 1 else -2, _order(length))
-    elif operator in ("sum", "mean", "logsumexp", "_softmax", "_log_softmax") and args[0].is_floating_point():
-        args[0] = _shuffled_dim(args) if operator in ("sum", "mean", "logsumexp") else args[0]
+    elif operator in ("sum", "mean", "logsumexp") and args[0].is_floating_point():
+        args[0] = _shuffled_dim(args)
     return args
 
 

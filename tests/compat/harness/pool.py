@@ -15,11 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Client, Connection, wait
 from multiprocessing.reduction import send_handle
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ LIMIT = 60.0
 _START_LIMIT = 300.0  # importing torch and megatron-core from a cold disk
 _GRACE = 1.0  # how long the others may still answer once a rank has failed
 _HERE = Path(__file__).parent
+# A folder of sockets: nurseries of somebody who starts many processes of tests (`share_nurseries`).
+_SHARED = "MCORE_UNPATCH_NURSERIES"
 
 
 class RankError(AssertionError):
@@ -68,7 +70,7 @@ def run_on_ranks(release: str, ranks: int, function: Callable[..., Any], *args: 
 
     `limit`: after how many seconds of an idle machine the job is given up.
     """
-    if release not in _pools or _pools[release].process.poll() is not None:
+    if release not in _pools or _pools[release].is_gone():
         _pools[release] = _Pool(release)
     return _pools[release].run(ranks, function, args, limit)
 
@@ -113,23 +115,19 @@ class _Pool:
         self.folder = tempfile.TemporaryDirectory(prefix="ranks-")
         self.numbers = itertools.count()
         self.worlds: dict[int, _World] = {}  # by their size
-        self.nursery, theirs = Pipe()
-        self.process = subprocess.Popen(
-            # Not as a script: what the ranks start by `spawn` would import the script, and Megatron, once more.
-            [
-                sys.executable,
-                "-P",
-                "-c",
-                f"from harness import worker; worker.nurse(worker.Connection({theirs.fileno()}))",
-            ],
-            env=_environment(release),
-            stdout=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,  # Ctrl-C is for the tests; the workers go when their pipes close
-        )
-        theirs.close()
+        self.process: subprocess.Popen[bytes] | None = None
+        if folder := os.environ.get(_SHARED):
+            self.nursery = Client(str(Path(folder, release)))
+        else:
+            self.nursery, theirs = Pipe()
+            self.process = _start(release, f"nurse(worker.Connection({theirs.fileno()}))", [theirs.fileno()])
+            theirs.close()
         found = self._hear(_START_LIMIT)
         assert release in (found, MAIN), f"the workers for megatron-core {release} imported {found}"
+
+    def is_gone(self) -> bool:
+        """The nursery speaks only when it is asked: what can be read without a question is the end of its pipe."""
+        return self.nursery.closed or self.nursery.poll()
 
     def run(self, ranks: int, function: Callable[..., Any], args: tuple[Any, ...], limit: float) -> list[Any]:
         path = inspect.getsourcefile(function)
@@ -204,11 +202,13 @@ class _Pool:
         try:
             self.nursery.send(message)
             if handle is not None:
-                send_handle(self.nursery, handle, self.process.pid)
+                send_handle(self.nursery, handle, 0)  # the pid is for Windows
             return self._hear(LIMIT)
         except (EOFError, OSError) as error:
-            self.process.kill()
-            self.process.wait()
+            self.nursery.close()
+            if self.process:
+                self.process.kill()
+                self.process.wait()
             raise RankError(f"the process that starts the ranks is gone: {error}") from error
 
     def _hear(self, limit: float) -> Any:
@@ -221,7 +221,8 @@ class _Pool:
             for rank in world.ranks:
                 rank.connection.close()
         self.nursery.close()
-        self.process.wait(timeout=patience(30))
+        if self.process:
+            self.process.wait(timeout=patience(30))
         self.folder.cleanup()
 
 
@@ -232,6 +233,37 @@ def shut_down() -> None:
     """End every worker process."""
     while _pools:
         _pools.popitem()[1].close()
+
+
+@contextmanager
+def share_nurseries() -> Iterator[None]:
+    """In the block, all processes of tests that are started have their ranks from the same nurseries."""
+    with tempfile.TemporaryDirectory(prefix="nurseries-") as folder:
+        started = [_start(release, f"keep_nurseries({str(Path(folder, release))!r})") for release in RELEASES]
+        try:
+            countdown = Countdown(_START_LIMIT)
+            while not all(Path(folder, release).exists() for release in RELEASES):
+                assert countdown.left() > 0, f"megatron-core has not been imported after {_START_LIMIT:g} s"
+                time.sleep(0.1)
+            os.environ[_SHARED] = folder
+            yield
+        finally:
+            os.environ.pop(_SHARED, None)
+            for process in started:
+                process.kill()
+                process.wait()
+
+
+def _start(release: str, what: str, descriptors: Sequence[int] = ()) -> "subprocess.Popen[bytes]":
+    """A process with megatron-core `release` that calls a function of `worker`."""
+    return subprocess.Popen(
+        # Not as a script: what the ranks start by `spawn` would import the script, and Megatron, once more.
+        [sys.executable, "-P", "-c", f"from harness import worker; worker.{what}"],
+        env=_environment(release),
+        stdout=subprocess.DEVNULL,
+        pass_fds=descriptors,
+        start_new_session=True,  # Ctrl-C is for the tests; the workers go when their pipes close
+    )
 
 
 def _environment(release: str) -> dict[str, str]:

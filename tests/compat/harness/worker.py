@@ -11,7 +11,7 @@ import time
 import traceback
 from contextlib import suppress
 from functools import cache
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Listener
 from multiprocessing.reduction import recv_handle
 from pathlib import Path
 from types import ModuleType
@@ -72,6 +72,21 @@ def serve(connection: "Connection[Any, Any]", rank: int, trace: str) -> None:
         except BaseException:
             # The world stays as it is: closing it first would let the others fail, and answer, before this rank.
             send(connection, Failure(time.monotonic(), traceback.format_exc()))
+
+
+def keep_nurseries(address: str) -> None:
+    """Fork a nursery for everybody who connects: torch and Megatron are imported once for all of them."""
+    ours = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a nursery that ends
+    with Listener(address) as listener:
+        while True:
+            pool = listener.accept()
+            if os.fork() == 0:
+                signal.signal(signal.SIGCHLD, ours)
+                os.setsid()  # a nursery's end is not that of the others
+                listener.close()
+                nurse(pool)
+                os._exit(0)
+            pool.close()
 
 
 def nurse(pool: "Connection[Any, Any]") -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from downstream.comparing import ROUNDING, Run, assert_same, run
+from downstream.comparing import Run, assert_same, run
 from downstream.verl import verl_files
 from harness import on_ranks, run_on_ranks
 from harness.faithful import inputs_for
@@ -47,7 +47,7 @@ def test_without_labels_there_is_no_mtp_even_where_megatron_would_make_labels_up
     assert not mine.logged
     assert torch.equal(mine.results["logits"], default.results["logits"])
     assert all(value.abs().max() == 0 for name, value in mine.gradients.items() if name.startswith("mtp."))
-    assert (mine.moved(default, DECODER) > ROUNDING) is derived
+    mine.assert_moved(default, DECODER, derived)
     by_position = model(inputs["input_ids"], inputs["position_ids"], None, None, None)
     assert torch.equal(by_position, mine.results["logits"])
     assert model.mtp_process
@@ -105,9 +105,9 @@ def test_whether_the_mtp_loss_updates_the_lm_head_is_one_switch(case: Case, mode
     patch_postprocess(model, mtp_updates_lm_head=False)
     without = _logits(model, inputs)
     assert with_head.moved(plain, head) > 1e-4
-    assert without.moved(plain, head) < ROUNDING
-    assert without.moved(plain, DECODER) < ROUNDING
-    assert without.moved(with_head, "mtp.layers.0.eh_proj.weight") < ROUNDING
+    without.assert_moved(plain, head, False)
+    without.assert_moved(plain, DECODER, False)
+    without.assert_moved(with_head, "mtp.layers.0.eh_proj.weight", False)
     assert without.logged.keys() == with_head.logged.keys()
     unpatch_postprocess(model)
     assert not model.output_layer._forward_pre_hooks
