@@ -9,7 +9,7 @@ from mcore_unpatch.findings.finding import Finding, Live
 from mcore_unpatch.judge import judge
 from mcore_unpatch.judge.judge import Case
 from mcore_unpatch.judge.statement import RAISES
-from mcore_unpatch.megatron import api, known
+from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import Version, show
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.conditions import call_sites
@@ -56,11 +56,6 @@ def findings_in(
     return sorted(findings, key=lambda finding: finding.sort_key)
 
 
-def warm_up() -> None:
-    """Read the tables of Megatron's names."""
-    api.attribute_names()
-
-
 def collect(resolver: Resolver, mocks: bool = True) -> list[Install]:
     """Every install, restores still among them; without `mocks` not those that a test makes to test something."""
     installs: list[Install] = []
@@ -75,7 +70,8 @@ def collect(resolver: Resolver, mocks: bool = True) -> list[Install]:
             installs += calls.from_call(site, resolver, mocks)
     for site in helpers.from_installers(resolver):
         installs += helpers.from_helper_call(site, resolver)
-    installs += _literals(resolver)
+    if prefilter.STRING_TARGETS.search(prefilter.plain(resolver.model.data)) is not None:
+        installs += [install for site in resolver.model.literals for install in registries.from_literal(site, resolver)]
     installs += _rewritten(installs, resolver)
     installs += restores.removals(installs, resolver)
     first: dict[tuple[int, str], Install] = {}
@@ -83,12 +79,6 @@ def collect(resolver: Resolver, mocks: bool = True) -> list[Install]:
         install.shape = "source-rewrite" if install.site.in_text else install.shape
         first.setdefault((id(install.node), install.target), install)
     return in_loops + [install for key, install in first.items() if key not in seen]
-
-
-def _literals(resolver: Resolver) -> list[Install]:
-    if prefilter.STRING_TARGETS.search(prefilter.plain(resolver.model.data)) is None:
-        return []
-    return [install for site in resolver.model.literals for install in registries.from_literal(site, resolver)]
 
 
 def _rewritten(installs: list[Install], resolver: Resolver) -> list[Install]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import FileError, Finding
+from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner import detect
@@ -129,7 +130,9 @@ def analyse(
     """Analyse files over several processes, part by part as they come in; one job stays in this process."""
     total = sum(sizes)
     task = replace(task, thorough=task.thorough and total <= CHECKED_THROUGHOUT)
-    workers = min(jobs, 1 + total // _WORTH_A_PROCESS) if start == "fork" or _can_keep_path_safe() else 1
+    # Whether a new interpreter can be kept from looking for modules in the current folder.
+    is_safe = start == "fork" or sys.flags.safe_path or not sys.flags.ignore_environment
+    workers = min(jobs, 1 + total // _WORTH_A_PROCESS) if is_safe else 1
     # Small shares: whoever is done takes the next one, and only the last ones are waited for.
     shares = _shares(paths, sizes, max(_SMALLEST_SHARE, total // (workers * 32)))
     with no_collection():
@@ -148,7 +151,7 @@ def _share_out(shares: list[list[str]], task: Task, helpers: int, parsed: Parsed
 
     # Not a pool: this process takes part in the work.
     context: Any = multiprocessing.get_context(start)
-    detect.warm_up()  # before the fork, so that the tables are read once
+    api.attribute_names()  # before the fork, so that the tables are read once
     # Each process has a run of neighbours, which import the same files, and at the end takes from the longest run left.
     count, workers = len(shares), helpers + 1
     runs = [deque(range(count * n // workers, count * (n + 1) // workers)) for n in range(workers)]
@@ -187,11 +190,6 @@ def _share_out(shares: list[list[str]], task: Task, helpers: int, parsed: Parsed
         for process in processes:
             process.terminate()
             process.join()
-
-
-def _can_keep_path_safe() -> bool:
-    """Whether a new interpreter can be kept from looking for modules in the current folder."""
-    return sys.flags.safe_path or not sys.flags.ignore_environment
 
 
 @contextmanager

@@ -11,14 +11,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from mcore_unpatch.findings.finding import Finding, Guard, Live
+from mcore_unpatch.findings.finding import Finding, Live
 from mcore_unpatch.megatron.versions import RELEASES, Version, show
 from mcore_unpatch.scanner.conditions.live import Liveness
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, last_attribute
 
 _TESTS = b"__version__ version_info find_spec signature( mcore_ge mcore_gt mcore_lt mcore_version".split()
 
@@ -74,7 +74,10 @@ def _everywhere(name: str, paths: list[str], project: Project) -> Live | None:
     for path in said:
         calls = list(_calls(path, {name: word + b"("}, project))
         resolver = _resolver(path, project)
-        if resolver is None or _mentions(resolver.model.tree, name) != len(calls):
+        if resolver is None:
+            return None
+        read = [node for node in walk(resolver.model.tree) if isinstance(node, ast.Name | ast.Attribute)]
+        if sum(last_attribute(node) == name for node in read) != len(calls):
             return None
         lives += [live for _, live in calls]
     if not lives:
@@ -82,14 +85,6 @@ def _everywhere(name: str, paths: list[str], project: Project) -> Live | None:
     releases = tuple(release for release in RELEASES if any(release in live.releases for live in lives))
     guards = tuple(guard for live in lives for guard in live.guards)
     return Live(releases, any(live.newer for live in lives), guards=guards)
-
-
-def _mentions(tree: ast.AST, name: str) -> int:
-    """How often a function is read, by its name or as an attribute."""
-    return sum(
-        (isinstance(node, ast.Name) and node.id == name) or (isinstance(node, ast.Attribute) and node.attr == name)
-        for node in walk(tree)
-    )
 
 
 def _calls(path: str, names: dict[str, bytes], project: Project) -> Iterable[tuple[str, Live]]:
@@ -103,11 +98,7 @@ def _calls(path: str, names: dict[str, bytes], project: Project) -> Iterable[tup
     for name in called:
         for _, at in resolver.calls_of(name):
             live = liveness.at(at)
-            yield name, replace(live, guards=tuple(_as_call(guard, path) for guard in live.guards))
-
-
-def _as_call(guard: Guard, path: str) -> Guard:
-    return replace(guard, branch="call", path=path)
+            yield name, replace(live, guards=tuple(replace(guard, branch="call", path=path) for guard in live.guards))
 
 
 def _narrow(finding: Finding, calls: Live, versions: tuple[Version, ...]) -> Finding:

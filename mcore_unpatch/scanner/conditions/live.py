@@ -217,11 +217,15 @@ class Liveness:
         """The releases on which a patch is installed, what rules the others out, and what else it depends on."""
         name = written(install.base) if install.base is not None else None
         known = (name, install.owner) if name else None
-        key = (known, named := _looped(install))
+        named: Named | None = None
+        match install.site.node:
+            case ast.Call(args=[_, ast.Name(id=looped), _]) if install.attribute != "*":
+                named = install.site.scope, looped, install.attribute  # a loop runs over names, and one of them is this
+        key = (known, named)
         if key not in self._runs:
             self._runs[key] = _runs(known, named)
         inner = conditions(install.inner) if install.inner is not None else ()
-        around = (*_in_expression(install, at), *_in_loaded(install, at), *inner, *conditions(at))
+        around = (*_in_expression(install, at), *inner, *conditions(at))
         return self._of(around, self._runs[key], key)
 
     def at(self, place: Position) -> Live:
@@ -257,29 +261,18 @@ class Liveness:
         return self._held[key]
 
 
-def _looped(install: Install) -> Named | None:
-    """The name that a loop runs over and `setattr` is given, with the one that this patch is of."""
-    match install.site.node:
-        case ast.Call(args=[_, ast.Name(id=name), _]) if install.attribute != "*":
-            return install.site.scope, name, install.attribute
-    return None
-
-
 def _guard(condition: Condition, held: tuple[bool | None, ...]) -> Guard:
     owner = condition.owner
     dead = tuple(release for release, truth in zip(RELEASES, held, strict=False) if truth is False)
     return Guard(owner.lineno, owner.end_lineno or owner.lineno, condition.branch, dead)
 
 
-def _in_loaded(install: Install, at: Position) -> Iterator[Condition]:
-    """A name is put into a module that is loaded: where there is none, nothing is done."""
-    if install.shape == "sys-modules" and install.attribute and isinstance(install.node, ast.stmt | ast.expr):
-        yield Condition("loaded", install.node, at, ast.Constant(install.owner))
-
-
 def _in_expression(install: Install, at: Position) -> Iterator[Condition]:
     """Conditions within the statement itself: `old or setattr(...)`, `X.f = new if recent else X.f`."""
     value = install.value
+    if install.shape == "sys-modules" and install.attribute and isinstance(install.node, ast.stmt | ast.expr):
+        # A name is put into a module that is loaded: where there is none, nothing is done.
+        yield Condition("loaded", install.node, at, ast.Constant(install.owner))
     if isinstance(value, ast.IfExp):
         for branch, arm in (("else", value.body), ("if", value.orelse)):
             ref = at.expr(arm)

@@ -53,9 +53,13 @@ def judge(install: Install, new: Replacement, resolver: Resolver) -> RuleMatch:
     """Classify one patch."""
     if install.mock:
         return RuleMatch("MCU901")
-    if _is_stub(install, resolver):
+    # A test that puts a fake in place of a whole module, or furnishes one: a mock by other means.
+    path, whole_module = resolver.model.path, install.shape == "sys-modules" and not install.attribute
+    if is_test(path) if whole_module else _is_stubbed(resolver.project, path, install.target):
         return RuleMatch("MCU902")
-    names = names_of(install)
+    # A target as rows name it: `Class.method` for the class and those it derives from, `module.name`.
+    classes = [one.rpartition(".")[2] for one in api.ancestry(install.owner)]
+    names = [*(f"{one}.{install.attribute}" for one in classes), ".".join(install.target.split(".")[-2:])]
     for answer in answers():
         if answer.fits(names, install.shape) and all(traits.has(one, install, new, resolver) for one in answer.traits):
             words = _words(install, new)
@@ -79,24 +83,6 @@ def for_a_while(found: RuleMatch) -> RuleMatch:
         return found
     *steps, last = found.steps
     return found._replace(replacement=way, steps=(*steps, kept, last))
-
-
-def names_of(install: Install) -> list[str]:
-    """A target as rows name it: `Class.method` for the class and those it derives from, `module.name`."""
-    classes = [one.rpartition(".")[2] for one in api.ancestry(install.owner)]
-    return list(dict.fromkeys([*(f"{one}.{install.attribute}" for one in classes), _last_two(install.target)]))
-
-
-def _last_two(target: str) -> str:
-    return ".".join(target.split(".")[-2:])
-
-
-def _is_stub(install: Install, resolver: Resolver) -> bool:
-    """A test that puts a fake in place of a whole module, or furnishes one: a mock by other means."""
-    path = resolver.model.path
-    if install.shape == "sys-modules" and not install.attribute:
-        return is_test(path)
-    return is_stubbed(resolver.project, path, install.target)
 
 
 def _by_shape(install: Install) -> str:
@@ -129,12 +115,10 @@ def _slots(install: Install) -> dict[str, str]:
     """And of the specs that name the class."""
     symbol = api.lookup(install.target)
     name = install.target if symbol is not None and symbol.kind == "class" else install.owner
-    of_a_class = _of_specs(name) if slots.named(name) else {}
-    return {**of_a_class, "holder": slots.holder(install.owner, install.attribute) or ""}
-
-
-def _of_specs(name: str) -> dict[str, str]:
-    return {"classes": slots.classes(name), "slots": slots.where(name), "unreached": slots.unreached(name)}
+    said = {"holder": slots.holder(install.owner, install.attribute) or ""}
+    if slots.named(name):
+        said |= {"classes": slots.classes(name), "slots": slots.where(name), "unreached": slots.unreached(name)}
+    return said
 
 
 def _quoted(node: ast.expr) -> str:
@@ -142,7 +126,7 @@ def _quoted(node: ast.expr) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
-def is_stubbed(project: Files, path: str, target: str) -> bool:
+def _is_stubbed(project: Files, path: str, target: str) -> bool:
     """Whether a test, a helper it imports or a conftest.py above it puts a fake where `target` would come from."""
     if not is_test(path):
         return False

@@ -17,9 +17,7 @@ from mcore_unpatch.scanner.sources.scopes import FunctionNode, last_name, path_t
 OUTPUT_WORDS = re.compile(
     r"log_?probs?\b|logp\b|entropy|linear_?ce|fused_?ce|lm_loss|temperature|fused_linear|topk_logits", re.IGNORECASE
 )
-_VALUE_WORDS = re.compile(r"value|critic|reward|score|classif|num_labels|LastLayer|v_head|token_class", re.IGNORECASE)
-
-
+VALUE_WORDS = re.compile(r"value|critic|reward|score|classif|num_labels|LastLayer|v_head|token_class", re.IGNORECASE)
 _WRAPPERS = {"MethodType", "partial", "staticmethod", "classmethod", "property", "partialmethod", "compile"}
 
 
@@ -32,29 +30,15 @@ class Replacement:
     home: Resolver | None = None  # of the file the function stands in
 
     @cached_property
-    def _nodes(self) -> list[ast.AST]:
+    def nodes(self) -> list[ast.AST]:
+        """The function and all that is in it."""
         return list(walk(self.function)) if self.function is not None else []
-
-    @cached_property
-    def deals_with_output(self) -> bool:
-        """Log-probs, entropy, temperature and the like appear in it."""
-        return any(OUTPUT_WORDS.search(word) for word in self.words)
-
-    @cached_property
-    def deals_with_mtp(self) -> bool:
-        """Multi-token prediction appears in it."""
-        return any("mtp" in word.lower() for word in self.words)
-
-    @cached_property
-    def deals_with_values(self) -> bool:
-        """A value head appears in it."""
-        return any(_VALUE_WORDS.search(word) for word in self.words)
 
     @cached_property
     def written(self) -> frozenset[str]:
         """The attributes and items it assigns to, as paths; `?` for those that are not told."""
         found = set()
-        for node in self._nodes:
+        for node in self.nodes:
             if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
                 found.add(path_text(node) or "?")
             elif isinstance(node, ast.Call) and path_text(node.func) == "setattr":
@@ -64,9 +48,9 @@ class Replacement:
     @cached_property
     def head_line(self) -> int:
         """Where it puts another `forward` into an output layer; 0 where it does not."""
-        layers = [node for node in self._nodes if isinstance(node, ast.Assign) and _is_head(node.value)]
+        layers = [node for node in self.nodes if isinstance(node, ast.Assign) and _is_head(node.value)]
         names = {target.id for node in layers for target in node.targets if isinstance(target, ast.Name)}
-        for node in self._nodes:
+        for node in self.nodes:
             for target in node.targets if isinstance(node, ast.Assign) else ():
                 if isinstance(target, ast.Attribute) and target.attr == "forward":
                     if _is_head(target.value) or path_text(target.value) in names:
@@ -76,7 +60,7 @@ class Replacement:
     @cached_property
     def strings(self) -> frozenset[str]:
         """The strings that stand in it."""
-        return frozenset(n.value for n in self._nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
+        return frozenset(n.value for n in self.nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
 
     @cached_property
     def returns_its_input(self) -> bool:
@@ -90,7 +74,7 @@ class Replacement:
         if isinstance(self.function, ast.Lambda):
             return first_value(self.function.body) in names
         names = handed_on(self.function, names)
-        returns = [node.value for node in self._nodes if isinstance(node, ast.Return)]
+        returns = [node.value for node in self.nodes if isinstance(node, ast.Return)]
         return any(first_value(value) in names for value in returns if value is not None)
 
     @cached_property
@@ -109,7 +93,7 @@ class Replacement:
     @cached_property
     def _read(self) -> frozenset[str]:
         return frozenset(
-            node.id for node in self._nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+            node.id for node in self.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
         )
 
     def uses(self, name: str) -> bool:
@@ -149,20 +133,12 @@ def find(install: Install, resolver: Resolver) -> Replacement:
     """The function behind the value of a patch."""
     function, home = _function(install.value, install, resolver, 0)
     if install.named:
-        function, home = _by_text(install, resolver)
+        node, home = named_definition(install, resolver)
+        function = node if isinstance(node, FunctionNode) else None
     if function is not None:
-        replacement = home.once(_of_function, function)
-        replacement.home = home
-        return replacement
-    return resolver.once(_of_value, install.value) if install.value is not None else Replacement()
-
-
-def _of_function(function: FunctionNode | ast.Lambda) -> Replacement:
-    return Replacement(function, _words(function))
-
-
-def _of_value(value: ast.expr) -> Replacement:
-    return Replacement(words=_words(value))
+        return home.kept((Replacement, function), lambda: Replacement(function, _words(function), home))
+    value = install.value
+    return resolver.kept((Replacement, value), lambda: Replacement(words=_words(value) if value else frozenset()))
 
 
 def _function(
@@ -189,7 +165,9 @@ def _function(
     ref = resolver.at(install.site).expr(value)
     if ref is not None and isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef):
         home = ref.home or resolver
-        if install.shape == "string-target" and _takes_one(ref.node) and (made := _returned_closure(ref.node, home)):
+        spec = ref.node.args
+        takes_one = len([*spec.posonlyargs, *spec.args]) == 1 and spec.vararg is None
+        if install.shape == "string-target" and takes_one and (made := _returned_closure(ref.node, home)):
             return made, home  # a registry hands it the original
         return ref.node, home
     return None, resolver
@@ -205,20 +183,10 @@ def named_definition(install: Install, resolver: Resolver) -> tuple[ast.AST | No
     return next((binding.node for binding in found if binding.kind in ("def", "class")), None), home or resolver
 
 
-def _by_text(install: Install, resolver: Resolver) -> tuple[FunctionNode | None, Resolver]:
-    node, home = named_definition(install, resolver)
-    return (node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else None), home
-
-
-def _takes_one(node: FunctionNode) -> bool:
-    spec = node.args
-    return len([*spec.posonlyargs, *spec.args]) == 1 and spec.vararg is None
-
-
 def _returned_closure(node: ast.AST | None, home: Resolver) -> FunctionNode | ast.Lambda | None:
     """The inner function that a factory returns."""
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    inner = home.once(_inner_functions, node)
+    inner = {item.name: item for item in walk(node) if isinstance(item, ast.FunctionDef) and item is not node}
     for statement, _ in home.model.returns.get(node, []):
         value = statement.value
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
@@ -230,10 +198,6 @@ def _returned_closure(node: ast.AST | None, home: Resolver) -> FunctionNode | as
         if isinstance(value, ast.Name) and value.id in inner:
             return inner[value.id]
     return None
-
-
-def _inner_functions(node: ast.AST) -> dict[str, ast.FunctionDef]:
-    return {item.name: item for item in walk(node) if isinstance(item, ast.FunctionDef) and item is not node}
 
 
 def _words(node: ast.AST) -> frozenset[str]:

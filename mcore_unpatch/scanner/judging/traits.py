@@ -10,7 +10,7 @@ from mcore_unpatch.judge.originals import calls_of_original, calls_original_once
 from mcore_unpatch.library.model import ASKED
 from mcore_unpatch.library.syntax import own_nodes
 from mcore_unpatch.megatron import api, known, slots
-from mcore_unpatch.scanner.judging.replacement import Replacement
+from mcore_unpatch.scanner.judging.replacement import OUTPUT_WORDS, VALUE_WORDS, Replacement
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -40,40 +40,8 @@ def has(trait: str, install: Install, new: Replacement, resolver: Resolver) -> b
     return TRAITS[trait](install, new, resolver)
 
 
-def _beside_schedule_plan(install: Install, _: Replacement, resolver: Resolver) -> bool:
-    """Whether the function that installs the patch also builds a schedule plan."""
-    function = install.site.scope.function
-    return function is not None and resolver.once(_builds_schedule_plan, function.node)
-
-
 def _builds_schedule_plan(function: ast.AST) -> bool:
     return any(isinstance(node, ast.Attribute) and node.attr == "build_schedule_plan" for node in walk(function))
-
-
-def _runs_in_pieces(_: Install, new: Replacement, __: Resolver) -> bool:
-    """A forward that runs parts of the backward pass too: a piece of a pipeline schedule, not of the output."""
-    name = getattr(new.function, "name", "")
-    return any("backward" in word for word in (name, *new.words))
-
-
-def _sets_mtp_count(_: Install, new: Replacement, __: Resolver) -> bool:
-    """It puts another number of MTP layers into the config around the original: nothing else is written."""
-    return bool(new.written) and all(path.endswith(".mtp_num_layers") for path in new.written)
-
-
-def _edits_config(_: Install, new: Replacement, __: Resolver) -> bool:
-    """All it writes are fields of a config."""
-    return bool(new.written) and all(".config." in f".{path}" for path in new.written)
-
-
-def _swaps_the_head(install: Install, new: Replacement, _: Resolver) -> bool:
-    """Around what it replaced, it puts another `forward` into the output layer: it only carries that patch."""
-    return reaches_original(install, new) and new.head_line > 0
-
-
-def _has_its_own_end(install: Install, new: Replacement, _: Resolver) -> bool:
-    """For labels it returns something of its own, and else what it replaced returns."""
-    return "labels" in new.words | new.strings and all(own_end(install, new))
 
 
 def own_end(install: Install, new: Replacement) -> tuple[int, int]:
@@ -99,33 +67,15 @@ def _computes_no_loss(install: Install, new: Replacement, _: Resolver) -> bool:
 
 def _only_multiplies(_: Install, new: Replacement, __: Resolver) -> bool:
     """It casts and multiplies, and does nothing else."""
-    nodes = list(walk(new.function)) if new.function is not None else []
-    called = [node.func for node in nodes if isinstance(node, ast.Call)]
+    called = [node.func for node in new.nodes if isinstance(node, ast.Call)]
     names = [node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "") for node in called]
-    computed = any(isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult) for node in nodes)
+    computed = any(isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult) for node in new.nodes)
     return bool(names) and not computed and all(any(word in name for word in _PRODUCT) for name in names)
-
-
-def _removes_keys(_: Install, new: Replacement, __: Resolver) -> bool:
-    """It leaves keys out of a dictionary."""
-    nodes = list(walk(new.function)) if new.function is not None else []
-    return "pop" in new.words or any(isinstance(node, ast.Delete) for node in nodes)
-
-
-def _masks_replay(_: Install, new: Replacement, __: Resolver) -> bool:
-    """Its file replays single tokens, which Megatron's own replay does not."""
-    return new.home is not None and bool(MASKED.search(new.home.model.data))
 
 
 def _is_class(install: Install, _: Replacement, __: Resolver) -> bool:
     symbol = api.lookup(install.target)
     return symbol is not None and symbol.kind == "class"
-
-
-def _is_module(install: Install, _: Replacement, __: Resolver) -> bool:
-    """A module of Megatron's, or what one holds under a name."""
-    holder = install.owner.rpartition(".")[0]
-    return api.is_module_class(install.owner) or api.is_module_class(holder)
 
 
 def _named_in_specs(install: Install, _: Replacement, __: Resolver) -> bool:
@@ -143,11 +93,6 @@ def _passes_tests(install: Install, _: Replacement, resolver: Resolver) -> bool:
     return new is not None and symbol.name in api.ancestry(new.name)
 
 
-def _runs_in_a_with(install: Install, new: Replacement, _: Resolver) -> bool:
-    """What it replaced is called while a context manager is open."""
-    return _runs_inside(install, new, ast.With)
-
-
 def cleans_up(install: Install, new: Replacement) -> bool:
     """What it replaced is called in a `try`, whose `finally` runs when that raises as well."""
     return _runs_inside(install, new, ast.Try)
@@ -155,14 +100,8 @@ def cleans_up(install: Install, new: Replacement) -> bool:
 
 def _runs_inside(install: Install, new: Replacement, kind: type[ast.With | ast.Try]) -> bool:
     calls = {id(call) for call in calls_of_original(install, new)}
-    blocks = [node for node in walk(new.function) if isinstance(node, kind)] if new.function is not None else []
+    blocks = [node for node in new.nodes if isinstance(node, kind)]
     return any(id(node) in calls for block in blocks for node in walk(block) if getattr(block, "finalbody", True))
-
-
-def _compiles(install: Install, _: Replacement, __: Resolver) -> bool:
-    """`module.forward = torch.compile(module.forward)`."""
-    value = install.value
-    return isinstance(value, ast.Call) and ast.unparse(value.func) == "torch.compile"
 
 
 def _switches_mtp_off(install: Install, new: Replacement, _: Resolver) -> bool:
@@ -172,11 +111,6 @@ def _switches_mtp_off(install: Install, new: Replacement, _: Resolver) -> bool:
     given = [keyword for call in calls_of_original(install, new) for keyword in call.keywords]
     off = [one for one in given if one.arg == "mtp_in_postprocess" and isinstance(one.value, ast.Constant)]
     return any(isinstance(keyword.value, ast.Constant) and not keyword.value.value for keyword in off)
-
-
-def _is_slot(install: Install, _: Replacement, __: Resolver) -> bool:
-    """A part of a layer that the spec of the layer names."""
-    return slots.holder(install.owner, install.attribute) is not None
 
 
 def _made_from_old(install: Install, _: Replacement, __: Resolver) -> bool:
@@ -195,11 +129,6 @@ def _may_hold(name: str, install: Install) -> bool:
         or (isinstance(binding.node, ast.Call) and path_text(binding.node.func) == "getattr")
         for binding in values
     )
-
-
-def _of_the_head(install: Install, _: Replacement, __: Resolver) -> bool:
-    """The output layer of a model is changed: no ModuleSpec names it."""
-    return install.base is not None and last_name(install.base) == "output_layer"
 
 
 def _is_part(install: Install, _: Replacement, resolver: Resolver) -> bool:
@@ -240,62 +169,77 @@ def _texts(tree: ast.AST) -> list[str]:
     return [node.value for node in walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
-def _divides_gradients(_: Install, __: Replacement, resolver: Resolver) -> bool:
-    """Its file computes gradient norms, and speaks of multi-token prediction."""
-    return b"mtp" in resolver.model.data and b"get_grad_norm" in resolver.model.data
-
-
-def _trusts_remote_code(install: Install, new: Replacement, resolver: Resolver) -> bool:
-    """It hands `trust_remote_code` on."""
-    text = resolver.once(ast.unparse, install.value) if install.value is not None else ""
-    return "trust_remote_code" in text or "trust_remote_code" in new.words
+def _unparsed(value: ast.expr | None, resolver: Resolver) -> str:
+    return resolver.once(ast.unparse, value) if value is not None else ""
 
 
 def _called(install: Install, resolver: Resolver) -> str:
     value = install.value
-    if isinstance(value, ast.Call):
-        return (path_text(value.func) or "").lower()
-    return resolver.once(ast.unparse, value).lower() if value is not None else ""
+    written = path_text(value.func) or "" if isinstance(value, ast.Call) else _unparsed(value, resolver)
+    return written.lower()
+
+
+def _writes_only(new: Replacement, fits: Callable[[str], bool]) -> bool:
+    """Whether all it writes are such attributes, and there are some."""
+    return bool(new.written) and all(map(fits, new.written))
 
 
 TRAITS: dict[str, Trait] = {
     "unknown": lambda _, new, __: new.function is None,
     "delegates": lambda install, new, _: reaches_original(install, new),
     "calls-once": lambda install, new, _: calls_original_once(install, new),
-    "log-probs": lambda _, new, __: new.deals_with_output,
-    "mtp": lambda _, new, __: new.deals_with_mtp,
-    "values": lambda _, new, __: new.deals_with_values,
+    "log-probs": lambda _, new, __: any(map(OUTPUT_WORDS.search, new.words)),
+    "mtp": lambda _, new, __: any("mtp" in word.lower() for word in new.words),
+    "values": lambda _, new, __: any(map(VALUE_WORDS.search, new.words)),
     "passthrough": lambda _, new, __: new.returns_its_input,
     "head": lambda _, new, __: "output_layer" in new.words,
     "decoder": lambda _, new, __: "decoder" in new.words,
     "detaches": lambda _, new, __: any("detach" in word for word in new.words),
     "replay": lambda _, new, __: any("replay" in word.lower() for word in new.words),
-    "masked-replay": _masks_replay,
+    # Its file replays single tokens, which Megatron's own replay does not.
+    "masked-replay": lambda _, new, __: new.home is not None and bool(MASKED.search(new.home.model.data)),
     "fp32": lambda _, new, __: bool(new.words & {"float", "float32", "fp32"}),
     "clips": lambda _, new, __: any("clip_grad" in word for word in new.words),
-    "mtp-norms": _divides_gradients,
-    "remote-code": _trusts_remote_code,
+    # Its file computes gradient norms, and speaks of multi-token prediction.
+    "mtp-norms": lambda _, __, resolver: all(word in resolver.model.data for word in (b"mtp", b"get_grad_norm")),
+    "remote-code": lambda install, new, resolver: (
+        "trust_remote_code" in new.words or "trust_remote_code" in _unparsed(install.value, resolver)
+    ),
     "product": _only_multiplies,
     "meta": lambda _, new, __: "meta" in new.strings,
     "batch-invariant": lambda _, new, __: any("batch_invariant" in word for word in new.words),
-    "plan": _beside_schedule_plan,
-    "schedule": _runs_in_pieces,
-    "mtp-count": _sets_mtp_count,
-    "edits-config": _edits_config,
-    "swaps-head": _swaps_the_head,
-    "own-end": _has_its_own_end,
+    # The function that installs the patch also builds a schedule plan.
+    "plan": lambda install, _, resolver: (
+        install.site.scope.function is not None
+        and resolver.once(_builds_schedule_plan, install.site.scope.function.node)
+    ),
+    # A forward that runs parts of the backward pass too: a piece of a pipeline schedule, not of the output.
+    "schedule": lambda _, new, __: any("backward" in word for word in (getattr(new.function, "name", ""), *new.words)),
+    # It puts another number of MTP layers into the config around the original: nothing else is written.
+    "mtp-count": lambda _, new, __: _writes_only(new, lambda path: path.endswith(".mtp_num_layers")),
+    "edits-config": lambda _, new, __: _writes_only(new, lambda path: ".config." in f".{path}"),
+    # Around what it replaced, it puts another `forward` into the output layer: it only carries that patch.
+    "swaps-head": lambda install, new, _: reaches_original(install, new) and new.head_line > 0,
+    # For labels it returns something of its own, and else what it replaced returns.
+    "own-end": lambda install, new, _: "labels" in new.words | new.strings and all(own_end(install, new)),
     "no-loss": _computes_no_loss,
-    "removes-keys": _removes_keys,
+    "removes-keys": lambda _, new, __: "pop" in new.words or any(isinstance(node, ast.Delete) for node in new.nodes),
     "class": _is_class,
     "in-specs": _named_in_specs,
-    "slot": _is_slot,
+    # A part of a layer that the spec of the layer names.
+    "slot": lambda install, _, __: slots.holder(install.owner, install.attribute) is not None,
     "passes-tests": _passes_tests,
-    "in-with": _runs_in_a_with,
-    "compiles": _compiles,
+    # What it replaced is called while a context manager is open.
+    "in-with": lambda install, new, _: _runs_inside(install, new, ast.With),
+    "compiles": lambda install, _, __: (
+        isinstance(install.value, ast.Call) and ast.unparse(install.value.func) == "torch.compile"
+    ),
     "mtp-off": _switches_mtp_off,
     "made-from-old": _made_from_old,
-    "of-the-head": _of_the_head,
-    "module": _is_module,
+    # The output layer of a model is changed: no ModuleSpec names it.
+    "of-the-head": lambda install, _, __: install.base is not None and last_name(install.base) == "output_layer",
+    # A module of Megatron's, or what one holds under a name.
+    "module": lambda install, _, __: any(map(api.is_module_class, (install.owner, install.owner.rpartition(".")[0]))),
     "part": _is_part,
     "adds": lambda install, _, __: install.adds,
     "instance": lambda install, _, __: install.on_instance or install.shape == "instance-attr",

@@ -41,14 +41,11 @@ def _attribute(node: ast.Attribute, at: Position) -> Ref | None:
         return ref
     if base is not None and base.kind in {"class", "instance"} and not base.is_core:
         return None
-    return _well_known(node.attr) if at.home.related else None
-
-
-def _well_known(name: str) -> Ref | None:
-    """Attributes only Megatron's models have, on an object nothing else is known of."""
-    if name == "output_layer":
+    # Attributes only Megatron's models have, on an object nothing else is known of.
+    if node.attr == "output_layer" and at.home.related:
         return output_layer("the attribute `output_layer`")
-    return Ref("instance", layout.MTP_BLOCK, False, "the attribute `mtp`") if name == "mtp" else None
+    is_mtp = node.attr == "mtp" and at.home.related
+    return Ref("instance", layout.MTP_BLOCK, False, "the attribute `mtp`") if is_mtp else None
 
 
 def member(base: Ref, name: str, home: Resolver) -> Ref | None:
@@ -85,7 +82,9 @@ def _instance_member(base: Ref, name: str) -> Ref | None:
     if ref := own_attribute(base, name):
         return ref
     if method := own_method(base, name):
-        return returned(method) if _is_property(method.node) else method.but(bound=True)
+        decorators = {last_name(decorator) for decorator in getattr(method.node, "decorator_list", ())}
+        is_property = not decorators.isdisjoint({"property", "cached_property"})
+        return returned(method) if is_property else method.but(bound=True)
     if not base.is_core:
         return None
     if kind := api.item_class(base.name, name):
@@ -169,11 +168,6 @@ def methods(node: ast.ClassDef) -> dict[str, FunctionNode]:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
             found.setdefault(statement.name, statement)
     return found
-
-
-def _is_property(node: ast.AST | None) -> bool:
-    decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
-    return any(last_name(decorator) in {"property", "cached_property"} for decorator in decorators)
 
 
 # --- calls -----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar, cast
 
+from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.sources.callers import Callers
 from mcore_unpatch.scanner.sources.effort import DEPTH
@@ -50,6 +51,10 @@ class Ref:
     def is_core(self) -> bool:
         """Whether this is something of Megatron's, or an instance or subclass of it."""
         return within(self.name)
+
+    def has(self, name: str) -> bool:
+        """Whether this module of Megatron's, or else the class, has a name, that can be called if it is a class's."""
+        return api.in_module(self.name, name) if self.kind == "module" else api.has_callable(self.name, name)
 
 
 class Position(NamedTuple):

@@ -6,13 +6,14 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
-from mcore_unpatch.megatron import api
+from mcore_unpatch.library.syntax import own_nodes
 from mcore_unpatch.scanner.judging.replacement import find
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes.install import Install
-from mcore_unpatch.scanner.sources.nodes import children, walk
+from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import Scope, Site, last_name, path_text
 
 _KEPT = re.compile(r"orig|backup|\bbak|_bak|saved|\bold|_old|prev|unpatched|_real\b|vanilla|default_", re.IGNORECASE)
@@ -73,11 +74,7 @@ def _restores(install: Install, resolver: Resolver, backups: dict[str, str]) -> 
         return "yes"
     if isinstance(value, ast.Name) and _holds_original(value.id, install, resolver):
         return "yes"
-    if isinstance(value, ast.Call) and last_name(value.func) not in {
-        "getattr",
-        "get",
-        "pop",
-    }:
+    if isinstance(value, ast.Call) and last_name(value.func) not in {"getattr", "get", "pop"}:
         return "no"
     if isinstance(value, ast.Name | ast.Attribute | ast.Subscript | ast.Call) and _KEPT.search(ast.unparse(value)):
         return "maybe"
@@ -106,12 +103,11 @@ def removals(installs: Iterable[Install], resolver: Resolver) -> list[Install]:
         base = resolver.at(site).expr(subject)
         if base is None or not base.is_core or base.node is not None or base.kind not in {"class", "module"}:
             continue
-        has = api.in_module if base.kind == "module" else api.has_callable
         shape = f"{base.kind}-attr" if isinstance(site.node, ast.Delete) else "setattr"
         found += [
             Install(site, site.node, f"{base.name}.{name}", shape, base.sure, base.why, None, base.name, name, subject)
             for name in names
-            if has(base.name, name) and (base.name, name) not in known
+            if base.has(name) and (base.name, name) not in known
         ]
     return found
 
@@ -131,15 +127,12 @@ def _given_back(resolver: Resolver) -> dict[str, list[Site]]:
     """Where the class's own method is given back, by its name: by a deletion, or later by an exit stack."""
     found: dict[str, list[Site]] = {}
     callbacks = [(site, site.call.args) for site in resolver.model.calls if _is_callback(site)]
-    later = [(site, strings(args[2], resolver.at(site))) for site, args in callbacks if _sets_later(args)]
+    sets = [(site, args) for site, args in callbacks if len(args) == 4 and path_text(args[0]) == "setattr"]
+    later = [(site, strings(args[2], resolver.at(site))) for site, args in sets]
     for site, names in (*((site, names) for site, _, names in _deleted(resolver)), *later):
         if len(names) == 1:
             found.setdefault(names[0], []).append(site)
     return found
-
-
-def _sets_later(arguments: list[ast.expr]) -> bool:
-    return len(arguments) == 4 and path_text(arguments[0]) == "setattr"
 
 
 class Undone:
@@ -175,7 +168,10 @@ def _is_undone(install: Install, resolver: Resolver) -> bool:
         if function is None or other is None:
             continue
         if function in other.outwards() or other in function.outwards():
-            if _in_finally(site) or resolver.once(_is_generator, function.node) or _is_callback(site):
+            inner = takewhile(lambda block: block.kind != "function", site.block.outwards())
+            if any(block.kind == "finally" for block in inner) or _is_callback(site):
+                return True
+            if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in own_nodes(function.node)):
                 return True
         names = (getattr(function.node, "name", ""), getattr(other.node, "name", ""))
         if function.parent is other.parent and names in {("__enter__", "__exit__"), ("__aenter__", "__aexit__")}:
@@ -183,30 +179,7 @@ def _is_undone(install: Install, resolver: Resolver) -> bool:
     return False
 
 
-def _in_finally(site: Site) -> bool:
-    for block in site.block.outwards():
-        if block.kind == "finally":
-            return True
-        if block.kind == "function":
-            return False
-    return False
-
-
 def _is_callback(site: Site) -> bool:
     """`stack.callback(setattr, obj, "name", original)`."""
-    return (
-        isinstance(site.node, ast.Call)
-        and isinstance(site.node.func, ast.Attribute)
-        and site.node.func.attr == "callback"
-    )
-
-
-def _is_generator(node: ast.AST) -> bool:
-    stack = list(getattr(node, "body", []))
-    while stack:
-        current = stack.pop()
-        if isinstance(current, ast.Yield | ast.YieldFrom):
-            return True
-        if not isinstance(current, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            stack.extend(children(current))
-    return False
+    func = getattr(site.node, "func", None)
+    return isinstance(func, ast.Attribute) and func.attr == "callback"

@@ -31,7 +31,7 @@ def from_call(site: Site, resolver: Resolver, tests: bool) -> list[Install]:
             return []
         found = from_setattr(site, resolver)
         computed = all(install.attribute == "*" for install in found)  # a table may tell which names
-        return (helpers.from_rows(site, resolver) if computed else []) or found
+        return (helpers.from_rows(site, site, resolver, {}) if computed else []) or found
     written = [replace(site, node=call) for call in _setattrs(site, resolver)]
     if installs := [install for site in written for install in from_setattr(site, resolver)]:
         for install in installs:

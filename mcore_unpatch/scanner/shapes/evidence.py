@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
 
 from mcore_unpatch.megatron import api, layout
 from mcore_unpatch.repository.paths import is_test
@@ -89,13 +88,6 @@ def _annotated_self(site: Site, resolver: Resolver, value: ast.Call) -> tuple[as
     return (said, ref.home.in_body(scope, said.lineno)) if said is not None and scope is not None else None
 
 
-def _is_for_another(site: Site, resolver: Resolver, value: ast.expr) -> bool:
-    """Whether a function is bound that says it is for a class of another library, as `torch.optim.Optimizer`."""
-    own = _annotated_self(site, resolver, value) if isinstance(value, ast.Call) else None
-    cls = own[1].expr(own[0]) if own is not None else None
-    return cls is not None and cls.kind == "external" and not cls.name.endswith("Module")
-
-
 def _by_use(site: Site, resolver: Resolver, subject: ast.expr, own: Ref | None, name: str) -> Ref | None:
     """The class whose methods are used on the same object nearby, where nobody but Megatron has methods so called."""
     path = path_text(subject)
@@ -150,7 +142,9 @@ def _by_seam(site: Site, resolver: Resolver, subject: ast.expr, name: str, value
     """Well-known seams on an object nothing is known of; only in files that have to do with Megatron."""
     if not resolver.related or isinstance(value, ast.Constant):
         return None
-    if name == "_checkpointed_forward" and "mtp" not in " ".join(_surroundings(site, subject)).lower():
+    # The names around: of the object, and of the functions that the statement stands in.
+    around = f"{ast.unparse(subject)} {site.scope.qualified_name}".lower() if name == "_checkpointed_forward" else "mtp"
+    if "mtp" not in around:
         return Ref("instance", layout.BLOCK, False, f"the well-known seam `{name}`")
     if name in layout.SEAM_METHODS:
         return Ref("instance", layout.SEAM_METHODS[name], False, f"the well-known seam `{name}`")
@@ -173,20 +167,14 @@ def _by_method(resolver: Resolver, subject: ast.expr, name: str, value: ast.expr
 
 
 def _possible(site: Site, resolver: Resolver, subject: ast.expr, name: str, value: ast.expr) -> Ref | None:
+    """The class an object may be of, by the method that is replaced."""
     bound = is_bound_method(value)
-    if (not bound and not is_function(site, resolver, value)) or _is_for_another(site, resolver, value):
+    if not bound and not is_function(site, resolver, value):
         return None
-    return _of_method(site, resolver, subject, name, bound)
-
-
-def _surroundings(site: Site, subject: ast.expr) -> Iterator[str]:
-    """The names around a statement: its object and the functions it stands in."""
-    yield ast.unparse(subject)
-    yield from (getattr(scope.node, "name", "") for scope in site.scope.outwards())
-
-
-def _of_method(site: Site, resolver: Resolver, subject: ast.expr, name: str, bound: bool) -> Ref | None:
-    """The class an object may be of, by the method that is replaced; `bound`: the value is a method bound to it."""
+    own = _annotated_self(site, resolver, value) if isinstance(value, ast.Call) else None
+    cls = own[1].expr(own[0]) if own is not None else None
+    if cls is not None and cls.kind == "external" and not cls.name.endswith("Module"):
+        return None  # a function that says it is for a class of another library, as `torch.optim.Optimizer`
     if is_test(resolver.model.path) or name.startswith("__") or not imports_megatron(resolver):
         return None
     called = last_name(subject).lower()
@@ -205,11 +193,7 @@ def _of_method(site: Site, resolver: Resolver, subject: ast.expr, name: str, bou
 
 def imports_megatron(resolver: Resolver) -> bool:
     """Whether a file itself imports something of Megatron's."""
-    return resolver.once(_imports_it, resolver.model.data)
-
-
-def _imports_it(data: bytes) -> bool:
-    return _IMPORTS_MEGATRON.search(data) is not None
+    return resolver.kept(imports_megatron, lambda: _IMPORTS_MEGATRON.search(resolver.model.data) is not None)
 
 
 def is_class_of_object(node: ast.expr) -> bool:

@@ -31,14 +31,11 @@ def of_call(call: ast.Call, called: Ref, at: Position) -> Filling:
 def _arguments(call: ast.Call, function: FunctionNode, home: Resolver, at: Position, bound: bool) -> Filling:
     spec = function.args
     outer = home.model.functions[function].parent
-    is_method = bound or (outer is not None and outer.kind == "class" and not _is_static(function))
+    is_static = any(path_text(decorator) == "staticmethod" for decorator in function.decorator_list)
+    is_method = bound or (outer is not None and outer.kind == "class" and not is_static)
     names = [arg.arg for arg in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)]
     passed = ((name, argument(call, function, name, is_method)) for name in names)
     return {name: Given(value, at) for name, value in passed if value is not None}
-
-
-def _is_static(function: FunctionNode) -> bool:
-    return any(path_text(decorator) == "staticmethod" for decorator in function.decorator_list)
 
 
 def fields(node: ast.ClassDef, home: Resolver) -> dict[str, str]:

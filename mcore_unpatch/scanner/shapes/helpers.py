@@ -9,7 +9,7 @@ from typing import NamedTuple
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
-from mcore_unpatch.scanner.names.strings import Given, strings
+from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes import fillings, source_rewrites
 from mcore_unpatch.scanner.shapes.assigned import is_data
 from mcore_unpatch.scanner.shapes.assignments import is_setattr, parameter_of, set_by_name
@@ -92,10 +92,11 @@ def from_helper_call(site: Site, resolver: Resolver) -> list[Install]:
     at = resolver.at(site)
     for write in _writes(called, fillings.of_call(call, called, at), _LEVELS) if not installs else ():
         installs += _through(site, resolver, write)
-    if not installs and called.home is not resolver:
-        installs = _from_table(site, called, fillings.of_call(call, called, at))
     if not installs and called.home is not resolver and isinstance(called.node, FunctionNode):
-        installs = _assigned_by_helper(site, resolver, called.home, called.node)
+        setters = [inner for inner in called.home.calls_in(called.node) if is_setattr(inner.call)]
+        given = fillings.of_call(call, called, at)
+        installs = [one for inner in setters for one in from_rows(site, inner, called.home, given)]
+        installs = installs or _assigned_by_helper(site, resolver, called.home, called.node)
     return installs
 
 
@@ -104,7 +105,8 @@ def _writes(called: Ref, filling: Filling, levels: int) -> Iterator[_Write]:
     home = called.home
     if home is None or called.node is None or not filling:
         return
-    home.project.effort.spend(home.once(_size, called.node))
+    lines = (called.node.lineno, called.node.end_lineno or 0)  # type: ignore[attr-defined]
+    home.project.effort.spend(lines[1] - lines[0])
     for call in home.once(_calls, called.node):
         if is_setattr(call):
             if path_text(call.args[0]) in filling:
@@ -120,10 +122,6 @@ def _writes(called: Ref, filling: Filling, levels: int) -> Iterator[_Write]:
 
 def _calls(node: ast.AST) -> list[ast.Call]:
     return [inner for inner in walk(node) if isinstance(inner, ast.Call)]
-
-
-def _size(node: ast.AST) -> int:
-    return (getattr(node, "end_lineno", 0) or 0) - getattr(node, "lineno", 0)
 
 
 def _assigned_by_helper(site: Site, resolver: Resolver, home: Resolver, function: FunctionNode) -> list[Install]:
@@ -168,20 +166,17 @@ def _through(site: Site, resolver: Resolver, write: _Write) -> list[Install]:
         return []  # the helper only leaves a mark
     name, value = write.call.args[1], _value(site, write)
     passed = write.filling.get(path_text(name) or "")
-    if value is None or (passed is not None and _hands_on(subject, passed, site, resolver)):
+    if value is None:
         return []
+    ends = (subject, passed) if passed is not None else ()
+    if ends and all(end.at.scope is site.scope and _given_to(end.node, site.scope, resolver) for end in ends):
+        return []  # the call stands in a helper itself, and passes on what that one is given
     if passed is not None and passed.at.scope is not site.scope and passed.at.home is resolver:
         return []  # the helper's own call of another names it
     installs = set_by_name(site, resolver, subject.node, base, _names(site, write, name), value)
     for install in installs:
         install.inner = _inner(write)
     return installs
-
-
-def _hands_on(subject: Given, name: Given, site: Site, resolver: Resolver) -> bool:
-    """Whether a call stands in a helper itself, and passes on what that one is given."""
-    scope = site.scope
-    return all(given.at.scope is scope and _given_to(given.node, scope, resolver) for given in (subject, name))
 
 
 def _names(site: Site, write: _Write, node: ast.expr) -> list[str]:
@@ -228,24 +223,12 @@ def _inner(write: _Write) -> Position:
     return write.at._replace(given=known)
 
 
-def from_rows(site: Site, resolver: Resolver) -> list[Install]:
-    """What a `setattr` in a loop replaces, where object and name come from the texts of a row."""
-    return _installs(site, site, resolver, {})
+def from_rows(site: Site, setter: Site, home: Resolver, given: Filling) -> list[Install]:
+    """What a `setattr` in a loop replaces, where object and name come from the texts of a row.
 
-
-def _from_table(site: Site, called: Ref, given: Filling) -> list[Install]:
-    """The same where a function of another file is given the table."""
-    home, function = called.home, called.node
-    if home is None or not isinstance(function, FunctionNode):
-        return []
-    setters = [inner for inner in home.calls_in(function) if is_setattr(inner.call)]
-    return [install for inner in setters for install in _installs(site, inner, home, given)]
-
-
-def _installs(site: Site, setter: Site, home: Resolver, given: Filling) -> list[Install]:
-    call = setter.node
-    assert isinstance(call, ast.Call)
-    subject, name, value = call.args
+    It may stand in a function of another file, which the call at hand gives the table.
+    """
+    subject, name, value = setter.call.args
     if path_text(subject) is None and not isinstance(subject, ast.Call):
         return []
     found = []

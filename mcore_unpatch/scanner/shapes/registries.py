@@ -68,14 +68,10 @@ def from_patcher(site: Site, resolver: Resolver) -> list[Install]:
         owner: Ref | None = base
         for part in path:
             owner = member(owner, part, resolver) if owner is not None else None
-        if owner is not None and owner.is_core and _has(owner, name):
+        if owner is not None and owner.is_core and owner.has(name):
             target = f"{owner.name}.{name}"
             found.append(Install(site, call, target, "string-target", False, why, new[0], owner.name, name, values[0]))
     return found
-
-
-def _has(owner: Ref, name: str) -> bool:
-    return api.in_module(owner.name, name) if owner.kind == "module" else api.has_callable(owner.name, name)
 
 
 def _may_have(dotted: str, name: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 
-from mcore_unpatch.megatron import api
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes.assignments import dict_owner, module_of, parameter_of
@@ -70,7 +69,7 @@ def from_helper(site: Site, resolver: Resolver, home: Resolver, function: Functi
             target = ref.name
             texts = [text for argument in call.args for text in strings(argument, resolver.at(site))]
             if ref.kind in {"class", "module"}:
-                named = next((s for s in texts if s.isidentifier() and _has_member(ref.kind, ref.name, s)), None)
+                named = next((s for s in texts if s.isidentifier() and ref.has(s)), None)
                 target = f"{ref.name}.{named}" if named else ref.name
             return [Install(site, call, target, "source-rewrite", ref.sure, ref.why, None, *parted(target))]
     return []
@@ -78,10 +77,7 @@ def from_helper(site: Site, resolver: Resolver, home: Resolver, function: Functi
 
 def _source_subject(site: Site) -> ast.expr | None:
     call = site.node
-    if isinstance(call, ast.Call) and last_name(call.func) in {
-        "getsource",
-        "getsourcelines",
-    }:
+    if isinstance(call, ast.Call) and last_name(call.func) in {"getsource", "getsourcelines"}:
         return call.args[0] if call.args else None
     return None
 
@@ -97,7 +93,3 @@ def _names_behind(node: ast.AST, scope: Scope) -> list[str]:
         bindings = [b for name in new for b in scope.bindings.get(name, ())]
         nodes = [binding.node for binding in bindings if binding.kind == "value" and binding.node is not None]
     return list(found)
-
-
-def _has_member(kind: str, owner: str, name: str) -> bool:
-    return api.has_callable(owner, name) if kind == "class" else api.in_module(owner, name)

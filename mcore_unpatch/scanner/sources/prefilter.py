@@ -125,10 +125,10 @@ def mentions_megatron(path: str, data: bytes) -> bool:
 
 def may_install(data: bytes, mocks: bool) -> bool:
     """Whether a file that says Megatron has a statement of a form a patch needs."""
-    return (
+    return bool(
         calls_matter(data, mocks)
         or any(_Assignments(data).plausible())
-        or _has_layer_assignment(data)
+        or (b"layers" in data and _LAYER_ASSIGNMENT.search(data))
         or any(match[1] in _known_attributes() for pattern in _TARGETS for match in pattern.finditer(data))
         or (b"del" in data and _may_delete(data))
     )
@@ -150,7 +150,8 @@ def calls_matter(data: bytes, mocks: bool) -> bool:
         any(word in data for word in _NAMESPACES)
         or (b"vars" in data and _VARS.search(data))
         or (_HOOK in data and _HEAD in data)
-        or _may_set_child(data)
+        or any(word in data for word in _CHILD_SETTERS)  # m.add_module("output_layer", x)
+        or (b"_modules" in data and _CHILDREN.search(data))
         or (b"modules" in data and _SYS_MODULES.search(data))
         or next(_runs_text(data), None) is not None
     ):
@@ -174,7 +175,7 @@ def call_lines(data: bytes) -> list[int]:
     patterns += [STRING_TARGETS] if b"megatron" in data else []
     starts = {match.start() for pattern in patterns for match in pattern.finditer(data)}
     starts.update(_runs_text(data))
-    starts |= {start for word in _CALL_WORDS if word in data for start in _every(word, data)}
+    starts |= {match.start() for word in _CALL_WORDS if word in data for match in re.finditer(word, data)}
     found: list[int] = []
     position, line = 0, 1
     for start in sorted(starts):
@@ -192,13 +193,6 @@ def _runs_text(data: bytes) -> Iterator[int]:
             before = data[max(0, match.start() - 1) : match.start()]
             if not before.isalnum() and before not in (b".", b"_"):
                 yield match.start()
-
-
-def _every(word: bytes, data: bytes) -> Iterator[int]:
-    start = data.find(word)
-    while start >= 0:
-        yield start
-        start = data.find(word, start + 1)
 
 
 def _aliases(data: bytes) -> set[bytes]:
@@ -358,21 +352,10 @@ def _may_setattr(data: bytes) -> bool:
     return data.count(b"setattr") > harmless
 
 
-def _may_set_child(data: bytes) -> bool:
-    """`m._modules["output_layer"] = x`, `m.add_module("output_layer", x)`."""
-    if any(word in data for word in _CHILD_SETTERS):
-        return True
-    return b"_modules" in data and _CHILDREN.search(data) is not None
-
-
 def _may_delete(data: bytes) -> bool:
     """`del GPTModel.forward` and `delattr(GPTModel, "forward")`."""
     known = _known_attributes()
     return b"delattr" in data or any(not known.isdisjoint(_WORD.findall(one)) for one in _DELETION.findall(data))
-
-
-def _has_layer_assignment(data: bytes) -> bool:
-    return b"layers" in data and _LAYER_ASSIGNMENT.search(data) is not None
 
 
 @cache

@@ -347,7 +347,7 @@ CASES: dict[str, str | dict[str, str]] = {
     "registries._TAKES_BACK": "{}_patch('megatron.core.models.gpt.GPTModel.forward', f)",
     "restores._KEPT": "GPTModel.forward = f\nGPTModel.forward = x.get('{}')",
     "replacement.OUTPUT_WORDS": "def g(self): return {}\nGPTModel.forward = g",
-    "replacement._VALUE_WORDS": "def g(self): return {}\nGPTModel.state_dict = g",
+    "replacement.VALUE_WORDS": "def g(self): return {}\nGPTModel.state_dict = g",
 }
 # How a branch of a pattern is written where its text is not an example of itself.
 EXAMPLES = {
