@@ -274,7 +274,7 @@ def mean_per_sequence(
     gradient: Gradient = "own",
 ) -> Tensor:
     """Like `sum_per_sequence`, divided by the number (or the weight) of the tokens; 0 for a sequence without any."""
-    ones = torch.ones_like(row, requires_grad=False)
+    ones = torch.ones_like(row)
     weight = sum_per_sequence(ones, layout, mask=mask, cp_group=cp_group)
     total = sum_per_sequence(row, layout, mask=mask, cp_group=cp_group, gradient=gradient)
     return total / weight.where(weight != 0, 1)

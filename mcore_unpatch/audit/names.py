@@ -229,8 +229,7 @@ def _is_wrapped_here(value: Any, name: str) -> bool:
     layers = way_in(value, lambda one: isinstance(one, FunctionType) and is_megatron(one.__module__ or ""))
     if layers is None or layers[-1].__name__ != name:
         return False
-    home = sys.modules.get(layers[-1].__module__)
-    return home is not None and getattr(home, name, None) is layers[-1]
+    return getattr(sys.modules.get(layers[-1].__module__), name, None) is layers[-1]
 
 
 def _deviation(kind: str, name: str, value: Any) -> Deviation:

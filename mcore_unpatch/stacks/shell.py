@@ -54,7 +54,7 @@ def of_pairs(file: ReadFile) -> None:
     lines = file.text.splitlines()
     for number, line in enumerate(lines):
         pair = _PAIR.search(line)
-        name = _REPOSITORY.match(pair[2]) if pair and "egatron" in line else None
+        name = _REPOSITORY.match(pair[2]) if pair else None
         if name is None:
             continue
         around = [*lines[number : number + 4], *lines[max(0, number - 3) : number][::-1]]

@@ -148,7 +148,7 @@ def uses_for(
                 stopped = {statement.line for statement in overrides if statement.kind == STOPS}
                 for demand in demands:
                     told = list(_judged(demand, old, new, uses))
-                    uses.affected += [] if stopped and _is_in(demand, stopped) else told
+                    uses.affected += [] if _is_in(demand, stopped) else told
         except FileNotFoundError:
             continue
         except (Unreadable, OSError, RecursionError, Exhausted) as error:

@@ -2,7 +2,8 @@
 
 python -m tools.mutation --seed 1 --faults 17
 
-A fault is tried with the tests that run its lines, those whose words are nearest to it first. The faults drawn for a
+A fault is tried with the tests that run its lines, those whose words are nearest to it first; what none of them notices
+is shown to the type checker. The faults drawn for a
 seed and what became of each are written down after every trial: a run that was cut short goes on where it stopped, and
 `--again` tries what was not noticed once more.
 """
@@ -20,6 +21,7 @@ from tools.mutation import reach, report
 from tools.mutation.bench import take_a_bench
 from tools.mutation.sample import AREAS, REPOSITORY, sample
 from tools.mutation.trial import Result, attempt
+from tools.mutation.typed import with_types
 
 
 def main() -> int:
@@ -55,9 +57,15 @@ def main() -> int:
             for number, trial in enumerate(as_completed(trials), start=1):
                 area, at = trials[trial]
                 results[area][at] = trial.result()
-                rows = [report.as_json(result) for result in results[area]]
-                kept[area].write_text(json.dumps(rows, indent=1) + "\n")
+                _keep(kept[area], results[area])
                 print(f"[{number}/{len(trials)}] {report.line(results[area][at])}", flush=True)
+    if not arguments.list:
+        of_fault = {result.fault: (area, at) for area in results for at, result in enumerate(results[area])}
+        for result in with_types(result for own in results.values() for result in own):
+            area, at = of_fault[result.fault]
+            results[area][at] = result
+            _keep(kept[area], results[area])
+            print(f"types: {report.line(result)}", flush=True)
     print(report.table([result for own in results.values() for result in own]))
     return 0
 
@@ -67,6 +75,10 @@ def _drawn(area: str, kept: Path, arguments: argparse.Namespace) -> list[Result]
     if kept.exists():
         return [report.from_json(row) for row in json.loads(kept.read_text())]
     return [Result(fault) for fault in sample(area, arguments.faults, arguments.seed)]
+
+
+def _keep(file: Path, results: list[Result]) -> None:
+    file.write_text(json.dumps([report.as_json(result) for result in results], indent=1) + "\n")
 
 
 def _is_to_do(result: Result, again: bool) -> bool:

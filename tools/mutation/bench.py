@@ -49,10 +49,7 @@ class Bench:
 
     def __init__(self, recording: bool = False) -> None:
         self.copy = Path(tempfile.mkdtemp(prefix="fault-"))
-        for name in PACKAGES:
-            inside = "mcore_unpatch" if name == "mcore_unpatch" else f"mcore_unpatch/{name}"
-            skip = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(REPOSITORY / name, self.copy / inside, ignore=skip, dirs_exist_ok=True)
+        copied_to(self.copy)
         compileall.compile_dir(self.copy, quiet=1)
         os.environ |= {
             "PYTHONPATH": str(self.copy),
@@ -151,6 +148,14 @@ class Bench:
             if at in numbers and checksum in paths:
                 lines[paths[checksum], line] |= numbers[at]
         return {test: ran.took.get(test, 300.0) for test in ran.begun}, dict(lines)
+
+
+def copied_to(folder: Path) -> None:
+    """Copy the package into a folder, as it is installed."""
+    for name in PACKAGES:
+        inside = "mcore_unpatch" if name == "mcore_unpatch" else f"mcore_unpatch/{name}"
+        skip = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPOSITORY / name, folder / inside, ignore=skip, dirs_exist_ok=True)
 
 
 def _in_repository(path: str, copy: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -34,6 +35,10 @@ _UNSEEN = {
     "stacklevel", "strict", "check", "encoding", "help", "show_default", "flush", "category", "repr", "maxsize",
     "indent", "clean", "timeout", "chunksize", "compresslevel", "buffering", "daemon", "max_workers",
 }  # fmt: skip
+# Bounds on effort, with room: one more or one less is the same. How many of something are shown is not such a bound.
+_ROOM = re.compile(
+    r"_((LARGEST|LONGEST|DEEPEST|PATIENCE|KEPT)(_[A-Z]+)?|MOST_(FILES|BYTES|READ|HOPS|HELPERS|BASES|STEPS))"
+)
 _BOUND = 60  # a larger number is a bound with room, or a size that only costs speed
 
 
@@ -145,6 +150,8 @@ def _is_silent(node: ast.AST) -> bool:
 def _replacements(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str]]:
     """The faults of one node: what is done, and the text that takes its place."""
     match node:
+        case ast.Compare(left, [ast.Lt() | ast.LtE() | ast.Gt() | ast.GtE()], [right]) if _is_bound(left, right):
+            pass  # one more or one less
         case ast.Compare(left, [operator], [right]):
             other = _COMPARISONS[type(operator)]()
             yield "comparison", _text(ast.Compare(left, [other], [right]))
@@ -185,6 +192,10 @@ def _replacements(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str]]:
             yield "continue/break", "break"
         case ast.Break():
             yield "continue/break", "continue"
+
+
+def _is_bound(*sides: ast.expr) -> bool:
+    return any(isinstance(side, ast.Name) and _ROOM.fullmatch(side.id) for side in sides)
 
 
 def _text(node: ast.expr) -> str:

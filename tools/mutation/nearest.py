@@ -101,12 +101,14 @@ def _of(path: Path) -> Iterator[tuple[tuple[str, str], frozenset[str]]]:
         names += [target.id for target in getattr(node, "targets", []) if isinstance(target, ast.Name)]
         beside |= {name: text for name in names if not name.startswith("test_")}
     relative = path.relative_to(REPOSITORY).as_posix()
+    alone = len(list(path.parent.glob("test_*.py"))) == 1
+    data = [file.read_text() for file in sorted(path.parent.rglob("*.txt"))] if alone else []  # what it compares with
     for node in ast.walk(module):
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             text = "\n".join(lines[first - 1 : node.end_lineno])
             used = [beside[name] for name in sorted(set(re.findall(r"\w+", text)) & beside.keys())]
-            yield (relative, node.name), frozenset(_words("\n".join([relative, text, *used])))
+            yield (relative, node.name), frozenset(_words("\n".join([relative, text, *used, *data])))
 
 
 def _words(text: str) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from tools.mutation.faults import Fault
 from tools.mutation.sample import AREAS, found_again, sources
 from tools.mutation.trial import LATE, UNREACHED, Result
+from tools.mutation.typed import MYPY
 
 EXPLAINED = Path(__file__).parent / "explained.toml"
 
@@ -48,7 +49,16 @@ def from_json(row: dict[str, Any]) -> Result:
 def table(results: list[Result]) -> str:
     """Noticed and tried by area, as Markdown; a survivor that changes nothing a user could see is explained by hand."""
     explained = _explained()
-    heads = ("area", "faults", "noticed", "no fault at all", "no test runs it", "time was up", "noticed by none")
+    heads = (
+        "area",
+        "faults",
+        "by a test",
+        "by its types",
+        "no fault at all",
+        "no test runs it",
+        "time was up",
+        "noticed by none",
+    )
     rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     totals = [0] * (len(heads) - 1)
     for area in AREAS:
@@ -58,15 +68,23 @@ def table(results: list[Result]) -> str:
         real = [result for result in survivors if (result.fault.path, result.fault.shown) not in explained]
         unreached = sum(result.said == UNREACHED for result in real)
         late = sum(result.said == LATE for result in real)
-        counts = [len(mine), len(mine) - len(survivors), len(survivors) - len(real), unreached, late]
+        typed = sum(result.noticed_by == MYPY for result in mine)
+        tested = len(mine) - len(survivors) - typed
+        counts = [len(mine), tested, typed, len(survivors) - len(real), unreached, late]
         counts.append(len(real) - unreached - late)
         totals = [total + count for total, count in zip(totals, counts, strict=True)]
         if mine:
             rows.append(f"| {area} | {' | '.join(map(str, counts))} |")
     rows.append(f"| all | {' | '.join(map(str, totals))} |")
-    share = totals[1] / max(1, totals[0] - totals[2])
+    tested, noticed = (number / max(1, totals[0] - totals[3]) for number in (totals[1], totals[1] + totals[2]))
     taken = sum(result.seconds for result in results) / 60
-    return "\n".join([*rows, "", f"{share:.0%} of the faults were noticed; {taken:.0f} minutes of one bench."])
+    return "\n".join(
+        [
+            *rows,
+            "",
+            f"{noticed:.0%} of the faults were noticed, {tested:.0%} by a test; {taken:.0f} minutes of one bench.",
+        ]
+    )
 
 
 def _explained() -> set[tuple[str, str]]:

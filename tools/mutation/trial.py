@@ -50,7 +50,7 @@ def attempt(fault: Fault, seconds: float) -> Result:
             if not limit.left():
                 return Result(fault, None, tried, late, time.monotonic() - start)
             files = list(dict.fromkeys(case.partition("::")[0] for case in wanted))
-            with _Applied(bench, fault):
+            with Applied(bench.copy, fault):
                 ran = bench.run(files, _Chosen(wanted), limit.left())
             tried += len(ran.begun)
             if not ran.failed:
@@ -83,12 +83,12 @@ class _Chosen:
         return [case for case in self.wanted if case in there]
 
 
-class _Applied:
+class Applied:
     """The copy with the fault in it, until the end of the block."""
 
-    def __init__(self, bench: Bench, fault: Fault) -> None:
+    def __init__(self, copy: Path, fault: Fault) -> None:
         top, _, rest = fault.path.partition("/")
-        self.target = bench.copy / "mcore_unpatch" / (rest if top == "mcore_unpatch" else fault.path)
+        self.target = copy / "mcore_unpatch" / (rest if top == "mcore_unpatch" else fault.path)
         self.fault = fault
 
     def __enter__(self) -> None:

@@ -76,6 +76,28 @@ WORKS: list[Callable[[Any], Any]] = [
     lambda z: z * np.float64(0.7),
     lambda z: z / PER_TOKEN.bfloat16(),
     lambda z: torch.narrow(z, 1, 2, 3),
+    lambda z: z[0, torch.tensor([[1, 0], [3, 5]])],
+    lambda z: z[torch.tensor([[1, 0], [0, 1]])],
+    lambda z: z.reshape(2, 6, -1),
+    lambda z: z * torch.tensor(0.5),
+    lambda z: z.to("cpu", torch.float32).to(dtype=torch.float32, device="cpu"),
+    lambda z: z.transpose(1, 0),
+    lambda z: z.split(2)[0],
+    lambda z: z.chunk(2)[1],
+    lambda z: z.flatten(1, 1),
+    lambda z: z.unbind()[1],
+    lambda z: torch.unsqueeze(z, 0),
+    lambda z: torch.reshape(z, (12, VOCAB)),
+    lambda z: torch.flatten(z, 0, 1),
+    lambda z: torch.transpose(z, 0, 1),
+    lambda z: torch.select(z, 0, 1),
+    lambda z: torch.squeeze(z[:1], 0),
+    lambda z: torch.chunk(z, 2)[1],
+    lambda z: torch.unbind(z, 1)[0],
+    lambda z: torch.div(z, 3),
+    lambda z: torch.mul(z, 3),
+    lambda z: torch.clone(z),
+    lambda z: torch.detach(z),
 ]
 
 
@@ -101,6 +123,9 @@ def test_tokens_are_selected_and_rearranged_as_those_of_real_logits(change: Call
     assert_close(ours.head.weight.grad, theirs.head.weight.grad)
 
 
+_NAMES = ("add", "sub", "matmul", "pow", "mod", "floordiv", "and", "or", "xor")
+BINARY = [f"__{side}{name}__" for name in _NAMES for side in ("", "r", "i")]
+BINARY += ["__itruediv__", "__imul__", "__lt__", "__le__", "__gt__", "__ge__"]
 RAISES: list[Callable[[Any], Any]] = [
     lambda z: z.softmax(-1),
     lambda z: torch.softmax(z, -1),
@@ -173,6 +198,27 @@ RAISES: list[Callable[[Any], Any]] = [
     lambda z: z.__setitem__(0, 1.0),
     lambda z: torch.zeros(z.shape).__setitem__(0, z),
     lambda z: z.__array__(),
+    lambda z: z * True,
+    lambda z: z * float("inf"),
+    lambda z: z * float("nan"),
+    lambda z: z.unsqueeze(3),
+    lambda z: z.unsqueeze(-5),
+    lambda z: z.reshape(4, -1),
+    lambda z: z.reshape(12, 16, 2),
+    lambda z: z.reshape(()),
+    lambda z: z.to(memory_format=torch.channels_last),
+    lambda z: torch.softmax(input=z, dim=-1),
+    lambda z: torch.unsqueeze(input=z, dim=0),
+    lambda z: torch.mul(2, z),
+    lambda z: torch.hstack([z, z]),
+    lambda z: torch.hstack((z, z)),
+    lambda z: z.unsqueeze(-1),
+    lambda z: z.split(2, -1),
+    lambda z: z.flatten(1, 2),
+    lambda z: z.index_select(2, torch.tensor([0])),
+    lambda z: z.unbind(2),
+    *(lambda z, name=name: getattr(z, name)() for name in ("__pos__", "__abs__", "__float__", "__int__")),
+    *(lambda z, name=name: getattr(z, name)(2) for name in BINARY),
 ]
 
 
@@ -258,10 +304,17 @@ def test_questions_that_need_no_logits() -> None:
     assert (logits.element_size(), logits.layout, logits.nbytes) == (4, torch.strided, logits.logits().nbytes)
 
 
+def test_more_indices_than_dimensions_are_an_error_as_of_a_tensor() -> None:
+    with pytest.raises(IndexError, match=r"too many indices for logits \[2, 6, 32\]: 4"):
+        _ = lazy()[0, 0, 0, 0]
+
+
 def test_new_zeros_of_another_shape_are_zeros() -> None:
     found = (lazy() / 2).new_zeros((0,))
     assert torch.is_tensor(found)
     assert (found.shape, found.dtype) == ((0,), torch.float32)
+    assert lazy().new_zeros(VOCAB).tolist() == [0.0] * VOCAB
+    assert lazy().new_zeros(VOCAB, 2).shape == (VOCAB, 2)
 
 
 def test_float64_heads_give_float64() -> None:

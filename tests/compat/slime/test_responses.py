@@ -218,3 +218,73 @@ def test_values_that_a_teacher_is_asked_for() -> None:
     tokens = {"unconcat_tokens": [ids[:, 0]], "total_lengths": [5], "response_lengths": [4]}
     mine = miles.get_log_probs_and_entropy(logits[None], args=cold, **tokens)["log_probs"][0]
     assert_close(mine.detach(), log_p[:-1].gather(1, ids[1:, :1]).squeeze(1).detach())
+
+
+LENGTHS = [(5, 2), (7, 3), (4, 1), (3, 0)]
+
+
+@pytest.mark.parametrize("padded", [None, [6, 9, 4, 8]], ids=["packed", "padded"])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_each_response_token_is_predicted_on_one_rank_in_the_row_before_it(
+    ranks: int, padded: list[int] | None
+) -> None:
+    tokens = [torch.arange(total) + 100 * number for number, (total, _) in enumerate(LENGTHS)]
+    samples = Samples(tokens, [total for total, _ in LENGTHS], [response for _, response in LENGTHS], padded)
+    wanted = [(n, total - length + k) for n, (total, length) in enumerate(LENGTHS) for k in range(length)]
+    unit = 1 if ranks == 1 else 2 * ranks
+    spans = [-(-(padded[n] if padded else total) // unit) * unit for n, (total, _) in enumerate(LENGTHS)]
+    zigzag: list[list[tuple[int, int]]] = [[] for _ in range(ranks)]
+    for number, span in enumerate(spans):
+        chunk = span // unit
+        for rank in range(ranks):
+            for part in (rank, unit - 1 - rank) if ranks > 1 else (0,):
+                width = chunk if ranks > 1 else span
+                zigzag[rank] += [(number, at) for at in range(part * width, (part + 1) * width)]
+    for rank in range(ranks):
+        mine, rows = samples.rows(ranks, rank)
+        assert [zigzag[rank].index((wanted[at][0], wanted[at][1] - 1)) for at in mine.tolist()] == rows.tolist()
+        assert len(mine) == sum((number, at - 1) in zigzag[rank] for number, at in wanted)
+        assert [len(part) for part in samples.split(mine, mine)] == [
+            sum((number, at - 1) in zigzag[rank] for number, at in wanted if number == n) for n in range(len(LENGTHS))
+        ]
+    row = [(n, at) for n, (total, _) in enumerate(LENGTHS) for at in range(padded[n] if padded else total)]
+    share = -(-len(row) // ranks)
+    for rank in range(ranks):
+        mine, rows = samples.rows(ranks, rank, share)
+        own = row[rank * share : (rank + 1) * share]
+        assert [own[at] for at in rows.tolist()] == [(wanted[at][0], wanted[at][1] - 1) for at in mine.tolist()]
+        assert len(mine) == sum((number, at - 1) in own for number, at in wanted)
+
+
+def test_a_sample_that_is_all_response_is_refused() -> None:
+    with pytest.raises(ValueError, match="sample 1 has 2 response tokens of 2 in all"):
+        Samples([torch.zeros(3), torch.zeros(2)], [3, 2], [2, 2])
+
+
+@pytest.mark.parametrize("entropy_grad", [True, False])
+@pytest.mark.parametrize("with_entropy", [True, False])
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("count", [5, 0])
+def test_the_values_of_one_sample(count: int, masked: bool, with_entropy: bool, entropy_grad: bool) -> None:
+    weight, hidden = torch.randn(8, 4).requires_grad_(), torch.randn(count, 4).requires_grad_()
+    tokens = torch.tensor([3, 0, 7, 2, 5])
+    keep = torch.ones(count, 8, dtype=torch.bool)
+    keep[:, [1, 6]] = False
+    found, entropy = slime.calculate_log_probs_and_entropy(
+        LazyLogits(hidden, LMHead.of(weight, ProcessGroups())),
+        tokens,
+        None,
+        with_entropy=with_entropy,
+        log_prob_keep_mask=keep if masked else None,
+        with_entropy_grad=entropy_grad,
+    )
+    logits = hidden @ weight.T
+    kept = logits.masked_fill(~keep, -torch.inf) if masked else logits
+    assert_close(found.detach(), kept.log_softmax(-1).gather(1, tokens[:count, None]).detach())
+    assert found.shape == (count, 1)
+    if not with_entropy:
+        assert entropy is None
+        return
+    assert entropy is not None
+    assert entropy.requires_grad is entropy_grad
+    assert_close(entropy.detach(), -(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1).detach())
