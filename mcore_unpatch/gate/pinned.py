@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,9 +10,11 @@ from datetime import date
 from pathlib import Path
 
 from mcore_unpatch import pins
+from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import NO_PATCHES, Finding
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.pins import Lock, Pin
+from mcore_unpatch.repository.printable import shown
 
 CHANGED, PAST, UNPINNED, UNUSED, OVERDUE = "MCU801", "MCU802", "MCU803", "MCU804", "MCU806"
 NOTICE = 30  # days before a review is due in which `check` speaks of it
@@ -135,7 +138,11 @@ def made_for_others(lock: Lock, releases: Sequence[Model]) -> str:
 def lock_file(top: Path) -> Path | None:
     """The lock of a repository, if it has one."""
     file = top / pins.LOCK
-    return file if file.is_file() and not file.is_symlink() else None
+    if not os.path.lexists(file):
+        return None
+    if file.is_symlink() or not file.is_file():  # taken for no lock at all, it would switch the gate off
+        raise UsageError(f"{shown(file)} is not a regular file: write it anew with `unpatch pin`")
+    return file
 
 
 def _finding(pin: Pin, file: str, line: int, rule: str, said: str) -> Finding:

@@ -11,7 +11,7 @@ from mcore_unpatch import pins
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding, switched_off
 from mcore_unpatch.findings.rules import Selection, rules
-from mcore_unpatch.gate import baseline, compare
+from mcore_unpatch.gate import baseline, compare, pinned
 from mcore_unpatch.repository import git
 from mcore_unpatch.repository.config import Config, table_of
 from mcore_unpatch.repository.paths import relative
@@ -32,16 +32,17 @@ class Gate:
     own_base: bool = False  # the base is what the settings of the change say
 
     def switched_off(
-        self, paths: list[str], renamed: dict[str, str], before: list[Finding], new: list[Finding]
+        self, paths: list[str], renamed: dict[str, str], before: list[Finding], now: list[Finding], new: list[Finding]
     ) -> list[Finding]:
         """One finding for each; `paths` are the files of the change, `renamed` gives their old names.
 
-        `before` are the findings of the commit, `new` those of the change alone. To accept what was there before, in a
-        first lock or baseline, switches nothing off.
+        `before` are the findings of the commit, `now` those of the change, `new` its own alone. To accept what was
+        there before, in a first lock or baseline, switches nothing off.
         """
+        there = {finding.target for finding in now}
         settled = {finding.target for finding in before}.difference(one.target for one in new)
         accepted = self._baseline(renamed, before)
-        findings = [*self._settings(), *accepted, *self._pins(settled), *self._carried(paths)]
+        findings = [*self._settings(), *accepted, *self._pins(settled, there), *self._carried(paths)]
         return [*findings, *self._moved_base()] if self.own_base else findings
 
     def _settings(self) -> Iterator[Finding]:
@@ -71,14 +72,22 @@ class Gate:
             for rule, more in counts.items():
                 yield self._finding(file, f'"{path}"', f"{more} {rule} in {path}, with a baseline entry")
 
-    def _pins(self, settled: set[str]) -> Iterator[Finding]:
-        file = self.top / pins.LOCK
-        if not file.is_file() or file.is_symlink():
-            return
+    def _pins(self, settled: set[str], there: set[str]) -> Iterator[Finding]:
+        file = pinned.lock_file(self.top)
         known = compare.pinned_at(self.top, self.revision)
-        for name, pin in pins.load(file).pins.items():
+        now = pins.load(file).pins if file is not None else {}
+        for name, pin in now.items():
+            at = f'name = "{name}"'
             if pin.patched and name not in settled and (name not in known or pin.speaks_for_more(known[name])):
-                yield self._finding(pins.LOCK, f'name = "{name}"', f"the gate for `{pin.short}`, with a pin")
+                yield self._finding(pins.LOCK, at, f"the gate for `{pin.short}`, with a pin")
+            old = known.get(name, pin)
+            if old.until and pin.until != old.until and name in there:
+                yield self._finding(pins.LOCK, at, f"the end of the pin of `{pin.short}`, `until` {old.until}")
+            if old.review_by and not pin.review_by and name in there:
+                yield self._finding(pins.LOCK, at, f"the review of the pin of `{pin.short}`, by {old.review_by}")
+        for name, pin in known.items():
+            if name in there and not (name in now and now[name].patched):
+                yield self._finding(pins.LOCK, "", f"the pin of `{pin.short}`, whose patch stays")
 
     def _carried(self, paths: list[str]) -> Iterator[Finding]:
         for path in paths:

@@ -272,8 +272,8 @@ class Survey:
         everything.python = sorted({*everything.python, *asked.python})
         everything.patches = sorted({*everything.patches, *asked.patches})
         everything.errors = asked.errors
-        now, errors = self._search(everything, progress)
-        now += self._staged(everything, base, now)
+        here, errors = self._search(everything, progress)
+        now = [*here, *self._staged(everything, base, here)]
         if revision == git.commit_of(asked.top, "HEAD"):
             told = f"The base {options.base!r} is the commit that is checked out: only what is not committed is new."
             self.notes.append(told)
@@ -291,7 +291,7 @@ class Survey:
         if options.gate is not None:
             new += compare.new_findings(self._silenced, silent_before, renamed)
             fresh = compare.new_findings(now, before, renamed, self.stacks.versions)
-            new += options.gate.switched_off(everything.python, renamed, before, fresh)
+            new += options.gate.switched_off(everything.python, renamed, before, here, fresh)
         elsewhere = {*everything.python, *everything.patches}.difference(asked.python, asked.patches)
         return [one for one in new if one.path not in elsewhere], [one for one in errors if one.path not in elsewhere]
 

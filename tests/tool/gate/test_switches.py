@@ -147,6 +147,38 @@ class TestPins:
         pinned.commit()
         assert unpatch("check", "--base", "main", cwd=pinned.path).code == CLEAN
 
+    @pytest.mark.parametrize(
+        ("old", "new", "what"),
+        [
+            ('until = "0.19"\n', 'until = "0.99"\n', "the end of the pin of `GPTModel.forward`, `until` 0.19"),
+            ('until = "0.19"\n', "", "the end of the pin of `GPTModel.forward`, `until` 0.19"),
+            ('review_by = "2030-01-01"\n', "", "the review of the pin of `GPTModel.forward`, by 2030-01-01"),
+            ('review_by = "2030-01-01"\n', 'review_by = "2031-01-01"\n', ""),  # a review, and the next one
+            ("patched = true\n", "", "the pin of `GPTModel.forward`, whose patch stays"),
+        ],
+    )
+    def test_that_are_loosened(self, old: str, new: str, what: str, pinned: Repository) -> None:
+        lock = pinned.path / "unpatch.lock"
+        limits = 'until = "0.19"\nreview_by = "2030-01-01"\npatched = true\n'
+        lock.write_text(lock.read_text().replace("patched = true\n", limits))
+        pinned.commit()
+        pinned.git("branch", "--force", "main", "work")
+        lock.write_text(lock.read_text().replace(old, new))
+        assert [line.partition("switches off ")[2] for line in told(pinned)] == [what] * bool(what)
+
+    def test_that_go_while_the_patch_stays(self, pinned: Repository) -> None:
+        pinned.git("branch", "--force", "main", "work")
+        lock = pinned.path / "unpatch.lock"
+        lock.unlink()
+        assert [line.partition("switches off ")[2] for line in told(pinned)] == [
+            "the pin of `GPTModel.forward`, whose patch stays"
+        ]
+        pinned.write({"p.py": "x = 1\n"})
+        assert told(pinned) == []  # both are gone
+        lock.mkdir()
+        result = unpatch("check", "--base", "main", cwd=pinned.path)
+        assert (result.code, "unpatch.lock is not a regular file" in result.err) == (ERROR, True)
+
     def test_of_a_patch_that_is_to_come(self, repository: Repository) -> None:
         repository.commit({"p.py": PATCH, "requirements.txt": "megatron-core==0.18.0\n"})
         assert unpatch("pin", cwd=repository.path).code == CLEAN
@@ -202,6 +234,16 @@ class TestToldOtherwise:
 
 
 class TestConfigurationOfTheBase:
+    def test_behind_a_link(self, repository: Repository) -> None:
+        (repository.path / "pyproject.toml").rename(repository.path / "o.toml")
+        (repository.path / "pyproject.toml").symlink_to("o.toml")
+        repository.commit()
+        repository.git("branch", "--quiet", "--force", "main")
+        repository.commit({"plain.py": "x = 2\n"})
+        assert told(repository) == []
+        repository.write({"o.toml": f'{TABLE}exclude = ["docs", "more"]\n'})
+        assert len(told(repository)) == 1
+
     def test_what_the_change_sets_has_no_effect(self, repository: Repository) -> None:
         repository.commit({"p.py": PATCH, "pyproject.toml": f'{TABLE}exclude = ["p.py"]\n'})
         arguments = ("check", "--base", "main", "--config-from-base", "--output-format", "json")
