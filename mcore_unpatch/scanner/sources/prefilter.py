@@ -12,6 +12,7 @@ from mcore_unpatch.megatron import api
 
 # No pattern here can take longer than a fixed number of steps for each byte: what may be long is taken at once (`++`)
 # or ends after so many bytes. Most begin with literal bytes, and few are joined by `|`: those are searched for fast.
+# For that, what must stand before those bytes is asked behind them: `del(?<!\wdel)`.
 # Between any two tokens may stand white space, continued lines and, in brackets, comments.
 _GAP = rb"(?:[\s\\]|#[^\n]*+\n)*+"
 
@@ -51,7 +52,7 @@ _SETATTR = re.compile(rb"setattr(?:__)?\(\s*+([^\s,()\[\]#]{0,200}+)\s*+,\s*+(?:
 _DEF = re.compile(rb"def[\s\\]++(\w++)")
 _SELF = _tokens(rb"\n(?:async[ \t]++)?def[\s\\]++\w++[\s\\]*+\(~self\b")
 _NAMESPACES = (b"getsource", b"__dict__", b"__globals__")
-_VARS = re.compile(rb"\bvars\b")
+_VARS = re.compile(rb"vars(?<!\wvars)\b")
 _CHILDREN = _tokens(rb"\.~_modules\b")
 _CHILD_SETTERS = (b"add_module", b"register_module", b"set_submodule")
 _HOOK, _HEAD = b"register_forward", b"output_layer"  # a hook on the LM head
@@ -80,10 +81,10 @@ _NEAREST = 200  # definitions above a place
 _DEFINITION = re.compile(
     rb"^([ \t]*+)(?:class[ \t]++(\w++)|(?:async[ \t]++)?def[ \t]++(\w++)([^)]{0,1000}+))", re.MULTILINE
 )
-STRING_TARGETS = _tokens(rb"[\"']megatron(?:\.|[\"']~(?:[+\"']|[fFrRbBuU]{1,2}[\"']))")
+STRING_TARGETS = _tokens(rb"megatron(?<=[\"']megatron)(?:\.|[\"']~(?:[+\"']|[fFrRbBuU]{1,2}[\"']))")
 # A root that names are put together from: `f"{ROOT}.core"`.
-_ROOT = re.compile(rb"[\"']megatron[\"'.]")
-_BY_NAME = re.compile(rb"import_module|__import__|resolve_name")
+_ROOT = re.compile(rb"megatron(?<=[\"']megatron)[\"'.]")
+_BY_NAME = (b"import_module", b"__import__", b"resolve_name")
 # Calls that matter by a word in them, and by more than that.
 _CALL_WORDS = (b"setattr", b"delattr", b"getsource", b"__dict__", b"vars", b"patch", b"exec", _HOOK, *_CHILD_SETTERS)
 # `put = setattr`, `put = partial(setattr, GPTModel)`, `names = vars(module)`: what goes by another name. The first
@@ -91,7 +92,7 @@ _CALL_WORDS = (b"setattr", b"delattr", b"getsource", b"__dict__", b"vars", b"pat
 _NAMED = _tokens(rb"setattr\b(?!~\()|vars\b|__dict__|_modules\b")
 _NAMED_WORDS = (b"setattr", b"vars", b"__dict__", b"_modules")
 _NAME_OF = _tokens(rb"(\w++)~=(?!=)~[\w.(\s\\]*+$")
-_DELETION = re.compile(rb"\bdel[\s\\(]++(?!self\b)[^\n=]{1,200}+")
+_DELETION = re.compile(rb"del(?<!\wdel)[\s\\(]++(?!self\b)[^\n=]{1,200}+")
 _IMPORT = re.compile(
     rb"\n[ \t]*+(?:from[ \t]++([\w.]++)[ \t]++import\b[ \t]*+(\([^)]*+|[^\n]*+)|import[ \t]++([\w., \t]++))"
 )
@@ -156,7 +157,9 @@ def calls_matter(data: bytes, mocks: bool) -> bool:
         or next(_runs_text(data), None) is not None
     ):
         return True
-    if b"megatron" in data and (STRING_TARGETS.search(data) or (_BY_NAME.search(data) and _ROOT.search(data))):
+    if b"megatron" in data and (
+        STRING_TARGETS.search(data) or (any(word in data for word in _BY_NAME) and _ROOT.search(data))
+    ):
         return True
     if b"setattr" in data and _may_setattr(data):
         return True
@@ -266,8 +269,10 @@ class _Assignments:
     def _is_plausible(self, match: re.Match[bytes]) -> bool:
         """Whether one may be."""
         start = match.start()
-        if self._data[start - 4 : start] == b"self" and not self._self_is_given and _path(match) == b"self":
-            return False
+        if self._data[start - 4 : start] == b"self" and not self._self_is_given:
+            before = self._data[max(0, start - 5) : start - 4]
+            if not before.isalnum() and before not in (b"_", b"."):
+                return False
         attribute, _, value = match.groups()
         known = attribute in _known_attributes() or attribute[:2] == b"__"
         if not known and _WORD.match(value) is None:
