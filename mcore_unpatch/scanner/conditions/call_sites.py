@@ -55,17 +55,25 @@ def narrowed(
     if not names:
         return findings
     under = {name for path in testing for name, live in _calls(path, names, project) if str(live) != "any"}
-    alive = {name: live for name in under if (live := _everywhere(name, paths, project)) is not None}
+    said: dict[str, dict[str, bytes]] = {name: {} for name in under}
+    for path in paths if under else ():  # which are read once for all of the names
+        data = _data(path, project)
+        for name in under:
+            if name.encode() in data:
+                said[name][path] = data
+    alive = {name: live for name, files in said.items() if (live := _everywhere(name, files, project)) is not None}
     return [
         _narrow(one, alive[one.installed_by], versions[one.path]) if one.installed_by in alive else one
         for one in findings
     ]
 
 
-def _everywhere(name: str, paths: list[str], project: Project) -> Live | None:
-    """The releases on which some call of a function is reached; None if it may be called otherwise."""
+def _everywhere(name: str, said: dict[str, bytes], project: Project) -> Live | None:
+    """The releases on which some call of a function is reached; None if it may be called otherwise.
+
+    `said` are the files with its name.
+    """
     word = name.encode()
-    said = {path: data for path in paths if word in (data := _data(path, project))}
     if any(re.search(rb"[\"']%b[\"']" % word, data) for data in said.values()):
         return None  # asked for by its name
     if sum(len(re.findall(rb"\bdef %b\b" % word, data)) for data in said.values()) != 1:
