@@ -34,20 +34,11 @@ def _function(parameters: str) -> cst.FunctionDef:
     return function
 
 
-def _argument(text: str) -> cst.Arg:
-    call = cst.parse_expression(f"f({text})")
-    assert isinstance(call, cst.Call)
-    return call.args[0]
-
-
-def _is_line_end(comma: Any) -> bool:
-    return isinstance(comma, cst.Comma) and isinstance(comma.whitespace_after, cst.ParenthesizedWhitespace)
-
-
 def _with_argument(args: Sequence[cst.Arg], text: str) -> list[cst.Arg]:
     """One argument more, and the comma and white space behind the last go behind it."""
     *others, last = args
-    new = _argument(text).with_changes(comma=last.comma, whitespace_after_arg=last.whitespace_after_arg)
+    call: Any = cst.parse_expression(f"f({text})")
+    new = call.args[0].with_changes(comma=last.comma, whitespace_after_arg=last.whitespace_after_arg)
     comma = _between(others[-1].comma if others else None)
     separated = last.with_changes(comma=comma, whitespace_after_arg=cst.SimpleWhitespace(""))
     return [*others, separated, new]
@@ -55,10 +46,9 @@ def _with_argument(args: Sequence[cst.Arg], text: str) -> list[cst.Arg]:
 
 def _between(before: Any) -> cst.Comma:
     """The comma behind one that was the last: with a new line, if the one before it has that."""
-    if before is None or not _is_line_end(before):
+    space = getattr(before, "whitespace_after", None)
+    if not isinstance(space, cst.ParenthesizedWhitespace):
         return cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-    space = before.whitespace_after
-    assert isinstance(space, cst.ParenthesizedWhitespace)
     return cst.Comma(whitespace_after=replace(space, first_line=cst.TrailingWhitespace(), empty_lines=[]))
 
 

@@ -7,17 +7,17 @@ import codecs
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
+from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
 
 from mcore_unpatch.codemods.changes import Asked, Change, Insert, Remove, Rewrite, Unwrap, least_safe
 from mcore_unpatch.codemods.cst_nodes import changed
-from mcore_unpatch.editing.edits import Edit, Unsound, splice
+from mcore_unpatch.editing.edits import Edit, Repository, Unsound, splice
 from mcore_unpatch.editing.source import Source, first_line, last_line
 
 _Body = cst.Module | cst.IndentedBlock
@@ -118,7 +118,7 @@ class Tree:
         """The node of libcst that stands for the same text as one of `ast`."""
         kinds = next(kinds for one, kinds in _KINDS if isinstance(node, one))
         start, end = self._column(node.lineno, node.col_offset), self._column(node.end_lineno, node.end_col_offset)
-        if isinstance(node, ast.Tuple | ast.GeneratorExp) and self._text(node).startswith("("):
+        if isinstance(node, ast.Tuple | ast.GeneratorExp) and self.source.text(node).startswith("("):
             start, end = (start[0], start[1] + 1), (end[0], end[1] - 1)  # libcst does not count the brackets
         exact = isinstance(node, ast.expr)
         nodes = [node for stop, node in self._at[start] if isinstance(node, kinds) and (not exact or stop == end)]
@@ -127,14 +127,9 @@ class Tree:
         return nodes[-1]
 
     @cached_property
-    def parents(self) -> dict[cst.CSTNode, cst.CSTNode]:
+    def parents(self) -> Mapping[cst.CSTNode, cst.CSTNode]:
         """What each node stands in."""
-        visitor = _Parents()
-        self.module.visit(visitor)
-        return visitor.found
-
-    def _text(self, node: ast.expr) -> str:
-        return self.source.text(node)
+        return MetadataWrapper(self.module, unsafe_skip_copy=True).resolve(ParentNodeProvider)
 
     def _column(self, line: int, column: int) -> tuple[int, int]:
         """A position in characters, as libcst counts."""
@@ -214,6 +209,17 @@ class Tree:
         return b"".join([*pieces, *self.source.lines[line - 1 :]])
 
 
+def not_given_back(repository: Repository, paths: Iterable[str]) -> set[str]:
+    """The files that libcst does not give back as they are, and that no migration may touch."""
+    broken = set()
+    for path in paths:
+        try:
+            Tree(repository.source(path))
+        except Unfaithful:
+            broken.add(path)
+    return broken
+
+
 def _equal_ends(old: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
     """How many items are the same at the beginning and at the end."""
     same = min(len(old), len(new))
@@ -231,22 +237,6 @@ def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
         else:
             found.append((number, number))
     return found
-
-
-class _Parents(cst.CSTVisitor):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: dict[cst.CSTNode, cst.CSTNode] = {}
-        self._open: list[cst.CSTNode] = []
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        if self._open:
-            self.found[node] = self._open[-1]
-        self._open.append(node)
-        return True
-
-    def on_leave(self, original_node: cst.CSTNode) -> None:
-        self._open.pop()
 
 
 class _Maker(cst.CSTTransformer):

@@ -357,16 +357,12 @@ def unused(source: Source, guards: Sequence[ast.stmt], gone: Sequence[ast.AST], 
 
 def _candidates(source: Source, node: ast.AST) -> Iterator[tuple[str, ast.stmt, bool]]:
     """What the suites around a node bind: the name, the statement, and whether it is of a function."""
-    for suite, is_local in _scopes(source, node):
-        for statement in suite:
-            if name := _bound(statement, is_local):
-                yield name, statement, is_local
-
-
-def _scopes(source: Source, node: ast.AST) -> Iterator[tuple[list[ast.stmt], bool]]:
-    """The suites of the functions around a node, and of the module: whether each is one of a function."""
-    yield from ((above.body, True) for above in source.above(node) if isinstance(above, Function))
-    yield source.tree.body, False
+    for above in source.above(node):
+        if isinstance(above, Function | ast.Module):
+            is_local = isinstance(above, Function)
+            for statement in above.body:
+                if name := _bound(statement, is_local):
+                    yield name, statement, is_local
 
 
 def _bound(statement: ast.stmt, is_local: bool) -> str | None:

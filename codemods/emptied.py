@@ -54,7 +54,7 @@ def with_emptied(bench: Workbench, source: Source, gone: Iterable[ast.stmt]) -> 
         found.statements[where].add(function)
         waiting.append((where, function, first))
         for other, use in references(bench, where, function):
-            if isinstance(use, ast.ImportFrom) and (len(use.names) > 1 or _is_at_the_top(other, use)):
+            if isinstance(use, ast.ImportFrom) and (len(use.names) > 1 or use in other.tree.body):
                 found.imports.append((other, use, function.name))
             elif isinstance(use, ast.ImportFrom):
                 found.statements[other].add(use)
@@ -71,10 +71,6 @@ def with_emptied(bench: Workbench, source: Source, gone: Iterable[ast.stmt]) -> 
     for where in found.statements:
         found.statements[where] |= set(_asked_for(where, found))
     return found
-
-
-def _is_at_the_top(source: Source, node: ast.stmt) -> bool:
-    return source.home[id(node)] is source.tree.body
 
 
 def _asked_for(source: Source, emptied: Emptied) -> Iterator[ast.stmt]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods import annotate, registry, standing
 from mcore_unpatch.codemods.answering import FixRunner
-from mcore_unpatch.codemods.changes import Asked, Reason, Taken, least_safe
+from mcore_unpatch.codemods.changes import Asked, Taken, least_safe
 from mcore_unpatch.codemods.dead import delete_dead
 from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
 from mcore_unpatch.codemods.removal import together
@@ -170,7 +170,8 @@ def _with_imports(bench: Workbench, tree_of: TreeOf, asked: list[Asked]) -> list
     whole = [*bench.import_changes(), *asked]
     dropped = False
     for path, group in _by_path(whole):
-        dropped |= drop_leftovers(bench, path, tree_of(path, group).made(group), _reason(group))
+        why = replace(least_safe(one.reason for one in group), title="an import that nothing uses any more", notes=())
+        dropped |= drop_leftovers(bench, path, tree_of(path, group).made(group), why)
     return [*bench.import_changes(), *asked] if dropped else whole
 
 
@@ -192,8 +193,3 @@ def _trees(bench: Workbench) -> TreeOf:
 def _by_path(asked: Iterable[Asked]) -> Iterator[tuple[str, list[Asked]]]:
     by_path = attrgetter("path")
     return ((path, list(group)) for path, group in groupby(sorted(asked, key=by_path), by_path))
-
-
-def _reason(asked: Sequence[Asked]) -> Reason:
-    """Why imports go with what these changes took away."""
-    return replace(least_safe(one.reason for one in asked), title="an import that nothing uses any more", notes=())

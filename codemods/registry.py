@@ -46,6 +46,11 @@ def own() -> tuple[Codemod, ...]:
     return tuple(sorted(found, key=lambda one: one.name))
 
 
+def folders() -> list[Path]:
+    """Where the code of this package's own codemods is."""
+    return [Path(folder).parent for folder in catalogue.__path__]
+
+
 def finders(wanted: Callable[[str], bool]) -> list[Codemod]:
     """The codemods that find something themselves, of the rules that are wanted."""
     return [codemod for codemod in codemods() if any(wanted(rule.code) for rule in codemod.rules)]

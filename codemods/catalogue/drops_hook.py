@@ -11,7 +11,7 @@ from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Left, Match
 from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.syntax import leaf, parameters
 from mcore_unpatch.editing.source import Function, Source
-from mcore_unpatch.findings.finding import NO_PATCHES, WRAPPER, Finding
+from mcore_unpatch.findings.finding import NO_PATCHES, WRAPPER
 from mcore_unpatch.library.syntax import dotted, sets_attribute
 from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS
 from mcore_unpatch.megatron.layout import HYBRID_MODEL, MAMBA_MODEL
@@ -78,7 +78,9 @@ the project asks for has the hook.
         if not isinstance(function, Function) or match.target.rpartition(".")[0] in (HYBRID_MODEL, MAMBA_MODEL):
             return
         calls = list(_calls(source, function))
-        below = _patched_below(situation.staying, source.path)
+        # Another class that drops the hook is no patch.
+        patches = tuple(one for one in situation.staying.findings if one.shape not in NO_PATCHES)
+        below = RemainingPatches(patches).blocking(source.path, standing.HOOK)
         if older := situation.options.without_hook(source.path):
             yield Left(older)
         elif below is not None:
@@ -106,9 +108,3 @@ def _calls(source: Source, function: Function) -> Iterator[ast.Call]:
         own = dotted(call.func) == "self._postprocess" and leaf(call.func) not in overridden
         if (of_base or own) and not {keyword.arg for keyword in call.keywords} & set(HOOK_ARGUMENTS):
             yield call
-
-
-def _patched_below(staying: RemainingPatches, path: str) -> Finding | None:
-    """A patch, not another class that drops the hook, of what the hook goes through."""
-    patches = RemainingPatches(tuple(one for one in staying.findings if one.shape not in NO_PATCHES))
-    return patches.blocking(path, standing.HOOK)

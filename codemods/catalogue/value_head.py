@@ -121,7 +121,8 @@ def _to_value_head(patch: Patch) -> Rewritten | str:
         return f"`{patch.text(statement.value)}` is not created here"
     if leaf(made.func) == "Linear":
         return f"`{patch.text(made.func)}` does not accept `weight=`, which Megatron passes to an output layer"
-    if not _is_one(_width(made, source.tree)):
+    width = _width(made, source.tree)
+    if not isinstance(width, ast.Constant) or width.value != 1 or width.value is True:
         return f"`{patch.text(made.func)}(...)` is not known to return one value per token"
     if not _can_be_indented(patch):
         return f"line {statement.lineno} has a comment or a string that would move"
@@ -168,10 +169,6 @@ def _init_of(name: ast.expr, tree: ast.Module) -> ast.FunctionDef | None:
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == leaf(name)]
     functions = [node for class_node in classes for node in class_node.body if isinstance(node, ast.FunctionDef)]
     return next((node for node in functions if node.name == "__init__"), None)
-
-
-def _is_one(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value == 1 and not isinstance(node.value, bool)
 
 
 def _can_be_indented(patch: Patch) -> bool:

@@ -78,12 +78,8 @@ def _used(scope: ast.AST, bound: set[tuple[ast.AST, str]]) -> Iterator[str]:
             yield from _quoted(node.value) - hidden
         elif isinstance(node, ast.Global | ast.Nonlocal):
             yield from node.names
-        if not _is_docstring(node):
+        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):  # a docstring
             waiting += [(child, hidden) for child in ast.iter_child_nodes(node)]
-
-
-def _is_docstring(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _quoted(text: str) -> set[str]:

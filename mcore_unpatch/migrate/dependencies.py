@@ -18,7 +18,7 @@ def too_old_python(root: Path, top: Path) -> str:
     """What the nearest project file says, where it allows an older Python than the dependency; else nothing."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-    for folder in _upwards(root, top):
+    for folder in [root, *(above for above in root.parents if above == top or top in above.parents)]:
         for name in ("pyproject.toml", "setup.cfg", "setup.py"):
             stated = _PYTHON.search(_text(folder / name))
             said = next(filter(None, stated.groups()), "").strip() if stated else ""
@@ -36,11 +36,6 @@ def _plain(said: str) -> str:
     """Poetry's `^3.10`, `~3.10` and `3.10` as specifiers of what they begin with: the lower end decides here."""
     parts = (re.sub(r"^[\^~](?=\d)", ">=", part) for part in filter(None, map(str.strip, said.split(","))))
     return ",".join(f"=={part}.*" if part[0].isdigit() else part for part in parts)
-
-
-def _upwards(root: Path, top: Path) -> list[Path]:
-    """The folders from the migrated one up to the top of the work tree."""
-    return [root, *(folder for folder in root.parents if folder == top or top in folder.parents)]
 
 
 def _text(file: Path) -> str:

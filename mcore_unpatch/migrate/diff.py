@@ -17,23 +17,17 @@ def unified(path: str, before: bytes, after: bytes) -> bytes:
     name = path.encode(errors="surrogateescape").decode("latin-1")
     end = "\t" if " " in name else ""
     lines = difflib.unified_diff(old, new, f"a/{name}{end}", f"b/{name}{end}")
-    return b"".join(_terminated(line.encode("latin-1")) for line in lines)
-
-
-def _terminated(line: bytes) -> bytes:
-    return line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
+    ended = (line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    return b"".join(line.encode("latin-1") for line in ended)
 
 
 def coloured(diff: bytes) -> bytes:
     """A diff for a terminal."""
-    return b"\n".join(_coloured(_harmless(line)) for line in diff.split(b"\n"))
+    return b"\n".join(map(_coloured, diff.split(b"\n")))
 
 
 def _coloured(line: bytes) -> bytes:
-    style = b"1" if line.startswith((b"--- ", b"+++ ")) else _STYLES.get(line[:1])
-    return line if style is None else b"\x1b[%sm%s\x1b[0m" % (style, line)
-
-
-def _harmless(line: bytes) -> bytes:
     """The line as text that does nothing; the end of a CRLF line is not shown."""
-    return printable.shown(line.removesuffix(b"\r").decode(errors="backslashreplace")).encode()
+    harmless = printable.shown(line.removesuffix(b"\r").decode(errors="backslashreplace")).encode()
+    style = b"1" if harmless.startswith((b"--- ", b"+++ ")) else _STYLES.get(harmless[:1])
+    return harmless if style is None else b"\x1b[%sm%s\x1b[0m" % (style, harmless)

@@ -31,23 +31,16 @@ def exclusive(file: Path) -> Iterator[None]:
             files.check_own(file)
         except OSError as error:
             raise UsageError(f"cannot use the lock {shown(file)}: {error.strerror}; delete it") from None
-        if not _acquire(handle):
+        try:  # a record lock, unlike flock, does not live on in a forked worker
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
             owner = os.read(handle, 32).decode(errors="replace").strip()
             raise UsageError(
                 f"another unpatch is running here (process {owner or 'unknown'}, lock {file}); nothing was written. "
                 "Try again when it has finished."
-            )
+            ) from None
         os.ftruncate(handle, 0)
         os.write(handle, str(os.getpid()).encode())
         yield
     finally:
         os.close(handle)
-
-
-def _acquire(handle: int) -> bool:
-    # A record lock, unlike flock, does not live on in a forked worker.
-    try:
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True

@@ -76,7 +76,8 @@ def _prepare(request: Request, planner: Planner, progress: Progress | None) -> O
     if not rewrites and any(map(options.older, made.repository.editable)):
         anywhere = replace(options, older=none_older)
         _refuse_older_megatron(known, planner(made.repository, (*known.findings, *known.elsewhere), anywhere), options)
-    outcome.dependency = _dependency(plan, known) if rewrites else None
+    if rewrites and plan.dependency:
+        outcome.dependency = Dependency(plan.dependency, dependencies.too_old_python(known.found.root, known.found.top))
     return outcome
 
 
@@ -106,10 +107,3 @@ def _refuse_older_megatron(known: Survey, plan: Plan, options: Options) -> None:
                 f"with the hook, but is for megatron-core {release} ({judged.why}). Nothing was written: raise that "
                 f"first, or see what would change with --target-mcore {show(HOOK_SINCE)} --diff"
             )
-
-
-def _dependency(plan: Plan, known: Survey) -> Dependency | None:
-    """What the new code needs."""
-    if plan.dependency is None:
-        return None
-    return Dependency(plan.dependency, dependencies.too_old_python(known.found.root, known.found.top))

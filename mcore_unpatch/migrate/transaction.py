@@ -42,7 +42,9 @@ def write(state: State, rewrites: Sequence[NewContent], remember: bool = True) -
             check()
             pending = replace(before, pending=made.token, undoing=not remember)
             state.save(pending)
-            _stage_all(made, rewrites, check)
+            for index, item in enumerate(rewrites):
+                check()
+                files.create_like(made.target(index), made.staged(index), item.after)
             state.save(replace(pending, replacing=True))
             _replace_all(made, rewrites, check)
             made.done.replace(state.file)
@@ -63,12 +65,6 @@ def _take_back(state: State, error: BaseException) -> None:
         raise UsageError(f"{cause or 'interrupted'}\n{problem}") from error
     if isinstance(error, OSError):
         raise UsageError(f"{cause}; every file is as it was") from error
-
-
-def _stage_all(made: Journal, rewrites: Sequence[NewContent], check: Callable[[], None]) -> None:
-    for index, item in enumerate(rewrites):
-        check()
-        files.create_like(made.target(index), made.staged(index), item.after)
 
 
 def _replace_all(made: Journal, rewrites: Sequence[NewContent], check: Callable[[], None]) -> None:

@@ -16,9 +16,16 @@ from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Rewrite
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.seams.hooks.direct import Reached, called_by_megatron, why_not
 from mcore_unpatch.codemods.seams.hooks.form import WHOLE_MODEL, Hooked, Wrapper
-from mcore_unpatch.codemods.seams.hooks.module import MODEL, is_module, may_be_the_same, name_of
+from mcore_unpatch.codemods.seams.hooks.module import (
+    MODEL,
+    Reached,
+    called_by_megatron,
+    is_module,
+    may_be_the_same,
+    name_of,
+    why_not,
+)
 from mcore_unpatch.codemods.seams.hooks.site import FORWARD, WrapperSite, find_site, looked_at, still_kept
 from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, find_patch
 from mcore_unpatch.codemods.syntax import is_one_of

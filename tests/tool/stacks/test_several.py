@@ -325,6 +325,14 @@ def test_what_a_nested_project_says_is_denied_by_no_command(tmp_path: Path) -> N
     assert "From megatron-core 0.18.2 to 0.19.2" in said(unpatch("upgrade", cwd=tmp_path))
 
 
+def test_what_two_folders_say_in_the_same_words_is_said_once(tmp_path: Path) -> None:
+    """The folder of a project knows its own stack from nearer by than the repository around it."""
+    image = {"docker/Dockerfile": "FROM x\nRUN pip install megatron-core==0.16.1\n", "requirements.txt": "-e ./sub\n"}
+    patches = dict.fromkeys(("sub/a.py", "b.py"), OLD_POSTPROCESS)
+    write_files(tmp_path, {**image, "sub/pyproject.toml": CUDA["pyproject.toml"], **patches})
+    assert said(migrate(tmp_path, "--diff")).count("Judged for") == 1
+
+
 def test_a_submodule_that_is_no_megatron_says_nothing(tmp_path: Path) -> None:
     module = '[submodule "a"]\n\tpath = a/energon\n\turl = https://x.org/we/Other.git\n\tbranch = core_v0.15.0\n'
     write_files(tmp_path, {".gitmodules": module, "tool.py": PLAIN})
