@@ -54,7 +54,7 @@ $(TEST)/.installed: pyproject.toml
 	@touch $@
 
 test: $(TEST)/.installed
-	$(PYTEST) -m "not growth" tests
+	$(PYTEST) -m "not growth" $(if $(EVERY_CASE),--every-case) tests
 
 check: lint
 	$(PYTEST) -m "not ranks and not slow and not growth" tests

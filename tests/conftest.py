@@ -1,5 +1,6 @@
 """What holds for every test, alone or among others."""
 
+import gc
 import os
 import random
 
@@ -18,6 +19,7 @@ os.environ["MCORE_UNPATCH_NO_CACHE"] = "1"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--order-seed", type=int, help="run the tests in the random order of this seed")
+    parser.addoption("--every-case", action="store_true", help="all combinations on the older megatron-core as well")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -31,3 +33,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("slow")
     if (seed := config.getoption("--order-seed")) is not None:
         random.Random(seed).shuffle(items)
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: the collector need not look through torch, Megatron and all tests over and over."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)

@@ -5,9 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from checking import write_files
 from programs import environment
+from small_megatron import LIBRARY as SMALL_MEGATRON
 
 PREPROCESS = "megatron.core.models.gpt.gpt_model.GPTModel._preprocess"
 TESTS = """
@@ -77,16 +77,30 @@ def session(folder: Path, *arguments: str, env: dict[str, str] | None = None) ->
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "xdist"])
-def test_a_test_that_leaves_megatron_patched(tmp_path: Path, workers: tuple[str, ...], processes: None) -> None:
-    write_files(tmp_path, {"test_it.py": TESTS, "pytest.ini": "[pytest]\naddopts = --strict-markers\n"})
-    said = session(tmp_path, "--unpatch-audit", *workers, env=environment("0.19.2", tmp_path))
+def check_session(folder: Path, name: str, tests: str, *workers: str, env: dict[str, str]) -> None:
+    """The test that leaves the name patched is told, and no other."""
+    write_files(folder, {"test_it.py": tests, "pytest.ini": "[pytest]\naddopts = --strict-markers\n"})
+    said = session(folder, "--unpatch-audit", *workers, env=env)
     assert "ERROR test_it.py::test_leaves_it_patched" in said
-    assert f"{PREPROCESS} is rebound, by test_it.preprocess" in said
+    assert f"{name} is rebound, by test_it.preprocess" in said
     assert "4 passed, 1 error" in said
-    assert (
-        f"test_it.py::test_leaves_it_patched: {PREPROCESS} is rebound" in said.partition("patched by this session")[2]
-    )
+    assert f"test_it.py::test_leaves_it_patched: {name} is rebound" in said.partition("patched by this session")[2]
+
+
+def test_a_test_that_leaves_megatron_patched(tmp_path: Path, processes: None) -> None:
+    check_session(tmp_path, PREPROCESS, TESTS, env=environment("0.19.2", tmp_path))
+
+
+def test_under_xdist(tmp_path: Path) -> None:
+    write_files(tmp_path, SMALL_MEGATRON)
+    tests, env = TESTS, {**os.environ, "PYTHONPATH": str(tmp_path)}
+    for real, small in (
+        ("models.gpt.gpt_model", "shapes"),
+        ("GPTModel._preprocess", "Shape.backward"),
+        ("GPTModel", "Shape"),
+    ):
+        tests = tests.replace(real, small)
+    check_session(tmp_path, "megatron.core.shapes.Shape.backward", tests, "-n", "1", env=env)
 
 
 def test_each_pin_is_a_test(tmp_path: Path) -> None:

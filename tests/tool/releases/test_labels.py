@@ -2,6 +2,7 @@
 
 import json
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from checking import GPT, MTP_LAYER
 from downloads import unpacked
 
-from mcore_unpatch.findings.finding import DOWNSTREAM
+from mcore_unpatch.findings.finding import DOWNSTREAM, Report
 from mcore_unpatch.survey.scan import scan
 from mcore_unpatch.survey.survey import ScanOptions
 
@@ -47,9 +48,15 @@ def labels(name: str, kind: str = "patches") -> list[dict[str, Any]]:
     return found
 
 
+@cache
+def scanned(folder: Path) -> Report:
+    """A whole project, scanned once."""
+    return scan([folder], ScanOptions())
+
+
 def check(folder: Path, name: str) -> None:
     """The scanner finds what is labelled, and nothing else."""
-    report = scan([folder], ScanOptions())
+    report = scanned(folder)
     assert report.errors == []
     for kind, facts in FACTS.items():
         findings = [one for one in report.findings if (one.shape in DOWNSTREAM) is (kind == "uses")]
@@ -83,7 +90,7 @@ VERL_LIVES = {
 
 
 def test_the_releases_on_which_patches_of_verl_live() -> None:
-    findings = scan([unpacked("verl", "0.9.1")], ScanOptions()).findings
+    findings = scanned(unpacked("verl", "0.9.1")).findings
     assert {path: [str(f.live) for f in findings if f.path == path] for path in VERL_LIVES} == VERL_LIVES
     assert not any("TypeError" in f.message for f in findings if not f.live.on((0, 19)))
 
