@@ -4,34 +4,68 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.machinery import PathFinder
 from io import TextIOWrapper
-from typing import Annotated
+from types import CodeType
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from mcore_unpatch.commands import audit, check, doctor, migrate, pin, rules, scan, stacks, upgrade, verify
+from mcore_unpatch import commands
 from mcore_unpatch.migrate.interrupts import until_committed
+
+# The commands in the order of the help, and the module of each.
+_MODULES = {name: name for name in ("scan", "stacks", "check", "upgrade", "pin", "migrate")}
+_MODULES |= {"undo": "migrate", "audit": "audit", "doctor": "doctor", "verify": "verify"}
+_MODULES |= {"rules": "rules", "explain": "rules"}
+_SETTINGS: dict[str, Any] = {
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,  # plain help: drawing boxes would take longer than everything else
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
+class _Commands(TyperGroup):
+    """Imports a command, and with it all that it needs, when it is called: `unpatch --help` answers at once."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the arguments name, its own parameters, and the rest of the arguments."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in _MODULES:
+            alone = typer.Typer(add_completion=False, **_SETTINGS)
+            alone.command(name)(getattr(import_module(_home(name)), name))
+            command = typer.main.get_command(alone)
+        return name, command, rest
+
+
+def _home(command: str) -> str:
+    return f"mcore_unpatch.commands.{_MODULES[command]}"
+
+
+def _stand_in(command: str) -> Callable[[], None]:
+    """A function with the docstring of a command, taken from its compiled module, which is not run."""
+    spec: Any = PathFinder.find_spec(_home(command), commands.__path__)
+    codes = (code for code in spec.loader.get_code(spec.name).co_consts if isinstance(code, CodeType))
+
+    def stand_in() -> None:
+        raise AssertionError("never called")
+
+    stand_in.__doc__ = next(str(code.co_consts[0]) for code in codes if code.co_name == command)
+    return stand_in
+
 
 app = typer.Typer(
     name="unpatch",
     help="Find every monkey-patch of Megatron Core in a repository, move it to the official hook, keep new ones out.",
     invoke_without_command=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help: drawing boxes would take longer than everything else
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=_Commands,
+    **_SETTINGS,
 )
-app.command()(scan.scan)
-app.command()(stacks.stacks)
-app.command()(check.check)
-app.command()(upgrade.upgrade)
-app.command()(pin.pin)
-app.command()(migrate.migrate)
-app.command()(migrate.undo)
-app.command()(audit.audit)
-app.command()(doctor.doctor)
-app.command()(verify.verify)
-app.command("rules")(rules.rules)
-app.command()(rules.explain)
+for _name in _MODULES:
+    app.command(_name)(_stand_in(_name))
 
 
 def _version(value: bool) -> None:

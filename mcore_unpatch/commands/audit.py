@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, replace
+from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from mcore_unpatch.audit.child import SITECUSTOMIZE
+from mcore_unpatch.audit.report import AuditReport, LivePatch, differences, join, load
 from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, guarded, note, reporting
+from mcore_unpatch.commands.output import into
 from mcore_unpatch.errors import UsageError
-
-if TYPE_CHECKING:
-    from mcore_unpatch.audit.report import AuditReport, LivePatch
-    from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.finding import NO_PATCHES, Finding
+from mcore_unpatch.report.lines import count
+from mcore_unpatch.survey.scan import scan
 
 What = Annotated[
     list[str] | None,
@@ -24,7 +32,6 @@ What = Annotated[
 ]
 Module = Annotated[str | None, typer.Option("-m", help="Run a module, as `python -m` does; its arguments follow `--`.")]
 Repo = Annotated[Path, typer.Option(help="The repository whose lines are looked for behind live patches.")]
-Json = Annotated[bool, typer.Option("--json", help="Write the report as JSON.")]
 
 
 @guarded
@@ -32,7 +39,7 @@ def audit(
     what: What = None,
     module: Module = None,
     repo: Repo = Path(),
-    json: Json = False,
+    json: opt.Json = False,
     output_file: opt.OutputFile = None,
 ) -> int:
     """Run a program and report what patched its Megatron, with file and line.
@@ -46,19 +53,25 @@ def audit(
     if words[:1] == ["diff"] and module is None:
         return _diff([Path(word) for word in words[1:]])
     if module is not None:
-        import sys
-
         words = [sys.executable, "-m", module, *words]
     if not words:
         raise UsageError("Name a program: `unpatch audit -- python train.py`, or `unpatch audit -m package.module`.")
     code, reports = _run(words)
-    for failure in [] if reports else ["No process of this program imported megatron.core and lived to report it."]:
-        note(failure)
-    live, never = _joined(reports, repo)
-    from mcore_unpatch.commands.output import into
-
+    if not reports:
+        note("No process of this program imported megatron.core and lived to report it.")
+    _, options = opt.combine([repo])
+    scanned = scan([repo], replace(options, base=None, baseline=None, fixes=False))
+    shapes = (*NO_PATCHES, "patch-file")
+    patches = [one for one in scanned.findings if one.shape not in shapes and one.target and not one.in_test]
+    live, never = join(reports, patches, Path(scanned.root).resolve())
     with into(output_file), reporting():
-        _write_json(code, reports, live, never) if json else _write_text(reports, live, never)
+        if json:
+            facts = [{"path": one.path, "line": one.line, "rule": one.rule, "target": one.target} for one in never]
+            found = {"patches": [asdict(patch) for patch in live], "never_ran": facts}
+            data = {"version": 1, "exit_code": code, **found, "reports": [report.to_json() for report in reports]}
+            print(dumps(data, indent=2))
+        else:
+            _write_text(reports, live, never)
     if code:
         return code
     return EXIT_FINDINGS if live else EXIT_CLEAN if reports else EXIT_ERROR
@@ -66,14 +79,6 @@ def audit(
 
 def _run(words: list[str]) -> tuple[int, list[AuditReport]]:
     """Run a program under the audit; its exit code, and what its processes reported."""
-    import os
-    import subprocess
-    import sys
-    import tempfile
-
-    from mcore_unpatch.audit.child import SITECUSTOMIZE
-    from mcore_unpatch.audit.report import load
-
     if words[0].endswith(".py"):
         words = [sys.executable, *words]
     with tempfile.TemporaryDirectory(prefix="unpatch-audit-") as folder:
@@ -89,23 +94,7 @@ def _run(words: list[str]) -> tuple[int, list[AuditReport]]:
     return code if code >= 0 else 128 - code, reports
 
 
-def _joined(reports: list[AuditReport], repo: Path) -> tuple[list[LivePatch], list[Finding]]:
-    from mcore_unpatch.audit.report import join
-    from mcore_unpatch.findings.finding import NO_PATCHES
-    from mcore_unpatch.survey.scan import scan
-
-    _, options = opt.combine([repo], None, None, None, None, None)
-    from dataclasses import replace
-
-    report = scan([repo], replace(options, base=None, baseline=None, fixes=False))
-    shapes = (*NO_PATCHES, "patch-file")
-    patches = [one for one in report.findings if one.shape not in shapes and one.target and not one.in_test]
-    return join(reports, patches, Path(report.root).resolve())
-
-
 def _write_text(reports: list[AuditReport], live: list[LivePatch], never: list[Finding]) -> None:
-    from mcore_unpatch.report.lines import count
-
     releases = sorted({report.release for report in reports})
     processes = count(len(reports), "process", "processes")
     print(f"{count(len(live), 'deviation')} from megatron-core {', '.join(releases)} in {processes}.")
@@ -123,23 +112,7 @@ def _write_text(reports: list[AuditReport], live: list[LivePatch], never: list[F
         note(line)
 
 
-def _write_json(code: int, reports: list[AuditReport], live: list[LivePatch], never: list[Finding]) -> None:
-    import json
-    from dataclasses import asdict
-
-    data: dict[str, Any] = {
-        "version": 1,
-        "exit_code": code,
-        "patches": [asdict(patch) for patch in live],
-        "never_ran": [{"path": one.path, "line": one.line, "rule": one.rule, "target": one.target} for one in never],
-        "reports": [report.to_json() for report in reports],
-    }
-    print(json.dumps(data, indent=2))
-
-
 def _diff(files: list[Path]) -> int:
-    from mcore_unpatch.audit.report import differences, load
-
     if len(files) < 2:
         raise UsageError("Name two reports or more: `unpatch audit diff rank0.json rank1.json`.")
     reports = [load(file) for file in files]

@@ -6,42 +6,37 @@ import os
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import typer
-
+from mcore_unpatch import pins
 from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, guarded, note
-from mcore_unpatch.commands.options import DEFAULT_BASELINE
+from mcore_unpatch.commands.options import DEFAULT_BASELINE, option
+from mcore_unpatch.commands.output import Progress, write
 from mcore_unpatch.errors import UsageError
-
-if TYPE_CHECKING:
-    from mcore_unpatch.gate.switches import Gate
-    from mcore_unpatch.repository.config import Config
-    from mcore_unpatch.survey.survey import PinnedOn, ScanOptions
+from mcore_unpatch.findings.finding import Report
+from mcore_unpatch.findings.rules import SWITCHED_OFF, Selection
+from mcore_unpatch.gate import baseline as baselines, compare, pinned
+from mcore_unpatch.gate.switches import Gate
+from mcore_unpatch.report.lines import count
+from mcore_unpatch.repository.config import Config, load_at
+from mcore_unpatch.repository.discover import top_of
+from mcore_unpatch.repository.paths import from_here
+from mcore_unpatch.survey.scan import scan
+from mcore_unpatch.survey.survey import PinnedOn, ScanOptions
 
 OLD_BASELINE = ".mcore-unpatch-baseline.json"
 
-Base = Annotated[str | None, typer.Option(help="Report only what is new since the merge base with this commit.")]
-Baseline = Annotated[
-    Path | None,
-    typer.Option(help=f"Known findings to accept, as counts per file and rule. [default: {DEFAULT_BASELINE}, if any]"),
-]
-WriteBaseline = Annotated[
-    bool,
-    typer.Option("--write-baseline", help=f"Write the current findings to the baseline. [default: {DEFAULT_BASELINE}]"),
-]
-
+Base = Annotated[str | None, option("--base", "Report only what is new since the merge base with this commit.")]
+_KNOWN = f"Known findings to accept, as counts per file and rule. [default: {DEFAULT_BASELINE}, if any]"
+Baseline = Annotated[Path | None, option("--baseline", _KNOWN)]
+_WRITE = f"Write the current findings to the baseline. [default: {DEFAULT_BASELINE}]"
+WriteBaseline = Annotated[bool, option("--write-baseline", _WRITE)]
 ConfigFromBase = Annotated[
-    bool, typer.Option("--config-from-base", help="Take the configuration of the base, not that of the change.")
+    bool, option("--config-from-base", "Take the configuration of the base, not that of the change.")
 ]
-RequirePins = Annotated[
-    bool, typer.Option("--require-pins", help="Fail for every patch that unpatch.lock does not pin.")
-]
-
-Possible = Annotated[
-    bool, typer.Option("--possible", help="Fail also for what is only possibly a patch, by a method's name.")
-]
+RequirePins = Annotated[bool, option("--require-pins", "Fail for every patch that unpatch.lock does not pin.")]
+Possible = Annotated[bool, option("--possible", "Fail also for what is only possibly a patch, by a method's name.")]
 
 
 @guarded
@@ -68,28 +63,31 @@ def check(
 
     Exit code: 0 clean, 1 findings, 2 a usage error, an unreadable configuration or a file that could not be analysed.
     """
-    from mcore_unpatch.commands.output import Progress, write
-    from mcore_unpatch.repository.discover import top_of
-    from mcore_unpatch.survey.scan import scan as run_scan
-
     if base == "":  # a variable of CI that is not set would else compare with nothing
         raise UsageError("--base is empty: name a branch or a commit")
-    earlier = _config_of(base, paths) if config_from_base else None
+    paths = paths or []
+    top = top_of(paths)
+    earlier = None
+    if config_from_base and base is None:
+        raise UsageError("--config-from-base takes nothing from the change, not even its base: name one with --base")
+    if config_from_base and base is not None:
+        earlier = load_at(opt.start(paths), top, compare.merge_base(top, base))
     config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, base, baseline, earlier, stack)
-    known = top_of(paths or []) / DEFAULT_BASELINE
+    known = top / DEFAULT_BASELINE
     if options.baseline is None and known.is_file() and not known.is_symlink():
         options = replace(options, baseline=known)
-    gate = (
-        None if options.base is None or write_baseline else _gate(options, config, paths, ignore, own_base=base is None)
-    )
+    gate = None if write_baseline else _gate(options, config, paths, ignore, own_base=base is None)
     style = opt.output_format(output_format, config)
     fixes = style is opt.OutputFormat.html  # whose totals say what becomes of each
     options = replace(options, possible=possible, gate=gate, cache=not no_cache, fixes=fixes)
-    if write_baseline:
-        return _write_baseline(paths or [], replace(options, lock=_lock(paths, options, require_pins)))
     with Progress() as progress:
-        lock = _lock(paths, options, require_pins)
-        report = run_scan(paths or [], replace(options, lock=lock), progress)
+        options = replace(options, lock=_lock(top, options, require_pins))
+        if write_baseline:
+            report = scan(paths, replace(options, base=None, baseline=None), progress)
+        else:
+            report = scan(paths, options, progress)
+    if write_baseline:
+        return _write_baseline(report, options.baseline)
     if report.possible:
         them = "one" if report.possible == 1 else "ones"
         report.notes.append(f"{report.possible} possible {them}, by a method's name alone, not counted: see --possible")
@@ -99,30 +97,13 @@ def check(
     return EXIT_FINDINGS if report.findings else EXIT_CLEAN
 
 
-def _config_of(base: str | None, paths: list[Path] | None) -> Config:
-    """The configuration of the commit that a change is compared with."""
-    from mcore_unpatch.gate import compare
-    from mcore_unpatch.repository.config import load_at
-    from mcore_unpatch.repository.discover import top_of
-
-    if base is None:
-        raise UsageError("--config-from-base takes nothing from the change, not even its base: name one with --base")
-    top = top_of(paths or [])
-    return load_at(opt.start(paths), top, compare.merge_base(top, base))
-
-
 def _gate(
-    options: ScanOptions, config: Config, paths: list[Path] | None, ignore: list[str] | None, own_base: bool
+    options: ScanOptions, config: Config, paths: list[Path], ignore: list[str] | None, own_base: bool
 ) -> Gate | None:
-    """What tells of the gate being switched off, unless the user or the base says not to."""
-    from mcore_unpatch.findings.rules import SWITCHED_OFF, Selection
-    from mcore_unpatch.gate import compare
-    from mcore_unpatch.gate.switches import Gate
-    from mcore_unpatch.repository.config import load_at
-    from mcore_unpatch.repository.discover import top_of
-
-    assert options.base is not None
-    top = top_of(paths or [])
+    """What tells of the gate being switched off since the base, unless the user or the base says not to."""
+    if options.base is None:
+        return None
+    top = top_of(paths)
     revision = compare.merge_base(top, options.base)
     before = load_at(opt.start(paths), top, revision)
     if SWITCHED_OFF not in Selection.parse([], ignore or before.list("ignore")):
@@ -130,51 +111,35 @@ def _gate(
     return Gate(top, revision, config, before, options.baseline, own_base)
 
 
-def _lock(paths: list[Path] | None, options: ScanOptions, required: bool) -> PinnedOn | None:
+def _lock(top: Path, options: ScanOptions, required: bool) -> PinnedOn | None:
     """The lock of the repository, held to the release in use."""
-    from mcore_unpatch import pins
-    from mcore_unpatch.commands.pin import releases_in_use
-    from mcore_unpatch.gate import pinned
-    from mcore_unpatch.repository.discover import top_of
-    from mcore_unpatch.survey.survey import PinnedOn
-
-    top = top_of(paths or [])
     file = pinned.lock_file(top)
     if file is None:
         if required:
             raise UsageError(f"There is no {pins.LOCK} in {top}: write one with `unpatch pin`.")
         return None
     known = pins.load(file)
-    releases, _ = releases_in_use(top, options, known)
-    told = [*pinned.due_soon(known, date.today()), pinned.without_where(known), pinned.made_for_others(known, releases)]
-    for line in filter(None, told):
+    releases, _ = pinned.releases_in_use(top, options, known)
+    for line in pinned.notes(known, releases, date.today()):
         note(line)
     return PinnedOn(file, tuple(releases), required)
 
 
-def _write_baseline(paths: list[Path], options: ScanOptions) -> int:
-    from mcore_unpatch.commands.output import Progress
-    from mcore_unpatch.gate import baseline as baselines
-    from mcore_unpatch.repository.paths import from_here
-    from mcore_unpatch.survey.scan import scan as run_scan
-
-    with Progress() as progress:
-        report = run_scan(paths, replace(options, base=None, baseline=None), progress)
+def _write_baseline(report: Report, named: Path | None) -> int:
     if report.errors:
         first = report.errors[0]
         raise UsageError(
             f"no baseline was written: {len(report.errors)} files could not be analysed; "
             f"the first is {first.path}: {first.message}"
         )
-    target = options.baseline or Path(report.top) / DEFAULT_BASELINE
+    target = named or Path(report.top) / DEFAULT_BASELINE
     old = Path(report.top) / OLD_BASELINE
-    if options.baseline is None and old.is_file() and not os.path.lexists(target):
+    if named is None and old.is_file() and not os.path.lexists(target):
         target = old
         note(f"The baseline is called {DEFAULT_BASELINE} now: rename {OLD_BASELINE}, which goes on working.")
     target = target.parent.resolve() / target.name
     accepted = [one for one in report.findings if not one.rule.startswith("MCU8")]  # a pin that fails is never one
     baselines.write(target, accepted, Path(report.root))
-    count = f"{len(accepted)} finding{'' if len(accepted) == 1 else 's'}"
     reads = " Commit it: `unpatch check` accepts these from now on." if target.name == DEFAULT_BASELINE else ""
-    note(f"Wrote {count} to {from_here(target)}.{reads}")
+    note(f"Wrote {count(len(accepted), 'finding')} to {from_here(target)}.{reads}")
     return EXIT_CLEAN

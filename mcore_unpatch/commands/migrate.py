@@ -2,43 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, complain, guarded, note, reporting
+from mcore_unpatch.commands.options import option
 from mcore_unpatch.commands.output import Progress
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.migrate import run as migration, table
+from mcore_unpatch.migrate.diff import coloured
+from mcore_unpatch.migrate.outcome import Outcome
+from mcore_unpatch.migrate.undo import undo as take_back
+from mcore_unpatch.report.lines import count
+from mcore_unpatch.repository.discover import project_root
 from mcore_unpatch.repository.paths import from_here
 from mcore_unpatch.repository.printable import shown
-
-if TYPE_CHECKING:
-    from mcore_unpatch.migrate.outcome import Outcome
-
 
 Repo = Annotated[
     list[Path] | None,
     typer.Argument(help="The repository, or files and folders in it. [default: .]", show_default=False),
 ]
-Diff = Annotated[bool, typer.Option("--diff", help="Print the unified diff and write nothing.")]
-Check = Annotated[
-    bool, typer.Option("--check", help="Write nothing; exit with 1 if anything would change, also with --diff.")
-]
-UnsafeFixes = Annotated[
-    bool,
-    typer.Option(
-        "--unsafe-fixes",
-        help="Also apply edits that need a review, as the report explains.",
-    ),
-]
+Diff = Annotated[bool, option("--diff", "Print the unified diff and write nothing.")]
+Check = Annotated[bool, option("--check", "Write nothing; exit with 1 if anything would change, also with --diff.")]
+UnsafeFixes = Annotated[bool, option("--unsafe-fixes", "Also apply edits that need a review, as the report explains.")]
 Annotate = Annotated[
-    bool, typer.Option("--annotate", help="Leave one TODO comment, with a link, at each patch that needs manual work.")
+    bool, option("--annotate", "Leave one TODO comment, with a link, at each patch that needs manual work.")
 ]
-AllowDirty = Annotated[bool, typer.Option("--allow-dirty", help="Write even if there are uncommitted changes.")]
-AllowNoVcs = Annotated[bool, typer.Option("--allow-no-vcs", help="Write even outside of a git repository.")]
+AllowNoVcs = Annotated[bool, option("--allow-no-vcs", "Write even outside of a git repository.")]
 Format = Annotated[opt.TextOrJson, typer.Option("--output-format", help="How to write the result.")]
 
 
@@ -49,7 +45,7 @@ def migrate(
     check: Check = False,
     unsafe_fixes: UnsafeFixes = False,
     annotate: Annotate = False,
-    allow_dirty: AllowDirty = False,
+    allow_dirty: opt.AllowDirty = False,
     allow_no_vcs: AllowNoVcs = False,
     output_format: Format = opt.TextOrJson.text,
     select: opt.Select = None,
@@ -64,16 +60,13 @@ def migrate(
     Exit code: 0 done or nothing to do, 1 with --check if anything would change, 2 a usage error, a refusal to write, or
     a file that could not be analysed.
     """
-    from mcore_unpatch.migrate import run as migration
-
     _, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, stack=stack)
     request = migration.Request(paths or [], options, unsafe_fixes, annotate, allow_dirty, allow_no_vcs)
     run = migration.preview if diff or check else migration.migrate
     with Progress() as progress:
         outcome = run(request, progress=progress)
-    count = len(outcome.rewrites)
-    done = f"{count} {'file was' if count == 1 else 'files were'} migrated, but " if outcome.written else ""
-    with reporting(done):
+    done = f"{count(len(outcome.rewrites), 'file was', 'files were')} migrated, but "
+    with reporting(done if outcome.written else ""):
         _write(outcome, output_format, diff)
     for error in outcome.errors:
         complain(f"{outcome.shown(error.path)}: {error.message}")
@@ -92,18 +85,14 @@ def undo(
 
     An interrupted migration is undone as well. Nothing is restored if one of the files has changed since.
     """
-    from mcore_unpatch.errors import UsageError
-    from mcore_unpatch.migrate.undo import undo as take_back
-    from mcore_unpatch.repository.discover import project_root
-
     if not os.path.lexists(path):
         raise UsageError(f"no such file or folder: {shown(path)}")
     folder = path if path.is_dir() else path.parent
     restored = take_back(folder)
     top = project_root(folder.resolve())
-    count = f"{len(restored)} file{'' if len(restored) == 1 else 's'}"
-    with reporting(f"restored {count}, but "):
-        print(f"Restored {count}.")
+    files = count(len(restored), "file")
+    with reporting(f"restored {files}, but "):
+        print(f"Restored {files}.")
         for name in restored:
             print(f"  {from_here(top / name)}")
     return EXIT_CLEAN
@@ -112,24 +101,15 @@ def undo(
 def _write(outcome: Outcome, style: opt.TextOrJson, diff: bool) -> None:
     """Data or the diff go to stdout alone, so that both can be piped; the table follows on stderr then."""
     if style is opt.TextOrJson.json:
-        import json
-
         print(json.dumps(outcome.to_json(), indent=2))
-    else:
-        from mcore_unpatch.migrate import table
-
-        if diff:
-            _print_diff(outcome.diff())
-            if outcome.diff_base != Path.cwd():
-                note(f"The paths in this diff are relative to {outcome.diff_base}; apply it there.")
-        table.write(outcome, stderr=diff)
-
-
-def _print_diff(data: bytes) -> None:
-    from mcore_unpatch.migrate.diff import coloured
-
-    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
-        data = coloured(data)  # for a terminal; a pipe gets every byte, for `git apply`
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+        return
+    if diff:
+        data = outcome.diff()
+        if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+            data = coloured(data)  # for a terminal; a pipe gets every byte, for `git apply`
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        if outcome.diff_base != Path.cwd():
+            note(f"The paths in this diff are relative to {outcome.diff_base}; apply it there.")
+    table.write(outcome, stderr=diff)

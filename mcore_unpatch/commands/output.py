@@ -3,36 +3,50 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mcore_unpatch.commands.guard import complain, note, reporting
 from mcore_unpatch.commands.options import OutputFormat
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.findings.finding import Report
+from mcore_unpatch.report import markdown, scan_page, screen, services, text
+from mcore_unpatch.report.counts import as_data
+from mcore_unpatch.report.lines import show
 from mcore_unpatch.repository import printable
-
-if TYPE_CHECKING:  # loaded with a report, not for `unpatch --help`
-    from mcore_unpatch.findings.finding import Report
-    from mcore_unpatch.report.lines import Line
 
 
 def write(
     report: Report, style: OutputFormat, statistics: bool = False, *, on_one_screen: bool = False, quiet: bool = False
 ) -> None:
     """The report on stdout; what could not be analysed on stderr as well."""
-    if quiet and style is OutputFormat.text:
-        style = OutputFormat.concise
     with reporting():
-        if style in (OutputFormat.text, OutputFormat.concise):
-            from mcore_unpatch.report.lines import show
-
-            show(_lines(report, style, statistics, on_one_screen))
-        else:
-            print(_page(report, style, statistics), end="")
+        match style:
+            case OutputFormat.text | OutputFormat.concise if statistics:
+                show(text.statistics(report))
+            case OutputFormat.text if not quiet:
+                show(screen.lines(report) if on_one_screen and report.findings else text.lines(report))
+            case OutputFormat.text | OutputFormat.concise:
+                show(text.concise(report))
+            case OutputFormat.github:
+                print("\n".join(services.github(report)))
+            case OutputFormat.markdown:
+                print(printable.lines(markdown.page_of(report)), end="")
+            case OutputFormat.html:
+                print(printable.lines(scan_page.page_of(report)), end="")
+            case OutputFormat.sarif:
+                print(json.dumps(services.sarif(report), indent=2))
+            case OutputFormat.gitlab:
+                print(json.dumps(services.gitlab(report), indent=2))
+            case OutputFormat.json:
+                data = report.to_json()
+                data |= {"counts": as_data(report.findings)} if report.fixes_known else {}
+                data |= {"statistics": text.statistics_data(report)} if statistics else {}
+                print(json.dumps(data, indent=2))
     write_asides(report, notes=not quiet)
 
 
@@ -42,11 +56,10 @@ def into(file: Path | None) -> Iterator[None]:
     if file is None:
         yield
         return
-    text = io.StringIO()
-    with redirect_stdout(text):
+    with redirect_stdout(io.StringIO()) as printed:
         yield
     try:
-        file.write_text(text.getvalue(), encoding="utf-8", errors="surrogateescape")
+        file.write_text(printed.getvalue(), encoding="utf-8", errors="surrogateescape")
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from None
 
@@ -59,44 +72,10 @@ def write_asides(report: Report, notes: bool = True) -> None:
         note(line)
 
 
-def _lines(report: Report, style: OutputFormat, statistics: bool, on_one_screen: bool) -> Iterator[Line]:
-    """The report for people who read it in a terminal."""
-    from mcore_unpatch.report import screen, text
-
-    if statistics:
-        return text.statistics(report)
-    if style is OutputFormat.concise:
-        return text.concise(report)
-    return screen.lines(report) if on_one_screen and report.findings else text.lines(report)
-
-
-def _page(report: Report, style: OutputFormat, statistics: bool) -> str:
-    """The report for machines and for browsers."""
-    import json
-
-    from mcore_unpatch.report import counts, markdown, scan_page, services, text
-
-    if style is OutputFormat.github:
-        return "\n".join(services.github(report)) + "\n"
-    if style in (OutputFormat.markdown, OutputFormat.html):
-        module = markdown if style is OutputFormat.markdown else scan_page
-        return printable.lines(module.page_of(report))
-    data: object = report.to_json()
-    if style is OutputFormat.sarif:
-        data = services.sarif(report)
-    elif style is OutputFormat.gitlab:
-        data = services.gitlab(report)
-    elif isinstance(data, dict):
-        data |= {"counts": counts.as_data(report.findings)} if report.fixes_known else {}
-        data |= {"statistics": text.statistics_data(report)} if statistics else {}
-    return json.dumps(data, indent=2) + "\n"
-
-
-_BAR = 30  # characters of the bar
-
-
 class Progress:
     """How far the work is, on a terminal, once it has taken a second."""
+
+    BAR = 30  # characters
 
     def __init__(self) -> None:
         self._started, self._width = time.monotonic(), 0
@@ -108,7 +87,7 @@ class Progress:
     def __call__(self, done: int, total: int) -> None:
         """Show that `done` of `total` files are through."""
         if self._enabled and time.monotonic() - self._started > 1:
-            self._show(f"[{'#' * (_BAR * done // max(total, 1)):{_BAR}}] {done} of {total} files")
+            self._show(f"[{'#' * (self.BAR * done // max(total, 1)):{self.BAR}}] {done} of {total} files")
 
     def __exit__(self, *_: object) -> None:
         if self._width:

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from mcore_unpatch import pins
 from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, note, reporting
+from mcore_unpatch.commands.options import option
+from mcore_unpatch.commands.output import Progress, write_asides
 from mcore_unpatch.errors import UsageError
-
-if TYPE_CHECKING:
-    from mcore_unpatch.findings.finding import Finding
-    from mcore_unpatch.library.model import Model
-    from mcore_unpatch.pins import Lock, Pin
-    from mcore_unpatch.survey.survey import ScanOptions
+from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.gate import pinned
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron.known import lacking as absent
+from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.pins import Lock, Pin
+from mcore_unpatch.report.counts import subjects
+from mcore_unpatch.report.lines import count, show, wrapped
+from mcore_unpatch.repository.atomic import replace_file
+from mcore_unpatch.repository.discover import top_of
+from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.survey.scan import report_of
+from mcore_unpatch.survey.survey import ScanOptions, Survey
+from mcore_unpatch.upgrade.run import patches_of, stands_on
 
 What = Annotated[
     list[str] | None,
@@ -26,18 +39,11 @@ What = Annotated[
         show_default=False,
     ),
 ]
-Why = Annotated[str | None, typer.Option(help="Why the patches stay.", show_default=False)]
-Until = Annotated[
-    str | None,
-    typer.Option(
-        help="How long they stay: a release such as 0.20, a pull request, or a probe of yours, module:function.",
-        show_default=False,
-    ),
-]
-ReviewBy = Annotated[
-    str | None, typer.Option(help="The date of the next review, such as 2027-01-31.", show_default=False)
-]
-Owner = Annotated[str | None, typer.Option(help="Who to ask about them.", show_default=False)]
+Why = Annotated[str | None, option("--why", "Why the patches stay.")]
+_UNTIL = "How long they stay: a release such as 0.20, a pull request, or a probe of yours, module:function."
+Until = Annotated[str | None, option("--until", _UNTIL)]
+ReviewBy = Annotated[str | None, option("--review-by", "The date of the next review, such as 2027-01-31.")]
+Owner = Annotated[str | None, option("--owner", "Who to ask about them.")]
 
 
 @guarded
@@ -58,25 +64,15 @@ def pin(
     `unpatch pin` again; reasons, deadlines, owners, dependencies and comments are kept.
     Exit code: 0 if pinned, 2 if the release lacks a name or a file could not be analysed.
     """
-    from dataclasses import replace
-
-    from mcore_unpatch import pins
-    from mcore_unpatch.gate import pinned
-    from mcore_unpatch.megatron.roots import within
-    from mcore_unpatch.repository.atomic import replace_file
-    from mcore_unpatch.repository.discover import top_of
-
     names = [text for text in what or [] if within(text)]
     paths = [Path(text) for text in what or [] if not within(text)]
-    _, options = opt.combine(paths, None, None, exclude, target_mcore, jobs, stack=stack)
+    _, options = opt.combine(paths, exclude=exclude, target_mcore=target_mcore, jobs=jobs, stack=stack)
     top = top_of(paths)
     file = top / pins.LOCK
     known = pins.load(file) if pinned.lock_file(top) else pins.Lock()
     given = {"why": why, "until": until, "owner": owner, "review_by": review_by}
     said: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if review_by:
-        from datetime import date
-
         try:
             date.fromisoformat(review_by)
         except ValueError:
@@ -86,7 +82,7 @@ def pin(
     if not names and not known.pins and patches is not None and not patches.found:
         note("There is nothing to pin: no patch that stays was found, and no name was given. Nothing was written.")
         return EXIT_CLEAN
-    releases, why_these = releases_in_use(top, options, known)
+    releases, why_these = pinned.releases_in_use(top, options, known)
     chosen = patches.pinned(known, releases, {} if names else said) if patches else dict(known.pins)
     for name in names:
         one = pins.pin(name, releases, name in chosen and chosen[name].patched, chosen.get(name))
@@ -114,10 +110,6 @@ def _tell(
     lock: Lock, known: Lock, releases: list[str], patches: _Patches | None, stack: list[str], target: str | None
 ) -> None:
     """What was pinned, what cannot be, and the next command."""
-    from mcore_unpatch import pins
-    from mcore_unpatch.report.counts import subjects
-    from mcore_unpatch.report.lines import count, show, wrapped
-
     names = lock.pins
     patched = sum(name.patched for name in names.values())
     replaced = patches.accepted(lock) if patches else []
@@ -142,20 +134,13 @@ class _Patches:
     """The patches below some paths."""
 
     def __init__(self, paths: list[Path], options: ScanOptions) -> None:
-        from dataclasses import replace
-
-        from mcore_unpatch.commands.output import Progress, write_asides
-        from mcore_unpatch.gate.pinned import can_be_pinned
-        from mcore_unpatch.survey.scan import report_of
-        from mcore_unpatch.survey.survey import Survey
-
         with Progress() as progress:
             self.survey = Survey(paths, replace(options, base=None, baseline=None, lock=None), progress)
             self.report = report_of(self.survey)
         write_asides(self.report)
         if self.report.errors:
             raise UsageError("Some files could not be analysed, so nothing was pinned; fix or --exclude them.")
-        self.found = [finding for finding in self.report.findings if can_be_pinned(finding)]
+        self.found = [finding for finding in self.report.findings if pinned.can_be_pinned(finding)]
 
     def accepted(self, lock: Lock) -> list[Finding]:
         """Those that a lock speaks for."""
@@ -163,15 +148,6 @@ class _Patches:
 
     def pinned(self, known: Lock, releases: list[Model], said: dict[str, Any]) -> dict[str, Pin]:
         """The pins of those that stay, and pins of what was not looked at; what can be deleted needs none."""
-        from dataclasses import replace
-
-        from mcore_unpatch import pins
-        from mcore_unpatch.gate.pinned import can_be_pinned
-        from mcore_unpatch.megatron.known import lacking as absent
-        from mcore_unpatch.report.lines import count
-        from mcore_unpatch.scanner.names.project import Project
-        from mcore_unpatch.upgrade.run import patches_of, stands_on
-
         survey, report = self.survey, self.report
         whole = survey.found.top in map(Path.resolve, survey.paths)
         read = {name for pin in known.pins.values() for name in pin.stands_on}  # read anew: nobody asked for these
@@ -187,7 +163,7 @@ class _Patches:
         stay = {finding.target for finding in self.found if finding.verdict != "delete"} | set(known.pins)
         where: dict[str, list[str]] = {}
         for finding in survey.findings:  # whose paths begin at the top
-            if can_be_pinned(finding):
+            if pinned.can_be_pinned(finding):
                 where.setdefault(finding.target, []).append(finding.where)
         looked_at = set(survey.found.python)
         lacking: dict[str, None] = {}
@@ -220,30 +196,3 @@ class _Patches:
             if not any(pin.patched for pin in chosen.values()):
                 raise UsageError(f"None of the patched names is in {label}; nothing was pinned.")
         return chosen
-
-
-def releases_in_use(top: Path, options: ScanOptions, lock: Lock) -> tuple[list[Model], str]:
-    """The releases to pin for, the newest first: the one given, those that files name, or that of the lock.
-
-    And a sentence where a commit or a branch is all that the files name, which a release has to stand for.
-    """
-    from mcore_unpatch.library.sources import model_of
-    from mcore_unpatch.megatron import known
-    from mcore_unpatch.megatron.roots import LIBRARY
-    from mcore_unpatch.megatron.versions import parse_version
-    from mcore_unpatch.stacks.stacks import Stacks
-
-    if options.source is not None:
-        return [model_of(LIBRARY, options.source.label, options.source.files)], ""
-    asked = Stacks(top, options.megatron, options.named_by, options.stacks).below("")
-    if asked is None:
-        if lock.releases:
-            return [known.newest(parse_version(next(reversed(lock.releases))))], ""
-        raise UsageError("No file in this repository pins megatron-core; pass the release in use with --target-mcore.")
-    named = {version for stack in asked.stacks if stack.revision.certain for version in stack.versions}
-    if named or options.megatron:
-        versions = sorted(named or asked.versions, reverse=True)
-        return list(dict.fromkeys(known.newest(version) for version in versions)), ""
-    release = known.newest(asked.versions[-1])
-    told = f"No file names a release of megatron-core: {release.label} stands for {asked.stacks[0]}"
-    return [release], f"{told}. Pass its source with --target-mcore to pin what it is."

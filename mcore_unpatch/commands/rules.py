@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from typing import Annotated
 
 import typer
 
 from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, reporting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mcore_unpatch.findings.rules import Rule
-    from mcore_unpatch.report.lines import Line
+from mcore_unpatch.findings.rules import Rule, Selection, families, family, find, rules as all_rules
+from mcore_unpatch.report.lines import Line, show, wrapped
+from mcore_unpatch.rewrites import codemods
 
 
 @guarded
@@ -25,9 +23,6 @@ def rules(
     ] = None,
 ) -> int:
     """List the rules by family."""
-    from mcore_unpatch.findings.rules import Selection, families, family, rules as all_rules
-    from mcore_unpatch.report.lines import show, wrapped
-
     selection = Selection.parse(chosen or ["ALL"], [])
 
     def output() -> Iterator[Line]:
@@ -53,10 +48,6 @@ def explain(
 
     With the name of a codemod: what a migration changes, and what to check by hand.
     """
-    from mcore_unpatch.findings.rules import find
-    from mcore_unpatch.report.lines import show
-    from mcore_unpatch.rewrites import codemods
-
     if url:
         print(find(rule).link or f"{rule} has no page; `unpatch explain {rule}` says what there is")
         return EXIT_CLEAN
@@ -73,8 +64,6 @@ def explain(
 
 def _body(text: str) -> Iterator[Line]:
     """Markdown for a terminal: paragraphs fill its lines; code and tables stay as they are."""
-    from mcore_unpatch.report.lines import wrapped
-
     in_code, paragraph = False, ""
     for line in [*text.splitlines(), ""]:
         in_code ^= (fence := line.startswith("```"))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
-
-import typer
 
 from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, guarded
+from mcore_unpatch.commands.output import Progress, into, write
+from mcore_unpatch.survey.scan import scan as run_scan
 
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show every finding in full, as for files that are named.")
-]
+Verbose = Annotated[bool, opt.option("--verbose", "Show every finding in full, as for files that are named.", "-v")]
 
 
 @guarded
@@ -36,11 +35,6 @@ def scan(
     `migrate` with --verbose.
     Exit code: 0 when everything was analysed, 2 when something was not. `unpatch check` is the gate for CI.
     """
-    from dataclasses import replace
-
-    from mcore_unpatch.commands.output import Progress, into, write
-    from mcore_unpatch.survey.scan import scan as run_scan
-
     config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, stack=stack)
     style = opt.output_format(output_format, config)
     # An inventory shows everything: what CI has accepted is the business of `check`.

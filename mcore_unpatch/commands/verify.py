@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import asdict
+from importlib.metadata import version
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -102,14 +105,9 @@ def _settings(tp: int, cp: int, device: str | None, model_config: Path | None) -
 
 
 def _write(rows: list[Row], setting: Setting, json: bool) -> None:
-    from importlib.metadata import version
-
     versions = {name: version(name) for name in ("megatron-core", "torch")}
     layout = {"tp": setting.tp, "cp": setting.cp, "device": setting.device}
     if json:
-        from dataclasses import asdict
-        from json import dumps
-
         table = [{**asdict(row), "verdict": _verdict(row)} for row in rows]
         print(dumps({"version": 1, "versions": versions, "layout": layout, "rows": table}, indent=2))
         return

@@ -8,13 +8,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mcore_unpatch import pins
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import NO_PATCHES, Finding
 from mcore_unpatch.library.model import Model
+from mcore_unpatch.library.sources import model_of
+from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron.roots import LIBRARY
+from mcore_unpatch.megatron.versions import parse_version
 from mcore_unpatch.pins import Lock, Pin
 from mcore_unpatch.repository.printable import shown
+from mcore_unpatch.stacks.stacks import Stacks
+
+if TYPE_CHECKING:
+    from mcore_unpatch.survey.survey import ScanOptions
 
 CHANGED, PAST, UNPINNED, UNUSED, OVERDUE = "MCU801", "MCU802", "MCU803", "MCU804", "MCU806"
 NOTICE = 30  # days before a review is due in which `check` speaks of it
@@ -107,32 +116,40 @@ def problems(pin: Pin, releases: Sequence[Model], today: date) -> Iterator[tuple
         yield OVERDUE, f"is due for review since {pin.review_by}; review it and set a new date"
 
 
-def without_where(lock: Lock) -> str:
-    """A sentence where a lock of an older version does not say which patches it speaks for."""
-    many = sum(pin.patched and not pin.where for pin in lock.pins.values())
-    if not many:
-        return ""
-    said = f"{pins.LOCK} does not say where {many} of its names are patched, so they are accepted everywhere"
-    return f"{said}; `unpatch pin` adds that."
-
-
-def due_soon(lock: Lock, today: date) -> list[str]:
-    """A sentence for each pin whose review is due within the next weeks."""
-    days = {pin: pin.days_left(today) for pin in lock.pins.values()}
-    return [
-        f"{pin.short} is due for review by {pin.review_by}{f' ({pin.owner})' if pin.owner else ''}, in {left} days."
-        for pin, left in days.items()
-        if left is not None and 0 <= left <= NOTICE
-    ]
-
-
-def made_for_others(lock: Lock, releases: Sequence[Model]) -> str:
-    """A sentence where a lock is held to releases that it was not written for."""
+def notes(lock: Lock, releases: Sequence[Model], today: date) -> Iterator[str]:
+    """What to know of a lock that holds: reviews that are due soon, what it leaves open, other releases."""
+    for pin in lock.pins.values():
+        if (left := pin.days_left(today)) is not None and 0 <= left <= NOTICE:
+            owner = f" ({pin.owner})" if pin.owner else ""
+            yield f"{pin.short} is due for review by {pin.review_by}{owner}, in {left} days."
+    if everywhere := sum(pin.patched and not pin.where for pin in lock.pins.values()):  # of an older version
+        said = f"{pins.LOCK} does not say where {everywhere} of its names are patched, so they are accepted everywhere"
+        yield f"{said}; `unpatch pin` adds that."
     other = [release.label for release in releases if release.label not in lock.releases]
-    if not other or not lock.pins:
-        return ""
-    said = f"{pins.LOCK} was written for megatron-core {', '.join(lock.releases)}, not for {', '.join(other)}"
-    return f"{said}: each name is compared with the nearest release before that."
+    if other and lock.pins:
+        said = f"{pins.LOCK} was written for megatron-core {', '.join(lock.releases)}, not for {', '.join(other)}"
+        yield f"{said}: each name is compared with the nearest release before that."
+
+
+def releases_in_use(top: Path, options: ScanOptions, lock: Lock) -> tuple[list[Model], str]:
+    """The releases to pin for, the newest first: the one given, those that files name, or that of the lock.
+
+    And a sentence where a commit or a branch is all that the files name, which a release has to stand for.
+    """
+    if options.source is not None:
+        return [model_of(LIBRARY, options.source.label, options.source.files)], ""
+    asked = Stacks(top, options.megatron, options.named_by, options.stacks).below("")
+    if asked is None:
+        if lock.releases:
+            return [known.newest(parse_version(next(reversed(lock.releases))))], ""
+        raise UsageError("No file in this repository pins megatron-core; pass the release in use with --target-mcore.")
+    named = {version for stack in asked.stacks if stack.revision.certain for version in stack.versions}
+    if named or options.megatron:
+        versions = sorted(named or asked.versions, reverse=True)
+        return list(dict.fromkeys(known.newest(version) for version in versions)), ""
+    release = known.newest(asked.versions[-1])
+    told = f"No file names a release of megatron-core: {release.label} stands for {asked.stacks[0]}"
+    return [release], f"{told}. Pass its source with --target-mcore to pin what it is."
 
 
 def lock_file(top: Path) -> Path | None:

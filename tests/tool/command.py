@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import typer
 from limits import patience
 from typer.testing import CliRunner
 
@@ -37,6 +38,13 @@ class Result(NamedTuple):
     def rules(self) -> list[str]:
         """The rules of the findings in a JSON report."""
         return [finding["rule"] for finding in self.json["findings"]]
+
+
+def commands() -> dict[str, Any]:
+    """Every command by name, with its parameters."""
+    group: Any = typer.main.get_command(app)
+    context = typer.Context(group)
+    return {name: group.resolve_command(context, [name])[1] for name in group.list_commands(context)}
 
 
 def unpatch(*arguments: str | Path, cwd: Path, env: dict[str, str] | None = None) -> Result:

@@ -7,11 +7,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from command import unpatch
+from command import commands, unpatch
 from repository import Repository
-from typer.main import get_command
-
-from mcore_unpatch.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -64,16 +61,13 @@ def test_modules_and_tests(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_and_options(page: str) -> None:
-    commands = get_command(app).commands  # type: ignore[attr-defined]
-    text = _text(page)
+    there, text = commands(), _text(page)
     wrong = []
     for name, rest in re.findall(r"(?:^|`|\$ |\| |; |: )unpatch ([a-z]+)([^`\n|;#]*)", text, re.MULTILINE):
-        if name not in commands:
+        if name not in there:
             wrong.append(name)
             continue
-        known = {
-            option for parameter in commands[name].params for option in (*parameter.opts, *parameter.secondary_opts)
-        }
+        known = {option for parameter in there[name].params for option in (*parameter.opts, *parameter.secondary_opts)}
         wrong += [
             f"{name} {option}" for option in re.findall(r"(?<=\s)--[a-z-]+", rest) if option not in {*known, "--help"}
         ]

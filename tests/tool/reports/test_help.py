@@ -1,13 +1,9 @@
 """`--help` explains every argument and option of every command."""
 
-from typing import Any
-
 import pytest
-import typer.main
+from command import commands
 
-from mcore_unpatch.cli import app
-
-COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = commands()
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
