@@ -16,16 +16,22 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
+
+from packaging.version import InvalidVersion, Version
 
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.megatron.sources import installed_model
+from mcore_unpatch.megatron.versions import parse_version
 from mcore_unpatch.repository import reading
 
 if TYPE_CHECKING:
@@ -107,8 +113,6 @@ class Pin:
         module, colon, function = self.until.partition(":")
         if not colon or not module.replace(".", "_").isidentifier() or not function.isidentifier():
             return None
-        from importlib import import_module
-
         try:
             return bool(getattr(import_module(module), function)())
         except Exception as error:
@@ -117,8 +121,6 @@ class Pin:
 
     def is_past(self, release: Model) -> bool:
         """Whether the release this patch may live until has come."""
-        from mcore_unpatch.megatron.versions import parse_version
-
         try:
             return bool(self.until) and parse_version(release.label) >= parse_version(self.until)
         except ValueError:
@@ -134,8 +136,6 @@ class Lock:
     @property
     def releases(self) -> list[str]:
         """The releases that the pins were made for, oldest first."""
-        from packaging.version import Version
-
         return sorted({release for pin in self.pins.values() for release in pin.releases}, key=Version)
 
     def text(self, before: str = "") -> str:
@@ -176,8 +176,6 @@ def load(file: Path) -> Lock:
 
 def parse(text: bytes, file: Path) -> Lock:
     """The same of the bytes of one."""
-    import tomllib
-
     try:
         data = tomllib.loads(text.decode())
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits
@@ -204,8 +202,6 @@ def _checked(file: Path, pin: Pin) -> Pin:
         raise UsageError(f"{file}: on_change of {pin.name} must be one of {', '.join(ON_CHANGE)}.")
     if not all(isinstance(name, str) for name in (*pin.leans_on, *pin.also, *pin.where)):
         raise UsageError(f"{file}: the lists of {pin.name} must be lists of names.")
-    from packaging.version import InvalidVersion, Version
-
     try:
         list(map(Version, pin.releases))
     except InvalidVersion as error:
@@ -249,8 +245,6 @@ def _form(one: Pin, pinned: Pin) -> str:
 
 def held_to(pinned: Pin, label: str) -> str:
     """The release that a pin was made for and is compared with: this one, else the nearest before it."""
-    from packaging.version import InvalidVersion, Version
-
     known = sorted(pinned.releases, key=Version)
     try:
         return next((one for one in reversed(known) if Version(one) <= Version(label)), known[0])
@@ -286,8 +280,6 @@ def verify(lock: Path | str | None = None, *, on_difference: Literal["raise", "w
     """Compare the installed Megatron with the lock, by default the nearest `unpatch.lock` above the caller's file."""
     file = Path(lock) if lock is not None else _lock_above(sys._getframe(1).f_code.co_filename)
     known = load(file)
-    from mcore_unpatch.megatron.sources import installed_model
-
     release = installed_model()
     if release is None:
         raise UsageError("megatron-core is not installed, so there is nothing to verify; install it first.")
@@ -329,9 +321,16 @@ class guard:  # noqa: N801 - it reads as a function: a decorator, a context mana
         return guarded
 
     def _may_install(self) -> bool:
+        from mcore_unpatch.audit.names import deviations, loaded_modules
+
         known = load(self.lock or _lock_above(self.caller))
         pin = known.named(self.target)
-        said = self._changes(pin, known)
+        said, release = ["megatron-core is not installed"], installed_model()
+        if release is not None:
+            said = differences([pin, *map(known.named, pin.leans_on)], release)
+            modules = [module for home, module in loaded_modules().items() if pin.name.startswith(f"{home}.")]
+            origins = (deviation.by for deviation in deviations(modules) if deviation.name == pin.name)
+            said += [f"`{pin.name}` is already replaced by {by}" for by in origins if by.file != self.caller]
         if not said:
             return True
         why = f" ({pin.why})" if pin.why else ""
@@ -342,25 +341,6 @@ class guard:  # noqa: N801 - it reads as a function: a decorator, a context mana
             f"{message} It is {'installed all the same' if pin.on_change == 'warn' else 'skipped'}.", stacklevel=3
         )
         return pin.on_change == "warn"
-
-    def _changes(self, pin: Pin, known: Lock) -> list[str]:
-        from mcore_unpatch.megatron.sources import installed_model
-
-        release = installed_model()
-        if release is None:
-            return ["megatron-core is not installed"]
-        pinned = [pin, *(known.named(name) for name in pin.leans_on)]
-        said = differences(pinned, release)
-        others = (origin for origin in _rebound_by(pin.name) if origin.file != self.caller)
-        return said + [f"`{pin.name}` is already replaced by {origin}" for origin in others]
-
-
-def _rebound_by(name: str) -> list[Any]:
-    """Who has rebound a name in this process, if its module is imported."""
-    from mcore_unpatch.audit.names import deviations, loaded_modules
-
-    modules = [module for home, module in loaded_modules().items() if name.startswith(f"{home}.")]
-    return [deviation.by for deviation in deviations(modules) if deviation.name == name]
 
 
 def _lock_above(caller: str) -> Path:

@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def megatron_unpatched() -> Iterator[None]:
     """Fail the test if it leaves Megatron Core patched."""
-    before = _keys()
+    before = {deviation.key for deviation in _deviations()}
     yield
     left = [deviation for deviation in _deviations() if deviation.key not in before]
     if left:
@@ -144,11 +144,4 @@ def _deviations() -> list[Deviation]:
         return []
     from mcore_unpatch.audit import names
 
-    return names.deviations(names.loaded_modules().values(), _known)
-
-
-_known: dict[str, Any] = {}  # the code of Megatron's files, read once in a session
-
-
-def _keys() -> set[str]:
-    return {deviation.key for deviation in _deviations()}
+    return names.deviations(names.loaded_modules().values())

@@ -12,11 +12,16 @@ Nothing here patches anything, and importing it imports neither torch nor Megatr
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from operator import attrgetter
+from types import ModuleType
 from typing import Any
 
 from mcore_unpatch.audit import instances, names, wheel
-from mcore_unpatch.audit.assertions import AuditError, expect, forbid
 from mcore_unpatch.audit.hook import HookOutcome, hook_works
+from mcore_unpatch.audit.origin import is_megatron, matches
 from mcore_unpatch.audit.report import AuditReport, Deviation, ModelHook, Rebinding, this_rank
 from mcore_unpatch.audit.watching import seen_so_far, watch
 
@@ -47,3 +52,74 @@ def audit(model: Any = None, *, files: bool = True) -> AuditReport:
         report.deviations += deviations
     report.rebindings = seen_so_far()
     return report
+
+
+class AuditError(RuntimeError):
+    """Megatron is not as the job expects it; the message names who changed it."""
+
+
+def forbid(*targets: str, model: Any = None) -> None:
+    """Raise unless Megatron is as installed: all of it, or these names and what is in them.
+
+    A target is a dotted name, whole (`megatron.core.parallel_state`) or its end (`GPTModel`, `GPTModel.forward`).
+    """
+    seen = _about(targets, model)
+    if seen:
+        raise AuditError("\n".join(["Megatron is patched, and this job forbids it:", *(f"  {one}" for one in seen)]))
+
+
+def expect(*targets: str, by: str = "", model: Any = None) -> None:
+    """Raise unless each target is patched: by the package `by`, if given, and on every chunk of the model, if given."""
+    if not targets:
+        raise ValueError("expect() needs the names that are to be patched, such as 'GPTModel.forward'")
+    chunks = [None] if model is None else instances.chunks_of(model)
+    missing = []
+    for number, chunk in enumerate(chunks):
+        of_chunk = f" on chunk {number} of {len(chunks)}" if len(chunks) > 1 else ""
+        for target in targets:
+            seen = [deviation for deviation in _about([target], chunk) if deviation.kind != "stale"]
+            origins = [origin for deviation in seen for origin in (deviation.by, *deviation.order)]
+            whose = (f"{name}." for origin in origins for name in (origin.package, origin.name))
+            if not seen:
+                missing.append(f"  {target} is Megatron's own{of_chunk}")
+            elif by and not any(name.startswith(f"{by}.") for name in whose):
+                missing.append(f"  {target} is not {by}'s{of_chunk}: {seen[0]}")
+    if missing:
+        raise AuditError("\n".join(["A patch that this job expects is absent:", *missing]))
+
+
+def _about(targets: Sequence[str], model: Any) -> list[Deviation]:
+    """What deviates in the targets; only the modules that can hold them are read."""
+    modules = list(names.loaded_modules().values())
+    if targets:
+        modules = [module for module in modules if any(_may_hold(module, target) for target in targets)]
+    seen = names.deviations(modules)
+    if model is not None:
+        seen += instances.deviations(model)[0]
+    unknown = [target for target in targets if not _exists(target, modules, seen)]
+    if unknown:
+        raise ValueError(
+            f"{unknown[0]} is no name of the Megatron in this process; "
+            "write it as in `GPTModel.forward` or `megatron.core.parallel_state`, after the module is imported"
+        )
+    return [one for one in seen if not targets or any(matches(one.name, target) for target in targets)]
+
+
+def _may_hold(module: ModuleType, target: str) -> bool:
+    name, first = module.__name__, target.partition(".")[0]
+    if is_megatron(target):
+        return matches(name, target) or matches(target, name)
+    held = vars(module).get(first)
+    owner = getattr(held, "__module__", None) or ""
+    is_here = held is not None and (owner == name or not is_megatron(owner))
+    return is_here or matches(name, first)  # the end of a module's name: `utils.f`
+
+
+def _exists(target: str, modules: list[ModuleType], seen: list[Deviation]) -> bool:
+    if any(matches(deviation.name, target) for deviation in seen) or target in sys.modules:
+        return True
+    for module in modules:
+        with suppress(AttributeError):
+            attrgetter(target.removeprefix(f"{module.__name__}."))(module)
+            return True
+    return False

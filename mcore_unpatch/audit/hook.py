@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcore_unpatch.audit.instances import chunks_of
 from mcore_unpatch.audit.origin import origin_of
+
+if TYPE_CHECKING:
+    from mcore_unpatch.compat.hook.find import HookPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +56,30 @@ def hook_works(model: Any, inputs: Mapping[str, Any] | None = None, *, schedule_
     `inputs` are the arguments of the forward, where a wrapper wants others than a language model does.
     `schedule_plan=True` asks the same of `build_schedule_plan`.
     """
+    from mcore_unpatch.compat.hook.find import find_language_model
+
     outcome = HookOutcome("no output")
     for chunk in chunks_of(model):
-        tried = _on_plan(chunk, inputs) if schedule_plan else _on_forward(chunk, inputs)
-        if not tried and tried.how != "no output":
-            return tried
-        outcome = tried if tried else outcome
+        path = find_language_model(chunk)
+        if path.has_output:
+            outcome = _on_plan(chunk, path.model, inputs) if schedule_plan else _on_forward(chunk, path, inputs)
+            if not outcome:
+                break
     return outcome
 
 
-def _on_forward(chunk: Any, inputs: Mapping[str, Any] | None) -> HookOutcome:
-    from mcore_unpatch.compat.hook.find import find_language_model
-
-    path, sentinel = find_language_model(chunk), _Sentinel()
-    if not getattr(path.model, "post_process", True):
-        return HookOutcome("no output")
+def _on_forward(chunk: Any, path: HookPath, inputs: Mapping[str, Any] | None) -> HookOutcome:
+    sentinel = _Sentinel()
     received: list[Any] = []
     error: Exception | None = None
+
+    def listen(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        if kwargs.get("output_processor") is sentinel:
+            received.append(module)
+
     with ExitStack() as keep:
         for module in (*path.wrappers, path.model):
-            handle = module.register_forward_pre_hook(_listener(received, sentinel), with_kwargs=True, prepend=True)
-            keep.callback(handle.remove)
+            keep.callback(module.register_forward_pre_hook(listen, with_kwargs=True, prepend=True).remove)
         given = keep.enter_context(_tiny_inputs(chunk, path.model, inputs))
         try:
             chunk(**given, output_processor=sentinel)
@@ -93,15 +99,12 @@ def _on_forward(chunk: Any, inputs: Mapping[str, Any] | None) -> HookOutcome:
     return HookOutcome("ignores", str(foreign[0] if foreign else method), "Remove that patch, or call the hook in it.")
 
 
-def _on_plan(chunk: Any, inputs: Mapping[str, Any] | None) -> HookOutcome:
+def _on_plan(chunk: Any, model: Any, inputs: Mapping[str, Any] | None) -> HookOutcome:
     import torch
 
-    from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, find_language_model, takes_hook
+    from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, takes_hook
 
-    model: Any = find_language_model(chunk).model
     sentinel = _Sentinel()
-    if not getattr(model, "post_process", True):
-        return HookOutcome("no output")
     build = getattr(model, "build_schedule_plan", None)
     if build is None or not takes_hook(build, by_name=True):
         name = f"{type(model).__qualname__}.build_schedule_plan"
@@ -129,14 +132,6 @@ def _way_out(is_model: bool, of_megatron: bool) -> str:
     if is_model:
         return "Use attach() or provide_hook() of mcore_unpatch.compat (a HybridModel has no hook before 0.20)."
     return "Pass **kwargs on in that wrapper, or use attach(), which hooks the inner model directly."
-
-
-def _listener(received: list[Any], sentinel: _Sentinel) -> Any:
-    def listen(module: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        if kwargs.get("output_processor") is sentinel:
-            received.append(module)
-
-    return listen
 
 
 @contextmanager

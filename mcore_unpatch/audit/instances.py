@@ -30,12 +30,19 @@ def deviations(model: Any) -> tuple[list[Deviation], list[ModelHook]]:
     """What a model, or its chunks, holds that its classes and their constructors do not say; and foreign hooks."""
     where: dict[tuple[str, str, CodeOrigin], list[str]] = defaultdict(list)
     hooks = []
-    for path, module in modules_of(model):
-        for name, value in _bound_over(module):
-            where["instance", name, origin_of(value)].append(path)
-        for name, value in _swapped(module):
-            where["submodule", name, origin_of(type(value))].append(path)
-        hooks += [ModelHook(path, kind, origin) for kind, origin in _hooks(module)]
+    chunks = chunks_of(model)
+    for number, chunk in enumerate(chunks):
+        first = f"chunk{number}" if len(chunks) > 1 else ""
+        for inner, module in chunk.named_modules():
+            path = ".".join(filter(None, (first, inner)))
+            for name, value in _bound_over(module):
+                where["instance", name, origin_of(value)].append(path)
+            for name, value in _swapped(module):
+                where["submodule", name, origin_of(type(value))].append(path)
+            for field, kind in _HOOKS.items():
+                origins = map(origin_of, list((getattr(module, field, None) or {}).values()))
+                foreign = (one for one in origins if not one.of_megatron and one.package != "torch")
+                hooks += [ModelHook(path, kind, origin) for origin in foreign]
     return [Deviation(kind, name, by, where=tuple(paths)) for (kind, name, by), paths in where.items()], hooks
 
 
@@ -44,32 +51,20 @@ def chunks_of(model: Any) -> list[Any]:
     return list(model) if isinstance(model, Sequence) else [model]
 
 
-def modules_of(model: Any) -> Iterator[tuple[str, Any]]:
-    """Every module of a model by path; with several chunks the path starts with `chunk0`."""
-    chunks = chunks_of(model)
-    for number, chunk in enumerate(chunks):
-        first = f"chunk{number}" if len(chunks) > 1 else ""
-        for path, module in chunk.named_modules():
-            yield ".".join(filter(None, (first, path))), module
-
-
 def _bound_over(module: Any) -> Iterator[tuple[str, Any]]:
     """Functions in an object's own dictionary that hide a method of a Megatron class."""
-    if not any(is_megatron(cls.__module__) for cls in type(module).__mro__):
+    bases = type(module).__mro__
+    first = next((cls for cls in bases if is_megatron(cls.__module__)), None)
+    if first is None:
         return
     for name, value in vars(module).items():
         if not callable(value) or code_of(getattr(type(module), name, None)) is None:
             continue
         origin = origin_of(value)
         if not origin.of_megatron and origin.package not in _NO_PATCH:
-            yield _defined_as(type(module), name), value
-
-
-def _defined_as(cls: type, name: str) -> str:
-    owner = next(base for base in cls.__mro__ if name in vars(base))
-    if not is_megatron(owner.__module__):
-        owner = next(base for base in cls.__mro__ if is_megatron(base.__module__))
-    return f"{owner.__module__}.{owner.__qualname__}.{name}"
+            owner = next(cls for cls in bases if name in vars(cls))
+            owner = owner if is_megatron(owner.__module__) else first
+            yield f"{owner.__module__}.{owner.__qualname__}.{name}", value
 
 
 def _swapped(module: Any) -> Iterator[tuple[str, Any]]:
@@ -127,11 +122,3 @@ def _named(value: ast.expr, module: Any) -> Any:
     for part in ast.unparse(value).split("."):
         held = getattr(held, part, None) if part.isidentifier() else None
     return None if code_of(held) is not None else held
-
-
-def _hooks(module: Any) -> Iterator[tuple[str, CodeOrigin]]:
-    for field, kind in _HOOKS.items():
-        for hook in list((getattr(module, field, None) or {}).values()):
-            origin = origin_of(hook)
-            if not origin.of_megatron and origin.package != "torch":
-                yield kind, origin

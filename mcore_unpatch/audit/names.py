@@ -11,7 +11,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -33,10 +33,10 @@ class OwnCode:
         code = module.__spec__.loader.get_code(module.__name__)  # type: ignore[union-attr]
         self.by_name: dict[str, list[CodeType]] = defaultdict(list)
         self.packages = {"builtins", *ROOTS}
-        self.packages.update(map(package_of, code.co_names))  # the names of imports are among them
         for inner in _all_codes(code):
             self.by_name[inner.co_qualname].append(inner)
-            self.packages.update(map(package_of, inner.co_names))
+            self.packages.update(map(package_of, inner.co_names))  # the names of imports are among them
+        del self.by_name[code.co_qualname]  # the module itself
 
     @cached_property
     def text(self) -> str:
@@ -57,52 +57,53 @@ class OwnCode:
             return not any(map(self._is_foreign, layers)) and self._may_be_wrapped(name)
         if code_of(value) is not None:  # another function
             return self._is_assigned(name) and not self._is_foreign(value)
-        if all(not code.co_flags & CO_OPTIMIZED for code in codes) and self._stands_on_a_mock(value, name):
-            return True
+        if all(not code.co_flags & CO_OPTIMIZED for code in codes) and _is_mock(value):
+            # Without Transformer Engine its classes are mocks here, and a class that derives from one becomes one too.
+            held = (other for key, other in vars(self.module).items() if key != name and key not in self.by_name)
+            if any(map(_is_mock, held)):
+                return True
         # What the decorator made does not show what it holds: a scripted function, a registered operator.
         return self._may_be_wrapped(name) and not self._is_foreign(value)
 
-    def _stands_on_a_mock(self, value: Any, name: str) -> bool:
-        """Without Transformer Engine its classes are mocks here, and a class that derives from one becomes one too."""
-        held = (other for key, other in vars(self.module).items() if key != name and key not in self.by_name)
-        return _is_mock(value) and any(map(_is_mock, held))
-
-    def accepts(self, value: Any, name: str) -> bool:
-        """Whether a value that this file does not define as `name` may be one that it imports, assigns or generates."""
+    def accepts(self, value: Any) -> bool:
+        """Whether a value that this file does not define may be one that it imports, assigns or generates."""
         code = code_of(value)
-        if code is not None and code.co_filename.startswith("<"):
-            return True  # made by dataclass, namedtuple and their like
-        return not self._is_foreign(value)
+        is_generated = code is not None and code.co_filename.startswith("<")  # by dataclass, namedtuple and their like
+        return is_generated or not self._is_foreign(value)
 
     def _is_foreign(self, value: Any) -> bool:
-        origin = origin_of(value)
-        if origin.package == OURS:
-            return False
-        return origin.package not in self.packages and not _is_of_python(origin.package)
+        package = origin_of(value).package
+        # A stand-in of `unittest.mock` is Megatron's own only where its file imports that.
+        is_pythons = package in sys.stdlib_module_names and package != "unittest"
+        return package != OURS and package not in self.packages and not is_pythons
 
     def _may_be_wrapped(self, name: str) -> bool:
         """Whether the file decorates `name`, or assigns it as well."""
-        firsts = (self._lines[code.co_firstlineno - 1 : code.co_firstlineno] for code in self.by_name[name])
-        return any(line[0].lstrip().startswith("@") for line in firsts if line) or self._is_assigned(name)
+        firsts = (
+            line for code in self.by_name[name] for line in self._lines[code.co_firstlineno - 1 : code.co_firstlineno]
+        )
+        return any(line.lstrip().startswith("@") for line in firsts) or self._is_assigned(name)
 
     def _is_assigned(self, name: str) -> bool:
         leaf = re.escape(name.rpartition(".")[2])
         return re.search(rf"^\s*{leaf}\s*(:[^=\n]+)?=[^=]", self.text, re.MULTILINE) is not None
 
 
+@cache
+def own_code(module: ModuleType) -> OwnCode:
+    """The code of a module's file, read once in a process."""
+    return OwnCode(module)
+
+
 def _is_mock(value: Any) -> bool:
     return type(value).__module__ == "unittest.mock"
 
 
-def _is_of_python(package: str) -> bool:
-    """The standard library, but for `unittest.mock`: a stand-in is Megatron's own only where its file imports that."""
-    return package in sys.stdlib_module_names and package != "unittest"
-
-
 def _all_codes(code: CodeType) -> Iterator[CodeType]:
+    """A code object and all that it holds."""
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield constant
             yield from _all_codes(constant)
 
 
@@ -129,76 +130,54 @@ def replaced_modules() -> list[Deviation]:
     folder = str(Path(root.__file__ or "").parents[1]) if root is not None and root.__file__ else None
     if folder is None:
         return []
-    others = {
-        name: module
-        for name, module in sorted(sys.modules.items())
-        if is_megatron(name) and not hasattr(module, "__path__") and not _lies_in(module, folder)
-    }
-    return [Deviation("module", name, _origin_of_module(module)) for name, module in others.items()]
+    others = []
+    for name, module in sorted(sys.modules.items()):
+        file = str(getattr(module, "__file__", None) or "")
+        if is_megatron(name) and not hasattr(module, "__path__") and not file.startswith(folder):
+            by = CodeOrigin(module.__name__, file) if isinstance(module, ModuleType) else origin_of(module)
+            others.append(Deviation("module", name, by))
+    return others
 
 
-def _lies_in(module: Any, folder: str) -> bool:
-    return str(getattr(module, "__file__", None) or "").startswith(folder)
-
-
-def _origin_of_module(module: Any) -> CodeOrigin:
-    if not isinstance(module, ModuleType):
-        return origin_of(module)
-    return CodeOrigin(module.__name__, getattr(module, "__file__", None) or "")
-
-
-def deviations(modules: Iterable[ModuleType], known: dict[str, OwnCode] | None = None) -> list[Deviation]:
+def deviations(modules: Iterable[ModuleType]) -> list[Deviation]:
     """What these modules hold that their files do not say, and who still holds the original."""
-    known = {} if known is None else known
-    seen: list[tuple[Deviation, Any]] = []
-    for module in modules:
-        seen += _of_module(module, known)
+    seen = [row for module in modules for row in _inside(module, own_code(module))]
     rebound = {id(value) for deviation, value in seen if deviation.kind in ("function", "class")}
     disputed = {deviation.name for deviation, _ in seen}
     kept = []
     for one, value in seen:
-        if one.kind in ("imported", "added") and one.name.rpartition(".")[0] in known:
+        home, _, leaf = one.name.rpartition(".")
+        if one.kind in ("imported", "added") and home in sys.modules:
             # A name imported after the patch was made is the patch again; one that stands elsewhere in Megatron came
             # from there by `import *`.
-            if id(value) in rebound or _stands_elsewhere(one.name, value, disputed):
+            holders = (name for name, module in loaded_modules().items() if vars(module).get(leaf) is value)
+            if id(value) in rebound or any(f"{name}.{leaf}" not in disputed for name in holders):
                 continue
         kept.append(one)
-    return kept + list(_stale(kept, known))
+    return kept + list(_stale(kept))
 
 
-def _stands_elsewhere(name: str, value: Any, disputed: set[str]) -> bool:
-    leaf = name.rpartition(".")[2]
-    holders = (home for home, module in loaded_modules().items() if vars(module).get(leaf) is value)
-    return any(f"{home}.{leaf}" not in disputed for home in holders)
-
-
-def own_code(module: ModuleType, known: dict[str, OwnCode]) -> OwnCode:
-    """The code of a module's file, read once."""
-    if module.__name__ not in known:
-        known[module.__name__] = OwnCode(module)
-    return known[module.__name__]
-
-
-def _of_module(module: ModuleType, known: dict[str, OwnCode]) -> Iterator[tuple[Deviation, Any]]:
-    own, home = own_code(module, known), module.__name__
-    for name, value in list(vars(module).items()):
+def _inside(holder: ModuleType | type, own: OwnCode) -> Iterator[tuple[Deviation, Any]]:
+    """What a module, or a class in it, holds that its file does not say, each with its value."""
+    home = own.module.__name__
+    prefix = f"{holder.__qualname__}." if isinstance(holder, type) else ""
+    for name, value in list(vars(holder).items()):
         if name in _GENERATED or not is_code(value):
             continue
-        if isinstance(value, type) and value.__module__ == home and value.__qualname__ == name:
-            if _is_another_class(value, own):
-                yield _deviation("class", f"{home}.{name}", value), value
+        qualified = f"{prefix}{name}"
+        kind = ""
+        if isinstance(value, type) and value.__module__ == home and value.__qualname__ == qualified:
+            if not prefix and _is_another_class(value, own):
+                kind = "class"
             else:
-                yield from _of_class(value, own)
-        elif own.by_name.get(name):
-            if not own.holds(value, name):
-                yield _deviation("class" if isinstance(value, type) else "function", f"{home}.{name}", value), value
-        elif not own.accepts(value, name) or _is_wrapped_here(value, name):
-            yield _deviation("imported" if _is_named(own, name) else "added", f"{home}.{name}", value), value
-
-
-def _is_named(own: OwnCode, name: str) -> bool:
-    """Whether the file says the name at all."""
-    return name in own.text
+                yield from _inside(value, own)
+        elif own.by_name.get(qualified):
+            if not own.holds(value, qualified):
+                kind = "method" if prefix else "class" if isinstance(value, type) else "function"
+        elif not own.accepts(value) or (not prefix and _is_wrapped_here(value, name)):
+            kind = "added" if prefix or name not in own.text else "imported"
+        if kind:
+            yield _deviation(kind, f"{home}.{qualified}", value), value
 
 
 def _is_another_class(cls: type, own: OwnCode) -> bool:
@@ -206,20 +185,6 @@ def _is_another_class(cls: type, own: OwnCode) -> bool:
     prefix = f"{cls.__qualname__}."
     written = {name for name in own.by_name if name.startswith(prefix) and name.count(".") == prefix.count(".")}
     return bool(written) and not any(name.removeprefix(prefix) in vars(cls) for name in written)
-
-
-def _of_class(cls: type, own: OwnCode) -> Iterator[tuple[Deviation, Any]]:
-    for name, value in list(vars(cls).items()):
-        if name in _GENERATED or not is_code(value):
-            continue
-        full, qualified = f"{cls.__module__}.{cls.__qualname__}.{name}", f"{cls.__qualname__}.{name}"
-        if isinstance(value, type) and value.__module__ == cls.__module__ and value.__qualname__ == qualified:
-            yield from _of_class(value, own)
-        elif own.by_name.get(qualified):
-            if not own.holds(value, qualified):
-                yield _deviation("method", full, value), value
-        elif not own.accepts(value, qualified):
-            yield _deviation("added", full, value), value
 
 
 def _is_wrapped_here(value: Any, name: str) -> bool:
@@ -240,13 +205,13 @@ def _deviation(kind: str, name: str, value: Any) -> Deviation:
     return Deviation(kind, name, origin_of(value), order=tuple(reversed(order)) if len(order) > 1 else ())
 
 
-def _stale(found: list[Deviation], known: dict[str, OwnCode]) -> Iterator[Deviation]:
+def _stale(found: list[Deviation]) -> Iterator[Deviation]:
     """Names that other modules took from a module before it was rebound there, and still hold by value."""
     for deviation in found:
         if deviation.kind not in ("function", "class"):
             continue
         home, _, name = deviation.name.rpartition(".")
-        codes = known[home].by_name[name]
+        codes = own_code(sys.modules[home]).by_name[name]
         for other, module in sorted(sys.modules.items()):
             held = vars(module).get(name) if isinstance(module, ModuleType) else None
             if held is None or other == home or other == deviation.by.name.rpartition(".")[0]:

@@ -42,6 +42,11 @@ def is_megatron(module: str) -> bool:
     return module.startswith(tuple(f"{root}." for root in ROOTS)) or module in ROOTS
 
 
+def matches(name: str, target: str) -> bool:
+    """Whether a dotted name is a target or lies in it."""
+    return f".{name}.".startswith(f".{target}.") if is_megatron(target) else f".{target}." in f".{name}."
+
+
 def package_of(module: str) -> str:
     """The package one imports for a module: its first name, or the first two below the namespace `megatron`."""
     first, _, rest = module.partition(".")

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-from mcore_unpatch.audit.names import OwnCode, is_code
+from mcore_unpatch.audit.names import is_code, own_code
 from mcore_unpatch.audit.origin import is_megatron, origin_of
 from mcore_unpatch.audit.report import Rebinding
 
@@ -35,7 +35,6 @@ class Watch:
         self.on_import: list[Callable[[], None]] = []  # called when a module of Megatron has been imported
         self._held: dict[str, list[tuple[str, Any, Any]]] = {}  # leaf -> (dotted name, owner, value)
         self._names: set[str] = set()
-        self._own: dict[str, OwnCode] = {}
 
     def note(self, module: ModuleType) -> None:
         """Remember what a module holds now."""
@@ -91,65 +90,57 @@ class Watch:
         module = sys.modules.get(home)
         if not isinstance(module, ModuleType) or value is None:
             return False
-        own = self._own.get(home) or self._own.setdefault(home, OwnCode(module))
-        qualified = name.removeprefix(f"{home}.")
-        return own.holds(value, qualified) if own.by_name.get(qualified) else own.accepts(value, qualified)
+        own, qualified = own_code(module), name.removeprefix(f"{home}.")
+        return own.holds(value, qualified) if own.by_name.get(qualified) else own.accepts(value)
 
 
-class _ImportListener(MetaPathFinder):
-    """Lets the other finders find Megatron's modules, and hears when they have been run."""
+class _ImportListener(MetaPathFinder, Loader):
+    """Lets the other finders find Megatron's modules and their loaders load them, and tells the watch when they ran."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
+        self.loaders: dict[str, Loader] = {}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None, /
     ) -> ModuleSpec | None:
-        """The spec that another finder has, with a loader that tells us."""
+        """The spec that another finder has, with this as its loader."""
         if not is_megatron(name):
             return None
         for finder in sys.meta_path:
             spec = finder.find_spec(name, path, target) if finder is not self else None
             if spec is not None:
-                if hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Telling(spec.loader, self.watch)  # type: ignore[arg-type]
+                if spec.loader is not None and hasattr(spec.loader, "exec_module"):
+                    self.loaders[name], spec.loader = spec.loader, self
                 return spec
         return None
 
-
-class _Telling(Loader):
-    """The loader of a module, which steps aside before the module runs and tells the watch when it has."""
-
-    def __init__(self, loader: Loader, watch: Watch) -> None:
-        self.loader, self.watch = loader, watch
-
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """As the loader does."""
-        return self.loader.create_module(spec)
+        return self.loaders[spec.name].create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the module with its own loader in place."""
+        loader = self.loaders[module.__name__]
         if module.__spec__ is not None:
-            module.__spec__.loader = module.__loader__ = self.loader
-        self.loader.exec_module(module)
+            module.__spec__.loader = module.__loader__ = loader
+        loader.exec_module(module)
         self.watch.note(module)
 
 
 _running: Watch | None = None
-_finder: _ImportListener | None = None
 _tool: int | None = None
 
 
 def watch() -> Watch:
     """Record every later rebinding of Megatron's names, with its stack; call it first in the program."""
-    global _running, _finder
+    global _running
     if _running is None:
         _running = Watch()
         for name, module in list(sys.modules.items()):
             if is_megatron(name) and isinstance(module, ModuleType):
                 _running.note(module)
-        _finder = _ImportListener(_running)
-        sys.meta_path.insert(0, _finder)
+        sys.meta_path.insert(0, _ImportListener(_running))
         if sys.version_info >= (3, 12):
             _monitor(_running)
     return _running
@@ -157,13 +148,12 @@ def watch() -> Watch:
 
 def stop() -> None:
     """End the watch; what it saw is forgotten."""
-    global _running, _finder, _tool
-    if _finder in sys.meta_path:
-        sys.meta_path.remove(_finder)
+    global _running, _tool
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _ImportListener)]
     if _tool is not None and sys.version_info >= (3, 12):
         sys.monitoring.set_events(_tool, 0)
         sys.monitoring.free_tool_id(_tool)
-    _running = _finder = _tool = None
+    _running = _tool = None
 
 
 def seen_so_far() -> list[Rebinding]:

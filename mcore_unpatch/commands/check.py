@@ -22,6 +22,7 @@ from mcore_unpatch.report.lines import count
 from mcore_unpatch.repository.config import Config, load_at
 from mcore_unpatch.repository.discover import top_of
 from mcore_unpatch.repository.paths import from_here
+from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey.scan import scan
 from mcore_unpatch.survey.survey import PinnedOn, ScanOptions
 
@@ -119,7 +120,8 @@ def _lock(top: Path, options: ScanOptions, required: bool) -> PinnedOn | None:
             raise UsageError(f"There is no {pins.LOCK} in {top}: write one with `unpatch pin`.")
         return None
     known = pins.load(file)
-    releases, _ = pinned.releases_in_use(top, options, known)
+    stacks = Stacks(top, options.megatron, options.named_by, options.stacks)
+    releases, _ = pinned.releases_in_use(stacks, options.source, known)
     for line in pinned.notes(known, releases, date.today()):
         note(line)
     return PinnedOn(file, tuple(releases), required)

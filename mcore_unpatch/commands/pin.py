@@ -16,7 +16,6 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, note, reporting
 from mcore_unpatch.commands.options import option
 from mcore_unpatch.commands.output import Progress, write_asides
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.gate import pinned
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.known import lacking as absent
@@ -27,6 +26,7 @@ from mcore_unpatch.report.lines import count, show, wrapped
 from mcore_unpatch.repository.atomic import replace_file
 from mcore_unpatch.repository.discover import top_of
 from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey.scan import report_of
 from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.upgrade.run import patches_of, stands_on
@@ -82,7 +82,8 @@ def pin(
     if not names and not known.pins and patches is not None and not patches.found:
         note("There is nothing to pin: no patch that stays was found, and no name was given. Nothing was written.")
         return EXIT_CLEAN
-    releases, why_these = pinned.releases_in_use(top, options, known)
+    stacks = Stacks(top, options.megatron, options.named_by, options.stacks)
+    releases, why_these = pinned.releases_in_use(stacks, options.source, known)
     chosen = patches.pinned(known, releases, {} if names else said) if patches else dict(known.pins)
     for name in names:
         one = pins.pin(name, releases, name in chosen and chosen[name].patched, chosen.get(name))
@@ -112,7 +113,7 @@ def _tell(
     """What was pinned, what cannot be, and the next command."""
     names = lock.pins
     patched = sum(name.patched for name in names.values())
-    replaced = patches.accepted(lock) if patches else []
+    replaced = [finding for finding in patches.found if finding.target in names] if patches else []
     parts = [f"{count(patched, 'name')} that {count(len(replaced), 'patch replaces', 'patches replace')}"]
     parts += [f"{count(len(names) - patched, 'name')} that they stand on"] if patched < len(names) else []
     changed = sum(name in known.pins and known.pins[name].digest != pin.digest for name, pin in names.items())
@@ -141,10 +142,6 @@ class _Patches:
         if self.report.errors:
             raise UsageError("Some files could not be analysed, so nothing was pinned; fix or --exclude them.")
         self.found = [finding for finding in self.report.findings if pinned.can_be_pinned(finding)]
-
-    def accepted(self, lock: Lock) -> list[Finding]:
-        """Those that a lock speaks for."""
-        return [finding for finding in self.found if finding.target in lock.pins]
 
     def pinned(self, known: Lock, releases: list[Model], said: dict[str, Any]) -> dict[str, Pin]:
         """The pins of those that stay, and pins of what was not looked at; what can be deleted needs none."""

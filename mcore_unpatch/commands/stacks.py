@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, reporting
-
-if TYPE_CHECKING:
-    from mcore_unpatch.report.lines import Line
-    from mcore_unpatch.stacks.stack import Stack
-    from mcore_unpatch.stacks.stacks import Stacks
+from mcore_unpatch.report.lines import Line, show, wrapped
+from mcore_unpatch.repository.discover import top_of
+from mcore_unpatch.stacks.stack import Stack
+from mcore_unpatch.stacks.stacks import Stacks
 
 _SHOWN = 6  # places of one stack
 Repo = Annotated[Path, typer.Argument(help="The repository, or a folder in it.", show_default=False)]
-
-
 Format = Annotated[opt.TextOrJson, typer.Option("--output-format", help="How to write the list.")]
 
 
@@ -30,16 +28,10 @@ def stacks(path: Repo = Path(), output_format: Format = opt.TextOrJson.text, sta
     Every dependency, lock file, image, script and submodule that names one, and what scan, migrate and upgrade judge
     for. Nothing is run. `megatron = ["0.18.0", "core_r0.16.0"]` in [tool.unpatch] states them once and for all.
     """
-    from mcore_unpatch.report.lines import show
-    from mcore_unpatch.repository.discover import top_of
-    from mcore_unpatch.stacks.stacks import Stacks
-
-    _, options = opt.combine([path], None, None, None, None, None, stack=stack)
+    _, options = opt.combine([path], stack=stack)
     found = Stacks(top_of([path]), options.megatron, options.named_by, options.stacks)
     with reporting():
         if output_format is opt.TextOrJson.json:
-            import json
-
             print(json.dumps(as_data(found), indent=2))
         else:
             show(lines(found))
@@ -60,8 +52,6 @@ def as_data(found: Stacks) -> dict[str, object]:
 
 def lines(found: Stacks) -> Iterator[Line]:
     """The list for people."""
-    from mcore_unpatch.report.lines import wrapped
-
     for stack in found.all:
         yield from _stack(stack)
     if hints := found.hints:
@@ -78,8 +68,6 @@ def lines(found: Stacks) -> Iterator[Line]:
 
 
 def _stack(stack: Stack) -> Iterator[Line]:
-    from mcore_unpatch.report.lines import wrapped
-
     style = {"certain": "green", "likely": "yellow"}.get(stack.certainty, "red")
     tags = [stack.certainty, *stack.platforms]
     yield [(stack.name, "bold"), (f"  {', '.join(tags)}", style)]

@@ -2,64 +2,45 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import Annotated
 
 from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, guarded, note, reporting
+from mcore_unpatch.commands.options import option
+from mcore_unpatch.commands.output import Progress, into, write_asides
 from mcore_unpatch.errors import UsageError
-
-if TYPE_CHECKING:
-    from mcore_unpatch.commands.output import Progress
-    from mcore_unpatch.library.model import Model
-    from mcore_unpatch.megatron.sources import MegatronSource
-    from mcore_unpatch.survey.survey import ScanOptions
-    from mcore_unpatch.upgrade.fates import Step
-    from mcore_unpatch.upgrade.run import UpgradeReport
-    from mcore_unpatch.upgrade.sources import Sources
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron.sources import MegatronSource
+from mcore_unpatch.megatron.targets import target
+from mcore_unpatch.megatron.versions import RELEASES, parse_version
+from mcore_unpatch.report.lines import show
+from mcore_unpatch.repository.discover import project_root
+from mcore_unpatch.stacks.stacks import Stacks
+from mcore_unpatch.survey.survey import ScanOptions
+from mcore_unpatch.upgrade import matrix as ranges, mend as mending, merge as merging, report as written
+from mcore_unpatch.upgrade.fates import Step
+from mcore_unpatch.upgrade.items import items, urgent
+from mcore_unpatch.upgrade.run import UpgradeReport, each_release, upgrade as run
+from mcore_unpatch.upgrade.sources import Sources, cached, download as fetch, stand_in
 
 _NAMED = "a release, a tag, a branch, a commit, a checkout, a wheel, or CLONE@COMMIT."
-From = Annotated[
-    str | None,
-    typer.Option(
-        "--from", help=f"The Megatron in use: {_NAMED} [default: what the repository runs]", show_default=False
-    ),
-]
-To = Annotated[
-    str | None,
-    typer.Option("--to", help=f"The Megatron to upgrade to: {_NAMED} [default: the newest known]", show_default=False),
-]
-Download = Annotated[bool, typer.Option("--download", help="Download missing sources with pip, into a cache.")]
-Diff = Annotated[
-    bool,
-    typer.Option(
-        "--diff",
-        help="Show for each copied function what upstream changed, what you changed, and whether they conflict.",
-    ),
-]
-Write = Annotated[
-    bool,
-    typer.Option("--write", help="Rewrite what is mechanical, and merge copies without conflict; `undo` reverts it."),
-]
-Check = Annotated[
-    bool, typer.Option("--check", help="Exit with 1 if something raises or silently changes, for a scheduled job.")
-]
-Matrix = Annotated[
-    str | None,
-    typer.Option(
-        "--matrix",
-        help="Tell for each release of a range which lines raise: 0.16..0.19.2, or 0.16..main with --to PATH.",
-        show_default=False,
-    ),
-]
-ConflictMarkers = Annotated[
-    bool,
-    typer.Option("--conflict-markers", help="With --write: write copies with conflicts too, with git's markers."),
-]
-All = Annotated[bool, typer.Option("--all", help="List everything: tests, patch files, what one screen does not hold.")]
-AllowDirty = Annotated[bool, typer.Option("--allow-dirty", help="Write even if there are uncommitted changes.")]
+From = Annotated[str | None, option("--from", f"The Megatron in use: {_NAMED} [default: what the repository runs]")]
+To = Annotated[str | None, option("--to", f"The Megatron to upgrade to: {_NAMED} [default: the newest known]")]
+Download = Annotated[bool, option("--download", "Download missing sources with pip, into a cache.")]
+_DIFF = "Show for each copied function what upstream changed, what you changed, and whether they conflict."
+Diff = Annotated[bool, option("--diff", _DIFF)]
+_WRITE = "Rewrite what is mechanical, and merge copies without conflict; `undo` reverts it."
+Write = Annotated[bool, option("--write", _WRITE)]
+_CHECK = "Exit with 1 if something raises or silently changes, for a scheduled job."
+Check = Annotated[bool, option("--check", _CHECK)]
+_MATRIX = "Tell for each release of a range which lines raise: 0.16..0.19.2, or 0.16..main with --to PATH."
+Matrix = Annotated[str | None, option("--matrix", _MATRIX)]
+_MARKERS = "With --write: write copies with conflicts too, with git's markers."
+ConflictMarkers = Annotated[bool, option("--conflict-markers", _MARKERS)]
+All = Annotated[bool, option("--all", "List everything: tests, patch files, what one screen does not hold.")]
 
 _MOST_NOTES = 2  # on what stands for a commit or a branch
 
@@ -77,7 +58,7 @@ def upgrade(
     conflict_markers: ConflictMarkers = False,
     matrix: Matrix = None,
     every: All = False,
-    allow_dirty: AllowDirty = False,
+    allow_dirty: opt.AllowDirty = False,
     output_format: opt.Format = None,
     output_file: opt.OutputFile = None,
     exclude: opt.Exclude = None,
@@ -88,12 +69,7 @@ def upgrade(
     Or silently changes, or no longer needs: every use of Megatron and every patch, what raises first.
     Exit code: 0 if everything was analysed, 2 if not; 1 with --check if something raises or silently changes.
     """
-    from mcore_unpatch.commands.output import Progress, into, write_asides
-    from mcore_unpatch.upgrade import mend as mending, merge as merging, report as written
-    from mcore_unpatch.upgrade.items import items, urgent
-    from mcore_unpatch.upgrade.run import upgrade as run
-
-    config, options = opt.combine(paths, None, None, exclude, None, jobs, stack=stack)
+    config, options = opt.combine(paths, exclude=exclude, jobs=jobs, stack=stack)
     style = opt.output_format(output_format, config)
     if conflict_markers and not write:
         raise UsageError("--conflict-markers says how to write: add --write.")
@@ -133,12 +109,9 @@ def _steps(
 
     Raises `UsageError` where there is nothing to compare.
     """
-    from mcore_unpatch.megatron.targets import target
-    from mcore_unpatch.megatron.versions import RELEASES, parse_version
-
     to = target(new or RELEASES[-1])
     start = target(old) if old else None
-    given += [target.source for target in (to, start) if target is not None and target.source is not None]
+    given += [named.source for named in (to, start) if named is not None and named.source is not None]
     olds = start.models() if start else _in_use(paths, options)
     news = to.models()
     steps = [(old, other) for old in olds for other in news if not any(_same(old, each) for each in news)]
@@ -160,10 +133,6 @@ def _same(model: Model, other: Model) -> bool:
 
 def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
     """The releases that the repository runs, the oldest first; raises `UsageError` where no file says one."""
-    from mcore_unpatch.megatron import known
-    from mcore_unpatch.repository.discover import project_root
-    from mcore_unpatch.stacks.stacks import Stacks
-
     folder = (paths or [Path()])[0].resolve()
     top = project_root(folder if folder.is_dir() else folder.parent)
     stacks = Stacks(top, options.megatron, options.named_by, options.stacks)
@@ -196,8 +165,6 @@ def _sources(outcome: UpgradeReport, given: list[MegatronSource], may_download: 
 
     What is missing is said, and no copy that needs it is compared.
     """
-    from mcore_unpatch.upgrade.sources import Sources, cached, download, stand_in
-
     at_hand = {source.label: source.files for source in given}
     copies = {fate.copy.release for fate in outcome.fates if fate.copy}
     wanted = {*copies, outcome.new.label} if copies else set()
@@ -213,7 +180,7 @@ def _sources(outcome: UpgradeReport, given: list[MegatronSource], may_download: 
         instead = f", or {' and '.join(options)}" if len(options) == len(missing) else ""
         are = "source of megatron-core {} is" if len(missing) == 1 else "sources of megatron-core {} are"
         note(f"The {are.format(', '.join(missing))} missing, so copies are not compared: add --download{instead}.")
-    return Sources(at_hand, download if may_download else None)
+    return Sources(at_hand, fetch if may_download else None)
 
 
 def _matrix(
@@ -227,16 +194,7 @@ def _matrix(
     progress: Progress,
 ) -> int:
     """A report on a range of releases, seen from the one in use."""
-    import json
-
-    from mcore_unpatch.commands.output import into, write_asides
-    from mcore_unpatch.megatron import known
-    from mcore_unpatch.megatron.targets import target
-    from mcore_unpatch.report.lines import show
-    from mcore_unpatch.upgrade import matrix
-    from mcore_unpatch.upgrade.run import each_release
-
-    labels, with_main = matrix.releases_of(text)
+    labels, with_main = ranges.releases_of(text)
     if with_main and to_release is None:
         raise UsageError("--matrix to main needs its source: add --to PATH (a checkout, or CLONE@COMMIT).")
     olds = target(from_release).models() if from_release else _in_use(paths, options)
@@ -245,8 +203,8 @@ def _matrix(
     reports = each_release(paths or [], options, olds[0], models, progress)
     with reporting(), into(output_file):
         if style is opt.OutputFormat.text:
-            show(matrix.lines(reports, olds[0].label))
+            show(ranges.lines(reports, olds[0].label))
         else:
-            print(json.dumps(matrix.as_data(reports, olds[0].label), indent=2))
+            print(json.dumps(ranges.as_data(reports, olds[0].label), indent=2))
     write_asides(reports[0].scanned)
     return EXIT_ERROR if reports[0].scanned.errors else EXIT_CLEAN

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, guarded, note, reporting
+from mcore_unpatch.commands.options import option
 from mcore_unpatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,24 +22,14 @@ if TYPE_CHECKING:
 
 Tp = Annotated[int, typer.Option("--tp", min=1, help="Tensor-parallel ranks; each is a process.")]
 Cp = Annotated[int, typer.Option("--cp", min=1, help="Context-parallel ranks.")]
-Device = Annotated[
-    str | None, typer.Option(help="cpu or cuda. [default: cuda if there is one for each rank]", show_default=False)
-]
-ModelConfig = Annotated[
-    Path | None,
-    typer.Option(help="TransformerConfig values (JSON, TOML, YAML), which are scaled down.", show_default=False),
-]
+Device = Annotated[str | None, option("--device", "cpu or cuda. [default: cuda if there is one for each rank]")]
+_VALUES = "TransformerConfig values (JSON, TOML, YAML), which are scaled down."
+ModelConfig = Annotated[Path | None, option("--model-config", _VALUES)]
 Json = Annotated[bool, typer.Option("--json", help="Write the table as JSON.")]
 
 
 @guarded
-def verify(
-    tp: Tp = 1,
-    cp: Cp = 1,
-    device: Device = None,
-    model_config: ModelConfig = None,
-    json: Json = False,
-) -> int:
+def verify(tp: Tp = 1, cp: Cp = 1, device: Device = None, model_config: ModelConfig = None, json: Json = False) -> int:
     """Prove that the hook gives the numbers of Megatron's default path.
 
     Builds small real models and compares log-probs, entropy and every gradient with the default path in float64.
@@ -71,7 +62,7 @@ def verify(
 def _settings(tp: int, cp: int, device: str | None, model_config: Path | None) -> list[Setting]:
     import torch
 
-    from mcore_unpatch.verify.models import Setting
+    from mcore_unpatch.verify.models import Setting, read
 
     gpus = torch.cuda.device_count()
     device = device or ("cuda" if gpus >= tp * cp else "cpu")
@@ -83,25 +74,23 @@ def _settings(tp: int, cp: int, device: str | None, model_config: Path | None) -
         )
     values: dict[str, Any] = {}
     if model_config is not None:
-        from mcore_unpatch.verify.scaled import read
-
         values, left_out = read(model_config)
         if left_out:
             note(f"Left out of {model_config}, because it says where and how fast: {', '.join(left_out)}.")
     if (values.get("num_attention_heads", 4) % tp) or (values.get("num_query_groups", 4) % tp):
         raise UsageError(f"--tp {tp} does not divide the attention heads of the small model, 4; use 1, 2 or 4.")
     common: dict[str, Any] = {"tp": tp, "cp": cp, "device": device, "values": values}
-    kinds: list[tuple[str, dict[str, Any]]] = [
-        ("GPT", {}),
-        ("GPT, tied", {"tied": True}),
-        ("GPT, MTP", {"mtp": True}),
-        ("GPT, bf16", {"dtype": "bfloat16"}),
-        ("Hybrid", {"hybrid": True}),
-    ]
+    kinds: dict[str, dict[str, Any]] = {
+        "GPT": {},
+        "GPT, tied": {"tied": True},
+        "GPT, MTP": {"mtp": True},
+        "GPT, bf16": {"dtype": "bfloat16"},
+        "Hybrid": {"hybrid": True},
+    }
     if device == "cpu" and tp * cp > 1:
-        kinds = [(name, kind) for name, kind in kinds if "mtp" not in kind]
+        del kinds["GPT, MTP"]
         note("Without MTP: over several ranks its loss needs a GPU.")
-    return [Setting(name, **common, **kind) for name, kind in kinds]
+    return [Setting(name, **common, **kind) for name, kind in kinds.items()]
 
 
 def _write(rows: list[Row], setting: Setting, json: bool) -> None:

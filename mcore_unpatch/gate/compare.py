@@ -40,34 +40,26 @@ def findings_at(
 
     `exclude` is relative to `base`, as on disk.
     """
-    blobs = {
-        path: name for path, name in _blobs(top, revision).items() if not is_excluded(top / path, base or top, exclude)
-    }
-    place = remembered.folder(top) if cache else None
-    name = remembered.key((_judged(blobs, stacks), mocks, blobs), [], lambda _: b"") if place is not None else ""
-    if place is not None and (known := remembered.recall(place, name)) is not None:
-        return known.findings, known.silenced
+    every = _blobs(top, revision)
+    blobs = {path: name for path, name in every.items() if not is_excluded(top / path, base or top, exclude)}
+    if (place := remembered.folder(top) if cache else None) is not None:
+        folders = sorted(set(map(posixpath.dirname, blobs)))
+        judged = {folder: stacks.versions(f"{folder}/x.py".removeprefix("/")) for folder in folders}
+        name = remembered.key((judged, mocks, blobs), [], lambda _: b"")
+        if (known := remembered.recall(place, name)) is not None:
+            return known.findings, known.silenced
     contents = _contents(top, blobs.values())
 
     def read(path: str) -> bytes:
         return contents[blobs[path]]
 
     python = [path for path in blobs if not is_patch_file(path)]
-    folders = {path.rsplit("/", depth)[0] for path in blobs for depth in range(1, path.count("/") + 1)}
-    names = folders.union(blobs)
+    names = {path.rsplit("/", depth)[0] for path in blobs for depth in range(path.count("/") + 1)}
     search = Search(read, names.__contains__, stacks.versions, mocks, size=lambda path: len(read(path)))
     findings, errors = search(python, list(filter(is_patch_file, blobs)))
     if place is not None:
         remembered.keep(place, name, remembered.SearchResult(findings, errors, search.silenced))
     return findings, search.silenced
-
-
-def _judged(paths: Iterable[str], stacks: Stacks) -> dict[str, tuple[Version, ...]]:
-    """The releases that the files of each folder are judged for."""
-    return {
-        folder: stacks.versions(f"{folder}/x.py".removeprefix("/"))
-        for folder in sorted(set(map(posixpath.dirname, paths)))
-    }
 
 
 def merge_base(top: Path, reference: str, head: str = "HEAD") -> str:

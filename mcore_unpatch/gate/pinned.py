@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mcore_unpatch import pins
 from mcore_unpatch.errors import UsageError
@@ -17,13 +16,11 @@ from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.sources import model_of
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.roots import LIBRARY
+from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import parse_version
 from mcore_unpatch.pins import Lock, Pin
 from mcore_unpatch.repository.printable import shown
 from mcore_unpatch.stacks.stacks import Stacks
-
-if TYPE_CHECKING:
-    from mcore_unpatch.survey.survey import ScanOptions
 
 CHANGED, PAST, UNPINNED, UNUSED, OVERDUE = "MCU801", "MCU802", "MCU803", "MCU804", "MCU806"
 NOTICE = 30  # days before a review is due in which `check` speaks of it
@@ -47,13 +44,13 @@ def settle(
     targets = {finding.target for finding in findings if finding.shape not in NO_PATCHES}
     left, gone = _unaccepted(findings, lock)
     if required:
-        left += [
-            _about(finding, UNPINNED, "is patched but not pinned; run `unpatch pin --why REASON`")
-            for finding in left
-            if can_be_pinned(finding)
-        ]
+        for finding in list(filter(can_be_pinned, left)):
+            said = "is patched but not pinned; run `unpatch pin --why REASON`"
+            short = ".".join(finding.target.split(".")[-2:])
+            left.append(replace(finding, rule=UNPINNED, message=f"`{short}` {said}", replacement=None))
+    lines = {line.strip(): number for number, line in reversed(list(enumerate(text.splitlines(), 1)))}
     for pin in lock.pins.values():
-        line = _line_of(pin, text)
+        line = lines.get(f'name = "{pin.name}"', 1)
         left += [_finding(pin, file, line, rule, said) for rule, said in problems(pin, releases, date.today())]
         for missing in [name for name in pin.leans_on if name not in lock.pins]:
             said = f"depends on `{missing}`, which is not pinned; run `unpatch pin`"
@@ -131,20 +128,20 @@ def notes(lock: Lock, releases: Sequence[Model], today: date) -> Iterator[str]:
         yield f"{said}: each name is compared with the nearest release before that."
 
 
-def releases_in_use(top: Path, options: ScanOptions, lock: Lock) -> tuple[list[Model], str]:
-    """The releases to pin for, the newest first: the one given, those that files name, or that of the lock.
+def releases_in_use(stacks: Stacks, source: MegatronSource | None, lock: Lock) -> tuple[list[Model], str]:
+    """The releases to pin for, the newest first: the source given, those that files name, or that of the lock.
 
     And a sentence where a commit or a branch is all that the files name, which a release has to stand for.
     """
-    if options.source is not None:
-        return [model_of(LIBRARY, options.source.label, options.source.files)], ""
-    asked = Stacks(top, options.megatron, options.named_by, options.stacks).below("")
+    if source is not None:
+        return [model_of(LIBRARY, source.label, source.files)], ""
+    asked = stacks.below("")
     if asked is None:
         if lock.releases:
             return [known.newest(parse_version(next(reversed(lock.releases))))], ""
         raise UsageError("No file in this repository pins megatron-core; pass the release in use with --target-mcore.")
     named = {version for stack in asked.stacks if stack.revision.certain for version in stack.versions}
-    if named or options.megatron:
+    if named or stacks.given:
         versions = sorted(named or asked.versions, reverse=True)
         return list(dict.fromkeys(known.newest(version) for version in versions)), ""
     release = known.newest(asked.versions[-1])
@@ -163,23 +160,5 @@ def lock_file(top: Path) -> Path | None:
 
 
 def _finding(pin: Pin, file: str, line: int, rule: str, said: str) -> Finding:
-    return Finding(
-        rule=rule,
-        path=file,
-        line=line,
-        column=1,
-        end_line=line,
-        target=pin.name,
-        shape="pin",
-        message=f"`{pin.short}` {said}{f' ({pin.why})' if pin.why else ''}",
-        source=f'name = "{pin.name}"',
-    )
-
-
-def _about(finding: Finding, rule: str, said: str) -> Finding:
-    return replace(finding, rule=rule, message=f"`{'.'.join(finding.target.split('.')[-2:])}` {said}", replacement=None)
-
-
-def _line_of(pin: Pin, text: str) -> int:
-    wanted = f'name = "{pin.name}"'
-    return next((number for number, line in enumerate(text.splitlines(), 1) if line.strip() == wanted), 1)
+    message = f"`{pin.short}` {said}{f' ({pin.why})' if pin.why else ''}"
+    return Finding(rule, file, line, 1, line, pin.name, "pin", message, source=f'name = "{pin.name}"')

@@ -116,17 +116,7 @@ def unused(ignores: dict[str, list[Ignore]]) -> list[Finding]:
             if comment.used and not idle:
                 continue
             what = f"`ignore[{', '.join(idle)}]`" if idle else "`ignore`"
-            finding = Finding(
-                rule=UNUSED_IGNORE,
-                path=path,
-                line=comment.line,
-                column=comment.column,
-                end_line=comment.line,
-                target="",
-                shape="string-target",  # a comment has no shape; the JSON interface wants one of its names
-                message=f"{what} suppresses nothing here; remove it",
-                in_test=is_test(path),
-                source=comment.text,
-            )
-            found.append(finding)
+            about = ("", "string-target", f"{what} suppresses nothing here; remove it")  # a comment has no shape
+            place = (path, comment.line, comment.column, comment.line)
+            found.append(Finding(UNUSED_IGNORE, *place, *about, in_test=is_test(path), source=comment.text))
     return found

@@ -128,14 +128,10 @@ class Gate:
         return relative(self.now.folder / "pyproject.toml", self.top)
 
     def _finding(self, path: str, at: str, what: str) -> Finding:
-        lines = _lines(self.top / path)
+        try:
+            lines = (self.top / path).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError):
+            lines = []
         wanted = re.compile(rf"^\s*{at}\s*=" if at.isidentifier() else re.escape(at))
         line = next((number for number, text in enumerate(lines, 1) if wanted.search(text)), 1)
         return switched_off(path, line, 1, lines[line - 1] if at and lines else "", what)
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        return file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return []

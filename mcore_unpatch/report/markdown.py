@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.report.counts import EFFECTS, FATES, fate_of, groups, urgency
@@ -21,36 +20,26 @@ _HEADS = {
 
 def page_of(report: Report) -> str:
     """The whole comment."""
-    return "\n".join(_lines(report)) + "\n"
-
-
-def _lines(report: Report) -> Iterator[str]:
-    yield "### Patches of Megatron Core"
-    yield ""
+    files = count(report.files_scanned, "file")
+    lines = ["### Patches of Megatron Core", "", " ".join([f"{files} read.", *map(str, report.judged)])]
     if not report.findings:
-        yield f"No {'new ' if report.only_new else ''}patch found; {count(report.files_scanned, 'file')} scanned."
-        return
-    yield " ".join([f"{count(report.files_scanned, 'file')} read.", *map(str, report.judged)])
+        lines[-1] = f"No {'new ' if report.only_new else ''}patch found; {files} scanned."
     for name, findings in groups(report.findings).items():
         if findings:
             told = f" ({brief(findings)})" if report.fixes_known else ""
-            yield ""
-            yield f"<details{' open' if name == 'code' else ''}>"
-            yield f"<summary>{_HEADS[name]}: {len(findings)}{told}</summary>"
-            yield ""
-            yield from _table(findings, report)
-            yield ""
-            yield "</details>"
+            lines += ["", f"<details{' open' if name == 'code' else ''}>"]
+            lines += [f"<summary>{_HEADS[name]}: {len(findings)}{told}</summary>", ""]
+            lines += ["| where | rule | what | |", "|---|---|---|---|"]
+            lines += [_row(finding, report) for finding in sorted(findings, key=urgency)]
+            lines += ["", "</details>"]
+    return "\n".join(lines) + "\n"
 
 
-def _table(findings: Sequence[Finding], report: Report) -> Iterator[str]:
-    yield "| where | rule | what | |"
-    yield "|---|---|---|---|"
-    for finding in sorted(findings, key=urgency):
-        place = f"`{report.from_top(finding.path)}:{finding.line}`"
-        means = [EFFECTS.get(finding.effect, ""), FATES[fate_of(finding)] if report.fixes_known else ""]
-        cells = (place, finding.rule, finding.message, "; ".join(filter(None, means)))
-        yield f"| {' | '.join(map(_cell, cells))} |"
+def _row(finding: Finding, report: Report) -> str:
+    place = f"`{report.from_top(finding.path)}:{finding.line}`"
+    means = [EFFECTS.get(finding.effect, ""), FATES[fate_of(finding)] if report.fixes_known else ""]
+    cells = (place, finding.rule, finding.message, "; ".join(filter(None, means)))
+    return f"| {' | '.join(map(_cell, cells))} |"
 
 
 def _cell(text: str) -> str:

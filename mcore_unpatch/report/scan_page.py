@@ -33,21 +33,14 @@ def page_of(report: Report) -> str:
         panes = [Pane(f"{finding.rule}, line {finding.line}", finding.source)]
         if finding.fix and finding.path in diffs:
             panes.append(Pane("what migrate would change in this file", diffs[finding.path], True, is_open=False))
-        card = Card(
-            fate_of(finding),
-            finding.target or finding.rule,
-            f"{report.from_here(finding.path)}:{finding.line}",
-            tuple(said),
-            tuple(panes),
-            finding.effect,
-            group_of(finding),
-            origin.link(report.from_top(finding.path), finding.line),
-        )
-        cards.append(card)
-    return page("Patches of Megatron Core", about(report, origin), KINDS, cards, MARKS)
+        place = f"{report.from_here(finding.path)}:{finding.line}"
+        link = origin.link(report.from_top(finding.path), finding.line)
+        about = (finding.target or finding.rule, place, tuple(said), tuple(panes))
+        cards.append(Card(fate_of(finding), *about, finding.effect, group_of(finding), link))
+    return page("Patches of Megatron Core", head_of(report, origin), KINDS, cards, MARKS)
 
 
-def about(report: Report, origin: Origin) -> str:
+def head_of(report: Report, origin: Origin) -> str:
     """What the page is about: the repository, its commit, the day, what was read and for which releases."""
     today = date.today()
     read = f"{origin}, {today.day} {today:%B %Y}: {count(report.files_scanned, 'file')} read."
@@ -83,7 +76,6 @@ def origin_of(top: Path) -> Origin:
     if place is None:
         return Origin(top.name, commit)
     host, name = place.groups()
-    between = {"github": "", "gitlab": "/-"}.get(next((one for one in ("github", "gitlab") if one in host), ""))
-    return Origin(
-        name, commit, f"https://{host}/{name}{between}/blob/{commit}" if published and between is not None else ""
-    )
+    between = next((path for forge, path in {"github": "", "gitlab": "/-"}.items() if forge in host), None)
+    known = published and between is not None
+    return Origin(name, commit, f"https://{host}/{name}{between}/blob/{commit}" if known else "")

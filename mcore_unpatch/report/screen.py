@@ -13,6 +13,7 @@ from mcore_unpatch.stacks.stack import Judged, Stack
 
 MOST = 5  # places that are named
 _MOST_RELEASES = 3
+_BESIDE = {"tests": "In tests", "patch_files": "Patch files", "possible": "Possible, by a method's name alone"}
 _STYLES = {"breaks": "bold red", "changes": "yellow", "rewrite": "green", "delete": "green", "by_hand": "yellow"}
 
 
@@ -40,9 +41,13 @@ def lines(report: Report, places: int = MOST) -> Iterator[Line]:
             fits = len(place) + 2 + len(known) <= width()
             yield [(place, "cyan"), (f"  {known}" if fits else "", "")]
             yield from wrapped(said if fits else f"{known}  {said}", 6)
-    if code and any(found[name] for name in ("tests", "patch_files", "possible", "other")):
+    if code and len(report.findings) > len(code):
         yield []
-    yield from _beside(found)
+    for name, head in _BESIDE.items():  # what is no code of the product, one line each
+        if found[name]:
+            yield from wrapped(f"{len(found[name])} ({brief(found[name])})", 0, f"{head}: ", hang=2)
+    if found["other"]:
+        yield from wrapped(subjects(found["other"]), 0, "Also: ", hang=2)
     yield []
     yield from _next(report, detailed=places == 0)
 
@@ -90,16 +95,6 @@ def _sentence(finding: Finding) -> str:
     named = said.startswith(("`", "the ", "line ")) or finding.target.rpartition(".")[2] in said
     about = "" if named else f"`{'.'.join(finding.target.split('.')[-2:])}`: "
     return f"{about}{said} ({FATES[fate_of(finding)]})"
-
-
-def _beside(found: dict[str, list[Finding]]) -> Iterator[Line]:
-    """What is no code of the product, one line each."""
-    heads = {"tests": "In tests", "patch_files": "Patch files", "possible": "Possible, by a method's name alone"}
-    for name, head in heads.items():
-        if found[name]:
-            yield from wrapped(f"{len(found[name])} ({brief(found[name])})", 0, f"{head}: ", hang=2)
-    if found["other"]:
-        yield from wrapped(subjects(found["other"]), 0, "Also: ", hang=2)
 
 
 def brief(findings: Sequence[Finding]) -> str:

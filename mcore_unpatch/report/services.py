@@ -27,9 +27,8 @@ def github(report: Report, level: str = "error") -> list[str]:
         file = _parameter(report.from_top(finding.path))
         place = f"file={file},line={finding.line},endLine={finding.end_line},col={finding.column}"
         found.append(f"::{level} {place},title={_parameter(title)}::{_command(text)}")
-    found += [
-        f"::error file={_parameter(report.from_top(error.path))}::{_command(error.message)}" for error in report.errors
-    ]
+    unread = ((_parameter(report.from_top(error.path)), error.message) for error in report.errors)
+    found += [f"::error file={file}::{_command(message)}" for file, message in unread]
     found += [f"::notice ::{_command(str(judged))}" for judged in report.judged if report.findings]
     found += [f"::warning ::{_command(note)}" for note in report.notes if note.startswith(("The baseline", "exclude"))]
     return found
@@ -45,127 +44,97 @@ def _parameter(text: str) -> str:
 
 def gitlab(report: Report) -> list[dict[str, Any]]:
     """One issue per finding and per file that could not be analysed; the same patch keeps its fingerprint."""
-    issues = []
+    rows = []
     seen: Counter[str] = Counter()
     for finding in report.findings:
         text = finding.message + (f". Instead: {finding.instead}" if finding.instead else "")
         mark = fingerprint(finding)
         seen[mark] += 1
         mark = mark if seen[mark] == 1 else f"{mark}-{seen[mark]}"  # GitLab shows only one of those that share it
-        path = report.from_top(finding.path)
-        issues.append(_issue(text, finding.rule, mark, _SEVERITY.get(finding.confidence, "info"), path, finding.line))
-    for error in report.errors:
-        mark = hashlib.sha256(f"{error.path}\0{error.message}".encode(errors="surrogateescape")).hexdigest()[:32]
-        issues.append(_issue(error.message, "unreadable", mark, "critical", report.from_top(error.path), 1))
-    return issues
-
-
-def _issue(text: str, rule: str, mark: str, severity: str, path: str, line: int) -> dict[str, Any]:
-    return {
-        "description": text,
-        "check_name": rule,
-        "fingerprint": mark,
-        "severity": severity,
-        "location": {"path": path, "lines": {"begin": line}},
-    }
+        rows.append((text, finding.rule, mark, _SEVERITY.get(finding.confidence, "info"), finding.path, finding.line))
+    unread = ((error.message, error.path, _digest(error.path, error.message)) for error in report.errors)
+    rows += [(message, "unreadable", mark, "critical", path, 1) for message, path, mark in unread]
+    return [
+        {
+            "description": text,
+            "check_name": rule,
+            "fingerprint": mark,
+            "severity": severity,
+            "location": {"path": report.from_top(path), "lines": {"begin": line}},
+        }
+        for text, rule, mark, severity, path, line in rows
+    ]
 
 
 def sarif(report: Report) -> dict[str, Any]:
     """The report as a SARIF log with one run; code scanning services take its paths as relative to the repository."""
-    findings = [replace(finding, path=report.from_top(finding.path)) for finding in report.findings]
     table = list(rules().values())
     index = {rule.code: position for position, rule in enumerate(table)}
-    return {
-        "$schema": _SCHEMA,
-        "version": "2.1.0",
-        "runs": [
+    driver = {
+        "name": "mcore-unpatch",
+        "semanticVersion": version("mcore-unpatch"),
+        "informationUri": "https://github.com/mcore-unpatch/mcore-unpatch",
+        "rules": [
             {
-                "tool": {
-                    "driver": {
-                        "name": "mcore-unpatch",
-                        "semanticVersion": version("mcore-unpatch"),
-                        "informationUri": "https://github.com/mcore-unpatch/mcore-unpatch",
-                        "rules": [
-                            {
-                                "id": rule.code,
-                                "name": "".join(part.capitalize() for part in rule.name.split("-")),
-                                "shortDescription": {"text": rule.summary},
-                                "fullDescription": {"text": rule.why},
-                                "help": {"text": f"Before:\n{rule.before}\n\nAfter:\n{rule.after}\n"},
-                                **({"helpUri": rule.link} if rule.link else {}),
-                                "defaultConfiguration": {"level": "warning"},
-                            }
-                            for rule in table
-                        ],
-                    }
-                },
-                "originalUriBaseIds": {"ROOT": {"uri": Path(report.top or report.root).as_uri() + "/"}},
-                "columnKind": "unicodeCodePoints",
-                "results": [_result(finding, index) for finding in findings],
-                "invocations": [
-                    {
-                        "executionSuccessful": not report.errors,
-                        "toolExecutionNotifications": [
-                            *({"level": "note", "message": {"text": str(judged)}} for judged in report.judged),
-                            *(_notification(error.message, report.from_top(error.path)) for error in report.errors),
-                        ],
-                    }
-                ],
+                "id": rule.code,
+                "name": "".join(part.capitalize() for part in rule.name.split("-")),
+                "shortDescription": {"text": rule.summary},
+                "fullDescription": {"text": rule.why},
+                "help": {"text": f"Before:\n{rule.before}\n\nAfter:\n{rule.after}\n"},
+                **({"helpUri": rule.link} if rule.link else {}),
+                "defaultConfiguration": {"level": "warning"},
             }
+            for rule in table
         ],
     }
+    told: list[dict[str, Any]] = [{"level": "note", "message": {"text": str(judged)}} for judged in report.judged]
+    for error in report.errors:
+        place = _location(report.from_top(error.path))
+        told.append({"level": "error", "message": {"text": error.message}, "locations": [place]})
+    run = {
+        "tool": {"driver": driver},
+        "originalUriBaseIds": {"ROOT": {"uri": Path(report.top or report.root).as_uri() + "/"}},
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(finding, report.from_top(finding.path), index) for finding in report.findings],
+        "invocations": [{"executionSuccessful": not report.errors, "toolExecutionNotifications": told}],
+    }
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _notification(text: str, path: str) -> dict[str, Any]:
-    place = {"physicalLocation": {"artifactLocation": _artifact(path)}}
-    return {"level": "error", "message": {"text": text}, "locations": [place]}
-
-
-def _result(finding: Finding, index: dict[str, int]) -> dict[str, Any]:
-    text = finding.message
-    if finding.instead:
-        text += f". Instead: {finding.instead}"
+def _result(finding: Finding, path: str, index: dict[str, int]) -> dict[str, Any]:
+    text = finding.message + (f". Instead: {finding.instead}" if finding.instead else "")
     text += "".join(f". On {group}" for group in finding.assessment.on_stacks)
+    region = {"startLine": finding.line, "startColumn": finding.column, "endLine": finding.end_line}
+    data = finding.to_json()
+    shown = ["target", "shape", "seam", "fix", "in_test", "verdict", "evidence", "steps"]
+    shown += ["stacks"] if finding.assessment.on_stacks else []
     result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": index[finding.rule],
         "level": "warning" if finding.confidence == "certain" else "note",
         "message": {"text": text},
-        "locations": [_location(finding.path, finding.line, finding.column, finding.end_line)],
+        "locations": [_location(path, region)],
         # The same patch on another line is the same alert.
-        "partialFingerprints": {"patch/v1": fingerprint(finding)},
-        "properties": {
-            "target": finding.target,
-            "shape": finding.shape,
-            "seam": finding.seam,
-            "fix": finding.fix,
-            "in_test": finding.in_test,
-            **{name: finding.to_json()[name] for name in ("verdict", "evidence", "steps")},
-            **({"stacks": finding.to_json()["stacks"]} if finding.assessment.on_stacks else {}),
-        },
+        "partialFingerprints": {"patch/v1": fingerprint(replace(finding, path=path))},
+        "properties": {name: data[name] for name in shown},
     }
     if finding.related:
         result["relatedLocations"] = [
-            {**_location(finding.path, item.line), "id": number, "message": {"text": item.role}}
+            {**_location(path, {"startLine": item.line}), "id": number, "message": {"text": item.role}}
             for number, item in enumerate(finding.related)
         ]
     return result
 
 
-def _location(path: str, line: int, column: int | None = None, end_line: int | None = None) -> dict[str, Any]:
-    region: dict[str, int] = {"startLine": line}
-    if column is not None:
-        region["startColumn"] = column
-    if end_line is not None:
-        region["endLine"] = end_line
-    return {"physicalLocation": {"artifactLocation": _artifact(path), "region": region}}
-
-
-def _artifact(path: str) -> dict[str, str]:
-    return {"uri": quote(path, errors="surrogateescape"), "uriBaseId": "ROOT"}
+def _location(path: str, region: dict[str, int] | None = None) -> dict[str, Any]:
+    place: dict[str, Any] = {"uri": quote(path, errors="surrogateescape"), "uriBaseId": "ROOT"}
+    return {"physicalLocation": {"artifactLocation": place, **({"region": region} if region else {})}}
 
 
 def fingerprint(finding: Finding) -> str:
     """What stays the same when lines move."""
-    text = "\0".join((finding.rule, finding.path, finding.target, "".join(finding.source.split())))
-    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:32]
+    return _digest(finding.rule, finding.path, finding.target, "".join(finding.source.split()))
+
+
+def _digest(*facts: str) -> str:
+    return hashlib.sha256("\0".join(facts).encode(errors="surrogateescape")).hexdigest()[:32]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
@@ -35,7 +35,9 @@ def lines(report: Report) -> Iterator[Line]:
     files = {path: list(group) for path, group in groupby(report.findings, key=lambda finding: finding.path)}
     alike: dict[object, list[str]] = {}
     for path, findings in files.items():
-        alike.setdefault(_content(findings) if findings[0].shape == _PATCH_FILE else path, []).append(path)
+        # What two patch files have in common if one entry does for both.
+        content = tuple((one.touches, one.rule, one.message, one.evidence) for one in findings)
+        alike.setdefault(content if findings[0].shape == _PATCH_FILE else path, []).append(path)
     for first, *others in alike.values():
         yield from ([(report.from_here(path), "bold")] for path in (first, *others))
         told = _patch_file if files[first][0].shape == _PATCH_FILE else _finding
@@ -62,11 +64,6 @@ def _finding(finding: Finding) -> Iterator[Line]:
         yield from wrapped(f"{number}. {step}", 11)
     if finding.related:
         yield from wrapped(", ".join(f"{item.role} {item.line}" for item in finding.related), 9, "also ", "dim")
-
-
-def _content(findings: Sequence[Finding]) -> tuple[object, ...]:
-    """What two patch files have in common if one entry does for both."""
-    return tuple((finding.touches, finding.rule, finding.message, finding.evidence) for finding in findings)
 
 
 def _patch_file(finding: Finding) -> Iterator[Line]:
@@ -114,23 +111,17 @@ def _summary(report: Report) -> Iterator[Line]:
     if SWITCH in others:
         yield from wrapped("`--ignore MCU805` accepts what is switched off, once it is reviewed.", 0)
     if "pin" in others:
-        to = (
-            f" --to {report.judged[0].stacks[0].name}"
-            if len(report.judged) == len(report.judged[0].stacks) == 1
-            else ""
-        )
+        stacks = [stack for judged in report.judged for stack in judged.stacks]
+        to = f" --to {stacks[0].name}" if len(stacks) == 1 else ""
         told = f"`unpatch upgrade{to}` says what it means for each patch; once adapted, `unpatch pin`"
         yield from wrapped(told, 0, "Next: ", "bold")
     elif patches:
-        yield from wrapped(_keeping(report, patches), 0, "To keep them: ", "bold")
-
-
-def _keeping(report: Report, patches: Sequence[Finding]) -> str:
-    """How a gate accepts what has to stay."""
-    baseline = "`unpatch check --write-baseline`"
-    if not any(map(can_be_pinned, patches)):
-        return f"{baseline}, until they are gone"
-    return f"`{screen.pin_command(report.judged)}`, then {baseline} for what cannot be pinned"
+        told = "`unpatch check --write-baseline`"
+        if any(map(can_be_pinned, patches)):
+            told = f"`{screen.pin_command(report.judged)}`, then {told} for what cannot be pinned"
+        else:
+            told += ", until they are gone"
+        yield from wrapped(told, 0, "To keep them: ", "bold")
 
 
 def concise(report: Report) -> Iterator[Line]:

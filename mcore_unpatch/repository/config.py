@@ -62,8 +62,7 @@ def load(start: Path, read: Callable[[Path], bytes | None] | None = None) -> Con
     for candidate in (folder, *folder.parents):
         file = candidate / "pyproject.toml"
         data = (read or _bytes)(file)
-        named = None if data is None else table_of(data, file, misspelt)
-        if named is not None:
+        if data is not None and (named := table_of(data, file, misspelt)) is not None:
             name, table = named
             return Config(candidate, _checked(file, name, table), name, tuple(misspelt))
     return Config(misspelt=tuple(misspelt))
@@ -100,11 +99,11 @@ def table_of(text: bytes, file: Path, misspelt: list[str] | None = None) -> tupl
         data = tomllib.loads(text.decode())
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits
         raise UsageError(f"{shown(file)} is not valid TOML: {error}") from None
-    tool = data.get("tool", {})
-    ours = (_TABLE, _OLD_TABLE)
-    if misspelt is not None and isinstance(tool, dict):
+    tool, ours = data.get("tool"), (_TABLE, _OLD_TABLE)
+    tool = tool if isinstance(tool, dict) else {}
+    if misspelt is not None:
         misspelt += [one for one in tool if one not in ours and get_close_matches(one.lower(), ours, cutoff=0.8)]
-    name = next((our for our in ours if isinstance(tool, dict) and our in tool), None)
+    name = next((our for our in ours if our in tool), None)
     if name is None:
         return None
     if not isinstance(tool[name], dict):

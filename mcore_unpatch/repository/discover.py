@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import FileError
@@ -46,9 +46,8 @@ class Discovery:
     @property
     def own(self) -> list[str]:
         """The Python files but for those of a Megatron Core that is carried along: these are no patches of it."""
-        return [
-            path for path in self.python if not is_megatron_itself(f"{self.top.as_posix()}/{path}", _is_file_itself)
-        ]
+        top = self.top.as_posix()
+        return [path for path in self.python if not is_megatron_itself(f"{top}/{path}", _is_file_itself)]
 
     def shown(self, path: str) -> str:
         """A path as machines are told it: relative to the root of the scan."""
@@ -61,15 +60,13 @@ def discover(paths: list[Path], exclude: tuple[str, ...] = (), base: Path | None
     `exclude` holds glob patterns, relative to `base` (where the configuration stands) or to the root.
     """
     real = [existing(path) for path in paths]
-    root = _common_folder(real)
+    root = root_of(paths)
     found = Discovery(root, project_root(root))
     base = base or root
     seen: set[str] = set()
     for path in real:
-        names = [path.name] if path.is_file() else _below(path, found)
-        folder = path.parent if path.is_file() else path
-        for name in names:
-            full = folder / name
+        for name in [path.name] if path.is_file() else _below(path, found):
+            full = _folder(path) / name
             from_top = relative(full, found.top)
             if from_top in seen or is_excluded(full, base, exclude):
                 continue
@@ -95,7 +92,7 @@ def whole_of(found: Discovery, paths: list[Path], exclude: tuple[str, ...]) -> D
     real = [existing(path) for path in paths]
     if real == [found.top] and not exclude:
         return found
-    projects = dict.fromkeys(project_root(path.parent if path.is_file() else path) for path in real)
+    projects = dict.fromkeys(project_root(_folder(path)) for path in real)
     return discover([*projects, *real])
 
 
@@ -109,8 +106,8 @@ def others(whole: Discovery, found: Discovery) -> Discovery:
 def settings(top: Path) -> list[str]:
     """The files of a project that are neither Python nor patches nor prose, relative to its top; data left out."""
     found = Discovery(top, top)
-    others = [name for name in listed(top) if not is_source(name) and not name.endswith(_PROSE)]
-    return [name for name in others if _is_plain_file(top / name, found) and (top / name).stat().st_size <= _MOST_BYTES]
+    files = {name: top / name for name in listed(top) if not is_source(name) and not name.endswith(_PROSE)}
+    return [name for name, file in files.items() if _is_plain_file(file, found) and file.stat().st_size <= _MOST_BYTES]
 
 
 def listed(top: Path) -> list[str]:
@@ -122,7 +119,7 @@ def listed(top: Path) -> list[str]:
 
 def root_of(paths: list[Path]) -> Path:
     """The folder that the given paths share."""
-    return _common_folder([existing(path) for path in paths or [Path()]])
+    return Path(os.path.commonpath([_folder(existing(path)) for path in paths or [Path()]]))
 
 
 def top_of(paths: list[Path]) -> Path:
@@ -148,24 +145,18 @@ def existing(path: Path) -> Path:
             raise UsageError(f"{shown(path)} is {kind}: name a file or a folder")
         return path.resolve(strict=True)
     except FileNotFoundError:
-        name = re.sub(r"^([a-z+]+:/)(?=[^/])", r"\1/", str(path))  # a path has one slash where the user wrote two
-        raise UsageError(f"no such file or folder: {shown(name)}{_hint(name)}") from None
+        name, hint = re.sub(r"^([a-z+]+:/)(?=[^/])", r"\1/", str(path)), ""  # where a user writes two, it has one slash
+        if re.match(r"[a-z+]+:/|git@", name):
+            hint = " (a repository is read from disk: `git clone` it, and name the folder)"
+        elif re.fullmatch(r"v?\d+\.\d[\w.]*", name):
+            hint = f" (a release is named with an option: `unpatch upgrade --to {name.lstrip('v')}`)"
+        raise UsageError(f"no such file or folder: {shown(name)}{hint}") from None
     except (RuntimeError, OSError) as error:  # a symlink loop
         raise UsageError(f"cannot open {shown(path)}: {getattr(error, 'strerror', None) or 'symlink loop'}") from None
 
 
-def _hint(name: str) -> str:
-    """What was meant instead of a path."""
-    if re.match(r"[a-z+]+:/|git@", name):
-        return " (a repository is read from disk: `git clone` it, and name the folder)"
-    if re.fullmatch(r"v?\d+\.\d[\w.]*", name):
-        return f" (a release is named with an option: `unpatch upgrade --to {name.lstrip('v')}`)"
-    return ""
-
-
-def _common_folder(paths: list[Path]) -> Path:
-    folders = [path.parent if path.is_file() else path for path in paths]
-    return Path(os.path.commonpath(folders))
+def _folder(path: Path) -> Path:
+    return path.parent if path.is_file() else path
 
 
 def is_excluded(path: Path, base: Path, patterns: tuple[str, ...]) -> bool:
@@ -198,9 +189,16 @@ def _below(folder: Path, discovery: Discovery) -> list[str]:
         tracked = {}
         names = _walked(folder, discovery)
         if any(name.rpartition("/")[2] == ".gitignore" for name in names):
-            names = _without_ignored(folder, names, discovery)
+            try:
+                with tempfile.TemporaryDirectory() as temporary:
+                    not_ignored = git.listed_files(folder, folder, git.make_empty(Path(temporary)))
+                names = [name for name in names if name in not_ignored]
+            except git.GitError as error:
+                discovery.notes.append(f"{error}, so .gitignore is not applied.")
     wanted = [name for name in names if is_source(name)]
-    environments = tuple(_environments(folder, [name for name in wanted if not tracked.get(name)]))
+    homes = {name.rpartition("/")[0] for name in wanted if not tracked.get(name)}
+    folders = {str(above) for home in homes for above in (home, *PurePosixPath(home).parents)} - {"", "."}
+    environments = tuple(f"{name}/" for name in folders if os.path.lexists(folder / name / "pyvenv.cfg"))
     kept = []
     for name in wanted:
         left_out = SKIPPED_FOLDERS.intersection(name.split("/")[:-1]) or name.startswith(environments)
@@ -260,12 +258,8 @@ def _listed_by_git(folder: Path, discovery: Discovery) -> dict[str, bool] | None
             discovery.errors.append(FileError(relative(top / match[1], discovery.top), f"cannot be read: {match[2]}"))
     if sparse := [name for name, mark in marks.items() if mark == "S" and is_source(name)]:
         discovery.notes.append(f"A sparse checkout leaves out {len(sparse)} files, which are not read: {sparse[0]} ...")
-    nested = [
-        name
-        for name in marks
-        if name.endswith("/") or (not is_source(name) and os.path.lexists(folder / name / ".git"))
-    ]
-    if nested:
+    others = (name for name in marks if not is_source(name))
+    if nested := [name for name in others if name.endswith("/") or os.path.lexists(folder / name / ".git")]:
         listed = ", ".join(shown(name.rstrip("/")) for name in nested[:3])
         discovery.notes.append(f"Nested repositories are not scanned: {listed}{' ...' if len(nested) > 3 else ''}.")
     return {name: mark != "?" for name, mark in marks.items()}
@@ -273,36 +267,17 @@ def _listed_by_git(folder: Path, discovery: Discovery) -> dict[str, bool] | None
 
 def _walked(folder: Path, discovery: Discovery) -> list[str]:
     names: list[str] = []
-
-    def note(error: OSError) -> None:
-        discovery.errors.append(_unreadable(Path(error.filename), error, discovery))
-
-    for current, folders, files in os.walk(folder, onerror=note):
+    errors: list[OSError] = []
+    for current, folders, files in os.walk(folder, onerror=errors.append):
         folders[:] = sorted(
             name
             for name in folders
             if name not in SKIPPED_FOLDERS and not os.path.lexists(Path(current, name, "pyvenv.cfg"))
         )
-        prefix = Path(os.path.relpath(current, folder)).as_posix()
+        prefix = relative(Path(current), folder)
         names += [name if prefix == "." else f"{prefix}/{name}" for name in sorted(files)]
+    discovery.errors += [_unreadable(Path(error.filename), error, discovery) for error in errors]
     return names
-
-
-def _without_ignored(folder: Path, names: list[str], discovery: Discovery) -> list[str]:
-    try:
-        with tempfile.TemporaryDirectory() as temporary:
-            kept = git.listed_files(folder, folder, git.make_empty(Path(temporary)))
-    except git.GitError as error:
-        discovery.notes.append(f"{error}, so .gitignore is not applied.")
-        return names
-    return [name for name in names if name in kept]
-
-
-def _environments(folder: Path, names: list[str]) -> list[str]:
-    """Folders that are virtual environments, as prefixes."""
-    folders = {name.rpartition("/")[0] for name in names}
-    folders |= {"/".join(f.split("/")[:depth]) for f in folders for depth in range(1, f.count("/") + 1)}
-    return [f"{name}/" for name in folders if name and os.path.lexists(folder / name / "pyvenv.cfg")]
 
 
 # What stands beside `megatron/core` in its distribution and its repository; other projects share the folder.

@@ -57,14 +57,18 @@ def run(
 
     `complaints` takes what git says on stderr; `apart` is for a folder that belongs to no repository.
     """
+    # An absolute path: a relative entry of PATH would let the current folder choose.
+    entries = [entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if Path(entry).is_absolute()]
+    if (executable := shutil.which("git", path=os.pathsep.join(entries))) is None:
+        raise GitError("git is not installed")
     options = [option for key, value in _SETTINGS.items() for option in ("-c", f"{key}={value}")]
-    command = [_executable(), *options, "-C", str(folder), *arguments]
+    command = [executable, *options, "-C", str(folder), *arguments]
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**(_apart(folder) if apart else _environment()), **_ENVIRONMENT, **_as_environment(settings or {})},
+        env=_environment(settings or {}, folder if apart else None),
     ) as process:
         try:
             output, errors = process.communicate(stdin, timeout=_PATIENCE)
@@ -80,13 +84,21 @@ def run(
     return output
 
 
-def _environment() -> dict[str, str]:
-    return {**os.environ, **_absolute_paths()}
-
-
-def _apart(folder: Path) -> dict[str, str]:
-    own = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    return {**own, "GIT_CEILING_DIRECTORIES": str(folder.resolve().parent)}
+def _environment(settings: dict[str, str], alone: Path | None) -> dict[str, str]:
+    """The user's, ours, and settings after those of the user: a `-c` could not carry a name with an equals sign."""
+    # What git hands to its hooks is relative to where they stand, and `-C` goes elsewhere.
+    names = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
+    paths = {name: os.path.realpath(value) for name in names if (value := os.environ.get(name))}
+    known = os.environ.get("GIT_CONFIG_COUNT", "0")
+    start = int(known) if known.isdecimal() else 0
+    variables = {"GIT_CONFIG_COUNT": str(start + len(settings))} if settings else {}
+    for number, (key, value) in enumerate(settings.items(), start):
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    users = {**os.environ, **paths}
+    if alone is not None:
+        users = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+        users["GIT_CEILING_DIRECTORIES"] = str(alone.resolve().parent)
+    return {**users, **_ENVIRONMENT, **variables}
 
 
 def toplevel(folder: Path) -> Path | None:
@@ -154,10 +166,12 @@ def changed_files(folder: Path, top: Path, unstaged: bool = False) -> list[str]:
     `unstaged` asks for those alone that the work tree has otherwise than they are staged.
     """
     kinds = ["--porcelain", "-z", "--no-renames", "--untracked-files=no", "--ignore-submodules=all"]
-    output = run(
-        top, "--literal-pathspecs", "status", *kinds, "--", os.path.relpath(folder, top), settings=_without_filters(top)
-    )
-    return [entry[3:] for entry in names(output) if not unstaged or entry[1] in "MDT"]
+    # Every filter there is, switched off: which one a file goes through is said in the tree itself.
+    filters = names(run(top, "config", "-z", "--name-only", "--get-regexp", r"^filter\.", codes=(0, 1)))
+    without = {key: "false" if key.endswith(".required") else "" for key in filters}
+    where = ("--", os.path.relpath(folder, top))
+    entries = names(run(top, "--literal-pathspecs", "status", *kinds, *where, settings=without))
+    return [entry[3:] for entry in entries if not unstaged or entry[1] in "MDT"]
 
 
 def commit_of(top: Path, reference: str) -> str:
@@ -189,42 +203,6 @@ def make_empty(folder: Path) -> Path:
 def names(output: bytes) -> list[str]:
     """What `-z` separates."""
     return [name for name in os.fsdecode(output).split("\0") if name]
-
-
-def _executable() -> str:
-    """An absolute path: a relative entry of PATH would let the current folder choose."""
-    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    found = shutil.which("git", path=os.pathsep.join(entry for entry in entries if Path(entry).is_absolute()))
-    if found is None or not Path(found).is_absolute():
-        raise GitError("git is not installed")
-    return found
-
-
-def _absolute_paths() -> dict[str, str]:
-    """What git hands to its hooks is relative to where they stand, and `-C` goes elsewhere."""
-    names = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
-    return {name: os.path.realpath(value) for name in names if (value := os.environ.get(name))}
-
-
-def _without_filters(top: Path) -> dict[str, str]:
-    """Settings that switch off every filter there is: which one a file goes through is said in the tree itself."""
-    try:
-        keys = names(run(top, "config", "-z", "--name-only", "--get-regexp", r"^filter\."))
-    except GitError:  # there are none
-        return {}
-    return {key: "false" if key.endswith(".required") else "" for key in keys}
-
-
-def _as_environment(settings: dict[str, str]) -> dict[str, str]:
-    """Settings as variables, after those of the user: a `-c` could not carry a name with an equals sign."""
-    if not settings:
-        return {}
-    known = os.environ.get("GIT_CONFIG_COUNT", "0")
-    start = int(known) if known.isdecimal() else 0
-    variables = {"GIT_CONFIG_COUNT": str(start + len(settings))}
-    for number, (key, value) in enumerate(settings.items(), start):
-        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return variables
 
 
 def _endless_files(folder: Path) -> Iterator[Path]:

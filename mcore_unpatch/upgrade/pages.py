@@ -9,7 +9,7 @@ from pathlib import Path
 from mcore_unpatch.commands.options import OutputFormat
 from mcore_unpatch.findings.finding import Assessment, Finding, Report
 from mcore_unpatch.report.html import Card, Kind, Pane, page
-from mcore_unpatch.report.scan_page import about, origin_of
+from mcore_unpatch.report.scan_page import head_of, origin_of
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.items import CHANGE, GO, HEADS, LATER, RAISE, SPEEDS, Item
 from mcore_unpatch.upgrade.merge import Merge
@@ -83,7 +83,7 @@ def html(report: UpgradeReport, known: Sequence[Item], summary: str, merges: Seq
         link = origin.link(report.scanned.from_top(item.path), item.line)
         cards.append(Card(item.group, item.title, place, said, tuple(panes), "", item.folded or "code", link))
     title = f"Megatron Core {report.old.label} to {report.new.label}"
-    return page(title, f"{about(report.scanned, origin)} {summary}", kinds, cards)
+    return page(title, f"{head_of(report.scanned, origin)} {summary}", kinds, cards)
 
 
 def _panes(fate: Fate, report: UpgradeReport, merge: Merge | None, edits: dict[str, str]) -> Iterator[Pane]:

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+import tomllib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.packing.gather import gather_shares, zigzag_index
+from mcore_unpatch.errors import UsageError
 
 SEQUENCE, BATCH = 16, 2
+_HEADS, _LAYERS, _HEAD_WIDTH, _EXPERTS = 4, 2, 16, 4
+# Where the model runs, how it is split and made fast: `verify` decides that, and what needs a GPU is off.
+_OURS = (
+    "_parallel", "_dtype", "fusion", "recompute", "fp8", "fp4", "offload", "overlap", "cuda_graph", "pipeline", "p2p",
+    "dropout", "deterministic", "init", "barrier", "attention_backend", "moe", "cpu", "timers", "async", "delay",
+    "defer", "bf16", "fp16", "persist", "num_microbatches", "perform", "_func", "finalize", "autocast", "inference",
+    "tp_comm",
+)  # fmt: skip
+_FUSIONS = ("gradient_accumulation", "masked_softmax", "bias_dropout", "bias_activation", "apply_rope")
+_OFF = {
+    **dict.fromkeys((f"{name}_fusion" for name in _FUSIONS), False),
+    "persist_layer_norm": False,
+    "add_bias_linear": False,
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+}
 
 
 @dataclass(frozen=True)
@@ -39,6 +59,7 @@ def build(setting: Setting, dtype: torch.dtype | None = None) -> Any:
     """The real model of a setting on this rank; the same weights every time, in its own dtype or another."""
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_mtp_block_spec
     from megatron.core.models.gpt.gpt_model import GPTModel
+    from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
     from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 
     torch.manual_seed(99)
@@ -58,8 +79,9 @@ def build(setting: Setting, dtype: torch.dtype | None = None) -> Any:
             spec.submodules.enorm = spec.submodules.hnorm = spec.submodules.layer_norm = norm_of
         block = TransformerBlockSubmodules(layer_specs=layers, layer_norm=norm_of)
         model = GPTModel(config, block, mtp_block_spec=mtp, **common)
-    if setting.mtp:
-        _room_for_losses(config.mtp_num_layers, setting.device)
+    if setting.mtp:  # Megatron keeps MTP losses in tensors that it makes on the GPU unless they are there
+        for name in ("values", "loss_values", "correct_values", "total_values"):
+            MTPLossLoggingHelper.tracker.setdefault(name, torch.zeros(config.mtp_num_layers, device=setting.device))
     return model.to(device=setting.device, dtype=dtype or setting.torch_dtype)
 
 
@@ -68,34 +90,19 @@ def config_of(setting: Setting) -> Any:
     from megatron.core.transformer.transformer_config import TransformerConfig
 
     half = {"bfloat16": {"bf16": True}, "float16": {"fp16": True}}.get(setting.dtype, {})
-    ours = {
-        "num_layers": 4 if setting.hybrid else 2,
-        "hidden_size": 64,
-        "num_attention_heads": 4,
-        "add_bias_linear": False,
-        "hidden_dropout": 0.0,
-        "attention_dropout": 0.0,
-        **setting.values,
-    }
+    small = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, **_OFF, **setting.values}
+    small["mtp_num_layers"] = None
     if setting.hybrid:
-        ours["num_layers"] = 4
+        small["num_layers"] = 4
     if setting.mtp:
-        ours |= {"mtp_num_layers": ours.get("mtp_num_layers") or 1, "mtp_loss_scaling_factor": 0.3}
-    else:
-        ours["mtp_num_layers"] = None
+        small |= {"mtp_num_layers": setting.values.get("mtp_num_layers") or 1, "mtp_loss_scaling_factor": 0.3}
     return TransformerConfig(
         params_dtype=setting.torch_dtype,
         tensor_model_parallel_size=setting.tp,
         context_parallel_size=setting.cp,
         use_cpu_initialization=True,
-        gradient_accumulation_fusion=False,
-        masked_softmax_fusion=False,
-        bias_dropout_fusion=False,
-        bias_activation_fusion=False,
-        persist_layer_norm=False,
-        apply_rope_fusion=False,
         **half,
-        **ours,
+        **small,
     )
 
 
@@ -127,14 +134,6 @@ def _hybrid(config: Any, common: dict[str, Any]) -> Any:
     )
     spec = ModuleSpec(module=HybridStack, params={"post_layer_norm": False}, submodules=stack)
     return HybridModel(config, spec, hybrid_layer_pattern="*-*-", **common)
-
-
-def _room_for_losses(layers: int, device: str) -> None:
-    """Megatron keeps MTP losses in tensors that it makes on the GPU unless they are there."""
-    from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
-
-    for name in ("values", "loss_values", "correct_values", "total_values"):
-        MTPLossLoggingHelper.tracker.setdefault(name, torch.zeros(layers, device=device))
 
 
 def batch(setting: Setting, cp_rank: int) -> dict[str, Any]:
@@ -179,3 +178,54 @@ class CausalAttention(torch.nn.Module):
         )
         out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mine[:, None] >= everyone)
         return out.permute(2, 0, 1, 3).flatten(2)
+
+
+def read(file: Path) -> tuple[dict[str, Any], list[str]]:
+    """A team's TransformerConfig values, scaled down to a model that is built in a second, and the names left out.
+
+    Raises `UsageError` for what is no such file.
+    """
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+    given = _load(file)
+    if unknown := sorted(set(given) - {field.name for field in fields(TransformerConfig)}):
+        raise UsageError(f"{file}: TransformerConfig has no {', '.join(unknown[:5])}.")
+    left_out = sorted(name for name in given if any(part in name for part in _OURS))
+    values = {name: value for name, value in given.items() if name not in left_out and value is not None}
+    # The same proportions, smaller: head groups, the width of the MLP, tied or not, MTP.
+    small = dict(values)
+    heads = int(values.get("num_attention_heads", _HEADS))
+    small["num_attention_heads"] = min(heads, _HEADS)
+    groups = int(values.get("num_query_groups") or heads)
+    small["num_query_groups"] = max(1, small["num_attention_heads"] * groups // heads)
+    small["hidden_size"] = small["num_attention_heads"] * _HEAD_WIDTH
+    if ffn := values.get("ffn_hidden_size"):
+        small["ffn_hidden_size"] = max(16, int(ffn) * small["hidden_size"] // int(values.get("hidden_size", ffn)))
+    small["num_layers"] = min(int(values.get("num_layers", _LAYERS)), _LAYERS)
+    for name in ("kv_channels", "mup_base_hidden_size", "softmax_scale", "window_size"):
+        small.pop(name, None)
+    if values.get("use_mup"):
+        small["mup_base_hidden_size"] = small["hidden_size"] // 2
+    return small, left_out
+
+
+def _load(file: Path) -> dict[str, Any]:
+    try:
+        text = file.read_text(encoding="utf-8")
+        if file.suffix == ".toml":
+            data = tomllib.loads(text)
+        elif file.suffix in (".yaml", ".yml"):
+            import yaml  # type: ignore[import-untyped, unused-ignore]
+
+            data = yaml.safe_load(text)
+        else:
+            data = json.loads(text)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    except ImportError:
+        raise UsageError(f"{file}: reading YAML needs PyYAML; install it, or pass JSON or TOML.") from None
+    except Exception as error:
+        raise UsageError(f"{file} cannot be parsed: {error}") from None
+    if not isinstance(data, dict):
+        raise UsageError(f"{file} must hold the fields of a TransformerConfig by name.")
+    return data

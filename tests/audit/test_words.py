@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from mcore_unpatch.audit.assertions import matches
 from mcore_unpatch.audit.hook import HookOutcome, _way_out
-from mcore_unpatch.audit.origin import CodeOrigin, is_megatron, package_of
+from mcore_unpatch.audit.origin import CodeOrigin, is_megatron, matches, package_of
 from mcore_unpatch.audit.report import AuditReport, Deviation, ModelHook, Rebinding, differences, join, load, this_rank
 from mcore_unpatch.errors import UsageError
 
