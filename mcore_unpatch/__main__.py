@@ -3,7 +3,12 @@
 import os
 import sys
 
-if not sys.flags.safe_path and sys.path and sys.path[0] in ("", os.path.realpath(os.curdir)):
+try:
+    here = os.getcwd()  # noqa: PTH109 - before anything else is imported
+except FileNotFoundError:
+    print("error: the current folder does not exist any more: go to another one", file=sys.stderr)
+    sys.exit(2)
+if not sys.flags.safe_path and sys.path and sys.path[0] in ("", here):
     del sys.path[0]  # the current folder, which `-m` puts first
 
 

@@ -100,6 +100,8 @@ def combine(
     config = config or load(start(paths))
     for line in config.notes:
         note(line)
+    if target_mcore is not None and not target_mcore.strip():  # a variable of CI that is not set
+        raise UsageError("--target-mcore is empty: name a release, or leave it out")
     named = target(target_mcore) if target_mcore is not None else None
     if named is not None:
         named.lend()  # its source, where it has one, speaks for it from now on

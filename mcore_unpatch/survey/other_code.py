@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterable
 from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
-_ENDINGS = (".ipynb", ".pyx", ".pth", ".sh", ".bash", ".yml", ".yaml", ".mk", ".jinja", ".j2", ".in")
+_PYTHON = (".ipynb", ".ipy", ".pth", ".py3", ".pyc", ".pyx")
+_ENDINGS = (*_PYTHON, ".sh", ".bash", ".yml", ".yaml", ".mk", ".jinja", ".j2", ".in")
 _RECIPES = ("dockerfile", "makefile", "justfile")
 _IMPORTS = re.compile(rb"\b(?:import|from)\s++megatron\b")
-# `sed -i ... /opt/Megatron-LM/megatron/core/utils.py`
-_EDITED = re.compile(rb"\b(?:sed|perl|cp|COPY|ADD)\b[^\n]{0,300}[\s/]megatron/(?:core|training)/[\w/]++\.py\b")
+# `sed -i ... /opt/Megatron-LM/megatron/core/utils.py`, `rsync ours/ $MEGATRON/megatron/core/`
+_EDITED = re.compile(
+    rb"\b(?:sed|perl|cp|rsync|COPY|ADD)\b[^\n]{0,300}[\s/]megatron/(?:core|training)/[\w/]++\.py\b"
+    rb"|\brsync\b[^\n]{0,300}[\s/]megatron/(?:core|training)/?[\"']?[ \t]*+(?:[\n;&|]|$)"
+)
 _SHOWN = 3
 
 
@@ -35,7 +39,7 @@ def _may_patch(path: str, read: Callable[[str], bytes]) -> bool:
         data = read(path)
     except (OSError, Unreadable):
         return False
-    if b"megatron" not in data:
-        return False
+    if b"megatron" not in data or path.endswith(".pyc"):
+        return b"megatron.core" in data
     lines = data.replace(rb"\n", b"\n") if path.endswith(".ipynb") else data
     return bool(_EDITED.search(data)) or bool(_IMPORTS.search(lines) and prefilter.may_install(lines, False))

@@ -1,6 +1,7 @@
 """`check`: 0 clean, 1 findings, 2 usage error, unreadable configuration or a file that could not be analysed."""
 
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -48,6 +49,7 @@ def test_a_file_that_cannot_be_analysed_outweighs_findings(command: str, tmp_pat
         (["check", "--select", "MCU777"], "unknown rule or family 'MCU777'"),
         (["check", "--ignore", "E501"], "unknown rule or family 'E501'"),
         (["check", "--target-mcore", "new"], "'new' is no Megatron: pass a release (0.12.0 to "),
+        (["check", "--target-mcore", " "], "--target-mcore is empty"),
         (["check", "no/such/folder"], "no such file or folder: no/such/folder"),
         (["check", "--baseline", "none.json"], "no baseline at none.json"),
         (["explain", "MCU777"], "unknown rule 'MCU777'"),
@@ -58,6 +60,15 @@ def test_usage_errors(arguments: list[str], says: str, tmp_path: Path) -> None:
     result = unpatch(*arguments, cwd=tmp_path)
     assert (result.code, result.out) == (ERROR, "")
     assert says in result.err
+
+
+def test_a_folder_that_is_gone(tmp_path: Path) -> None:
+    code = f"import os, runpy; os.rmdir({str(tmp_path)!r}); runpy.run_module('mcore_unpatch', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        ERROR,
+        "error: the current folder does not exist any more: go to another one\n",
+    )
 
 
 def test_the_console_script(tmp_path: Path) -> None:

@@ -126,6 +126,9 @@ OTHER_CODE = {
     "tool": f"#!/usr/bin/env python3\n{PATCH}",
     "run.sh": f"python - <<EOF\n{PATCH}EOF\n",
     "Makefile": f"run:\n\tpython -c '{PATCH.strip()}'\n",
+    "p.py3": PATCH,
+    "compiled.pyc": "\0 megatron.core.models.gpt \0",
+    "sync.sh": "rsync -a ours/ $MEGATRON/megatron/core/\n",
     "docker/Dockerfile.cuda": "FROM x\nRUN sed -i s/a/b/ /opt/Megatron-LM/megatron/core/utils.py\n",
 }
 
