@@ -8,22 +8,26 @@ from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.scanner.sources.scopes import path_text
 
 LEAVES = {"sys.exit", "exit", "quit", "os._exit", "pytest.skip"}
-_EXITS = ast.Return | ast.Raise | ast.Continue | ast.Break | ast.Assert
+_EXITS = ast.Return | ast.Continue | ast.Break
 
 
-def may_leave(statement: ast.stmt) -> bool:
-    """Whether a statement returns, raises or leaves the loop, always or in one of its branches."""
+def may_leave(statement: ast.stmt, by_choice: bool = False) -> bool:
+    """Whether a statement returns, raises or leaves the loop, always or in one of its branches.
+
+    `by_choice`: where that is no error. An exception and an assertion end more than what stands behind them.
+    """
+    body: list[ast.stmt] = []
     match statement:
         case ast.Expr(value=ast.Call(func=func)):
             return path_text(func) in LEAVES
-        case ast.If(body=body, orelse=orelse):
-            return any(map(may_leave, (*body, *orelse)))
-        case ast.With(body=body):
-            return any(map(may_leave, body))
-        case ast.Try(body=body, handlers=handlers, orelse=orelse):
-            caught = [statement for handler in handlers for statement in handler.body]
-            return any(map(may_leave, (*body, *caught, *orelse)))
-    return isinstance(statement, _EXITS)
+        case ast.If() | ast.With():
+            body = [*statement.body, *getattr(statement, "orelse", ())]
+        case ast.Try(handlers=handlers):
+            caught = [] if by_choice else [inner for handler in handlers for inner in handler.body]
+            body = [*statement.body, *caught, *statement.orelse]
+        case ast.Raise() | ast.Assert():
+            return not by_choice
+    return isinstance(statement, _EXITS) or any(may_leave(inner, by_choice) for inner in body)
 
 
 def imported(statement: ast.stmt) -> list[str]:
@@ -34,15 +38,3 @@ def imported(statement: ast.stmt) -> list[str]:
     elif isinstance(statement, ast.ImportFrom) and not statement.level and within(f"{statement.module}."):
         found = [f"{statement.module}.{alias.name}".removesuffix(".*") for alias in statement.names]
     return [name for name in found if within(name)]
-
-
-def leaves_by_choice(statement: ast.stmt) -> bool:
-    """The same, where that is no error: an exception and an assertion end more than what stands behind them."""
-    match statement:
-        case ast.Assert() | ast.Raise():
-            return False
-        case ast.If(body=body, orelse=orelse) | ast.Try(body=body, orelse=orelse):
-            return any(map(leaves_by_choice, (*body, *orelse)))
-        case ast.With(body=body):
-            return any(map(leaves_by_choice, body))
-    return may_leave(statement)

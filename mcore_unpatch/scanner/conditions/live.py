@@ -13,7 +13,7 @@ from mcore_unpatch.library.build import ALWAYS_THERE
 from mcore_unpatch.megatron import known as megatron
 from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.versions import RELEASES
-from mcore_unpatch.scanner.conditions.exits import LEAVES, imported, leaves_by_choice, may_leave
+from mcore_unpatch.scanner.conditions.exits import LEAVES, imported, may_leave
 from mcore_unpatch.scanner.conditions.literals import Named, Run
 from mcore_unpatch.scanner.conditions.release import LATER, Release
 from mcore_unpatch.scanner.conditions.values import KINDS, written
@@ -300,7 +300,9 @@ def _words(condition: Condition, run: Run) -> str:
     """The part of a condition that could not be decided, as it is written; empty for what is asked of the object."""
     test = condition.test or getattr(condition.owner, "test", None)
     if test is None or (
-        isinstance(condition.owner, ast.stmt) and condition.branch == "after" and not leaves_by_choice(condition.owner)
+        isinstance(condition.owner, ast.stmt)
+        and condition.branch == "after"
+        and not may_leave(condition.owner, by_choice=True)
     ):
         return ""
     parts = [test]

@@ -42,8 +42,7 @@ class Files:
         self._found = lru_cache(_ANSWERS)(self._locate)
         self._bases = lru_cache(_ANSWERS)(self._find_bases)
         self._texts = {} if texts is None else texts  # what is known before, and what is added for others
-        self._reaches = lru_cache(_ANSWERS)(self._find_megatron)
-        self._imports = lru_cache(_ANSWERS)(self._find_import)
+        self._leads = lru_cache(_ANSWERS)(self._find_lead)
         self._installers = lru_cache(_ANSWERS)(self._find_installers)
 
     def _data(self, path: str) -> bytes:
@@ -91,21 +90,16 @@ class Files:
 
     def related(self, path: str) -> bool:
         """Whether a file says Megatron, or imports a file of the repository that does (through a few files at most)."""
-        return self._reaches(path, 3)
-
-    def _find_megatron(self, path: str, steps: int) -> bool:
-        text = self._text(path)
-        return text.says_megatron or (steps > 0 and any(self._reaches(target, steps - 1) for target in text.imported))
+        return self._leads(path, 3, "says_megatron")
 
     def reaches_megatron(self, path: str) -> bool:
         """Whether a file imports a file of the repository that imports Megatron (through a few files at most)."""
-        return any(self._imports(target, 2) for target in self.imported(path))
+        return any(self._leads(target, 2, "imports_megatron") for target in self.imported(path))
 
-    def _find_import(self, path: str, steps: int) -> bool:
+    def _find_lead(self, path: str, steps: int, fact: str) -> bool:
+        """Whether a fact holds of a file, or of one that it imports, through so many files."""
         text = self._text(path)
-        return text.imports_megatron or (
-            steps > 0 and any(self._imports(target, steps - 1) for target in text.imported)
-        )
+        return getattr(text, fact) or (steps > 0 and any(self._leads(one, steps - 1, fact) for one in text.imported))
 
     def installers_for(self, path: str) -> frozenset[str]:
         """The functions and classes that set attributes of what they are given, of the files that a file imports."""
@@ -131,10 +125,8 @@ class Files:
         except (OSError, Unreadable):
             return TextFacts()
         found: dict[str, None] = {}
-        folder, elsewhere = (
-            posixpath.dirname(path),
-            set[str](),
-        )  # most names are of libraries: their heads are asked once
+        folder = posixpath.dirname(path)
+        elsewhere: set[str] = set()  # most names are of libraries: their heads are asked once
         for name in islice(dict.fromkeys(prefilter.imported_modules(data)), _IMPORTS):
             head = name.partition(".")[0]
             if head in elsewhere:
