@@ -12,7 +12,19 @@ from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.sources.callers import argument, called_as
 from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, last_name, path_text
 
-CONTAINERS = {"Optional", "Union", "List", "list", "Sequence", "Iterable", "Iterator", "tuple", "Tuple", "Final"}
+CONTAINERS = {
+    "Optional",
+    "Union",
+    "List",
+    "list",
+    "Sequence",
+    "Iterable",
+    "Iterator",
+    "tuple",
+    "Tuple",
+    "Final",
+    "Annotated",
+}
 
 
 def export(home: Resolver, name: str) -> Ref | None:
@@ -153,10 +165,9 @@ def _import_from(node: ast.ImportFrom, name: str, home: Resolver) -> Ref | None:
     if other is not None:
         if other is not home and (ref := export(other, name)):
             return ref
-        if sub := project.find(path, f"{named}.{name}" if named else name, node.level):
-            return Ref("local-module", name, home=sub)
-        return None
-    return None if node.level else Ref("external", f"{named}.{name}")
+    if sub := project.find(path, f"{named}.{name}" if named else name, node.level):
+        return Ref("local-module", name, home=sub)
+    return None if node.level or other is not None else Ref("external", f"{named}.{name}")
 
 
 # --- classes and parameters ------------------------------------------------------------------------------------
@@ -252,6 +263,9 @@ def annotation(node: ast.AST | None, at: Position) -> Ref | None:
         return ref.but(kind="instance", why="its annotation")
     scope = at.home.model.scope
     alias = scope.bindings.get(node.id, []) if ref is None and isinstance(node, ast.Name) else []
+    if alias and isinstance(call := alias[0].node, ast.Call):  # Model = TypeVar("Model", bound=GPTModel)
+        bounds = [keyword.value for keyword in call.keywords if keyword.arg == "bound"]
+        return annotation(bounds[0], at.home.at_binding(alias[0], scope)) if bounds else None
     if alias and isinstance(alias[0].node, ast.Subscript | ast.BinOp):  # Models = list[GPTModel]
         return annotation(alias[0].node, at.home.at_binding(alias[0], scope))
     return None

@@ -57,7 +57,7 @@ def member(base: Ref, name: str, home: Resolver) -> Ref | None:
             assert base.home is not None
             return export(base.home, name) or module(f"{base.name}.{name}", home)
         case "external":
-            return Ref("external", f"{base.name}.{name}")
+            return module(f"{base.name}.{name}", home)  # it may be a folder of the repository without `__init__.py`
         case "class":
             return own_method(base, name) or own_attribute(base, name) or _class_member(base, name)
         case "instance":
@@ -174,7 +174,7 @@ def methods(node: ast.ClassDef) -> dict[str, FunctionNode]:
 
 
 def _call(node: ast.Call, at: Position) -> Ref | None:
-    text = _called(node, at)
+    text = at.text(node.func).removeprefix("builtins.")
     leaf = text.rpartition(".")[2] or (node.func.attr if isinstance(node.func, ast.Attribute) else "")
     first = node.args[0] if node.args else None
     if text == "type" and len(node.args) == 1:
@@ -203,19 +203,11 @@ def _call(node: ast.Call, at: Position) -> Ref | None:
         return called.but(kind="instance", why=f"its construction on line {node.lineno}")
     if called.kind == "local-function":
         return returned(called)
+    if leaf == "get_model" and called.name.startswith("megatron.training."):
+        return Ref("instance", layout.GPT_MODEL, False, "what `get_model` returns")
     if called.kind == "function" and (made := api.result_class(called.name)):
         return Ref("instance", made, called.sure, called.why or f"what `{leaf}` returns")
     return None
-
-
-def _called(node: ast.Call, at: Position) -> str:
-    """What a call calls, as it is written; by its own name where it was imported under another."""
-    text = path_text(node.func) or ""
-    if isinstance(node.func, ast.Name) and any(b.kind == "from" for b in at.scope.bindings_of(node.func.id)):
-        ref = at.expr(node.func)
-        if ref is not None and ref.kind == "external":
-            return ref.name.removeprefix("builtins.")
-    return text
 
 
 def _imported_names(node: ast.Call, leaf: str, at: Position) -> list[str]:
@@ -312,7 +304,7 @@ def _subscript(node: ast.Subscript, at: Position) -> Ref | None:
         key = string(node.slice, at)
         return at.expr(ast.copy_location(ast.Name(key, ast.Load()), node)) if key else None
     held = at.expr(node.value)
-    if path_text(node.value) == "sys.modules" or (held is not None and held.name == "sys.modules"):
+    if at.text(node.value) == "sys.modules":
         key = string(node.slice, at)
         return module(key, at.home) if key else None
     if held is not None and held.kind == "fields":

@@ -70,6 +70,11 @@ class Position(NamedTuple):
         """What an expression that is used here stands for; None when nothing is known."""
         return self.home.expr(node, self)
 
+    def text(self, node: ast.expr) -> str:
+        """A path as it is written; what is another library's by its own name, whatever it was imported as."""
+        ref = self.expr(node)
+        return ref.name if ref is not None and ref.kind == "external" else path_text(node) or ""
+
 
 Handler = Callable[[Any, Position], Ref | None]
 

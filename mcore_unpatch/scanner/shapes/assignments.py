@@ -65,8 +65,8 @@ def _row_by_row(
     """What a statement sets in a loop that takes rows of objects, names and functions apart."""
     installs = []
     for row in rows:
-        base, put = row[path_text(subject) or ""].ref(), row.get(path_text(value) or "")
-        given = None if isinstance(name, str) else row.get(path_text(name) or "")
+        base, put = row[fillings.path_of(subject)].ref(), row.get(fillings.path_of(value))
+        given = None if isinstance(name, str) else row.get(fillings.path_of(name))
         new = put.node if put is not None else value
         if isinstance(name, str):
             installs += _attribute(site, resolver, subject, base, name, new, "")
@@ -187,7 +187,7 @@ def _instance_attribute(site, resolver, base, name, value, install) -> list[Inst
 
 def _item(site: Site, resolver: Resolver, target: ast.Subscript, value: ast.expr) -> list[Install]:
     """`something[key] = value`: sys.modules, a `__dict__`, a list of layers."""
-    if path_text(target.value) == "sys.modules":
+    if resolver.at(site).text(target.value) == "sys.modules":
         return whole_modules(site, strings(target.slice, resolver.at(site)), value)
     holder, base = namespace(target.value, site, resolver)
     if holder is not None:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.names.strings import elements, strings
 from mcore_unpatch.scanner.shapes import helpers, mocks, registries, source_rewrites
-from mcore_unpatch.scanner.shapes.assignments import from_setattr, namespace, set_by_name, whole_modules
+from mcore_unpatch.scanner.shapes.assignments import from_setattr, is_setattr, namespace, set_by_name, whole_modules
 from mcore_unpatch.scanner.shapes.install import Install
-from mcore_unpatch.scanner.sources.scopes import Scope, Site, last_name, path_text
+from mcore_unpatch.scanner.sources.scopes import Site, last_name
 
 _SETATTR = {"setattr", "builtins.setattr"}
 _CHILDREN = {"add_module", "register_module", "set_submodule"}
@@ -23,10 +23,10 @@ _HOOKS = ("register_forward_hook", "register_forward_pre_hook")
 def from_call(site: Site, resolver: Resolver, tests: bool) -> list[Install]:
     """The patches one call makes; `tests`: also the mocks that test something."""
     call = site.call
-    text = path_text(call.func) or ""
+    text = resolver.at(site).text(call.func)
     if mocks.is_mock(text, site, resolver):
         return mocks.from_mock(site, resolver, text) if tests or not mocks.is_of_a_test(text, site, resolver) else []
-    if text.endswith(("setattr", "__setattr__")) and len(call.args) == 3:
+    if is_setattr(call):
         if helpers.is_parametric(site, resolver):
             return []
         found = from_setattr(site, resolver)
@@ -50,7 +50,7 @@ def _from_namespace_update(site: Site, resolver: Resolver) -> list[Install]:
         entries += [(str(getattr(k, "value", "")), v) for k, v in registries.pairs(call.args[0])]
     elif call.func.attr != "update" and len(call.args) == 2:
         entries += [(n, call.args[1]) for n in strings(call.args[0], resolver.at(site))]
-    if path_text(call.func.value) == "sys.modules":
+    if resolver.at(site).text(call.func.value) == "sys.modules":
         return whole_modules(site, [key for key, _ in entries], entries[0][1]) if entries else []
     holder, base = namespace(call.func.value, site, resolver)
     if holder is None or base is None or not base.is_core:
@@ -89,31 +89,34 @@ _SHAPES = (
 
 def _setattrs(site: Site, resolver: Resolver) -> Iterator[ast.Call]:
     """The calls `setattr(object, name, value)` that a call amounts to, where it is written otherwise."""
-    call = site.call
+    call, at = site.call, resolver.at(site)
     func, args = call.func, call.args
     if isinstance(func, ast.Attribute) and func.attr in _CHILDREN and len(args) == 2:
         yield from _child(call, func.value)
     elif isinstance(func, ast.Attribute) and func.attr == "__setattr__" and len(args) in {2, 3}:
         yield _setattr(call, [func.value, *args][-3:])
-    elif last_name(func) in {"starmap", "map"} and args and _means_setattr(args[0], site.scope):
-        yield from (_setattr(call, row) for row in _rows(call, resolver.at(site)))
-    elif (given := _given(func, site.scope)) is not None:
-        yield _setattr(call, [*given, *(part for arg in args for part in _unpacked(arg, resolver.at(site)))])
+    elif last_name(func) in {"starmap", "map"} and args and _means_setattr(args[0], at):
+        yield from (_setattr(call, row) for row in _rows(call, at))
+    elif (given := _given(func, at)) is not None:
+        yield _setattr(call, [*given, *(part for arg in args for part in _unpacked(arg, at))])
     else:
-        yield from _handed_over(call, site.scope)
+        yield from _handed_over(call, at)
 
 
 def _unpacked(node: ast.expr, at: Position) -> list[ast.expr]:
-    """The rows of `setattr(*row)`."""
-    return elements(node.value, at) if isinstance(node, ast.Starred) else [node]
+    """The parts of `setattr(*row)`."""
+    if not isinstance(node, ast.Starred):
+        return [node]
+    parts = [ast.Subscript(node.value, ast.Constant(number), ast.Load()) for number in range(3)]
+    return elements(node.value, at) or [ast.copy_location(part, node) for part in parts]
 
 
-def _handed_over(call: ast.Call, scope: Scope) -> Iterator[ast.Call]:
+def _handed_over(call: ast.Call, position: Position) -> Iterator[ast.Call]:
     """`atexit.register(setattr, GPTModel, "forward", f)`, `Thread(target=setattr, args=(GPTModel, "forward", f))`."""
-    at = next((n for n, arg in enumerate(call.args) if _means_setattr(arg, scope)), None)
+    at = next((n for n, arg in enumerate(call.args) if _means_setattr(arg, position)), None)
     if at is not None and len(call.args) == at + 4:
         yield _setattr(call, call.args[at + 1 :])
-    if any(_means_setattr(keyword.value, scope) for keyword in call.keywords):
+    if any(_means_setattr(keyword.value, position) for keyword in call.keywords):
         for keyword in call.keywords:
             if isinstance(keyword.value, ast.Tuple | ast.List) and len(keyword.value.elts) == 3:
                 yield _setattr(call, keyword.value.elts)
@@ -133,31 +136,31 @@ def _child(call: ast.Call, owner: ast.expr) -> Iterator[ast.Call]:
         yield _setattr(call, [owner, ast.copy_location(ast.Constant(name), path), value])
 
 
-def _given(func: ast.expr, scope: Scope, steps: int = _STEPS) -> list[ast.expr] | None:
+def _given(func: ast.expr, at: Position, steps: int = _STEPS) -> list[ast.expr] | None:
     """What `setattr` is given before the call, if `func` stands for it: nothing, or the arguments of a `partial`."""
-    if path_text(func) in _SETATTR:
+    if at.text(func) in _SETATTR:
         return []
     match func:
         case ast.Call(func=ast.Name(id="getattr"), args=[ast.Name(id="builtins"), ast.Constant(value="setattr")]):
             return []
         case ast.Subscript(value=ast.Name(id="__builtins__"), slice=ast.Constant(value="setattr")):
             return []
-    if isinstance(func, ast.Call) and last_name(func.func) == "partial" and func.args:
-        inner = _given(func.args[0], scope, steps)
+    if isinstance(func, ast.Call) and func.args and at.text(func.func).rpartition(".")[2] == "partial":
+        inner = _given(func.args[0], at, steps)
         return None if inner is None or func.keywords else [*inner, *func.args[1:]]
     if isinstance(func, ast.Name) and steps:
-        values = [binding.node for binding in scope.bindings_of(func.id) if binding.kind == "value"]
-        return _given(values[-1], scope, steps - 1) if values and isinstance(values[-1], ast.expr) else None
+        values = [binding.node for binding in at.scope.bindings_of(func.id) if binding.kind == "value"]
+        return _given(values[-1], at, steps - 1) if values and isinstance(values[-1], ast.expr) else None
     return None
 
 
-def _means_setattr(node: ast.expr, scope: Scope) -> bool:
-    return _given(node, scope) == []
+def _means_setattr(node: ast.expr, at: Position) -> bool:
+    return _given(node, at) == []
 
 
 def _rows(call: ast.Call, at: Position) -> Iterator[list[ast.expr]]:
     """What `starmap` takes row by row and `map` column by column, where it is written out."""
     tables = [elements(table, at) for table in call.args[1:]]
-    is_map = (path_text(call.func) or "").endswith("starmap") is False
+    is_map = last_name(call.func) == "map"
     rows = [list(row) for row in zip(*tables, strict=False)] if is_map else [elements(row, at) for row in tables[0]]
     yield from (row for row in rows if len(row) == 3)

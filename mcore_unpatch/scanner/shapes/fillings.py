@@ -15,7 +15,15 @@ from mcore_unpatch.scanner.sources.scopes import FunctionNode, Site, path_text
 _MOST_ROWS = 1000
 
 
-Filling = dict[str, Given]  # by the path that is written: `cls`, `self.owner`, `row.name`
+Filling = dict[str, Given]  # by the path that is written: `cls`, `self.owner`, `row.name`, `row[0]`
+
+
+def path_of(node: ast.expr) -> str:
+    """The path that a part of a filling is known by; empty where an expression is none."""
+    match node:
+        case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=key)):
+            return f"{name}[{key!r}]"
+    return path_text(node) or ""
 
 
 def of_call(call: ast.Call, called: Ref, at: Position) -> Filling:
@@ -65,7 +73,7 @@ def _fields(call: ast.Call, node: ast.ClassDef, home: Resolver, at: Position) ->
 
 def of_loops(site: Site, resolver: Resolver, subject: ast.expr) -> list[Filling]:
     """What the names of the loops around a statement stand for, row by row, if one takes rows apart for `subject`."""
-    path = path_text(subject)
+    path = path_of(subject)
     return [given for given in rows_around(site, resolver, {}) if path in given]
 
 
@@ -94,11 +102,19 @@ def _taken_apart(target: ast.expr, row: Given) -> Filling:
             found |= {name.id: row.other(value)} if isinstance(name, ast.Name) else _taken_apart(name, row.other(value))
         return found
     if isinstance(target, ast.Name) and isinstance(row.node, ast.Call):  # a row that is an object
+        if path_text(row.node.func) == "dict":
+            return {f"{target.id}[{k.arg!r}]": row.other(k.value) for k in row.node.keywords}
         made = row.at.expr(row.node.func)
         fields = of_call(row.node, made, row.at) if made is not None and made.kind == "class" else {}
         return {f"{target.id}.{path.removeprefix('self.')}": given for path, given in fields.items()}
-    if isinstance(target, ast.Name) and isinstance(row.node, ast.Constant):
-        return {target.id: row}
+    match target, row.node:
+        case ast.Name(id=loop), ast.Constant():
+            return {loop: row}
+        case ast.Name(id=loop), ast.Tuple(elts=values) | ast.List(elts=values):
+            return {f"{loop}[{number}]": row.other(value) for number, value in enumerate(values)}
+        case ast.Name(id=loop), ast.Dict(keys=keys, values=values):
+            known = zip(keys, values, strict=True)
+            return {f"{loop}[{key.value!r}]": row.other(v) for key, v in known if isinstance(key, ast.Constant)}
     return {}
 
 
@@ -117,5 +133,10 @@ def _items(over: Given, known: Filling) -> Iterator[Given]:
             written = [items(table) for table in tables if table is not None]
             if len(written) == len(tables):
                 yield from (over.other(ast.Tuple(list(row), ast.Load())) for row in zip(*written, strict=False))
+        case ast.Call(func=ast.Name(id="enumerate"), args=[inner, *_]):
+            for number, row in enumerate(_items(over.other(inner), known)):
+                yield row.other(ast.Tuple([ast.Constant(number), row.node], ast.Load()))
+        case ast.Call(func=ast.Name(id="reversed" | "sorted" | "list" | "tuple" | "set"), args=[inner]):
+            yield from _items(over.other(inner), known)
         case _ if table is not None:
             yield from map(table.other, items(table))

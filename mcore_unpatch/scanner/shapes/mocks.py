@@ -68,7 +68,7 @@ def from_mock(site: Site, resolver: Resolver, text: str) -> list[Install]:
     dotted = string(first, resolver.at(site))
     if dotted is not None and within(dotted):
         return install(core_target(dotted))
-    if leaf in {"dict", "setitem", "delitem"} and (path_text(first) or dotted or "").endswith("sys.modules"):
+    if leaf in {"dict", "setitem", "delitem"} and "sys.modules" in (resolver.at(site).text(first), dotted):
         keys = second.keys if isinstance(second, ast.Dict) else [second]
         names = [n for key in keys for n in strings(key, resolver.at(site))]
         return [i for n in names if within(n) for i in install(n)]

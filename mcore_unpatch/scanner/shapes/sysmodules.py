@@ -61,7 +61,7 @@ def _written(site: Site, resolver: Resolver) -> tuple[ast.expr | None, list[str]
 def _is_loop_variable(subject: ast.expr, loop: ast.For, resolver: Resolver, site: Site) -> bool:
     """The loop's own variable, `sys.modules[name]`, or a name set from it (`module = sys.modules[name]`)."""
     loop_names = {node.id for node in walk(loop.target) if isinstance(node, ast.Name)}
-    if isinstance(subject, ast.Subscript) and path_text(subject.value) == "sys.modules":
+    if isinstance(subject, ast.Subscript) and resolver.at(site).text(subject.value) == "sys.modules":
         return path_text(subject.slice) in loop_names
     if not isinstance(subject, ast.Name):
         return False

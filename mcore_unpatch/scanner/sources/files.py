@@ -28,7 +28,6 @@ class TextFacts(NamedTuple):
     says_megatron: bool = False
     imports_megatron: bool = False
     imported: tuple[str, ...] = ()
-    installers: frozenset[str] = frozenset()
 
 
 class Files:
@@ -79,7 +78,7 @@ class Files:
         return self.exists(f"{stem}.py") or self.exists(stem)
 
     def _file(self, stem: str) -> str | None:
-        for path in (f"{stem}.py", f"{stem}/__init__.py" if stem else "__init__.py"):
+        for path in (f"{stem}/__init__.py" if stem else "__init__.py", f"{stem}.py"):  # in the order of Python
             if self.exists(path):
                 return path
         return None
@@ -106,9 +105,12 @@ class Files:
         return frozenset().union(*(self._installers(one) for one in self.imported(path)))
 
     def _find_installers(self, path: str) -> frozenset[str]:
-        text = self._text(path)
-        below = text.imported if path.endswith("__init__.py") else ()  # what it passes on
-        return text.installers.union(*(self._installers(one) for one in below if not one.endswith("__init__.py")))
+        try:
+            own = prefilter.installers(self.data(path))
+        except (OSError, Unreadable):
+            return frozenset()
+        below = self._text(path).imported if path.endswith("__init__.py") else ()  # what it passes on
+        return own.union(*(self._installers(one) for one in below if not one.endswith("__init__.py")))
 
     def _text(self, path: str) -> TextFacts:
         if path not in self._texts:
@@ -142,7 +144,6 @@ class Files:
             prefilter.mentions_megatron(path, data),
             prefilter.imports_megatron(prefilter.plain(data)),
             tuple(found),
-            prefilter.installers(data),
         )
 
 

@@ -56,7 +56,7 @@ _VARS = re.compile(rb"vars(?<!\wvars)\b")
 _CHILDREN = _tokens(rb"\.~_modules\b")
 _CHILD_SETTERS = (b"add_module", b"register_module", b"set_submodule")
 _HOOK, _HEAD = b"register_forward", b"output_layer"  # a hook on the LM head
-_SYS_MODULES = _tokens(rb"sys~\.~modules\b")
+_SYS_MODULES = _tokens(rb"sys~\.~modules\b|import~sys~as\b|from~sys~import\b")
 _MOCKS = (b"monkeypatch", b"mock")
 # A class, or an object and a name of it.
 _GIVEN = (
@@ -68,13 +68,10 @@ _PATCH_CALLS = {verb: _tokens(verb + rb"\w{0,100}+" + _GIVEN) for verb in _PATCH
 # A name that is computed, on an object that the function or the class around may be given.
 _COMPUTED = _tokens(rb"setattr(?:__)?~\(~(?!self,)([\w.]{1,200}+)~,~(?![\"'])[\w.]{1,200}+")
 _OTHER_CLASS = _tokens(rb"\b(\w++)~\.~__class__~=(?!=)")
-# A function that is given both an object and its new method.
-_GIVEN_METHOD = re.compile(rb"\b(\w++)\.forward[ \t]*+=[ \t]*+(\w++)[ \t]*+(?:[#\n]|$)")
-# What begins with any word is slow to look for: first what each of these three must have.
+# What begins with any word is slow to look for: first what each of these must have.
 _GIVES = (
     (b"setattr", re.compile(rb"setattr"), _COMPUTED),
     (b"__class__", _tokens(rb"__class__~=(?!=)"), _OTHER_CLASS),
-    (b".forward", re.compile(rb"\.forward[ \t]*+=[ \t]*+\w++[ \t]*+(?:[#\n]|$)"), _GIVEN_METHOD),
 )
 _LEVELS = 3  # helpers that call helpers
 _NEAREST = 200  # definitions above a place
@@ -89,8 +86,10 @@ _BY_NAME = (b"import_module", b"__import__", b"resolve_name")
 _CALL_WORDS = (b"setattr", b"delattr", b"getsource", b"__dict__", b"vars", b"patch", b"exec", _HOOK, *_CHILD_SETTERS)
 # `put = setattr`, `put = partial(setattr, GPTModel)`, `names = vars(module)`: what goes by another name. The first
 # pattern finds what is named; the second, in what stands before it, the name.
-_NAMED = _tokens(rb"setattr\b(?!~\()|vars\b|__dict__|_modules\b")
-_NAMED_WORDS = (b"setattr", b"vars", b"__dict__", b"_modules")
+_NAMED = _tokens(rb"setattr\b(?!~\()|vars\b|__dict__|_modules\b|patch~\.~object\b(?!~\()")
+_NAMED_WORDS = (b"setattr", b"vars", b"__dict__", b"_modules", b"patch")
+# `from unittest.mock import patch as replaced`
+_IMPORTED_AS = _tokens(rb"\b(?:patch|mock|setattr|partial)[\s\\]++as[\s\\]++(\w++)")
 _NAME_OF = _tokens(rb"(\w++)~=(?!=)~[\w.(\s\\]*+$")
 _DELETION = re.compile(rb"del(?<!\wdel)[\s\\(]++(?!self\b)[^\n=]{1,200}+")
 _IMPORT = re.compile(
@@ -200,7 +199,7 @@ def _runs_text(data: bytes) -> Iterator[int]:
 
 def _aliases(data: bytes) -> set[bytes]:
     """The names that something goes by which writes attributes."""
-    found = set()
+    found = {match[1] for match in _IMPORTED_AS.finditer(data)}
     for match in _NAMED.finditer(data) if any(word in data for word in _NAMED_WORDS) else ():
         before = data[max(0, match.start() - _LOOK_BACK) : match.start()]
         if b"=" in before and (name := _NAME_OF.search(before)):
@@ -209,25 +208,27 @@ def _aliases(data: bytes) -> set[bytes]:
 
 
 def installers(data: bytes) -> frozenset[str]:
-    """The functions and classes of a file around a `setattr` whose name is computed, or a new `__class__`."""
-    signs = [(sign, pattern) for word, sign, pattern in _GIVES if word in data]
-    places = [match for sign, pattern in signs if sign.search(data) for match in pattern.finditer(data)]
+    """The functions and classes of a file that set what they are given: by a computed name, a class, a method."""
+    patterns = [pattern for word, sign, pattern in _GIVES if word in data and sign.search(data)]
+    places = [(match[1], match.start()) for pattern in patterns for match in pattern.finditer(data)]
+    places += _Assignments(data).of_methods()
     definitions = list(_DEFINITION.finditer(data)) if places else []
     found: set[bytes] = set()
     for _ in range(_LEVELS if places else 0):
-        new = {name for place in places for name in _given_to(place, definitions)} - found
+        new = {name for path, start in places for name in _given_to(path, data, start, definitions)} - found
         if not new:
             break
         found |= new
-        places = list(re.finditer(rb"\b(?:%b)\(\s*+(\w++)" % b"|".join(sorted(new)), data))
+        calls = re.finditer(rb"\b(?:%b)\(\s*+(\w++)" % b"|".join(sorted(new)), data)
+        places = [(match[1], match.start()) for match in calls]
     return frozenset(map(bytes.decode, found))
 
 
-def _given_to(place: re.Match[bytes], definitions: list[re.Match[bytes]]) -> Iterator[bytes]:
+def _given_to(path: bytes, data: bytes, start: int, definitions: list[re.Match[bytes]]) -> Iterator[bytes]:
     """The functions around a place that have an object of it as a parameter, the class that keeps it."""
-    subject, _, field = place[1].partition(b".")
-    depth = place.start() - place.string.rfind(b"\n", 0, place.start())
-    above = bisect_left(definitions, place.start(), key=re.Match.start)
+    subject, _, field = path.partition(b".")
+    depth = start - data.rfind(b"\n", 0, start)
+    above = bisect_left(definitions, start, key=re.Match.start)
     for definition in reversed(definitions[max(0, above - _NEAREST) : above]):
         indent, owner, function, parameters = definition.groups()
         if len(indent) < depth:
@@ -235,16 +236,15 @@ def _given_to(place: re.Match[bytes], definitions: list[re.Match[bytes]]) -> Ite
             if owner is not None and field:
                 yield owner
             elif function is not None and function[:2] != b"__":
-                wanted = {subject, place[2]} if place.re is _GIVEN_METHOD else {subject}
-                if wanted <= set(_WORD.findall(parameters)):
+                if subject in _WORD.findall(parameters):
                     yield function
         if not depth:
             return
 
 
 def calls_one_of(data: bytes, names: Iterable[str]) -> bool:
-    """Whether a file has a call of one of these that gives it a class, or an object and a name."""
-    return any(name in data and _tokens(name + _GIVEN).search(data) for name in map(str.encode, names))
+    """Whether a file has a call of one of these that gives it something by a name."""
+    return any(name in data and _tokens(name + rb"~\(~[\w*]").search(data) for name in map(str.encode, names))
 
 
 class _Assignments:
@@ -265,6 +265,16 @@ class _Assignments:
     def plausible(self) -> Iterator[re.Match[bytes]]:
         """Those that may be: by the attribute, its owner or the value."""
         return filter(self._is_plausible, _ASSIGNMENT.finditer(self._data))
+
+    def of_methods(self) -> Iterator[tuple[bytes, int]]:
+        """The objects, and where, of which an attribute that Megatron has becomes `forward` or another method."""
+        for match in _ASSIGNMENT.finditer(self._data):
+            attribute, _, value = match.groups()
+            name = _WORD.match(value)
+            if attribute not in _known_attributes() or name is None or _CONSTANT.match(self._data, match.end(2)):
+                continue
+            if attribute == b"forward" or b"MethodType" in value or b"__get__" in value or name[0] in self._functions:
+                yield _path(match), match.start()
 
     def _is_plausible(self, match: re.Match[bytes]) -> bool:
         """Whether one may be."""

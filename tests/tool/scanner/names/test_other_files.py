@@ -1,5 +1,6 @@
 """What is patched is followed through other files of the repository."""
 
+import pytest
 from checking import CORE, GPT, check_found, check_noop
 
 
@@ -157,3 +158,59 @@ class TestOtherFilesOfTheRepository:
             target=f"{GPT}.forward",
             path="patches.py",
         )
+
+
+class TestHelpersThatPutTheirOwnInPlace:
+    """The helper's file has no word of Megatron; whoever calls it makes the patch."""
+
+    OWN = "import types\ndef fwd(self, x): return x\n"
+    RUN = "from megatron.core.transformer.mlp import MLP\nfrom patches import put\n"
+
+    @pytest.mark.parametrize(
+        "helper",
+        [
+            "def put(m): m.forward = fwd",
+            "def put(m): m.forward = types.MethodType(fwd, m)",
+            "def put(m):\n    old = m.forward\n    def inner(*a): return old(*a)\n    m.forward = inner",
+        ],
+    )
+    @pytest.mark.parametrize("call", ["put(MLP)", "mlp = MLP(1, 2)\nput(mlp)", "def go(m: MLP):\n    put(m)"])
+    def test_found(self, helper: str, call: str) -> None:
+        target = f"{CORE}.transformer.mlp.MLP.forward"
+        files = {"patches.py": f"{self.OWN}{helper}\n", "run.py": f"{self.RUN}{call}\n"}
+        check_found(files, target=target, path="run.py", confidence="certain")
+
+    def test_another_name_of_megatron(self) -> None:
+        helper = f"{self.OWN}def put(r): r.routing = fwd\n"
+        run = "from megatron.core.transformer.moe.router import TopKRouter\nfrom patches import put\nput(TopKRouter)\n"
+        check_found({"patches.py": helper, "run.py": run}, target=f"{CORE}.transformer.moe.router.TopKRouter.routing")
+
+    @pytest.mark.parametrize(
+        "helper", ["def put(m): m.mine = fwd", "def put(m): m.forward = 1", "def put(m): return m.forward == fwd"]
+    )
+    def test_not_found(self, helper: str) -> None:
+        check_noop({"patches.py": f"{self.OWN}{helper}\n", "run.py": f"{self.RUN}put(MLP)\n"})
+
+    def test_one_s_own_class(self) -> None:
+        run = self.RUN + "class A:\n    def forward(self): ...\nput(A)\n"
+        check_noop({"patches.py": f"{self.OWN}def put(m): m.forward = fwd\n", "run.py": run})
+
+
+class TestPackagesAsPythonFindsThem:
+    NAMES = "from megatron.core.models.gpt import GPTModel\n"
+
+    @pytest.mark.parametrize(
+        "source",
+        ["from . import names\nnames.GPTModel.forward = print\n", "import ns.names as n\nn.GPTModel.forward = f\n"],
+    )
+    def test_a_folder_without_init(self, source: str) -> None:
+        check_found({"ns/names.py": self.NAMES, "ns/patches.py": source}, target=f"{GPT}.forward")
+
+    def test_a_folder_without_init_by_its_dotted_name(self) -> None:
+        source = "import ns.names\nns.names.GPTModel.forward = f\n"
+        check_found({"ns/names.py": self.NAMES, "run.py": source}, target=f"{GPT}.forward")
+
+    def test_a_package_hides_a_module(self) -> None:
+        source = "from h import GPTModel\nGPTModel.forward = f\n"
+        check_found({"h.py": "", "h/__init__.py": self.NAMES, "run.py": source}, target=f"{GPT}.forward")
+        check_noop({"h.py": self.NAMES, "h/__init__.py": "", "run.py": source})

@@ -53,6 +53,22 @@ CERTAIN = {
     "def g(wrapped, instance, args, kwargs): ...",
     "a table that is handed over": "from nowhere import replace_all\n"
     "replace_all({'megatron.core.transformer.mlp.MLP.forward': f})",
+    "a mock under another name": "from unittest import mock as m\nm.patch.object(MLP, 'forward', f).start()",
+    "a mock's module under another name": "import unittest.mock as um\num.patch.object(MLP, 'forward', f).start()",
+    "patch under another name": "from unittest.mock import patch as P\nP.object(MLP, 'forward', f).start()",
+    "patch by a path, under another name": "from unittest.mock import patch as P\n"
+    "with P('megatron.core.transformer.mlp.MLP.forward', f): print()",
+    "patch.object by a name": "from unittest.mock import patch\npo = patch.object\npo(MLP, 'forward', f).start()",
+    "setattr under another name": "from builtins import setattr as put\nput(MLP, 'forward', f)",
+    "partial under another name": "from functools import partial as P\nP(setattr, MLP, 'forward')(f)",
+    "a row that is unpacked": "for row in [(MLP, 'forward', f)]: setattr(*row)",
+    "a row by its numbers": "for p in [(MLP, 'forward', f)]: setattr(p[0], p[1], p[2])",
+    "a row by its keys": "for p in [{'cls': MLP, 'name': 'forward', 'fn': f}]: setattr(p['cls'], p['name'], p['fn'])",
+    "a row that is a dict": "for p in [dict(cls=MLP, name='forward', fn=f)]: setattr(p['cls'], p['name'], p['fn'])",
+    "rows that are counted": "for i, (cls, fn) in enumerate([(MLP, f)]): cls.forward = fn",
+    "rows from the end": "ROWS = [(MLP, 'forward', f)]\nfor c, n, v in reversed(ROWS): setattr(c, n, v)",
+    "an annotation with more": "from typing import Annotated\ndef g(m: Annotated[MLP, 'x']): m.forward = f",
+    "a bound": "from typing import TypeVar\nT = TypeVar('T', bound=MLP)\ndef g(m: T): m.forward = f",
     "a path that is set": "from nowhere import set_attr\nset_attr('megatron.core.transformer.mlp.MLP.forward', f)",
 }
 
@@ -135,6 +151,10 @@ NONE = {
     "def g(inner): setattr(inner, 'load_state_dict', types.MethodType(load, inner))",
     "a field of the arguments": "def g(args): args.activation_func = functools.partial(f, 1)",
     "classes of others": "from megatron.bridge import A, B\ndef g(cls): cls.forward = wrap(cls.forward)\ng(A)\ng(B)",
+    "a row of another's": "class A: ...\nfor row in [(A, 'forward', f)]: setattr(*row)",
+    "another's patch under another name": "from nowhere import patch as P\nP.object(MLP, 'of_nobody', f)",
+    "another's modules": "from nowhere import modules\nmodules['megatron.core.transformer.mlp'] = f",
+    "another bound": "from typing import TypeVar\nclass A: ...\nT = TypeVar('T', bound=A)\ndef g(m: T): m.forward = f",
     "names of its own": "exec('x = 1', mlp.__dict__, {})",
 }
 
@@ -232,3 +252,23 @@ def test_a_model_without_its_last_stage_has_no_output() -> None:
     check_noop(source.format("False"))
     check_noop(source.format("post_process=False"))
     check_found(source.format("True"), target=f"{GPT}.forward", rule="MCU105")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import sys as _sys\n_sys.modules['megatron.core.transformer.mlp'] = f",
+        "from sys import modules\nmodules['megatron.core.transformer.mlp'] = f",
+        "from sys import modules as mods\nmods.update({'megatron.core.transformer.mlp': f})",
+        "mods = sys.modules\nmods['megatron.core.transformer.mlp'] = f",
+    ],
+)
+def test_the_table_of_modules_under_another_name(statement: str) -> None:
+    check_found(f"{HEAD}{statement}\n", target=f"{CORE}.transformer.mlp", shape="sys-modules")
+
+
+def test_a_model_that_megatron_makes() -> None:
+    source = "from megatron.training.training import get_model\ndef f(self): ...\n"
+    for statement in ("for m in get_model(1): m.forward = f", "model = get_model(1)\nmodel[0].forward = f"):
+        check_found(f"{source}{statement}\n", target=f"{GPT}.forward", confidence="likely")
+    check_noop("from ours import get_model\ndef f(self): ...\nmodel = get_model(1)\nmodel[0].forward = f\n")
