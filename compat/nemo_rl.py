@@ -265,7 +265,10 @@ def _forget(wrapper: Module, args: Any, kwargs: dict[str, Any]) -> None:
 
 def _check_called(model: Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
     if (watched := _ours(kwargs)) is not None:
-        require_called(watched, find_language_model(model))
+        path = find_language_model(model)
+        require_called(watched, path)
+        if not path.wrappers:
+            watched.check_output(model, args, output)
 
 
 def _restore(model: Module, args: Any, output: Any) -> None:

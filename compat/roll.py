@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.logits.lazy import LazyLogits, real_logits_to
-from mcore_unpatch.compat.packing.gather import gather_sequence
+from mcore_unpatch.compat.packing.gather import gather_sequence, size_and_rank
 
 _entropy_of: WeakKeyDictionary[LazyLogits, Tensor] = WeakKeyDictionary()
 
@@ -83,7 +83,7 @@ def op_compute_gather_by_teacher_indices(student_logits: LazyLogits, teacher_ind
     flat = teacher_indices.dim() == student_logits.dim() - 1
     ids = (teacher_indices[..., None] if flat else teacher_indices).long()
     out = student_logits.compute(token_ids=ids)
-    group = student_logits.head.groups.tp
-    known = (ids >= 0) & (ids < student_logits.shape[-1] * (1 if group is None else group.size()))
+    ranks, _ = size_and_rank(student_logits.head.groups.tp)
+    known = (ids >= 0) & (ids < (student_logits.head.settings.vocab_size or student_logits.shape[-1] * ranks))
     found = (needed(out.token_logprobs) + out.logsumexp[..., None]).where(known, 0)
     return found.squeeze(-1) if flat else found

@@ -4,14 +4,17 @@ Either way the call gets Megatron's two keywords, and it is checked that the pro
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from threading import get_ident
 from typing import Any, TypeVar
 
 from torch import Tensor
 from torch.nn import Module
+from torch.utils._pytree import tree_leaves
 
 from mcore_unpatch.compat.hook.call import HookContext, Processor, complete_context, is_inference, require_processor
 from mcore_unpatch.compat.hook.errors import (
     AttachmentError,
+    HookError,
     HookMissingError,
     HookSwallowedError,
     refuse_reentrant_checkpoint,
@@ -30,8 +33,8 @@ from mcore_unpatch.compat.hook.find import (
     takes_hook,
 )
 from mcore_unpatch.compat.hook.hybrid import OutputLayerTap
-from mcore_unpatch.compat.hook.processors import AsTuple
-from mcore_unpatch.compat.hook.state import INSTALLING, Handle, PerThread
+from mcore_unpatch.compat.hook.processors import AsTuple, Logits
+from mcore_unpatch.compat.hook.state import INSTALLING, Handle, PerThread, version_of
 
 _Kind = TypeVar("_Kind")
 
@@ -162,6 +165,7 @@ class Attachment:
         watched = self.calls.end()
         if watched is not None:
             require_called(watched, self.path)
+            watched.check_output(model, args, output)
 
     def _forget(self, model: Module, args: Any, output: Any) -> None:
         self.calls.end()
@@ -209,11 +213,10 @@ def call_along(path: HookPath, model: Module, processor: Processor, context: Any
     require_open_wrappers(path)
     watched = Watched(processor)
     keywords = {**kwargs, **dict(zip(HOOK_KEYWORDS, (watched, context), strict=True))}
-    if path.has_hook:
+    with Handle() if path.has_hook else provide_hook(model) as installed:
+        if path.own_output_methods():
+            installed.on_removal(path.model.register_forward_hook(watched.check_output).remove)
         result = model(*args, **keywords)
-    else:
-        with provide_hook(model):
-            result = model(*args, **keywords)
     require_called(watched, path)
     return result
 
@@ -226,8 +229,14 @@ def schedule_plan_with_processor(
     An attached processor has no effect here: a plan does not call `forward`. Several results come as a plain tuple.
     Nothing can check later that the processor ran, so a model whose `_postprocess` was replaced raises at once.
     """
-    inner = find_language_model(model).model
+    path = find_language_model(model)
+    inner = path.model
     refuse_patched("schedule_plan_with_processor", inner, ("_postprocess", "build_schedule_plan"))
+    if own := path.own_output_methods(["_postprocess"]):
+        raise HookError(
+            f"{own[0]} is not Megatron's own, and a plan cannot tell what it makes of the processor's result; call the "
+            "model with call_with_processor, which can."
+        )
     build = getattr(inner, "build_schedule_plan", None)
     if build is None or not takes_hook(build, by_name=True):
         raise HookMissingError(
@@ -239,12 +248,14 @@ def schedule_plan_with_processor(
 
 
 class Watched:
-    """A processor that remembers whether it was called."""
+    """A processor that remembers whether it was called, and what it returned."""
 
     def __init__(self, processor: Processor) -> None:
         require_processor(processor)
         self.processor = processor
         self.called = False
+        self.thread = get_ident()
+        self.returned: set[Any] = set()
 
     def __call__(self, **keywords: Any) -> Any:
         """Run the processor."""
@@ -252,7 +263,24 @@ class Watched:
         result = self.processor(**keywords)
         if not isinstance(result, (Tensor, tuple)):
             refuse_reentrant_checkpoint(f"{type(result).__name__} is", returned=True)
+        self.returned = _contents(result)
         return result
+
+    def check_output(self, model: Module, args: Any, output: Any) -> None:
+        """A forward hook: raise if a method of a subclass made something else of what the processor returned."""
+        if not self.called or self.thread != get_ident() or isinstance(self.processor, Logits):
+            return
+        if (own := HookPath((), model).own_output_methods()) and not self.returned & _contents(output):
+            raise HookError(
+                f"{' or '.join(own)} changes what the processor returned, as if it were logits (soft-capped?); return "
+                "the output as it is where output_processor is given, or use Logits(), or a processor derived from it."
+            )
+
+
+def _contents(result: Any) -> set[Any]:
+    """What is in a result, by its memory and how often that was written to, or by identity."""
+    leaves = [leaf for leaf in tree_leaves(result) if leaf is not None]
+    return {(one.data_ptr(), version_of(one)) if isinstance(one, Tensor) else id(one) for one in leaves}
 
 
 def require_called(watched: Watched, path: HookPath) -> None:

@@ -68,7 +68,7 @@ class DistillationLoss(HeadOptions):
     def __call__(self, **keywords: Any) -> Tensor:
         """`[b, s]`, 0 where the mask is."""
         call = HookCall.of(keywords)
-        teacher = _teacher_of(call)
+        teacher = _teacher_of(call, self.vocab_size)
         if isinstance(teacher, TeacherTopK):
             return self._from_top_k(call, teacher)
         return self._from_states(call, teacher)
@@ -128,7 +128,7 @@ class DistillationLoss(HeadOptions):
         return unknown.any(-1)
 
 
-def _teacher_of(call: HookCall) -> TeacherStates | TeacherTopK:
+def _teacher_of(call: HookCall, vocab_size: int | None) -> TeacherStates | TeacherTopK:
     teacher = HookContext.of(call.context).teacher
     if isinstance(teacher, (TeacherStates, TeacherTopK)):
         return teacher
@@ -141,6 +141,7 @@ def _teacher_of(call: HookCall) -> TeacherStates | TeacherTopK:
             "teacher: its logits are divided by a temperature already; leave that to "
             "DistillationLoss(temperature=...), which divides those of both models."
         )
+    teacher.require_vocabulary(vocab_size)
     weight, sound = teacher._read()
     hidden = teacher.hidden if sound is None else teacher.hidden.where(sound, nan)
     return TeacherStates(hidden, weight, teacher.head.settings.logit_scale)

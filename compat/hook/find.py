@@ -12,11 +12,13 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
-from types import CodeType
+from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
+import torch
 from torch.nn import Module
 
 from mcore_unpatch.compat.hook.errors import HookBypassedError, HookMissingError, LegacyPatchError, WrapperRefusesError
@@ -64,6 +66,12 @@ class HookPath:
     def has_output(self) -> bool:
         """Whether this pipeline stage makes the model's output."""
         return bool(getattr(self.model, "post_process", True))
+
+    def own_output_methods(self, names: Iterable[str] = _OUTPUT_METHODS) -> list[str]:
+        """Those of the methods that are no code of Megatron's: they may change what a processor returns."""
+        methods = {name: getattr(self.model, name, None) for name in names}
+        named = {name: getattr(method, "__func__", method) for name, method in methods.items() if method is not None}
+        return [getattr(method, "__qualname__", name) for name, method in named.items() if not _is_megatrons(method)]
 
 
 def find_language_model(model: Module) -> HookPath:
@@ -175,6 +183,34 @@ def refuse_patched(shim: str, module: Module, names: Iterable[str] = _OUTPUT_MET
             f"{shim} cannot work on a patched {type(module).__name__}: {', '.join(found)} replaced Megatron's method; "
             f"{remedy or 'do not install that patch, or undo it first'}."
         )
+
+
+def foreign_code(method: Any) -> str | None:
+    """Where this function, or one it calls, is defined, if that is not in Megatron.
+
+    By the file of the code object: names are copied by `functools.wraps`.
+    """
+    function = getattr(method, "__func__", method)
+    if function is None:
+        return None
+    if not isinstance(function, FunctionType):
+        return repr(function)
+    for called in [function, *[function.__globals__.get(name) for name in function.__code__.co_names]]:
+        if isinstance(called, FunctionType) and not _is_megatrons(called):
+            code = called.__code__
+            return f"{code.co_filename}:{code.co_firstlineno} ({code.co_qualname})"
+    return None
+
+
+def _is_megatrons(function: Any) -> bool:
+    return isinstance(function, FunctionType) and function.__code__.co_filename.startswith(_own_folders())
+
+
+@cache
+def _own_folders() -> tuple[str, ...]:
+    import megatron.core
+
+    return tuple(f"{Path(package.__path__[0])}/" for package in (megatron.core, torch))
 
 
 class _Twin:

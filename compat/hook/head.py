@@ -6,10 +6,7 @@ more is refused, and so is one whose hooks change what goes in or out.
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from threading import get_ident
-from types import FunctionType
 from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -30,6 +27,8 @@ from mcore_unpatch.compat.hook.call import (
     sequence_group,
 )
 from mcore_unpatch.compat.hook.errors import MissingContextError, UnsupportedHeadError
+from mcore_unpatch.compat.hook.find import foreign_code
+from mcore_unpatch.compat.hook.state import version_of
 from mcore_unpatch.compat.packing.gather import next_token_labels, sum_gradient
 
 _Query = TypeVar("_Query")
@@ -272,9 +271,8 @@ def run_layer_hooks(call: HookCall) -> None:
         layer.register_forward_pre_hook(look_in, with_kwargs=True),
         layer.register_forward_hook(look_out, prepend=True),
     )
-    try:
-        with torch.set_grad_enabled(probing):
-            result = layer(row, weight=call.output_weight)[0]
+    try:  # gradients as in the call: a pre-hook may make the weight from parameters (weight norm)
+        result = layer(row, weight=call.output_weight)[0]
     finally:
         for handle in handles:
             handle.remove()
@@ -320,37 +318,10 @@ def _obstacles(call: HookCall) -> Iterator[str]:
     if layer._backward_hooks or layer._backward_pre_hooks:
         yield "a backward hook on it would never run, because the layer is not called"
     for name in ("forward", "_forward_impl"):
-        if (foreign := _foreign(layer, name)) is not None:
+        if (foreign := foreign_code(getattr(layer, name, None))) is not None:
             yield f"its {name} is defined in {foreign} and may do more than the product (soft-capped logits?)"
 
 
-def _foreign(layer: Module, name: str) -> str | None:
-    """Where this method, or a function it calls, is defined, if that is not in Megatron.
-
-    By the file of the code object: names are copied by `functools.wraps`.
-    """
-    method = vars(layer).get(name, getattr(type(layer), name, None))
-    function = getattr(method, "__func__", method)
-    if function is None:
-        return None
-    if not isinstance(function, FunctionType):
-        return repr(function)
-    names, own = function.__globals__, _own_folders()
-    for called in [function, *[names.get(name) for name in function.__code__.co_names]]:
-        if isinstance(called, FunctionType) and not called.__code__.co_filename.startswith(own):
-            code = called.__code__
-            return f"{code.co_filename}:{code.co_firstlineno} ({code.co_qualname})"
-    return None
-
-
-@cache
-def _own_folders() -> tuple[str, ...]:
-    import megatron.core
-
-    return tuple(f"{Path(package.__path__[0])}/" for package in (megatron.core, torch))
-
-
 def _state(tensor: Tensor) -> tuple[Any, ...]:
-    """A tensor's memory, its layout, and how often it was written to (not counted in inference mode)."""
-    version = 0 if tensor.is_inference() else tensor._version
-    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, version
+    """A tensor's memory, its layout, and how often it was written to."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, version_of(tensor)

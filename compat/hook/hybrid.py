@@ -2,9 +2,9 @@
 
 The output layer is called once per MTP layer and then once for the main output. The main call is the one whose input is
 what the decoder (or the MTP block) returned: the same memory. There the hidden states are captured and the product is
-avoided: the layer gets a single row, and its result is replaced by logits over a vocabulary of one per rank, from which
-the model's own loss, if there are labels, costs next to nothing. When `forward` returns, the processor is called with
-the 16 keywords, and its result becomes the model's. Parameters, names and checkpoints do not change.
+avoided: the layer gets a single row, and its result is replaced by logits over a vocabulary of one per rank. From these
+the model's own loss, where MTP layers need labels, costs next to nothing. When `forward` returns, the processor is
+called with the 16 keywords, and its result becomes the model's. Parameters, names and checkpoints do not change.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 from torch.nn import Module
+from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from mcore_unpatch.compat.hook.call import Processor, is_inference, resolve_groups
@@ -91,6 +92,8 @@ class OutputLayerTap:
             arguments = dict(zip(self.names, args, strict=False)) | kwargs
             keywords = {name: arguments.get(name) for name in _PASSED_ON} | {"context": context}
             self.calls.begin(_HybridCall(processor, keywords))
+            if not model.config.mtp_num_layers:  # then labels are for the loss alone, which the processor replaces
+                return (), arguments | {"labels": None}
         return args, kwargs
 
     def _see_embedded(self, decoder: Module, args: Any, kwargs: dict[str, Any] | None = None) -> None:
@@ -123,7 +126,7 @@ class OutputLayerTap:
         group = resolve_groups(self.model).tp
         gathers = self.model.config.sequence_parallel and group is not None  # type: ignore[union-attr]
         rows = hidden.shape[0] * (group.size() if gathers else 1)  # type: ignore[union-attr]
-        return hidden.new_zeros(rows, hidden.shape[1], 1), None
+        return hidden.new_ones(rows, hidden.shape[1], 1), None
 
     def _finish(self, model: Module, args: Any, output: Any) -> Any:
         call = self.calls.end()
@@ -134,6 +137,14 @@ class OutputLayerTap:
                 f"{type(model).__name__} returned without passing its decoder's output to output_layer, so the "
                 "processor never ran; remove the patch that replaced the forward of the model or of the layer."
             )
+        own = HookPath((), model).own_output_methods(["forward"])
+        if own and (call.keywords["labels"] is None or not model.config.mtp_num_layers):
+            ones = model._scale_logits(call.taken["hidden_states"].new_ones(()))
+            if not any(bool((leaf == ones).all()) for leaf in tree_leaves(output) if isinstance(leaf, Tensor)):
+                raise HookError(
+                    f"{own[0]} changes the logits (soft-capped?), and the hook on this model runs after it, so the "
+                    "processor would not know; call the model without one."
+                )
         helpers: dict[str, Callable[..., Any] | Any] = {
             "output_layer": model.output_layer,
             "compute_language_model_loss": model.compute_language_model_loss,

@@ -11,6 +11,8 @@ from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput
 from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.fused_head.settings import check_count
 from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor, require_processor
+from mcore_unpatch.compat.hook.errors import HookError
+from mcore_unpatch.compat.hook.find import foreign_code
 from mcore_unpatch.compat.hook.head import (
     HeadOptions,
     check_head,
@@ -71,7 +73,12 @@ class TokenLoss(HeadProcessor):
     gives = MappingProxyType({"loss": "logprobs"})
 
     def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
-        """`loss`."""
+        """`loss`; raises if the model has a loss of its own, which may be more than the cross-entropy."""
+        if (foreign := foreign_code(call.compute_language_model_loss)) is not None:
+            raise HookError(
+                f"the loss of this model is its own ({foreign}), and TokenLoss() gives Megatron's cross-entropy; call "
+                "the model without a processor, or use LogProbs()."
+            )
         return {"loss": -needed(out.logprobs)}
 
 

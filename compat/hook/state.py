@@ -5,12 +5,19 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, Generic, TypeVar
 
+from torch import Tensor
+
 from mcore_unpatch.compat.hook.errors import HookError
 
 _Value = TypeVar("_Value")
 
 # Held while something shared by calls is looked for and installed, or given up and removed.
 INSTALLING = threading.RLock()
+
+
+def version_of(tensor: Tensor) -> int:
+    """How often PyTorch saw a write to it (not counted in inference mode)."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 class Handle:

@@ -25,7 +25,9 @@ from mcore_unpatch.compat.fused_head.settings import (
 )
 from mcore_unpatch.compat.hook.call import HookCall, HookContext, Outputs, ProcessGroups, resolve_groups
 from mcore_unpatch.compat.hook.errors import HookError, refuse_reentrant_checkpoint
+from mcore_unpatch.compat.hook.find import foreign_code
 from mcore_unpatch.compat.hook.head import fuses_weight_grad, whole_hidden
+from mcore_unpatch.compat.hook.state import version_of
 from mcore_unpatch.compat.logits.like_a_tensor import LikeATensor
 
 _NUMBERS = 1 << 16  # of the weight in the sample: a step that 16 bits can hold changes hundreds of them
@@ -55,23 +57,18 @@ class WeightState:
     @classmethod
     def of(cls, weight: Tensor) -> "WeightState":
         """The state now."""
-        return cls(_version(weight), _steps()[0], _sample(weight).clone())
+        return cls(version_of(weight), _steps()[0], _sample(weight).clone())
 
     def holds(self, weight: Tensor) -> Tensor | None:
         """Raise if the weight was written to since; a flag on its device where finding out would mean waiting."""
         same = (_sample(weight) == self.sample).all()
         known = waiting_is_free(weight) or (weight.is_cuda and _steps()[0] != self.steps)
-        if _version(weight) != self.version or (known and not same):
+        if version_of(weight) != self.version or (known and not same):
             raise HookError(
                 "the LM head's weight was written to after the forward that returned these logits (an optimizer step, "
                 "loaded weights); ask for log-probs before that, or run the model again."
             )
         return None if known else same
-
-
-def _version(tensor: Tensor) -> int:
-    """How often PyTorch saw a write (not counted in inference mode)."""
-    return 0 if tensor.is_inference() else tensor._version
 
 
 def _sample(weight: Tensor) -> Tensor:
@@ -176,6 +173,7 @@ class LazyLogits(LikeATensor):
         """
         if not isinstance(teacher, LazyLogits):
             raise TypeError(f"teacher: expected the LazyLogits of another model, got {type(teacher).__name__}")
+        teacher.require_vocabulary(self.head.settings.vocab_size)
         weight, sound = self._read()
         other, other_sound = teacher._read()
         values = run_kl(
@@ -211,6 +209,12 @@ class LazyLogits(LikeATensor):
     def mean(self, *dims: Any, **options: Any) -> Tensor:
         """The mean of this rank's logits, without building them."""
         return self.sum(*dims, **options) / self.shape.numel()
+
+    def require_vocabulary(self, vocab_size: int | None) -> None:
+        """Raise if these logits, a teacher's, are of other words than the student's `vocab_size`."""
+        own = self.head.settings.vocab_size
+        if own is not None and own != vocab_size:
+            raise ValueError(f"teacher: its vocab_size is {own} and the student's {vocab_size}; give both the same.")
 
     @property
     def _factor(self) -> float | Tensor:
@@ -262,8 +266,9 @@ register_pytree_node(LazyLogits, _tensors_of, _from_tensors)
 class DeferredHead(PassSettings):
     """A model with this attached returns `LazyLogits` `[b, s, vocab / tp]` where it returned logits.
 
-    A call with labels returns the loss `[b, s]`, as Megatron does, without building logits either. The options are
-    those of `linear_logprob`; a `temperature` in the context overrides the option.
+    A call with labels returns the loss `[b, s]`, as Megatron does, without building logits either; only a model with a
+    `compute_language_model_loss` of its own gets them for it. The options are those of `linear_logprob`; a
+    `temperature` in the context overrides the option.
     """
 
     def __call__(self, **keywords: Any) -> LazyLogits | Tensor:
@@ -277,6 +282,9 @@ class DeferredHead(PassSettings):
                     "forward; pass it to the method of LazyLogits that you call."
                 )
         groups = context.groups or resolve_groups()
+        gathers = call.runtime_gather_output
+        if getattr(call.output_layer, "gather_output", False) if gathers is None else gathers:
+            _refuse_gathered(groups)
         hidden = whole_hidden(call, groups)  # [s, b, h]
         own = {"logit_scale": call.logit_scale, "fuse_main_grad": fuses_weight_grad(call), "temperature": 1.0}
         settings = self.widened(HeadSettings, **own)  # the temperature is that of the logits
@@ -289,7 +297,19 @@ class DeferredHead(PassSettings):
         if isinstance(temperature, Tensor) and temperature.dim() > 0:
             temperature = temperature[..., None]  # [b, s, 1]
         logits = logits / temperature
+        if call.labels is not None and foreign_code(call.compute_language_model_loss) is not None:
+            whole = logits.logits().transpose(0, 1).contiguous()  # the model's own loss may be more than cross-entropy
+            return call.compute_language_model_loss(call.labels, whole)
         return logits if call.labels is None else -logits.log_probs(call.labels)
+
+
+def _refuse_gathered(groups: ProcessGroups) -> None:
+    if groups.tp is not None and groups.tp.size() > 1:
+        raise HookError(
+            "this call asks for the logits of the whole vocabulary on every rank (runtime_gather_output, or "
+            "parallel_output=False), and LazyLogits stand for this rank's; leave that out: their log-probs and other "
+            "results are of the whole vocabulary anyway."
+        )
 
 
 Arguments = ParamSpec("Arguments")

@@ -39,6 +39,8 @@ def zigzag_merge(shares: list[Tensor] | tuple[Tensor, ...], dim: int = 1) -> Ten
     """The whole sequence from the shares of all ranks in rank order: the inverse of `zigzag_split`."""
     if len(shares) == 1:
         return shares[0]
+    if shares[0].shape[dim] % 2:
+        raise ValueError(f"expected zigzag shares, two chunks of equal length, got {list(shares[0].shape)}")
     halves = [share.chunk(2, dim) for share in shares]
     return torch.cat([front for front, _ in halves] + [back for _, back in reversed(halves)], dim)
 

@@ -260,7 +260,11 @@ def sum_per_sequence(
     """
     if row.shape != (1, layout.local_tokens):
         raise ValueError(f"row: expected [1, {layout.local_tokens}], got {list(row.shape)}")
+    if mask is not None and mask.numel() != layout.local_tokens:
+        raise ValueError(f"mask: expected [1, {layout.local_tokens}], got {list(mask.shape)}")
     values = row[0] if mask is None else row[0] * mask.reshape(-1)
+    if values.is_floating_point():  # 16 bits cannot count beyond 256
+        values = values.to(torch.promote_types(values.dtype, torch.float32))
     sums = values.new_zeros(len(layout.lengths) + 1).index_add(0, layout.sequence_index(row.device), values)
     return sum_over_ranks(sums[:-1], cp_group, gradient)
 

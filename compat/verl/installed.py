@@ -160,6 +160,7 @@ class Installed:
         with INSTALLING:
             if self.fused is None and self.logits is None and self.calls == 0:
                 self.mtp_updates_lm_head = True
+                self.fields.restore()  # after an interrupt (Ctrl-C), which runs no hook
                 self.handle.remove()
 
     @property

@@ -14,6 +14,7 @@ from mcore_unpatch.compat import (
     plan_packing,
     sum_over_ranks,
     sum_per_sequence,
+    zigzag_merge,
     zigzag_split,
 )
 from mcore_unpatch.compat.packing.gather import Gradient
@@ -101,3 +102,12 @@ def test_wrong_arguments_are_named() -> None:
         sum_over_ranks(torch.zeros(1), None, "twice")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"row: expected \[1, 5\], got \[1, 4\]"):
         sum_per_sequence(torch.zeros(1, 4), plan_packing([5]))
+    with pytest.raises(ValueError, match=r"mask: expected \[1, 5\], got \[1\]"):
+        sum_per_sequence(torch.zeros(1, 5), plan_packing([5]), mask=torch.ones(1))
+    with pytest.raises(ValueError, match=r"zigzag shares, two chunks of equal length, got \[1, 3\]"):
+        zigzag_merge([torch.zeros(1, 3)] * 2)  # one position dropped: the order of the others would be lost
+
+
+def test_sums_of_16_bits_are_counted_in_32() -> None:
+    row = torch.ones(1, 1000, dtype=torch.bfloat16)
+    assert sum_per_sequence(row, plan_packing([1000])).tolist() == [1000]

@@ -8,14 +8,15 @@ import torch
 from harness.rounding import assert_close
 
 from mcore_unpatch.compat import LazyLogits, ProcessGroups, roll
+from mcore_unpatch.compat.fused_head.settings import HeadSettings
 from mcore_unpatch.compat.logits import lazy
 from mcore_unpatch.compat.logits.lazy import LMHead
 
 
-def _logits() -> LazyLogits:
+def _logits(words: int | None = None) -> LazyLogits:
     generator = torch.Generator().manual_seed(1)
     hidden, weight = torch.randn(2, 5, 8, generator=generator), torch.randn(30, 8, generator=generator)
-    return LazyLogits(hidden.requires_grad_(), LMHead.of(weight, ProcessGroups()))
+    return LazyLogits(hidden.requires_grad_(), LMHead.of(weight, ProcessGroups(), HeadSettings(vocab_size=words)))
 
 
 def test_log_probs_and_entropy_come_from_one_pass_with_gradients_of_both() -> None:
@@ -44,10 +45,11 @@ def test_entropy_asked_without_gradient_first_has_one_when_asked_with() -> None:
     assert roll.vocab_parallel_entropy(_logits()).requires_grad
 
 
-def test_ids_outside_the_vocabulary_are_zero() -> None:
+@pytest.mark.parametrize("words", [None, 29])
+def test_ids_outside_the_vocabulary_are_zero(words: int | None) -> None:
     ids = torch.tensor([[-100, 3, 30, 0, 29]] * 2)
-    found = roll.op_compute_gather_by_teacher_indices(_logits(), ids)
-    known = (ids >= 0) & (ids < 30)
+    found = roll.op_compute_gather_by_teacher_indices(_logits(words), ids)
+    known = (ids >= 0) & (ids < (words or 30))
     real = _logits().logits().gather(-1, ids.where(known, 0)[..., None]).squeeze(-1)
     assert_close(found.detach(), (real * known).detach())
 

@@ -56,6 +56,16 @@ def test_without_labels_there_is_no_mtp_even_where_megatron_would_make_labels_up
         model(None, None, None, labels=None)
     assert model.mtp_process
     assert model.config.mtp_num_layers == 1
+    model.decoder.register_forward_pre_hook(_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model(**inputs)
+    unpatch_postprocess(model)  # PyTorch ran no hook of ours after the interrupt
+    assert model.mtp_process
+    assert model.config.mtp_num_layers == 1
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 @on_ranks(Case(mtp=1))
