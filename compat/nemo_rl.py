@@ -217,7 +217,12 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
         if kwargs.get(_PROCESSOR) is not None:
             raise AttachmentError(f"this call passes both {FLAG} and another output_processor; pass only one.")
         kwargs[_PROCESSOR] = Watched(NextTokenLogProbs(chunk_size=Fusion.chunk_size, numbers="nemo_rl"))
-        _warn_where_kept(model.config)
+        config: Any = model.config
+        kept = ["MTP layers are not trained"] if config.mtp_num_layers else []
+        kept += ["the logits are not scaled by MuP's factor"] if getattr(config, "use_mup", False) else []
+        if kept:
+            text = f"{FLAG} keeps NeMo RL's numbers: {'; '.join(kept)}. For Megatron's numbers, pass "
+            warnings.warn(f"{text}**linear_ce_fusion_kwargs(model) instead.", UserWarning, stacklevel=2)
     watched = _ours(kwargs)
     if watched is None:
         return args, kwargs
@@ -235,15 +240,6 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
         else:
             kwargs["labels"], kwargs["loss_mask"] = _mtp_labels(model, kwargs)
     return (), kwargs
-
-
-def _warn_where_kept(config: Any) -> None:
-    """Warn if NeMo RL's numbers, which the flag gives, differ from Megatron's for this configuration."""
-    kept = ["MTP layers are not trained"] if config.mtp_num_layers else []
-    kept += ["the logits are not scaled by MuP's factor"] if getattr(config, "use_mup", False) else []
-    if kept:
-        text = f"{FLAG} keeps NeMo RL's numbers: {'; '.join(kept)}. For Megatron's numbers, pass "
-        warnings.warn(f"{text}**linear_ce_fusion_kwargs(model) instead.", UserWarning, stacklevel=2)
 
 
 def _mtp_labels(model: Module, kwargs: dict[str, Any]) -> tuple[Tensor | None, Tensor | None]:

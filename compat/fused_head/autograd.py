@@ -59,8 +59,10 @@ class PassOptions(Query):
         hidden, weight = problem.hidden, problem.weight
         with torch.autocast(hidden.device.type, enabled=False):
             sink = None
-            if need_weight:
-                sink = fresh_grad(weight) if main_grad_of is None else main_grad(main_grad_of)
+            if need_weight and main_grad_of is not None:
+                sink = main_grad(main_grad_of)
+            elif need_weight:
+                sink = WeightGradBuffer(torch.empty_like(weight, memory_format=torch.contiguous_format), False)
             group = self.shard.group if self.reduce_hidden_grad else None
             sums: list[tuple[Tensor, dist.Work | None]] = []
 
@@ -180,11 +182,6 @@ def _spread_rows(part: Tensor | None, hidden: Tensor, rows: Tensor | None, tile_
 def has_main_grad(weight: Any) -> bool:
     """Whether a gradient can be accumulated into this weight's own buffer."""
     return getattr(weight, "main_grad", None) is not None or hasattr(weight, "__fsdp_param__")
-
-
-def fresh_grad(weight: Tensor) -> WeightGradBuffer:
-    """A new gradient tensor, to be returned to autograd."""
-    return WeightGradBuffer(torch.empty_like(weight, memory_format=torch.contiguous_format), accumulate=False)
 
 
 def main_grad(weight: Any) -> WeightGradBuffer:

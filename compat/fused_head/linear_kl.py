@@ -21,7 +21,6 @@ from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Proble
 from mcore_unpatch.compat.fused_head.settings import (
     LogprobQuery,
     check_choice,
-    check_heads,
     check_number,
     check_tensors,
 )
@@ -257,10 +256,16 @@ def run_kl(
     """`linear_kl` of hidden states and weight of student and teacher, with a temperature for each."""
     student_hidden, student_weight, teacher_hidden, teacher_weight = tensors
     own, others = temperatures
-    check_tensors(student_hidden, student_weight, None, query.mask, own)
-    check_tensors(teacher_hidden, teacher_weight, None, query.mask, others)
-    check_heads(*tensors)
+    check_tensors(student_hidden, student_weight, own, mask=query.mask)
+    check_tensors(teacher_hidden, teacher_weight, others, mask=query.mask)
     shape, dtype = student_hidden.shape[:-1], math_dtype(student_weight)
+    if teacher_hidden.shape[:-1] != shape:
+        raise ValueError(f"teacher_hidden: expected shape {list(shape)} + [h], got {list(teacher_hidden.shape)}")
+    words, others_words, device = len(student_weight), len(teacher_weight), student_hidden.device
+    if words != others_words:
+        raise ValueError(f"teacher_weight: expected {words} rows to match the student, got {others_words} rows")
+    if teacher_hidden.device != device:
+        raise ValueError(f"teacher_hidden: expected device {device}, got {teacher_hidden.device}")
     rows, where = located(student_hidden, student_weight, query)
     scale = row_scale(rows, own, 1.0, dtype)
     options = _KlOptions(

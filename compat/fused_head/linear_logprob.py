@@ -7,16 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.autograd import PassOptions, VocabPass
+from mcore_unpatch.compat.fused_head.autograd import PassOptions, VocabPass, has_main_grad
 from mcore_unpatch.compat.fused_head.backends import choose_backend
 from mcore_unpatch.compat.fused_head.problem import math_dtype, needed
 from mcore_unpatch.compat.fused_head.settings import (
     LogprobQuery,
     VocabQuery,
     check_count,
-    check_keep_mask,
-    check_mask_count,
-    check_positive,
     check_tensors,
     check_vocabulary,
     takes,
@@ -113,18 +110,18 @@ def vocab_pass(hidden: Tensor, weight: Tensor, query: VocabQuery) -> VocabOutput
 
 def run_pass(hidden: Tensor, weight: Tensor, query: VocabQuery) -> VocabOutput:
     """Check the tensors, find out which rows of which shard are asked for, and run the pass."""
-    check_tensors(hidden, weight, query.labels, query.mask, query.temperature, query.token_ids)
-    check_keep_mask(query.keep_mask, hidden, weight)
+    rows = {name: getattr(query, name) for name in ("labels", "mask", "token_ids", "keep_mask")}
+    check_tensors(hidden, weight, query.temperature, **rows)
     check_count("topk", query.topk, 0)
 
     shape, vocab_size = hidden.shape[:-1], query.vocab_size
-    rows, where = located(hidden, weight, query, query.topk)
+    taken, where = located(hidden, weight, query, query.topk)
     shard = where["shard"]
     labels = ids = None
     if query.labels is not None:
-        labels = sort_labels(rows.take(query.labels), shard, vocab_size, query.ignore_index)
+        labels = sort_labels(taken.take(query.labels), shard, vocab_size, query.ignore_index)
     if query.token_ids is not None:
-        ids = sort_labels(rows.take(query.token_ids), shard, vocab_size, ignore_index=None)
+        ids = sort_labels(taken.take(query.token_ids), shard, vocab_size, ignore_index=None)
     chosen = ([] if labels is None else [labels.targets[:, None]]) + ([] if ids is None else [ids.targets])
     will_have_grad = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
     only_torch = "keep_mask" if query.keep_mask is not None else "logit_stats" if query.logit_stats else ""
@@ -132,7 +129,7 @@ def run_pass(hidden: Tensor, weight: Tensor, query: VocabQuery) -> VocabOutput:
         backend=choose_backend(query.backend, hidden.device, only_torch),
         chosen=torch.cat(chosen, 1) if sum(part.shape[1] for part in chosen) else None,
         labelled=labels is not None,
-        scale=row_scale(rows, query.temperature, query.logit_scale, math_dtype(weight)),
+        scale=row_scale(taken, query.temperature, query.logit_scale, math_dtype(weight)),
         entropy=query.entropy,
         squares=query.sum_pi_squared,
         topk=query.topk,
@@ -145,9 +142,14 @@ def run_pass(hidden: Tensor, weight: Tensor, query: VocabQuery) -> VocabOutput:
     tokens = hidden.reshape(shape.numel(), hidden.shape[-1])
     results = VocabPass.apply(tokens, weight, options)  # type: ignore[no-untyped-call]
     logprobs, level, logsumexp, squares, topk_logits, topk_ids, moments = results
-    logprobs = logsumexp.new_zeros(rows.count, 0) if logprobs is None else logprobs
+    logprobs = logsumexp.new_zeros(taken.count, 0) if logprobs is None else logprobs
     own = None if labels is None else labels.settle(logprobs[:, 0], logsumexp, query.out_of_vocab_grad)
     others = None if ids is None else logprobs[:, 0 if labels is None else 1 :].where(ids.known, 0)
+    stats: dict[str, Tensor] = {}
+    if moments is not None:
+        least, total, sum_of_squares, count, most = moments
+        stats = {"logit_min": least, "logit_max": most, "logit_mean": total / count}
+        stats["logit_norm"] = sum_of_squares.sqrt()
     return VocabOutput(
         logprobs=own,
         entropy=level,
@@ -156,18 +158,18 @@ def run_pass(hidden: Tensor, weight: Tensor, query: VocabQuery) -> VocabOutput:
         topk_ids=topk_ids,
         token_logprobs=others,
         sum_pi_squared=squares,
-        **({} if moments is None else _logit_stats(*moments)),
-    ).each(rows.spread)
-
-
-def _logit_stats(least: Tensor, total: Tensor, squares: Tensor, count: Tensor, most: Tensor) -> dict[str, Tensor]:
-    return {"logit_min": least, "logit_max": most, "logit_mean": total / count, "logit_norm": squares.sqrt()}
+        **stats,
+    ).each(taken.spread)
 
 
 def located(hidden: Tensor, weight: Tensor, query: LogprobQuery, topk: int = 0) -> tuple[Rows, dict[str, Any]]:
     """Which rows are computed, and the part of `PassOptions` that every pass has: the shard, and where gradients go."""
-    query.check_weight(weight)
-    check_mask_count(query.mask_count, query.mask)
+    will_have_grad = torch.is_grad_enabled() and weight.requires_grad
+    if query.fuse_main_grad and will_have_grad and not has_main_grad(weight):
+        raise ValueError(
+            "fuse_main_grad: expected a weight with main_grad (a parameter under Megatron's DDP or FSDP), got none"
+        )
+    check_count("mask_count", query.mask_count, 0, None if query.mask is None else query.mask.numel())
     shape, group = hidden.shape[:-1], query.tp_group
     chosen = None if query.mask is None else query.mask.reshape(-1) != 0
     shard, live_count = locate_shard(
@@ -193,8 +195,10 @@ def row_scale(rows: Rows, temperature: float | Tensor, logit_scale: float, dtype
     if not isinstance(temperature, Tensor):
         return logit_scale / temperature
     per_row = rows.take(temperature.expand(rows.shape)).to(dtype)
-    if waiting_is_free(per_row):
-        check_positive("temperature", per_row)
-    else:  # raising would mean waiting: a row with such a temperature becomes NaN
-        per_row = per_row.where((per_row > 0) & per_row.isfinite(), torch.nan)
+    bad = ~(per_row.isfinite() & (per_row > 0))
+    if not waiting_is_free(per_row):  # raising would mean waiting: a row with such a temperature becomes NaN
+        per_row = per_row.masked_fill(bad, torch.nan)
+    elif bad.any():
+        got = f"{per_row[bad][0].item()} at {int(bad.sum())} rows"
+        raise ValueError(f"temperature: expected finite numbers above 0, got {got}")
     return (logit_scale / per_row)[:, None]

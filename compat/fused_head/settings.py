@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.fused_head.autograd import has_main_grad
+_NO_IDS = (torch.bool, torch.complex64)
 
 
 def _wrong(kind: type[Exception], argument: str, expected: str, got: object) -> Exception:
@@ -27,47 +27,34 @@ def waiting_is_free(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def check_tensors(hidden: Any, weight: Any, labels: Any, mask: Any, temperature: Any, token_ids: Any = None) -> None:
-    """Shapes, dtypes and devices of the tensors."""
-    given = {"hidden": hidden, "weight": weight, "labels": labels, "mask": mask, "token_ids": token_ids}
-    for name, tensor in given.items():
-        if not isinstance(tensor, Tensor) and (tensor is not None or name in ("hidden", "weight")):
-            raise _wrong(TypeError, name, "a tensor", type(tensor).__name__)
-    for name, tensor in (("hidden", hidden), ("weight", weight)):
-        if not tensor.dtype.is_floating_point:
+def check_tensors(hidden: Any, weight: Any, temperature: Any, **rows: Any) -> None:
+    """Shapes, dtypes and devices: of hidden states and weight, and of the arguments that have a row for each token."""
+    given = {name: tensor for name, tensor in rows.items() if tensor is not None}
+    for name, tensor in ({"hidden": hidden, "weight": weight} | given).items():
+        if not isinstance(tensor, Tensor):
+            expected = "a tensor of booleans" if name == "keep_mask" else "a tensor"
+            raise _wrong(TypeError, name, expected, type(tensor).__name__)
+        if name in ("hidden", "weight") and not tensor.dtype.is_floating_point:
             raise _wrong(TypeError, name, "a floating-point dtype", tensor.dtype)
     if weight.dim() != 2:
         raise _wrong(ValueError, "weight", "shape [vocab / tp, h]", list(weight.shape))
     if hidden.dim() < 1 or hidden.shape[-1] != weight.shape[1] or weight.shape[1] == 0:
         raise _wrong(ValueError, "hidden", f"shape [..., {weight.shape[1]}] to match weight", list(hidden.shape))
     shape = hidden.shape[:-1]
-    for name, tensor in (("labels", labels), ("mask", mask)):
-        if tensor is not None and tensor.shape != shape:
-            raise _wrong(ValueError, name, f"shape {list(shape)} to match hidden without h", list(tensor.shape))
-    if token_ids is not None and (token_ids.dim() != hidden.dim() or token_ids.shape[:-1] != shape):
-        raise _wrong(ValueError, "token_ids", f"shape {list(shape)} + [k]", list(token_ids.shape))
-    for name, ids in (("labels", labels), ("token_ids", token_ids)):
-        if ids is not None and (ids.dtype.is_floating_point or ids.dtype in (torch.bool, torch.complex64)):
-            raise _wrong(TypeError, name, "an integer dtype (token ids)", ids.dtype)
+    for name, tensor in given.items():
+        behind = tensor.shape[len(shape) :] if name == "token_ids" else weight.shape[: name == "keep_mask"]
+        if tensor.shape != (*shape, *behind) or len(behind) != (name in ("token_ids", "keep_mask")):
+            expected = {"token_ids": " + [k]", "keep_mask": f" + [{len(weight)}], this rank's rows of the weight,"}
+            text = f"shape {list(shape)}{expected.get(name, '')} to match hidden without h"
+            raise _wrong(ValueError, name, text, list(tensor.shape))
+        if name == "keep_mask" and tensor.dtype != torch.bool:
+            raise _wrong(TypeError, name, "a tensor of booleans", tensor.dtype)
+        if name in ("labels", "token_ids") and (tensor.dtype.is_floating_point or tensor.dtype in _NO_IDS):
+            raise _wrong(TypeError, name, "an integer dtype (token ids)", tensor.dtype)
     check_temperature(temperature, shape)
-    for name, tensor in (given | {"temperature": temperature}).items():
+    for name, tensor in (given | {"weight": weight, "temperature": temperature}).items():
         if isinstance(tensor, Tensor) and tensor.device != hidden.device:
             raise _wrong(ValueError, name, f"device {hidden.device} to match hidden", tensor.device)
-
-
-def check_keep_mask(keep_mask: Any, hidden: Tensor, weight: Tensor) -> None:
-    """A boolean for every token and every row of this rank's weight."""
-    if keep_mask is None:
-        return
-    if not isinstance(keep_mask, Tensor) or keep_mask.dtype != torch.bool:
-        got = keep_mask.dtype if isinstance(keep_mask, Tensor) else type(keep_mask).__name__
-        raise _wrong(TypeError, "keep_mask", "a tensor of booleans", got)
-    shape = [*hidden.shape[:-1], len(weight)]
-    if list(keep_mask.shape) != shape:
-        expected = f"shape {shape} to match hidden without h and this rank's weight rows"
-        raise _wrong(ValueError, "keep_mask", expected, list(keep_mask.shape))
-    if keep_mask.device != hidden.device:
-        raise _wrong(ValueError, "keep_mask", f"device {hidden.device} to match hidden", keep_mask.device)
 
 
 def check_temperature(temperature: Any, shape: torch.Size | None = None) -> None:
@@ -110,26 +97,6 @@ def check_choice(name: str, value: Any, *choices: str) -> None:
         raise _wrong(ValueError, name, f"{', '.join(others)} or {last}", repr(value))
 
 
-def check_mask_count(mask_count: Any, mask: Tensor | None) -> None:
-    """An upper bound on the mask's rows; only with a mask."""
-    if mask is None and mask_count is not None:
-        raise _wrong(ValueError, "mask_count", "None, because there is no mask", mask_count)
-    check_count("mask_count", mask_count, 0, None if mask is None else mask.numel())
-
-
-def check_group(name: str, group: Any) -> None:
-    """None, or a process group of this rank."""
-    if group is not None and (not isinstance(group, ProcessGroup) or group.rank() < 0):
-        raise _wrong(TypeError, name, "a process group this rank belongs to, or None", group)
-
-
-def check_positive(name: str, values: Tensor) -> None:
-    """Finite numbers above zero; reads the values."""
-    bad = ~(torch.isfinite(values) & (values > 0))
-    if bad.any():
-        raise _wrong(ValueError, name, "finite numbers above 0", f"{values[bad][0].item()} at {int(bad.sum())} rows")
-
-
 def check_vocabulary(total: int | Tensor, vocab_size: int | None, topk: int) -> Tensor | None:
     """`vocab_size` and `topk` against the rows of all shards: an error, or, where only the device knows, a flag."""
     if vocab_size is not None and topk > vocab_size:
@@ -141,18 +108,6 @@ def check_vocabulary(total: int | Tensor, vocab_size: int | None, topk: int) -> 
         name = "vocab_size" if vocab_size is not None else "topk"
         raise _wrong(ValueError, name, f"at most {total}, the number of weight rows on all ranks of tp_group", needed)
     return None
-
-
-def check_heads(student_hidden: Tensor, student_weight: Tensor, teacher_hidden: Tensor, teacher_weight: Tensor) -> None:
-    """Two heads over the same tokens and vocabulary."""
-    shape = student_hidden.shape[:-1]
-    if teacher_hidden.shape[:-1] != shape:
-        raise _wrong(ValueError, "teacher_hidden", f"shape {list(shape)} + [h]", list(teacher_hidden.shape))
-    if len(teacher_weight) != len(student_weight):
-        expected = f"{len(student_weight)} rows to match the student"
-        raise _wrong(ValueError, "teacher_weight", expected, f"{len(teacher_weight)} rows")
-    if teacher_hidden.device != student_hidden.device:
-        raise _wrong(ValueError, "teacher_hidden", f"device {student_hidden.device}", teacher_hidden.device)
 
 
 def check_vocab_range(start: int, end: int, weight: Tensor, group: ProcessGroup) -> None:
@@ -217,15 +172,9 @@ class HeadSettings(PassSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("logit_scale", self.logit_scale, positive=False)
-        check_group("tp_group", self.tp_group)
-
-    def check_weight(self, weight: Tensor) -> None:
-        """Raise unless the gradient of this weight can go where it is to go."""
-        will_have_grad = torch.is_grad_enabled() and weight.requires_grad
-        if self.fuse_main_grad and will_have_grad and not has_main_grad(weight):
-            raise ValueError(
-                "fuse_main_grad: expected a weight with main_grad (a parameter under Megatron's DDP or FSDP), got none"
-            )
+        group = self.tp_group
+        if group is not None and (not isinstance(group, ProcessGroup) or group.rank() < 0):
+            raise _wrong(TypeError, "tp_group", "a process group this rank belongs to, or None", group)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,6 +185,11 @@ class LogprobQuery(HeadSettings):
     mask: Tensor | None = None
     mask_count: int | None = None
     entropy: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mask is None and self.mask_count is not None:
+            raise _wrong(ValueError, "mask_count", "None, because there is no mask", self.mask_count)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -111,7 +111,12 @@ def chunk_tile_bytes(chunk_size: int | None, batch: int, weight: Tensor) -> int 
 def bytes_to_keep(asked: int | Literal["auto"] | None, hidden: Tensor, weight: Tensor) -> int:
     """The bytes asked for; "auto" is what is free now, minus a margin and what the backward itself needs."""
     if asked is None:
-        asked = _from_environment()
+        value = os.environ.get(KEEP_VARIABLE, "0")
+        if value != "auto" and not value.isdecimal():
+            raise ValueError(
+                f"environment variable {KEEP_VARIABLE}: expected 'auto' or a number of bytes, got {value!r}"
+            )
+        asked = "auto" if value == "auto" else int(value)
     if asked != "auto":
         return asked
     if hidden.device.type != "cuda":
@@ -124,15 +129,6 @@ def bytes_to_keep(asked: int | Literal["auto"] | None, hidden: Tensor, weight: T
     unused = torch.cuda.memory_reserved(hidden.device) - torch.cuda.memory_allocated(hidden.device)
     gradients = weight.nbytes + hidden.numel() * (4 + hidden.itemsize)  # of the weight, and twice of hidden
     return max(0, int(free + unused - whole * _MARGIN - gradients))
-
-
-def _from_environment() -> int | Literal["auto"]:
-    value = os.environ.get(KEEP_VARIABLE, "0")
-    if value == "auto":
-        return "auto"
-    if not value.isdecimal():
-        raise ValueError(f"environment variable {KEEP_VARIABLE}: expected 'auto' or a number of bytes, got {value!r}")
-    return int(value)
 
 
 # From the operands of a tile's rows and columns, and where these are, to the gradient of its logits.

@@ -51,7 +51,8 @@ class TorchBackend:
             for c in tiles.column_spans():
                 z = tiles.logits(x, tiles.load_columns(c), r, c)
                 if columns is not None and chosen is not None:
-                    _pick(z, columns[r], c, chosen[r])
+                    column, inside = _within(columns[r], c)
+                    chosen[r] = torch.where(inside, z.gather(1, column), chosen[r])
                 if top is not None:
                     top.fold(z, r, c)
                 if moments is not None:
@@ -192,7 +193,8 @@ def _logits_to_grad(z: Tensor, tiles: TorchTiles, grads: RowGrads, r: slice, c: 
         dz.mul_(exp_z)
     if grads.target_coefficients is not None and grads.target_columns is not None:
         factor = scale[:, None] if isinstance(scale, Tensor) else scale
-        _add_at(dz, grads.target_columns[r], c, factor * grads.target_coefficients[r])
+        column, inside = _within(grads.target_columns[r], c)  # those outside of the tile add 0 somewhere
+        dz.scatter_add_(1, column, torch.where(inside, factor * grads.target_coefficients[r], 0.0))
     return dz
 
 
@@ -204,18 +206,6 @@ def _add_moments(moments: Tensor, z: Tensor, spare: Tensor) -> None:
     moments[1] += spare.sum(1)
     moments[2] += spare.square_().sum(1)
     moments[3] += counts.sum(1)
-
-
-def _pick(z: Tensor, columns: Tensor, c: slice, out: Tensor) -> None:
-    """Write the logits at `columns` to `out`, where these lie in the tile."""
-    column, inside = _within(columns, c)
-    out.copy_(torch.where(inside, z.gather(1, column), out))
-
-
-def _add_at(dz: Tensor, columns: Tensor, c: slice, values: Tensor) -> None:
-    """Add `values` where `columns` lie in the tile; the others add 0 somewhere."""
-    column, inside = _within(columns, c)
-    dz.scatter_add_(1, column, torch.where(inside, values, 0.0))
 
 
 def _within(columns: Tensor, c: slice) -> tuple[Tensor, Tensor]:

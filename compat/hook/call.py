@@ -3,7 +3,7 @@
 Both are typed and immutable values; so is what it returns, where that is several results.
 """
 
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -294,21 +294,16 @@ class HookContext:
         """The same with other fields; unknown names go into `extra`, and so does `x` of `extra.x`."""
         fields_given = {name: value for name, value in values.items() if name in _NAMES and name != "extra"}
         extra = {name: value for name, value in values.items() if name not in _NAMES}
-        _refuse_slips(name for name in extra if not str(name).startswith(_EXTRA))
+        for key in [str(name) for name in extra if not str(name).startswith(_EXTRA)]:
+            close = get_close_matches(key, _NAMES, n=1, cutoff=0.8)
+            meant = [name for name in _NAMES if name in key.split("_") or (len(key) > 2 and name.startswith(key))]
+            if close or meant:  # it looks like a misspelt field
+                raise TypeError(
+                    f"output_processor_context: unknown key {key!r}; did you mean {(close or meant)[0]!r}? Put keys of "
+                    "your own under 'extra'."
+                )
         extra = {name.removeprefix(_EXTRA) if isinstance(name, str) else name: value for name, value in extra.items()}
         return replace(self, **fields_given, extra={**self.extra, **values.get("extra", {}), **extra})
-
-
-def _refuse_slips(keys: Iterable[Any]) -> None:
-    """Raise for a name that looks like a misspelt field of `HookContext`."""
-    for key in map(str, keys):
-        close = get_close_matches(key, _NAMES, n=1, cutoff=0.8)
-        meant = [name for name in _NAMES if name in key.split("_") or (len(key) > 2 and name.startswith(key))]
-        if close or meant:
-            raise TypeError(
-                f"output_processor_context: unknown key {key!r}; did you mean {(close or meant)[0]!r}? Put keys of "
-                "your own under 'extra'."
-            )
 
 
 def complete_context(context: Any, model: Any, processor: Any = None) -> Any:

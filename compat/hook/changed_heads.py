@@ -41,7 +41,15 @@ def add_value_head(model: Module | Sequence[Module], layer: Module | None = None
         path = find_language_model(chunk)
         if path.model.post_process:
             _require_ready(path)
-            _give(path, layer, outputs)
+            language: Any = path.model
+            head = layer
+            if head is None:
+                like = language.shared_embedding_or_output_weight()
+                head = ValueLayer(language.config, resolve_groups(language).tp, like=like, outputs=outputs)
+            language.register_module("output_layer", head)
+            language.register_forward_pre_hook(_refuse_labels, with_kwargs=True)
+            VALUE_HEADS.add(head)
+            enter_as_module(path)  # or a model around it that calls `language_model.forward` would pass the hook by
 
 
 class ValueLayer(torch.nn.Linear):
@@ -88,17 +96,6 @@ def _require_callable(layer: Any) -> None:
         ) from None
 
 
-def _give(path: HookPath, layer: Module | None, outputs: int) -> None:
-    model: Any = path.model
-    if layer is None:
-        like = model.shared_embedding_or_output_weight()
-        layer = ValueLayer(model.config, resolve_groups(model).tp, like=like, outputs=outputs)
-    model.register_module("output_layer", layer)
-    model.register_forward_pre_hook(_refuse_labels, with_kwargs=True)
-    VALUE_HEADS.add(layer)
-    enter_as_module(path)  # or a model around it that calls `language_model.forward` would pass the hook by
-
-
 def _refuse_labels(model: Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
     """Megatron would take the cross-entropy over one class: zeros."""
     given = dict(zip(argument_names(model), args, strict=False)) | keywords
@@ -142,20 +139,18 @@ def fp32_logits(model: Module | Sequence[Module]) -> Handle:
     models: list[Any] = [find_language_model(chunk).model for chunk in chunks]
     last = [model for model in models if model.post_process]
     for one in last:
-        _require_plain_gradients(one)
+        if getattr(one.output_layer, "gradient_accumulation_fusion", False):
+            raise HookError(
+                "the output layer adds its weight's gradient to main_grad by itself, which a cast weight has not; set "
+                "model.output_layer.gradient_accumulation_fusion = False first."
+            )
+        if one.config.defer_embedding_wgrad_compute:
+            raise HookError(
+                "config.defer_embedding_wgrad_compute keeps the LM head's inputs for later; set it to False."
+            )
     for one in last:
         handle.on_removal(one.output_layer.register_forward_pre_hook(_in_fp32, with_kwargs=True).remove)
     return handle
-
-
-def _require_plain_gradients(model: Any) -> None:
-    if getattr(model.output_layer, "gradient_accumulation_fusion", False):
-        raise HookError(
-            "the output layer adds its weight's gradient to main_grad by itself, which a cast weight has not; set "
-            "model.output_layer.gradient_accumulation_fusion = False first."
-        )
-    if model.config.defer_embedding_wgrad_compute:
-        raise HookError("config.defer_embedding_wgrad_compute keeps the LM head's inputs for later; set it to False.")
 
 
 def _in_fp32(layer: Any, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -95,6 +95,8 @@ def head_pass(call: HookCall, options: HeadOptions, asked: Collection[str], topk
     hidden, gathered = enter_head(call, groups)
     shape = (hidden.shape[1], hidden.shape[0])
     labels = _labels(call, context, options, groups) if "logprobs" in asked else None
+    if "token_logprobs" in asked and context.token_ids is None:
+        raise MissingContextError("token ids are missing; pass token_ids= [b, s, k] in the context.")
     query = options.query(
         VocabQuery,
         call,
@@ -106,7 +108,7 @@ def head_pass(call: HookCall, options: HeadOptions, asked: Collection[str], topk
         topk=topk,
         logit_stats="logit_norm" in asked,
         sum_pi_squared="sum_pi_squared" in asked,
-        token_ids=as_rows("token_ids", _token_ids(context), shape, dims=3) if "token_logprobs" in asked else None,
+        token_ids=as_rows("token_ids", context.token_ids, shape, dims=3) if "token_logprobs" in asked else None,
         keep_mask=as_rows("keep_mask", context.keep_mask, shape, dims=3),
     )
     return run_pass(hidden, call.weight, query).each(batch_first)
@@ -173,12 +175,6 @@ def _labels(call: HookCall, context: HookContext, options: HeadOptions, groups: 
         cp_group=sequence_group(call.packed_seq_params, groups, call.config),
         fill=fill,
     )
-
-
-def _token_ids(context: HookContext) -> Tensor:
-    if context.token_ids is None:
-        raise MissingContextError("token ids are missing; pass token_ids= [b, s, k] in the context.")
-    return context.token_ids
 
 
 def as_rows(name: str, value: Any, shape: tuple[int, int], dims: int = 2) -> Any:

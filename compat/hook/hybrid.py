@@ -78,7 +78,7 @@ class OutputLayerTap:
     # PyTorch registers a hook and then that it takes keywords: a thread that is in the model meanwhile, for somebody
     # else, may call it without. The same holds when it is removed.
 
-    def _begin(self, model: Module, args: Any, kwargs: dict[str, Any] | None = None) -> Any:
+    def _begin(self, model: Any, args: Any, kwargs: dict[str, Any] | None = None) -> Any:
         if kwargs is None:
             return None
         processor, context = (kwargs.get(name) for name in HOOK_KEYWORDS)
@@ -128,7 +128,7 @@ class OutputLayerTap:
         rows = hidden.shape[0] * (group.size() if gathers else 1)  # type: ignore[union-attr]
         return hidden.new_ones(rows, hidden.shape[1], 1), None
 
-    def _finish(self, model: Module, args: Any, output: Any) -> Any:
+    def _finish(self, model: Any, args: Any, output: Any) -> Any:
         call = self.calls.end()
         if call is None:
             return None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from itertools import product
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -208,8 +209,13 @@ class Compose:
             require_processor(processor)
         self.processors = processors
         self.readers = [p for p in processors if isinstance(p, HeadProcessor)]
-        for reader in self.readers[1:]:
-            _check_agreement(self.readers[0], reader)
+        for option, first, reader in product(fields(HeadOptions), self.readers[:1], self.readers[1:]):
+            mine, theirs = getattr(first, option.name), getattr(reader, option.name)
+            if mine is not theirs and (isinstance(mine, Tensor) or isinstance(theirs, Tensor) or mine != theirs):
+                raise ValueError(
+                    f"composed processors must have the same options, but {type(first).__name__} has "
+                    f"{option.name}={mine!r}, {type(reader).__name__} has {option.name}={theirs!r}."
+                )
         lengths = sorted({reader.topk for reader in self.readers} - {0})
         if len(lengths) > 1:
             raise ValueError(
@@ -264,13 +270,3 @@ class AsTuple:
 def _name(processor: Processor) -> str:
     """What the result of a processor that does not read the head is called."""
     return type(processor).__name__.lower()
-
-
-def _check_agreement(first: HeadProcessor, other: HeadProcessor) -> None:
-    for option in fields(HeadOptions):
-        mine, theirs = getattr(first, option.name), getattr(other, option.name)
-        if mine is not theirs and (isinstance(mine, Tensor) or isinstance(theirs, Tensor) or mine != theirs):
-            raise ValueError(
-                f"composed processors must have the same options, but {type(first).__name__} has "
-                f"{option.name}={mine!r}, {type(other).__name__} has {option.name}={theirs!r}."
-            )

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from mcore_unpatch.compat.fused_head.problem import math_dtype
 
@@ -75,7 +76,9 @@ class LikeATensor:
     def __getitem__(self, index: Any) -> Self:
         """Select tokens, as of a tensor; the vocabulary cannot be indexed."""
         parts = index if isinstance(index, tuple) else (index,)
-        used = sum(_dims_of(part) for part in parts)
+        masks = [part for part in parts if isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8)]
+        new = sum(part is None or part is Ellipsis for part in parts)
+        used = len(parts) - new + sum(mask.dim() - 1 for mask in masks)
         open_ended = any(part is Ellipsis for part in parts)
         if used > self.dim():
             raise IndexError(f"too many indices for logits {list(self.shape)}: {used}")
@@ -87,13 +90,6 @@ class LikeATensor:
                 )
             parts = (*parts[:-1], slice(None))
         return self._tokens(lambda rows: rows[parts])
-
-    def unsqueeze(self, dim: int) -> Self:
-        """As of a tensor, before the vocabulary's dimension."""
-        at = dim if dim >= 0 else dim + self.dim() + 1
-        if not 0 <= at < self.dim():
-            raise self._no(f"unsqueeze({dim})", "a dimension before the vocabulary's")
-        return self._tokens(lambda rows: rows.unsqueeze(at))
 
     def reshape(self, *shape: Any) -> Self:
         """As of a tensor; the vocabulary stays the last dimension."""
@@ -179,7 +175,8 @@ class LikeATensor:
         if function in _JOINS:
             return _joined(*args, **kwargs)
         name = str(getattr(function, "__name__", function))
-        logits = next(value for value in _flat([*args, *kwargs.values()]) if isinstance(value, cls))
+        leaves = tree_leaves([args, kwargs], lambda leaf: isinstance(leaf, cls))
+        logits = next(leaf for leaf in leaves if isinstance(leaf, cls))
         if args and args[0] is logits and name in _FUNCTIONS:
             return getattr(logits, name)(*args[1:], **kwargs)
         raise logits._no(f"torch's {name}")
@@ -195,18 +192,7 @@ class LikeATensor:
 
     def _tokens(self, change: Callable[[Tensor], Tensor]) -> Self:
         """The same rearrangement of hidden states and temperatures."""
-        return self._parts(lambda rows: (change(rows),))[0]
-
-    def _parts(self, change: Callable[[Tensor], Sequence[Tensor]]) -> tuple[Self, ...]:
-        rows, own = change(self.hidden), self.temperature
-        temperatures: Sequence[float | Tensor] = change(own) if isinstance(own, Tensor) else [own] * len(rows)
-        return tuple(self._with(*part) for part in zip(rows, temperatures, strict=True))
-
-    def _token_dim(self, dim: int, method: str) -> int:
-        at = dim if dim >= 0 else dim + self.dim()
-        if not 0 <= at < self.dim() - 1:
-            raise self._no(f"{method} over dimension {dim} of {list(self.shape)}", "a dimension of tokens")
-        return at
+        return self._with(change(self.hidden), _changed(self.temperature, change))
 
     def _no(self, what: str, instead: str = "", error: type[Exception] = TypeError) -> Exception:
         size = self.shape.numel() * self.dtype.itemsize / _GIB
@@ -221,41 +207,44 @@ class _NotATensorError(AttributeError, TypeError):
     """A missing method: an AttributeError, so that `hasattr` and `getattr` with a default work."""
 
 
-def _over_tokens(name: str, *dims: tuple[int, str, int | None]) -> Callable[..., Any]:
-    """The method `name` of a tensor, whose arguments `dims` (place, name, default) must be dimensions of tokens."""
+def _rearranging(name: str) -> Callable[..., Any]:
+    """The method `name` of a tensor, where it leaves the vocabulary's dimension last and whole."""
 
     def method(self: LikeATensor, *args: Any, **kwargs: Any) -> Any:
-        given = list(args)
-        for place, keyword, default in dims:
-            dim = given[place] if place < len(given) else kwargs.get(keyword, default)
-            at = tuple(range(self.dim() - 1)) if dim is None else self._token_dim(dim, name)
-            if place < len(given):
-                given[place] = at
-            else:
-                kwargs[keyword] = at
+        def change(rows: Tensor) -> list[Tensor]:
+            given = [arg.to("meta") if rows.is_meta and isinstance(arg, Tensor) else arg for arg in args]
+            parts = getattr(rows, name)(*given, **kwargs)
+            return [parts] if isinstance(parts, Tensor) else list(parts)
 
-        def change(rows: Tensor) -> Any:
-            return getattr(rows, name)(*given, **kwargs)
-
-        return self._parts(change) if name in _GIVE_SEVERAL else self._tokens(change)
+        words = self.shape[-1] + 1  # a length that nobody can ask for, so that it tells whole from cut
+        shapes = [part.shape for part in change(torch.empty(*self.shape[:-1], words, device="meta"))]
+        if any(shape[-1:] != (words,) for shape in shapes):
+            raise self._no(f"{name} of {list(self.shape)} over the vocabulary", "dimensions of tokens")
+        several = [
+            self._with(rows, _changed(self.temperature, lambda own, at=at: change(own)[at]))  # type: ignore[misc]
+            for at, rows in enumerate(change(self.hidden))
+        ]
+        return tuple(several) if name in _GIVE_SEVERAL else several[0]
 
     method.__doc__ = f"As of a tensor, over dimensions of tokens: `Tensor.{name}`."
     return method
 
 
+def _changed(temperature: float | Tensor, change: Callable[[Tensor], Tensor]) -> float | Tensor:
+    """A temperature per token `[..., 1]` after a rearrangement; of two columns, none of which is squeezed away."""
+    if not isinstance(temperature, Tensor):
+        return temperature
+    return change(temperature.expand(*temperature.shape[:-1], 2))[..., :1]
+
+
 _GIVE_SEVERAL = {"chunk", "split", "unbind"}
-_FIRST = (0, "dim", 0)
-_OVER_TOKENS: dict[str, tuple[tuple[int, str, int | None], ...]] = {
-    "squeeze": ((0, "dim", None),), "flatten": ((0, "start_dim", 0), (1, "end_dim", -1)),
-    "transpose": ((0, "dim0", 0), (1, "dim1", 0)),
-    "select": (_FIRST,), "index_select": (_FIRST,), "narrow": (_FIRST,), "unbind": (_FIRST,),
-    "chunk": ((1, "dim", 0),), "split": ((1, "dim", 0),),
-}  # fmt: skip
-for _name, _dims in _OVER_TOKENS.items():
-    setattr(LikeATensor, _name, _over_tokens(_name, *_dims))
+_REARRANGING = {"squeeze", "unsqueeze", "flatten", "transpose", "permute", "select", "index_select", "narrow"}
+_REARRANGING |= _GIVE_SEVERAL
+for _name in _REARRANGING:
+    setattr(LikeATensor, _name, _rearranging(_name))
 
 # Functions of torch that are the methods of the same name.
-_FUNCTIONS = {*_OVER_TOKENS, "unsqueeze", "reshape", "div", "true_divide", "mul", "clone", "detach", "sum"}
+_FUNCTIONS = _REARRANGING | {"reshape", "div", "true_divide", "mul", "clone", "detach", "sum"}
 _FUNCTIONS |= {"mean", "is_floating_point", "is_complex", "numel"}
 
 
@@ -275,19 +264,9 @@ for _name in (
     setattr(LikeATensor, _name, _refuse(_name))
 
 
-def _dims_of(part: Any) -> int:
-    if part is None or part is Ellipsis:
-        return 0
-    return part.dim() if isinstance(part, Tensor) and part.dtype in (torch.bool, torch.uint8) else 1
-
-
 def _sizes(given: tuple[Any, ...]) -> tuple[Any, ...]:
     """`(2, 3)` from `2, 3` and from `(2, 3)`."""
     return tuple(given[0]) if len(given) == 1 and isinstance(given[0], Sequence) else given
-
-
-def _flat(values: Any) -> list[Any]:
-    return [item for value in values for item in (value if isinstance(value, (tuple, list)) else [value])]
 
 
 def _joined(parts: Sequence[LikeATensor], dim: int = 0) -> LikeATensor:
@@ -295,14 +274,11 @@ def _joined(parts: Sequence[LikeATensor], dim: int = 0) -> LikeATensor:
     first = next(part for part in parts if isinstance(part, LikeATensor))
     if any(not isinstance(part, LikeATensor) or part.head is not first.head for part in parts):
         raise first._no("torch.cat of these logits with a tensor, or with those of another model or forward,")
-    at = parts[0]._token_dim(dim, "cat")
+    at = dim if dim >= 0 else dim + first.dim()
+    if at == first.dim() - 1:
+        raise first._no(f"torch.cat over dimension {dim} of {list(first.shape)}", "a dimension of tokens")
     temperature = first.temperature
     if any(isinstance(part.temperature, Tensor) or part.temperature != temperature for part in parts):
-        temperature = torch.cat([_per_token(part) for part in parts], at)
+        each = [torch.as_tensor(part.temperature, dtype=part.dtype, device=part.device) for part in parts]
+        temperature = torch.cat([one.expand(*part.shape[:-1], 1) for one, part in zip(each, parts, strict=True)], at)
     return first._with(torch.cat([part.hidden for part in parts], at), temperature)
-
-
-def _per_token(part: LikeATensor) -> Tensor:
-    if isinstance(part.temperature, Tensor):
-        return part.temperature
-    return part.hidden.new_full((*part.shape[:-1], 1), part.temperature, dtype=part.dtype)

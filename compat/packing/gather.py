@@ -31,7 +31,12 @@ def zigzag_split(whole: Tensor, cp_size: int, cp_rank: int, dim: int = 1) -> Ten
     """The share of `cp_rank` of a whole sequence that runs along `dim`."""
     if cp_size == 1:
         return whole
-    chunks = _chunked(whole, dim, cp_size)
+    if whole.shape[dim] % (2 * cp_size):
+        raise ValueError(
+            f"a sequence of {whole.shape[dim]} tokens cannot be split over {cp_size} context-parallel ranks; "
+            f"pad it to a multiple of 2 * cp = {2 * cp_size}."
+        )
+    chunks = whole.chunk(2 * cp_size, dim)
     return torch.cat([chunks[cp_rank], chunks[2 * cp_size - 1 - cp_rank]], dim)
 
 
@@ -66,15 +71,6 @@ def held_by(places: Tensor, cp_size: int, cp_rank: int) -> Tensor:
     """`[tokens / cp]`: the tokens in the share of `cp_rank`, in the order in which they stand there."""
     token_at = torch.empty_like(places).scatter_(0, places, torch.arange(len(places), device=places.device))
     return token_at.view(cp_size, len(places) // cp_size)[cp_rank]
-
-
-def _chunked(whole: Tensor, dim: int, cp_size: int) -> tuple[Tensor, ...]:
-    if whole.shape[dim] % (2 * cp_size):
-        raise ValueError(
-            f"a sequence of {whole.shape[dim]} tokens cannot be split over {cp_size} context-parallel ranks; "
-            f"pad it to a multiple of 2 * cp = {2 * cp_size}."
-        )
-    return whole.chunk(2 * cp_size, dim)
 
 
 def broadcast_from_last_stage(result: Any, pp_group: ProcessGroup | None, device: torch.device) -> Any:

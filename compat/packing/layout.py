@@ -132,7 +132,7 @@ def plan_packing(
     return PackedLayout(tuple(lengths), tuple(padded), cp_size, cp_rank)
 
 
-LayRow = Callable[[list[int]], PackedLayout]
+LayRow = Callable[..., PackedLayout]
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,12 @@ class Packer:
     def pack(self, values: Tensor, fill: float = 0) -> Tensor:
         """`[b, s, ...]` or nested `[b, ragged, ...]` to this rank's row `[1, local tokens, ...]`."""
         if self.places is None:
-            real = self._ragged(values)
+            if not values.is_nested:
+                raise ValueError(f"values: expected a tensor nested like the packer's batch, got {list(values.shape)}")
+            offsets: Tensor = values.offsets()  # type: ignore[attr-defined]
+            if offsets is not self.offsets:
+                _check_lengths("values", offsets.diff(), list(self.layout.lengths))
+            real = values.values()
         else:
             if values.is_nested or tuple(values.shape[:2]) != self.shape:
                 expected = list(self.shape or ())
@@ -185,51 +190,37 @@ class Packer:
         flat = real.new_full((self.shape[0] * self.shape[1], *real.shape[1:]), fill)
         return flat.index_put((self.places,), real).view(*self.shape, *real.shape[1:])
 
-    def _ragged(self, values: Tensor) -> Tensor:
-        if not values.is_nested:
-            raise ValueError(f"values: expected a tensor nested like the packer's batch, got {list(values.shape)}")
-        offsets: Tensor = values.offsets()  # type: ignore[attr-defined]
-        real: Tensor = values.values()
-        if offsets is not self.offsets:
-            _check_lengths("values", offsets.diff(), list(self.layout.lengths))
-        return real
-
     def packed_seq_params(self, device: torch.device) -> Any:
         """Megatron's description of the packed row."""
         return self.layout.packed_seq_params(device)
 
 
-def pack_padded(attention_mask: Tensor, *, lengths: list[int] | None = None, **row: int) -> Packer:
+def pack_padded(
+    attention_mask: Tensor, *, lengths: list[int] | None = None, lay_out: LayRow = plan_packing, **row: int
+) -> Packer:
     """A packer for padded batches: `attention_mask` `[b, s]` is true where a token is real, on either side or anywhere.
 
     Reading the lengths needs one device sync; pass `lengths` if they are known. (On a CPU they are checked.) The
-    other arguments, `tp_size`, `cp_size`, `cp_rank` and `token_multiple`, are those of `plan_packing`.
+    other arguments, `tp_size`, `cp_size`, `cp_rank` and `token_multiple`, are those of `plan_packing`, which lays out
+    the row unless another function is given.
     """
-    return padded_packer(attention_mask, lambda counted: plan_packing(counted, **row), lengths)
-
-
-def pack_nested(batch: Tensor, *, lengths: list[int] | None = None, **row: int) -> Packer:
-    """A packer for batches that are nested like `batch` (`[b, ragged, ...]`, layout `torch.jagged`), likewise."""
-    return nested_packer(batch, lambda counted: plan_packing(counted, **row), lengths)
-
-
-def padded_packer(attention_mask: Tensor, row: LayRow, lengths: list[int] | None = None) -> Packer:
-    """`pack_padded` into a row that `row(lengths)` lays out."""
     if attention_mask.dim() != 2:
         raise ValueError(f"attention_mask: expected [batch, sequence], got {list(attention_mask.shape)}")
     real = attention_mask != 0
-    layout = row(_lengths("attention_mask", real.sum(-1), lengths))
+    layout = lay_out(_lengths("attention_mask", real.sum(-1), lengths), **row)
     # Stable sort: real tokens first, in their order. Unlike nonzero(), its size is known without asking the device.
     places = torch.argsort((~real).flatten(), stable=True)[: layout.tokens]
     return Packer(layout, places, (real.shape[0], real.shape[1]))
 
 
-def nested_packer(batch: Tensor, row: LayRow, lengths: list[int] | None = None, name: str = "batch") -> Packer:
-    """`pack_nested` into a row that `row(lengths)` lays out."""
+def pack_nested(
+    batch: Tensor, *, lengths: list[int] | None = None, lay_out: LayRow = plan_packing, **row: int
+) -> Packer:
+    """A packer for batches that are nested like `batch` (`[b, ragged, ...]`, layout `torch.jagged`), likewise."""
     if not batch.is_nested or batch.layout != torch.jagged:
-        raise ValueError(f"{name}: expected a nested tensor with layout=torch.jagged")
+        raise ValueError("batch: expected a nested tensor with layout=torch.jagged")
     offsets: Tensor = batch.offsets()  # type: ignore[attr-defined]
-    return Packer(row(_lengths(name, offsets.diff(), lengths)), offsets=offsets)
+    return Packer(lay_out(_lengths("batch", offsets.diff(), lengths), **row), offsets=offsets)
 
 
 def _lengths(name: str, counted: Tensor, given: list[int] | None) -> list[int]:

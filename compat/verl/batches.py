@@ -14,7 +14,7 @@ from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.settings import check_choice, check_count
 from mcore_unpatch.compat.packing.gather import size_and_rank
-from mcore_unpatch.compat.packing.layout import PackedLayout, Packer, nested_packer, padded_packer
+from mcore_unpatch.compat.packing.layout import PackedLayout, Packer, pack_nested, pack_padded
 
 CpLayout = Literal["zigzag", "contiguous"]
 _FP8 = ("e4m3", "hybrid")
@@ -134,9 +134,9 @@ def batch_of(
             plan_row, config=config, cp_group=group, cp_layout=cp_layout, pad_to_length_bucket=pad_to_length_bucket
         )
     if attention_mask is None:
-        packer = nested_packer(tokens, layout_of, name="input_ids")
+        packer = pack_nested(tokens, lay_out=layout_of)
     else:
-        packer = padded_packer(attention_mask, layout_of)
+        packer = pack_padded(attention_mask, lay_out=layout_of)
     layout, device = packer.layout, tokens.device
     rows = 1 if packed else len(layout.lengths)
     shape = (rows, layout.local_tokens // max(rows, 1))

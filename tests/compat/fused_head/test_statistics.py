@@ -80,7 +80,7 @@ def test_no_ids() -> None:
 
 def test_ids_of_another_shape() -> None:
     inputs = make_inputs(4, WIDTH, VOCAB)
-    with pytest.raises(ValueError, match=r"token_ids: expected shape \[4\] \+ \[k\], got \[4\]"):
+    with pytest.raises(ValueError, match=r"token_ids: expected shape \[4\] \+ \[k\] to match hidden"):
         vocab_pass(inputs.hidden, inputs.weight, token_ids=inputs.labels)
 
 
