@@ -216,7 +216,8 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
     if kwargs.pop(FLAG, False):
         if kwargs.get(_PROCESSOR) is not None:
             raise AttachmentError(f"this call passes both {FLAG} and another output_processor; pass only one.")
-        kwargs[_PROCESSOR] = Watched(NextTokenLogProbs(chunk_size=Fusion.chunk_size, numbers="nemo_rl"))
+        fused = NextTokenLogProbs(chunk_size=Fusion.chunk_size, numbers="nemo_rl")
+        kwargs[_PROCESSOR] = Watched(fused, find_language_model(model))
         config: Any = model.config
         kept = ["MTP layers are not trained"] if config.mtp_num_layers else []
         kept += ["the logits are not scaled by MuP's factor"] if getattr(config, "use_mup", False) else []
@@ -322,7 +323,7 @@ def linear_ce_fusion_kwargs(
         cp_gradient=cp_gradient,
         numbers=numbers,
     )
-    return dict(zip(HOOK_KEYWORDS, (Watched(processor), HookContext()), strict=True))
+    return dict(zip(HOOK_KEYWORDS, (Watched(processor, path), HookContext()), strict=True))
 
 
 def _serve_new_models(module: Module, name: str, submodule: Module | None) -> None:

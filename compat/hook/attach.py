@@ -150,7 +150,7 @@ class Attachment:
         keywords = positional | kwargs
         chosen = self.select(keywords)
         kwargs = {name: value for name, value in keywords.items() if name not in positional}
-        watched = None if chosen is None else Watched(chosen[0])
+        watched = None if chosen is None else Watched(chosen[0], self.path)
         if chosen is not None:
             kwargs |= zip(HOOK_KEYWORDS, (watched, complete_context(chosen[1], model, chosen[0])), strict=True)
         self.calls.begin(watched)
@@ -211,10 +211,10 @@ def call_with_processor(model: Module, processor: Processor, *args: Any, context
 def call_along(path: HookPath, model: Module, processor: Processor, context: Any, args: Any, kwargs: Any) -> Any:
     """`call_with_processor` along a way that was looked up before, with the context as it is."""
     require_open_wrappers(path)
-    watched = Watched(processor)
+    watched = Watched(processor, path)
     keywords = {**kwargs, **dict(zip(HOOK_KEYWORDS, (watched, context), strict=True))}
     with Handle() if path.has_hook else provide_hook(model) as installed:
-        if path.own_output_methods():
+        if watched.own_methods:
             installed.on_removal(path.model.register_forward_hook(watched.check_output).remove)
         result = model(*args, **keywords)
     require_called(watched, path)
@@ -250,10 +250,12 @@ def schedule_plan_with_processor(
 class Watched:
     """A processor that remembers whether it was called, and what it returned."""
 
-    def __init__(self, processor: Processor) -> None:
+    def __init__(self, processor: Processor, path: HookPath) -> None:
         require_processor(processor)
         self.processor = processor
         self.called = False
+        # These may change the output, which is right for logits alone.
+        self.own_methods = [] if isinstance(processor, Logits) else path.own_output_methods()
         self.thread = get_ident()
         self.returned: set[Any] = set()
 
@@ -263,17 +265,17 @@ class Watched:
         result = self.processor(**keywords)
         if not isinstance(result, (Tensor, tuple)):
             refuse_reentrant_checkpoint(f"{type(result).__name__} is", returned=True)
-        self.returned = _contents(result)
+        self.returned = _contents(result) if self.own_methods else set()
         return result
 
     def check_output(self, model: Module, args: Any, output: Any) -> None:
         """A forward hook: raise if a method of a subclass made something else of what the processor returned."""
-        if not self.called or self.thread != get_ident() or isinstance(self.processor, Logits):
-            return
-        if (own := HookPath((), model).own_output_methods()) and not self.returned & _contents(output):
+        mine = self.own_methods and self.called and self.thread == get_ident()
+        if mine and not self.returned & _contents(output):
             raise HookError(
-                f"{' or '.join(own)} changes what the processor returned, as if it were logits (soft-capped?); return "
-                "the output as it is where output_processor is given, or use Logits(), or a processor derived from it."
+                f"{' or '.join(self.own_methods)} changes what the processor returned, as if it were logits "
+                "(soft-capped?); return the output as it is where output_processor is given, or use Logits(), or a "
+                "processor derived from it."
             )
 
 

@@ -33,6 +33,7 @@ class _HybridCall:
 
     processor: Processor
     keywords: dict[str, Any]
+    gives_logits: bool  # from `forward`, and no loss
     decoded: Tensor | None = None
     at_main: bool = False
     taken: dict[str, Any] = field(default_factory=dict)
@@ -91,8 +92,9 @@ class OutputLayerTap:
                 )
             arguments = dict(zip(self.names, args, strict=False)) | kwargs
             keywords = {name: arguments.get(name) for name in _PASSED_ON} | {"context": context}
-            self.calls.begin(_HybridCall(processor, keywords))
-            if not model.config.mtp_num_layers:  # then labels are for the loss alone, which the processor replaces
+            for_mtp = model.config.mtp_num_layers or len(args) > len(self.names)
+            self.calls.begin(_HybridCall(processor, keywords, gives_logits=not for_mtp or keywords["labels"] is None))
+            if not for_mtp:  # labels are for the loss alone, which the processor replaces
                 return (), arguments | {"labels": None}
         return args, kwargs
 
@@ -138,7 +140,7 @@ class OutputLayerTap:
                 "processor never ran; remove the patch that replaced the forward of the model or of the layer."
             )
         own = HookPath((), model).own_output_methods(["forward"])
-        if own and (call.keywords["labels"] is None or not model.config.mtp_num_layers):
+        if own and call.gives_logits:
             ones = model._scale_logits(call.taken["hidden_states"].new_ones(()))
             if not any(bool((leaf == ones).all()) for leaf in tree_leaves(output) if isinstance(leaf, Tensor)):
                 raise HookError(

@@ -46,31 +46,6 @@ def _steps() -> list[int]:
     return seen
 
 
-@dataclass(frozen=True, eq=False)
-class WeightState:
-    """A weight as it was when the model ran."""
-
-    version: int
-    steps: int
-    sample: Tensor
-
-    @classmethod
-    def of(cls, weight: Tensor) -> "WeightState":
-        """The state now."""
-        return cls(version_of(weight), _steps()[0], _sample(weight).clone())
-
-    def holds(self, weight: Tensor) -> Tensor | None:
-        """Raise if the weight was written to since; a flag on its device where finding out would mean waiting."""
-        same = (_sample(weight) == self.sample).all()
-        known = waiting_is_free(weight) or (weight.is_cuda and _steps()[0] != self.steps)
-        if version_of(weight) != self.version or (known and not same):
-            raise HookError(
-                "the LM head's weight was written to after the forward that returned these logits (an optimizer step, "
-                "loaded weights); ask for log-probs before that, or run the model again."
-            )
-        return None if known else same
-
-
 def _sample(weight: Tensor) -> Tensor:
     """Numbers from all over the weight as bits; the odd stride visits every column."""
     stride = weight.numel() // _NUMBERS | 1
@@ -84,23 +59,36 @@ class LMHead:
     weight: Tensor  # [vocab / tp, h]
     settings: HeadSettings
     groups: ProcessGroups
-    state: WeightState  # of the weight when the model ran
+    version: int  # of the weight when the model ran, as are the next two
+    steps: int
+    sample: Tensor
 
     @classmethod
     def of(cls, weight: Tensor, groups: ProcessGroups, settings: HeadSettings | None = None) -> "LMHead":
         """The head as it is now. The hidden states sum their gradient over the ranks, once for all passes."""
         settings = replace(settings or HeadSettings(), tp_group=groups.tp, reduce_hidden_grad=False)
-        return cls(weight, settings, groups, WeightState.of(weight))
+        return cls(weight, settings, groups, version_of(weight), _steps()[0], _sample(weight).clone())
 
     def read(self) -> tuple[Tensor, Tensor | None]:
-        """The weight, which must be the one the model ran with; and a flag as `WeightState.holds` returns it."""
-        if self.weight.untyped_storage().size() == 0:
+        """The weight, which must be as the model ran with it: or it raises.
+
+        Where finding out would mean waiting, there is a flag on its device beside it.
+        """
+        weight = self.weight
+        if weight.untyped_storage().size() == 0:
             raise HookError(
                 "the LM head's weight was freed after the forward (FSDP shards it again), so nothing can be computed "
                 "from these logits; leave the output layer unsharded, or attach LogProbs(), which computes inside the "
                 "forward."
             )
-        return self.weight, self.state.holds(self.weight)
+        same = (_sample(weight) == self.sample).all()
+        known = waiting_is_free(weight) or (weight.is_cuda and _steps()[0] != self.steps)
+        if version_of(weight) != self.version or (known and not same):
+            raise HookError(
+                "the LM head's weight was written to after the forward that returned these logits (an optimizer step, "
+                "loaded weights); ask for log-probs before that, or run the model again."
+            )
+        return weight, None if known else same
 
 
 @dataclass(frozen=True, eq=False, repr=False)
