@@ -11,7 +11,7 @@ require_megatron(__name__)
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from torch.nn import Module
 
 from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob, vocab_pass
 from mcore_unpatch.compat.fused_head.problem import needed
-from mcore_unpatch.compat.fused_head.settings import check_vocab_range
+from mcore_unpatch.compat.fused_head.settings import BackendName, check_vocab_range
 from mcore_unpatch.compat.fused_head.tiles import chunk_tile_bytes
 from mcore_unpatch.compat.hook.attach import call_along
 from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor, resolve_groups
@@ -122,9 +122,6 @@ def places_of(
     return TokenPositions(token.clamp(0, tokens - 1), valid)
 
 
-Backend = Literal["auto", "torch", "triton"]
-
-
 def from_parallel_hidden_to_logprobs(
     hidden: Tensor,
     lm_head_weight: Tensor,
@@ -136,7 +133,7 @@ def from_parallel_hidden_to_logprobs(
     cp_group: ProcessGroup | None = None,
     chunk_size: int | None = None,
     temperature: float = 1.0,
-    fused_backend: Backend = "torch",
+    fused_backend: BackendName = "torch",
     *,
     num_actions: int | None = None,
     entropy: bool = False,
@@ -188,7 +185,7 @@ def from_parallel_hidden_to_logprobs_packed_sequences(
     attention_mask: Tensor | None = None,
     sub_seq_lengths: list[list[int]] | None = None,
     temperature: float = 1.0,
-    fused_backend: Backend = "torch",
+    fused_backend: BackendName = "torch",
     *,
     num_actions: int | None = None,
     entropy: bool = False,
@@ -230,7 +227,7 @@ def fused_vocab_parallel_entropy_from_hidden(
     *,
     mask: Tensor | None = None,
     mask_count: int | None = None,
-    fused_backend: Backend = "torch",
+    fused_backend: BackendName = "torch",
 ) -> Tensor:
     """`[b, s]` fp32 from hidden `[b, s, h]`; `mask` and `mask_count` as in `linear_logprob`."""
     out = vocab_pass(
@@ -262,7 +259,7 @@ def from_parallel_hidden_to_entropy_packed_sequences(
     chunk_size: int | None = None,
     temperature: float = 1.0,
     *,
-    fused_backend: Backend = "torch",
+    fused_backend: BackendName = "torch",
 ) -> tuple[Tensor, Tensor]:
     """The mean entropy over the last `num_actions` positions of each row, weighted by `loss_mask` `[b, num_actions]`.
 

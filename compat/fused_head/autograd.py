@@ -79,7 +79,13 @@ class PassOptions(Query):
         weight_grad = None if sink is None else sink.buffer
         if sink is not None and main_grad_of is not None:
             weight_grad = announce_main_grad(main_grad_of)
-        return _spread_rows(part, hidden, self.rows, self.tile_bytes), weight_grad
+        if part is None or self.rows is None:
+            return None if part is None else part.to(hidden.dtype), weight_grad
+        whole = torch.zeros_like(hidden)  # of all tokens, from that of the computed rows
+        size = max(1, min(_SPREAD_ROWS, self.tile_bytes // max(1, hidden.shape[1] * hidden.itemsize)))
+        for r in spans(len(self.rows), size):
+            whole.index_copy_(0, self.rows[r], part[r].to(hidden.dtype))
+        return whole, weight_grad
 
 
 class VocabPass(torch.autograd.Function):
@@ -166,17 +172,6 @@ def _row_grads(
         target_columns=target_columns,
         target_logprobs=target_logprobs,
     )
-
-
-def _spread_rows(part: Tensor | None, hidden: Tensor, rows: Tensor | None, tile_bytes: int) -> Tensor | None:
-    """The gradient of all tokens from that of the computed rows."""
-    if part is None or rows is None:
-        return None if part is None else part.to(hidden.dtype)
-    whole = torch.zeros_like(hidden)
-    size = max(1, min(_SPREAD_ROWS, tile_bytes // max(1, hidden.shape[1] * hidden.itemsize)))
-    for r in spans(len(rows), size):
-        whole.index_copy_(0, rows[r], part[r].to(hidden.dtype))
-    return whole
 
 
 def has_main_grad(weight: Any) -> bool:

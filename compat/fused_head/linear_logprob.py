@@ -179,11 +179,12 @@ def located(hidden: Tensor, weight: Tensor, query: LogprobQuery, topk: int = 0) 
         on_host=waiting_is_free(hidden) or (chosen is not None and query.mask_count is None),
     )
     sound = check_vocabulary(shard.total, query.vocab_size, topk)
+    below = len(weight) if query.vocab_size is None else query.vocab_size - shard.start  # this shard's rows of tokens
     rows = select_rows(shape, chosen, live_count, query.mask_count, sound)
     return rows, {
         "shard": shard,
         "rows": rows.index,
-        "columns": shard.columns_below(query.vocab_size, len(weight)),
+        "columns": below.clamp(0, len(weight)) if isinstance(below, Tensor) else max(0, min(below, len(weight))),
         "tile_bytes": query.tile_bytes or default_tile_bytes(hidden.device.type),
         "reduce_hidden_grad": query.reduce_hidden_grad,
         "main_grad_of": weight if query.fuse_main_grad else None,

@@ -22,13 +22,6 @@ class VocabShard:
     total: int | Tensor
     group: ProcessGroup | None
 
-    def columns_below(self, vocab_size: int | None, shard_rows: int) -> int | Tensor:
-        """How many of the shard's rows stand for tokens below `vocab_size`: they come first."""
-        if vocab_size is None:
-            return shard_rows
-        below = vocab_size - self.start
-        return below.clamp(0, shard_rows) if isinstance(below, Tensor) else max(0, min(below, shard_rows))
-
 
 def locate_shard(
     weight: Tensor, row_count: int | Tensor, group: ProcessGroup | None, on_host: bool

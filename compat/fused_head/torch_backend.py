@@ -56,7 +56,12 @@ class TorchBackend:
                 if top is not None:
                     top.fold(z, r, c)
                 if moments is not None:
-                    _add_moments(moments[:, r], z, tiles.second(z))
+                    counts = ~(z <= NO_LOGIT / 2)  # so that a NaN counts
+                    moments[0, r] = torch.minimum(moments[0, r], z.where(counts, torch.inf).amin(1))
+                    spare = torch.mul(z, counts, out=tiles.second(z))
+                    moments[1, r] += spare.sum(1)
+                    moments[2, r] += spare.square_().sum(1)
+                    moments[3, r] += counts.sum(1)
                 new_max = torch.maximum(row_max[r], z.amax(1))
                 max_change = row_max[r] - new_max
                 rescale = max_change.exp()
@@ -196,16 +201,6 @@ def _logits_to_grad(z: Tensor, tiles: TorchTiles, grads: RowGrads, r: slice, c: 
         column, inside = _within(grads.target_columns[r], c)  # those outside of the tile add 0 somewhere
         dz.scatter_add_(1, column, torch.where(inside, factor * grads.target_coefficients[r], 0.0))
     return dz
-
-
-def _add_moments(moments: Tensor, z: Tensor, spare: Tensor) -> None:
-    """Add the logits of a tile to the `[4, rows]` of `RowStats.moments`."""
-    counts = ~(z <= NO_LOGIT / 2)  # so that a NaN counts
-    moments[0] = torch.minimum(moments[0], z.where(counts, torch.inf).amin(1))
-    torch.mul(z, counts, out=spare)
-    moments[1] += spare.sum(1)
-    moments[2] += spare.square_().sum(1)
-    moments[3] += counts.sum(1)
 
 
 def _within(columns: Tensor, c: slice) -> tuple[Tensor, Tensor]:

@@ -115,17 +115,14 @@ class DistillationLoss(HeadOptions):
             loss = loss - (1 - self.beta) * log(1 - self.beta) * (1 - a.exp().sum(-1))
         mask = selection_mask(call) if self.use_loss_mask else asked.mask
         live = taken.any(-1) if mask is None else taken.any(-1) & (mask != 0)
-        return loss.masked_fill(self._unknown(call, teacher.token_ids, taken & live[..., None]), nan).where(live, 0)
-
-    def _unknown(self, call: HookCall, ids: Tensor, taken: Tensor) -> Tensor:
-        """The rows with an id that the student does not have: an error, or, where that would mean waiting, NaN."""
-        unknown = ((ids < 0) | (ids >= (self.vocab_size or call.output_layer.output_size))) & taken
+        ids, words = teacher.token_ids, self.vocab_size or call.output_layer.output_size
+        unknown = ((ids < 0) | (ids >= words)) & taken & live[..., None]
         if waiting_is_free(ids) and unknown.any():
             raise ValueError(
                 f"teacher.token_ids: {int(ids[unknown][0])} is no token of the student's vocabulary; give tokens that "
                 "are to be left out a log-prob of minus infinity."
             )
-        return unknown.any(-1)
+        return loss.masked_fill(unknown.any(-1), nan).where(live, 0)  # an error, or NaN where that would mean waiting
 
 
 def _teacher_of(call: HookCall, vocab_size: int | None) -> TeacherStates | TeacherTopK:

@@ -262,10 +262,18 @@ def _leave(holder: Module, twin: _Twin) -> None:
 def bypassed(model: Module) -> HookBypassedError:
     """The error for a `forward` called as a method; make it while `forward` runs, so that it can name the caller."""
     name = type(model).__name__
+    forwards: list[Any] = [vars(cls).get("forward") for cls in type(model).__mro__]
+    codes: set[CodeType] = {forward.__code__ for forward in forwards if hasattr(forward, "__code__")}
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code not in codes:
+        frame = frame.f_back
+    while frame.f_back is not None and frame.f_code in codes:
+        frame = frame.f_back
+    caller = f" by {frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})" if frame.f_back else ""
     return HookBypassedError(
-        f"{name}.forward was called as a plain method{_caller_of(model)}, so PyTorch runs no hooks and the attached "
-        f"processor would be skipped. Call the module there, `language_model(...)` and not "
-        f"`language_model.forward(...)`, or call attach() on the model that has this {name} as `.{_HELD_AS}`."
+        f"{name}.forward was called as a plain method{caller}, so PyTorch runs no hooks and the attached processor "
+        "would be skipped. Call the module there, `language_model(...)` and not `language_model.forward(...)`, or call "
+        f"attach() on the model that has this {name} as `.{_HELD_AS}`."
     )
 
 
@@ -275,16 +283,3 @@ def twin_of(module: Module, part: type) -> Any:
     twin: Any = object.__new__(type(kind.__name__, (part, kind), {"__module__": kind.__module__}))
     object.__setattr__(twin, "__dict__", vars(module))
     return twin
-
-
-def _caller_of(model: Module) -> str:
-    forwards: list[Any] = [vars(cls).get("forward") for cls in type(model).__mro__]
-    codes: set[CodeType] = {forward.__code__ for forward in forwards if hasattr(forward, "__code__")}
-    frame = sys._getframe()
-    while frame.f_back is not None and frame.f_code not in codes:
-        frame = frame.f_back
-    while frame.f_back is not None and frame.f_code in codes:
-        frame = frame.f_back
-    if frame.f_back is None:
-        return ""
-    return f" by {frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})"

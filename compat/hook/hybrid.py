@@ -43,8 +43,9 @@ class OutputLayerTap:
     """The hooks on one model; removed when the last holder of the handle releases it."""
 
     def __init__(self, path: HookPath) -> None:
-        self.model = model = path.model
-        if model.config.defer_embedding_wgrad_compute:  # type: ignore[union-attr]
+        model: Any = path.model
+        self.model = model
+        if model.config.defer_embedding_wgrad_compute:
             raise HookError(
                 "config.defer_embedding_wgrad_compute needs the input of every call of the output layer, which the "
                 "hook on this model replaces; set it to False."
@@ -57,24 +58,16 @@ class OutputLayerTap:
             model.register_forward_hook(self._forget, always_call=True),
         ]
         if model.post_process:
-            hooks += self._watch_inside()
+            hooks += [
+                model.decoder.register_forward_pre_hook(self._see_embedded, with_kwargs=True),
+                model.decoder.register_forward_hook(self._see_decoded),
+                model.output_layer.register_forward_pre_hook(self._enter_output_layer, with_kwargs=True),
+                model.output_layer.register_forward_hook(self._leave_output_layer),
+            ]
+            if (mtp := getattr(model, "mtp", None)) is not None:
+                hooks.append(mtp.register_forward_hook(self._see_decoded))
         self.handle = Handle()
         self.handle.on_removal(*(hook.remove for hook in hooks))
-
-    def _watch_inside(self) -> list[RemovableHandle]:
-        decoder, output_layer = self.model.decoder, self.model.output_layer
-        assert isinstance(decoder, Module)
-        assert isinstance(output_layer, Module)
-        handles = [
-            decoder.register_forward_pre_hook(self._see_embedded, with_kwargs=True),
-            decoder.register_forward_hook(self._see_decoded),
-            output_layer.register_forward_pre_hook(self._enter_output_layer, with_kwargs=True),
-            output_layer.register_forward_hook(self._leave_output_layer),
-        ]
-        mtp = getattr(self.model, "mtp", None)
-        if mtp is not None:
-            handles.append(mtp.register_forward_hook(self._see_decoded))
-        return handles
 
     # PyTorch registers a hook and then that it takes keywords: a thread that is in the model meanwhile, for somebody
     # else, may call it without. The same holds when it is removed.
@@ -126,7 +119,7 @@ class OutputLayerTap:
         call.at_main = False
         hidden = call.taken["hidden_states"]
         group = resolve_groups(self.model).tp
-        gathers = self.model.config.sequence_parallel and group is not None  # type: ignore[union-attr]
+        gathers = self.model.config.sequence_parallel and group is not None
         rows = hidden.shape[0] * (group.size() if gathers else 1)  # type: ignore[union-attr]
         return hidden.new_ones(rows, hidden.shape[1], 1), None
 

@@ -270,9 +270,14 @@ class DeferredHead(PassSettings):
                     "forward; pass it to the method of LazyLogits that you call."
                 )
         groups = context.groups or resolve_groups()
-        gathers = call.runtime_gather_output
-        if getattr(call.output_layer, "gather_output", False) if gathers is None else gathers:
-            _refuse_gathered(groups)
+        asked = call.runtime_gather_output
+        gathers = getattr(call.output_layer, "gather_output", False) if asked is None else asked
+        if gathers and groups.tp is not None and groups.tp.size() > 1:
+            raise HookError(
+                "this call asks for the logits of the whole vocabulary on every rank (runtime_gather_output, or "
+                "parallel_output=False), and LazyLogits stand for this rank's; leave that out: their log-probs and "
+                "other results are of the whole vocabulary anyway."
+            )
         hidden = whole_hidden(call, groups)  # [s, b, h]
         own = {"logit_scale": call.logit_scale, "fuse_main_grad": fuses_weight_grad(call), "temperature": 1.0}
         settings = self.widened(HeadSettings, **own)  # the temperature is that of the logits
@@ -289,15 +294,6 @@ class DeferredHead(PassSettings):
             whole = logits.logits().transpose(0, 1).contiguous()  # the model's own loss may be more than cross-entropy
             return call.compute_language_model_loss(call.labels, whole)
         return logits if call.labels is None else -logits.log_probs(call.labels)
-
-
-def _refuse_gathered(groups: ProcessGroups) -> None:
-    if groups.tp is not None and groups.tp.size() > 1:
-        raise HookError(
-            "this call asks for the logits of the whole vocabulary on every rank (runtime_gather_output, or "
-            "parallel_output=False), and LazyLogits stand for this rank's; leave that out: their log-probs and other "
-            "results are of the whole vocabulary anyway."
-        )
 
 
 Arguments = ParamSpec("Arguments")

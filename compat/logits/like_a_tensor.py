@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from mcore_unpatch.compat.fused_head.problem import math_dtype
 
@@ -212,11 +212,11 @@ def _rearranging(name: str) -> Callable[..., Any]:
 
     def method(self: LikeATensor, *args: Any, **kwargs: Any) -> Any:
         def change(rows: Tensor) -> list[Tensor]:
-            given = [arg.to("meta") if rows.is_meta and isinstance(arg, Tensor) else arg for arg in args]
-            parts = getattr(rows, name)(*given, **kwargs)
+            given, named = tree_map_only(Tensor, lambda index: index.to(rows.device), (args, kwargs))
+            parts = getattr(rows, name)(*given, **named)
             return [parts] if isinstance(parts, Tensor) else list(parts)
 
-        words = self.shape[-1] + 1  # a length that nobody can ask for, so that it tells whole from cut
+        words = max(self.shape) + 1  # a length that no dimension has and nobody can ask for: it tells whole from cut
         shapes = [part.shape for part in change(torch.empty(*self.shape[:-1], words, device="meta"))]
         if any(shape[-1:] != (words,) for shape in shapes):
             raise self._no(f"{name} of {list(self.shape)} over the vocabulary", "dimensions of tokens")

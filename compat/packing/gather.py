@@ -7,7 +7,7 @@ A packed row is described by `padded_bounds` `[sequences + 1]`, Megatron's `cu_s
 may be on the device: nothing here waits for it.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -108,7 +108,7 @@ Gradient = Literal["own", "summed"]
 
 def gather_shares(share: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own") -> Tensor:
     """`[...]` on each rank to `[cp, ...]` on every rank, in rank order; None means a group of one rank."""
-    _check(gradient)
+    check_choice("gradient", gradient, *get_args(Gradient))
     if cp_group is None:
         return share[None]
     gathered: Tensor = _Gather.apply(share, cp_group)  # type: ignore[no-untyped-call]
@@ -117,7 +117,7 @@ def gather_shares(share: Tensor, cp_group: ProcessGroup | None, gradient: Gradie
 
 def gather_sequence(share: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own", dim: int = 1) -> Tensor:
     """The whole padded sequence, in order, from each rank's zigzag share along `dim`."""
-    _check(gradient)
+    check_choice("gradient", gradient, *get_args(Gradient))
     if cp_group is None or cp_group.size() == 1:
         return share
     return zigzag_merge(gather_shares(share, cp_group, gradient).unbind(), dim)
@@ -143,7 +143,7 @@ def split_packed_row(row: Tensor, padded_bounds: Tensor, cp_group: ProcessGroup 
 
 def sum_over_ranks(value: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own") -> Tensor:
     """The sum of `value` over the ranks, on every rank."""
-    _check(gradient)
+    check_choice("gradient", gradient, *get_args(Gradient))
     if cp_group is None or cp_group.size() == 1:
         return value
     total: Tensor = _Sum.apply(value, cp_group)  # type: ignore[no-untyped-call]
@@ -156,10 +156,6 @@ def sum_gradient(value: Tensor, group: ProcessGroup | None) -> Tensor:
         return value
     same: Tensor = _SumGradient.apply(value, group)  # type: ignore[no-untyped-call]
     return same
-
-
-def _check(gradient: str) -> None:
-    check_choice("gradient", gradient, "own", "summed")
 
 
 def _all_reduced(value: Tensor, group: ProcessGroup) -> Tensor:
@@ -219,35 +215,29 @@ def next_token_labels(
     sync.
     """
     ranks, rank = size_and_rank(cp_group)
-    bounds = _bounds(tokens, packed_seq_params, ranks)  # [sequences + 1], over all ranks
-    packed = packed_seq_params is not None
-    whole = gather_packed_row(tokens, bounds, cp_group) if packed else gather_sequence(tokens, cp_group)
-    place = torch.arange(whole.shape[1], device=tokens.device)
-    sequence = torch.searchsorted(bounds[1:], place, right=True).clamp_(max=bounds.numel() - 2)
-    if lengths is None and packed_seq_params is not None:
-        lengths = packed_seq_params.cu_seqlens_q.diff()
-    count = bounds.numel() - 1 if packed else len(tokens)
-    end = bounds.diff()[sequence] if lengths is None else _ends(lengths, sequence, packed_seq_params, count)
-    labels = whole.roll(-1, 1).where(place - bounds[sequence] + 1 < end, fill)
-    return split_packed_row(labels, bounds, cp_group) if packed else zigzag_split(labels, ranks, rank)
-
-
-def _bounds(tokens: Tensor, packed_seq_params: Any | None, ranks: int) -> Tensor:
     if ranks > 1 and tokens.shape[1] % 2:
         raise ValueError(f"tokens: expected a zigzag share, two chunks of equal length, got {list(tokens.shape)}")
     if packed_seq_params is None:
-        return torch.arange(2, device=tokens.device) * (tokens.shape[1] * ranks)
-    if tokens.shape[0] != 1:
-        raise ValueError(f"tokens: expected one packed row, [1, tokens], got {list(tokens.shape)}")
-    padded = packed_seq_params.cu_seqlens_q_padded
-    bounds: Tensor = packed_seq_params.cu_seqlens_q if padded is None else padded
-    return bounds.to(tokens.device).long()
-
-
-def _ends(lengths: Tensor, sequence: Tensor, packed_seq_params: Any | None, sequences: int) -> Tensor:
-    """Where the real tokens end: per token of the one row when packed, per row otherwise."""
-    if lengths.shape != (sequences,):
-        what = "row" if packed_seq_params is None else "packed sequence"
-        raise ValueError(f"lengths: expected one per {what}, [{sequences}], got {list(lengths.shape)}")
-    lengths = lengths.to(sequence.device)
-    return lengths[:, None] if packed_seq_params is None else lengths[sequence]
+        sequences, what = len(tokens), "row"
+        whole = gather_sequence(tokens, cp_group)
+        bounds = torch.arange(2, device=tokens.device) * whole.shape[1]  # [sequences + 1], over all ranks
+    else:
+        if tokens.shape[0] != 1:
+            raise ValueError(f"tokens: expected one packed row, [1, tokens], got {list(tokens.shape)}")
+        padded = packed_seq_params.cu_seqlens_q_padded
+        bounds = (packed_seq_params.cu_seqlens_q if padded is None else padded).to(tokens.device).long()
+        sequences, what = bounds.numel() - 1, "packed sequence"
+        whole = gather_packed_row(tokens, bounds, cp_group)
+        lengths = packed_seq_params.cu_seqlens_q.diff() if lengths is None else lengths
+    place = torch.arange(whole.shape[1], device=tokens.device)
+    sequence = torch.searchsorted(bounds[1:], place, right=True).clamp_(max=bounds.numel() - 2)
+    end = bounds.diff()[sequence]  # of the real tokens: of one row per token, of several rows per row
+    if lengths is not None:
+        if lengths.shape != (sequences,):
+            raise ValueError(f"lengths: expected one per {what}, [{sequences}], got {list(lengths.shape)}")
+        lengths = lengths.to(tokens.device)
+        end = lengths[:, None] if packed_seq_params is None else lengths[sequence]
+    labels = whole.roll(-1, 1).where(place - bounds[sequence] + 1 < end, fill)
+    if packed_seq_params is None:
+        return zigzag_split(labels, ranks, rank)
+    return split_packed_row(labels, bounds, cp_group)
