@@ -270,7 +270,7 @@ def from_parallel_hidden_to_entropy_packed_sequences(
     bounds, tokens = cu_seqlens_padded.to(hidden.device), hidden.shape[1] * ranks
     places = places_of(bounds, unpacked_seqlen, tokens, attention_mask, sub_seq_lengths)
     weights = torch.zeros(places.token.shape, dtype=torch.float32, device=hidden.device)
-    weights[:, _window(unpacked_seqlen, num_actions)] = 1.0 if loss_mask is None else loss_mask.to(weights)
+    weights[:, -num_actions:] = 1.0 if loss_mask is None else loss_mask.to(weights)
     share = split_packed_row(places.put(weights, tokens), bounds, cp_group)
     entropy = fused_vocab_parallel_entropy_from_hidden(
         hidden,

@@ -142,3 +142,19 @@ def test_how_many_rows_there_are_is_said_and_not_asked_of_the_device() -> None:
         for actions in (4, LENGTH - 1, None):
             shim.from_parallel_hidden_to_logprobs(**given, **vocab_range(given, group), num_actions=actions)
     assert [call.kwargs["mask_count"] for call in spy.call_args_list] == [4 * BATCH, (LENGTH - 1) * BATCH, None]
+
+
+@on_ranks(1, release="0.19.2")
+def test_tokens_are_counted_in_32_bits_whatever_the_default_dtype_is() -> None:
+    """16 bits cannot count to 798, and frameworks set them as the default while they build models."""
+    group, _ = groups_of(1, 1)
+    given = tensors((1, 800), group, (F32, F32))
+    call = (given["hidden"], given["lm_head_weight"], torch.tensor([0, 400, 800]), 400, 399, torch.ones(2, 400))
+    means = [shim.from_parallel_hidden_to_entropy_packed_sequences(*call, None, None, group)]
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        means.append(shim.from_parallel_hidden_to_entropy_packed_sequences(*call, None, None, group))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for mine, other in zip(*means, strict=True):
+        assert torch.equal(mine, other)
