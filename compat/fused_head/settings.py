@@ -44,8 +44,8 @@ def check_tensors(hidden: Any, weight: Any, temperature: Any, **rows: Any) -> No
     for name, tensor in given.items():
         behind = tensor.shape[len(shape) :] if name == "token_ids" else weight.shape[: name == "keep_mask"]
         if tensor.shape != (*shape, *behind) or len(behind) != (name in ("token_ids", "keep_mask")):
-            expected = {"token_ids": " + [k]", "keep_mask": f" + [{len(weight)}], this rank's rows of the weight,"}
-            text = f"shape {list(shape)}{expected.get(name, '')} to match hidden without h"
+            more = {"token_ids": " + [k]", "keep_mask": f" + [{len(weight)}], this rank's rows of the weight,"}
+            text = f"shape {list(shape)}{more.get(name, '')} to match hidden without h"
             raise _wrong(ValueError, name, text, list(tensor.shape))
         if name == "keep_mask" and tensor.dtype != torch.bool:
             raise _wrong(TypeError, name, "a tensor of booleans", tensor.dtype)
