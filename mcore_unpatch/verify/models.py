@@ -19,9 +19,8 @@ _HEADS, _LAYERS, _HEAD_WIDTH, _EXPERTS = 4, 2, 16, 4
 # Where the model runs, how it is split and made fast: `verify` decides that, and what needs a GPU is off.
 _OURS = (
     "_parallel", "_dtype", "fusion", "recompute", "fp8", "fp4", "offload", "overlap", "cuda_graph", "pipeline", "p2p",
-    "dropout", "deterministic", "init", "barrier", "attention_backend", "moe", "cpu", "timers", "async", "delay",
-    "defer", "bf16", "fp16", "persist", "num_microbatches", "perform", "_func", "finalize", "autocast", "inference",
-    "tp_comm",
+    "dropout", "deterministic", "init", "barrier", "attention_backend", "moe", "timers", "delay", "defer", "bf16",
+    "fp16", "persist", "num_microbatches", "_func", "autocast", "inference", "tp_comm",
 )  # fmt: skip
 _FUSIONS = ("gradient_accumulation", "masked_softmax", "bias_dropout", "bias_activation", "apply_rope")
 _OFF = {
