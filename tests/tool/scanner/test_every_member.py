@@ -31,10 +31,14 @@ Member = tuple[str, str]  # where the set stands and one of its members
 def members() -> Iterator[Member]:
     for module in MODULES:
         name = module.__name__.rpartition(".")[2]
-        for where, words in _displays(ast.parse(Path(str(module.__file__)).read_text())):
+        tree = ast.parse(Path(str(module.__file__)).read_text())
+        for where, words in _displays(tree):
             for word in sorted(words):
                 yield f"{name}.{where}", word
+        imported = {alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
         for where, value in vars(module).items():
+            if where in imported:
+                continue
             if isinstance(value, tuple) and all(isinstance(item, bytes | re.Pattern) for item in value):
                 yield from ((f"{name}.{where}", _key(item)) for item in value)
             if isinstance(value, re.Pattern) and isinstance(value.pattern, str) and "|" in value.pattern:
@@ -110,16 +114,19 @@ def _found(source: str) -> list[Any]:
 def _take_out(where: str, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, _, leaf = where.partition(".")
     module = next(module for module in MODULES if module.__name__.endswith(f".{name}"))
-    value = getattr(module, leaf, None)
+    value: Any = getattr(module, leaf, None)
     if isinstance(value, re.Pattern):
-        rest = "|".join(branch for branch in _branches(value.pattern) if branch != word)
-        monkeypatch.setattr(module, leaf, re.compile(rest, value.flags))
+        rest: Any = re.compile("|".join(branch for branch in _branches(value.pattern) if branch != word), value.flags)
     elif isinstance(value, set | frozenset | tuple):
         gone = {item for item in value if word in (item, _key(item) if not isinstance(item, str) else "")}
-        monkeypatch.setattr(module, leaf, type(value)(item for item in value if item not in gone))
+        rest = type(value)(item for item in value if item not in gone)
     else:
         for function in _functions(module, leaf):
             monkeypatch.setattr(function, "__code__", _without(function.__code__, word))
+        return
+    for holder in MODULES:  # other modules may have imported it
+        if vars(holder).get(leaf) is value:
+            monkeypatch.setattr(holder, leaf, rest)
 
 
 def _functions(module: types.ModuleType, name: str) -> Iterator[types.FunctionType]:
