@@ -65,10 +65,11 @@ def discover(paths: list[Path], exclude: tuple[str, ...] = (), base: Path | None
     base = base or root
     seen: set[str] = set()
     for path in real:
+        folder = _folder(path)
+        start = f"{relative(folder, found.top)}/".removeprefix("./")
         for name in [path.name] if path.is_file() else _below(path, found):
-            full = _folder(path) / name
-            from_top = relative(full, found.top)
-            if from_top in seen or is_excluded(full, base, exclude):
+            from_top = f"{start}{name}"
+            if from_top in seen or is_excluded(folder / name, base, exclude):
                 continue
             seen.add(from_top)
             if is_patch_file(name):
