@@ -51,16 +51,19 @@ def together(asked: Sequence[Asked]) -> list[Asked]:
 def heads_others(source: Source, node: ast.stmt, going: Collection[ast.stmt]) -> bool:
     """Whether the comment above a function inside of another is a heading: of one below it too that stays.
 
-    Those follow it without a comment of their own.
+    Those follow it without a comment of their own. One that names the function is about that alone.
     """
     if not isinstance(node, Function) or not isinstance(source.parents[node], Function):
+        return False
+    above = range(source.first_with_comments(node), first_line(node))
+    if not above or any(node.name in source.line(line) for line in above):
         return False
     suite = source.home[id(node)]
     for other in suite[suite.index(node) + 1 :]:
         if not isinstance(other, Function) or source.first_with_comments(other) != first_line(other):
             return False
         if other not in going:
-            return source.first_with_comments(node) != first_line(node)
+            return True
     return False
 
 

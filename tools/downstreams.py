@@ -122,6 +122,11 @@ def _migrated(clone: Path, target: Version | None) -> Run:
                 shutil.copyfile(clone / name, copy / name)
         _git(copy, "init", "-q")
         _git(copy, "add", "-A", "-f")
+        for entry in _git(clone, "ls-files", "-s", "-z").split("\0"):  # a submodule's commit may be a Megatron's
+            facts, _, name = entry.partition("\t")
+            if facts.startswith("160000"):
+                (copy / name).mkdir(parents=True, exist_ok=True)
+                _git(copy, "update-index", "--add", "--cacheinfo", f"160000,{facts.split()[1]},{name}")
         _git(copy, "-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-q", "-m", "as it is")
         return _tried(copy, migration.Request([copy], ScanOptions(target=target), unsafe_fixes=True))
 

@@ -195,8 +195,11 @@ def split(model, shapes):
 """
     )
     second = "\n    def _set_input(self, tensors):\n        self.tensors = tensors\n\n    model.set_shape ="
-    headed, _ = made("", INNER.replace("\n    model.set_shape =", second))
+    two = INNER.replace("\n    model.set_shape =", second)
+    headed, _ = made("", two)
     assert "    # Told by the schedule.\n    def _set_input" in headed["pkg/offload.py"], "it speaks of both"
+    named, _ = made("", two.replace("Told", "_set_shape: told"))
+    assert "\n# _set_shape: told by the schedule.\ndef _set_shape" in named["pkg/offload.py"], "of one alone"
     uses_more = INNER.replace("shapes[0]", "shapes[width]")
     files, said = made("", uses_more)
     assert files["pkg/offload.py"] == uses_more
