@@ -153,9 +153,10 @@ def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
         note(line)
     versions = {version for stack in (asked.stacks if asked else ()) for version in stack.versions}
     if not versions:
+        hint = next((f" {stack} is only a hint." for stack in stacks.hints if stack.versions), "")
         raise UsageError(
             "No file in this repository says which release of megatron-core it runs; pass it with --from: a release, a "
-            "tag, a commit, a checkout, CLONE@COMMIT, or `installed`."
+            f"tag, a commit, a checkout, CLONE@COMMIT, or `installed`.{hint}"
         )
     return list(dict.fromkeys(known.newest(version) for version in sorted(versions)))
 

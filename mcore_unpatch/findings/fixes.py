@@ -44,12 +44,12 @@ def _marked(survey: Survey) -> list[Finding]:
             held.update(left)
         broken = _left(repository, {finding.path for finding in fixes if finding.path in editable})
         if not broken:
-            return [_fixed(finding, fixes.get(finding), held.get(finding, "")) for finding in findings]
+            told = (
+                replace(finding.assessment, fix=fixes.get(finding), left_because=held.get(finding, ""))
+                for finding in findings
+            )
+            return [replace(finding, assessment=each) for finding, each in zip(findings, told, strict=True)]
         editable -= broken
-
-
-def _fixed(finding: Finding, fix: str | None, left_because: str) -> Finding:
-    return replace(finding, assessment=replace(finding.assessment, fix=fix, left_because=left_because))
 
 
 def planned(survey: Survey, *, unsafe: bool, annotate: bool = False) -> Options:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 
+from mcore_unpatch.judge import reached
 from mcore_unpatch.judge.demands import IMPORT, INSTALL, Demand
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, SPEED, Statement
 from mcore_unpatch.library.fact import Call, Parameters, quoted
@@ -62,11 +63,36 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
     yield _raises(demand, kind, said, told or _made_by(name, model, old))
 
 
+def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
+    """An import that fails on a release and is caught, and nothing is imported in its place: other code runs."""
+    tried = demand.at.block.owner if demand.at.block is not None and demand.module else None
+    if not isinstance(tried, ast.Try) or known.holds(model, demand.name) or known.lacking(model, demand.name):
+        return
+    instead_of = (node for handler in tried.handlers for node in ast.walk(handler))
+    caught = not demand.runs_on(model, "ImportError") and reached.on(model, demand.at, demand.tests)
+    if caught and not any(isinstance(node, ast.Import | ast.ImportFrom) for node in instead_of):
+        gone = f"`{short(demand.name)}` does not exist {absent(demand.name, model)}"
+        text = f"{gone}: the `try` on line {tried.lineno} catches that, and other code of yours runs"
+        hint = advice(demand.name, instead(demand.name, model), absent(demand.name, model))
+        yield Statement(CHANGES, text, "", demand.path, demand.line, demand.when, instead=hint)
+
+
 def _raises(demand: Demand, exception: str, text: str, advised: str = "") -> Statement:
     function = getattr(demand.at.scope.function and demand.at.scope.function.node, "name", "")
     trigger = _WHEN.get(demand.when) or (f"when `{function}` is called" if function else "when it is called")
+    if demand.when == IMPORT and _is_in_main(demand):
+        trigger = "when the file is run"
     return Statement(
         RAISES, text, exception, demand.path, demand.line, demand.when, function, trigger=trigger, instead=advised
+    )
+
+
+def _is_in_main(demand: Demand) -> bool:
+    """Whether it stands under `if __name__ == "__main__":`."""
+    return any(
+        isinstance(node, ast.If) and node.lineno <= demand.line <= (node.end_lineno or 0)
+        for node in demand.at.home.model.tree.body
+        if isinstance(test := getattr(node, "test", None), ast.Compare) and getattr(test.left, "id", "") == "__name__"
     )
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from mcore_unpatch.judge.asked import leaf, unfit
 from mcore_unpatch.judge.demands import CALL, Demand
 from mcore_unpatch.judge.meaning import class_around
-from mcore_unpatch.judge.statement import RAISES, Statement
+from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
 from mcore_unpatch.library.fact import Call, Fact, parameters, without_self
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.syntax import Function, Nodes, given_counts, parameters_of
+from mcore_unpatch.megatron.layout import CONFIG
 
 _Callback = tuple[Function | ast.Lambda, bool]  # whether it is a method of an object
 
@@ -28,27 +30,43 @@ def handed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     given += [(word.arg or "", word.value) for word in node.keywords]
     who, trigger = f"`{leaf(now.name)}` of megatron-core {new.label}", f"when `{leaf(now.name)}` calls it"
     for name, value in given:
-        then, calls = _hands(before.fact, name), _hands(now.fact, name)
+        then, calls = list(_hands(before.fact, name)), dict(_hands(now.fact, name))
         for function, is_method in _functions(value, demand) if then and calls else ():
             said = Statement(RAISES, "", "", demand.path, demand.line, CALL, now.name, trigger=trigger)
             called = f"`{getattr(function, 'name', 'the lambda')}`"
-            if (wrong := _misfit(function, is_method, then, calls)) and demand.runs_on(new, "TypeError"):
-                yield replace(said, text=f"{who} {unfit(wrong, called)}", exception="TypeError")
+            call, wrong = _misfit(function, is_method, [form for form, _ in then], list(calls))
+            if call is not None and demand.runs_on(new, "TypeError"):
+                condition = calls[call]
+                only = f", only if `{condition}`" if condition else ""
+                kind = IDLE if _is_opt_in(condition, old, new) else RAISES
+                yield replace(said, kind=kind, text=f"{who} {unfit(wrong, called)}{only}", exception="TypeError")
             counts, fitted, wanted = (
                 given_counts(function),
-                *({call.unpacked for call in some} for some in (then, calls)),
+                *({form.unpacked for form in forms} for forms in (dict(then), calls)),
             )
             if counts and 0 not in counts | wanted and counts <= fitted and not counts & wanted:
                 text = f"{who} unpacks {max(wanted)} values from {called}, which gives {max(counts)}"
                 yield replace(said, text=text, exception="ValueError")
 
 
-def _misfit(function: Function | ast.Lambda, is_method: bool, then: list[Call], calls: list[Call]) -> str:
-    """Why calls do not fit: each of them did, or, as some may be for other cases, none does any more."""
+def _misfit(
+    function: Function | ast.Lambda, is_method: bool, then: list[Call], calls: list[Call]
+) -> tuple[Call | None, str]:
+    """The call that does not fit, and why: each of them did, or, as some may be for other cases, none does any more."""
     detail = parameters_of(function)
     takes = parameters(without_self(detail) if is_method else detail)
     before, now = ([takes.misfit(call) for call in some] for some in (then, calls))
-    return next(filter(None, now), "") if not any(before) or (not all(before) and all(now)) else ""
+    wrong = [(call, why) for call, why in zip(calls, now, strict=True) if why]
+    return wrong[0] if wrong and (not any(before) or (not all(before) and all(now))) else (None, "")
+
+
+def _is_opt_in(condition: str, old: Model, new: Model) -> bool:
+    """Whether a condition asks for a setting that is new and off by default: nobody can have it on yet."""
+    setting = re.fullmatch(r"(?:self\.)?(?:config|args)\.(\w+)", condition)
+    before, now = old.called_with(CONFIG), new.called_with(CONFIG)
+    if setting is None or before is None or now is None:
+        return False
+    return setting[1] not in before.names and now.defaults.get(setting[1]) in ("False", "None")
 
 
 def _functions(value: ast.expr, demand: Demand) -> Iterator[_Callback]:
@@ -77,7 +95,9 @@ def _functions(value: ast.expr, demand: Demand) -> Iterator[_Callback]:
     yield from ((one, False) for one in inner if one.name in results and not one.decorator_list)
 
 
-def _hands(fact: Fact, name: str) -> list[Call]:
-    """What a function calls its parameter with."""
-    forms = (word.partition("=") for word in fact.every("hands"))
-    return [Call.read(form) for parameter, _, form in forms if parameter == name]
+def _hands(fact: Fact, name: str) -> Iterator[tuple[Call, str]]:
+    """What a function calls its parameter with, and on which condition alone."""
+    for parameter, _, text in (word.partition("=") for word in fact.every("hands")):
+        form, _, condition = text.partition("?")
+        if parameter == name:
+            yield Call.read(form), condition.replace("\xa0", " ")

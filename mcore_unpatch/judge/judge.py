@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 
 from mcore_unpatch.judge import dropped
@@ -22,7 +23,7 @@ from mcore_unpatch.judge.asked import (
 )
 from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself, may_create
 from mcore_unpatch.judge.originals import calls_of_original, reaches_original, reads_by_name
-from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
+from mcore_unpatch.judge.statement import IDLE, RAISES, Statement, labels, only_if
 from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_self
 from mcore_unpatch.library.model import DEFAULT, EXACT, Model, Usage
 from mcore_unpatch.library.syntax import parameters_of
@@ -166,7 +167,7 @@ class Case:
         wrapper = _wrapper(self.install.value)
         if "staticmethod" in self._decorators and isinstance(self.install.value, ast.Name):
             return False  # the static method itself is assigned, not what a class makes of it
-        if wrapper == "MethodType" or _is_get(self.install.value):
+        if wrapper in ("MethodType", "__get__"):
             return True
         alone = self.install.shape in ("instance-attr", "submodule") or self.install.on_instance
         return self._of_class and not alone and wrapper not in ("staticmethod", *_PARTIAL)
@@ -180,7 +181,7 @@ class Case:
 
 def on(case: Case, model: Model) -> list[Statement]:
     """What one release does to a patch, what raises first."""
-    said = [*_parameters(case, model), *_constructor(case, model), *_returns(case, model), *_demands(case, model)]
+    said = [*_parameters(case, model), *_of_class(case, model), *_returns(case, model), *_demands(case, model)]
     said += [*_unheld(case, model), *dropped.hook(case.install, case.new, model)]
     said += _idle(case, model)
     return list(dict.fromkeys(said))
@@ -227,36 +228,39 @@ def _parameters(case: Case, model: Model) -> Iterator[Statement]:
     if lacking:
         places = list(dict.fromkeys(usage.place for usage in lacking.values()))
         who = f"`{short(places[0])}`" + (f" and {len(places) - 1} more" if len(places) > 1 else "")
-        since = _since(model, lambda other: _passes(other, install.target, set(lacking)))
+        since = _since(model, lambda other: any(
+            not lacking.keys().isdisjoint(usage.call.keywords)
+            for usage in callers(other, install.target) if usage.call is not None
+        ))  # fmt: skip
         verb = "passes" if len(places) == 1 else "pass"
         text = f"lacks {quoted(lacking)}, which {who} {verb}: TypeError on {since}"
         text += only_if(*callers(model, install.target))
         yield Statement(RAISES, text, "TypeError", *here(case), CALL, places[0])
 
 
-def _constructor(case: Case, model: Model) -> Iterator[Statement]:
-    """Calls of the library that build the class that is replaced, and do not fit the one in its place."""
+def _of_class(case: Case, model: Model) -> Iterator[Statement]:
+    """Calls of the library that build the class that is replaced, or call its methods, and do not fit the new one."""
     found, (node, _) = model.find(case.install.target), case.own_class
-    methods = (item for item in node.body if isinstance(item, ast.FunctionDef)) if node is not None else ()
-    own = next((item for item in methods if item.name == "__init__"), None)
-    if own is None or node is None or found is None or found.fact.kind != "class" or _is_default(case, model):
+    if node is None or found is None or found.fact.kind != "class" or _is_default(case, model):
         return
-    taken = parameters(without_self(parameters_of(own)))
-    for usage in callers(model, f"{found.name}.__init__"):
-        assert usage.call is not None
-        if wrong := taken.misfit(usage.call):
-            said = unfit(wrong, f"`{node.name}`")
-            text = f"`{short(usage.place)}` {said}: TypeError on megatron-core {model.label}"
-            text += only_if(*callers(model, f"{found.name}.__init__"))
-            yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
-            return
-
-
-def _passes(model: Model, target: str, names: set[str]) -> bool:
-    """Whether callers in a release pass one of some names."""
-    return not names.isdisjoint(
-        {name for usage in callers(model, target) if usage.call for name in usage.call.keywords}
-    )
+    derived = case.derives_from(found.name)  # its methods are judged as overrides
+    for method in (item for item in node.body if isinstance(item, ast.FunctionDef)):
+        marks = set(map(_decorator, method.decorator_list))
+        if (derived and method.name != "__init__") or not marks <= {"staticmethod", "classmethod"}:
+            continue
+        detail = parameters_of(method)
+        taken = parameters(detail if "staticmethod" in marks else without_self(detail))
+        # Autograd's `apply` calls `forward`, a context first.
+        shift, called = (1, "forward") if method.name == "apply" else (0, method.name)
+        usages = callers(model, f"{found.name}.{called}")
+        for usage in usages:
+            assert usage.call is not None
+            if wrong := taken.misfit(replace(usage.call, positions=usage.call.positions - shift)):
+                name = node.name if method.name == "__init__" else f"{node.name}.{method.name}"
+                said = unfit(wrong, f"`{name}`")
+                text = f"`{short(usage.place)}` {said}: TypeError on megatron-core {model.label}{only_if(*usages)}"
+                yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
+                return
 
 
 def _fits_not(case: Case, wrong: str) -> Callable[[Model], bool]:
@@ -334,7 +338,7 @@ def _demands(case: Case, model: Model) -> Iterator[Statement]:
         if early and len(said) >= _MOST_SAID:
             continue  # the first has stopped the file
         # Many patches of one file share what runs when it is imported.
-        ask = partial(_raised, demand, model)
+        ask: Callable[[], list[Statement]] = partial(list, raised(demand, model) if known.ever(demand.name) else ())
         statements = case.resolver.kept((demand, model), ask) if early else ask()
         if statements and case.calls_ours(demand, model):
             statements = list(missing(demand.on(model), model))
@@ -342,10 +346,6 @@ def _demands(case: Case, model: Model) -> Iterator[Statement]:
             if (statement.exception, statement.line) not in said:
                 said.add((statement.exception, statement.line))
                 yield statement
-
-
-def _raised(demand: Demand, model: Model) -> list[Statement]:
-    return list(raised(demand, model)) if known.ever(demand.name) else []
 
 
 # --- words ----------------------------------------------------------------------------------------------------------
@@ -370,22 +370,14 @@ def _since(model: Model, holds: Callable[[Model], bool]) -> str:
     return f"megatron-core {show(minor(parse_version((first or model).label)))}+"
 
 
-def only_if(*usages: Usage) -> str:
-    """The condition under which alone Megatron makes some calls, where all of them have the same."""
-    conditions = {usage.condition for usage in usages}
-    return f", only if `{usages[0].condition}`" if len(conditions) == 1 and usages[0].condition else ""
-
-
 def _decorator(node: ast.expr) -> str:
     return (path_text(node.func if isinstance(node, ast.Call) else node) or "?").rpartition(".")[2]
 
 
 def _wrapper(value: ast.expr | None) -> str:
-    return (path_text(value.func) or "").rpartition(".")[2] if isinstance(value, ast.Call) else ""
-
-
-def _is_get(value: ast.expr | None) -> bool:
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "__get__"
+    """What is called to make the value: `staticmethod`, `partial`, `__get__`."""
+    function = value.func if isinstance(value, ast.Call) else None
+    return getattr(function, "attr", "") or getattr(function, "id", "")
 
 
 def texts(statements: Iterable[Statement], case: Case, *kinds: str) -> list[str]:
@@ -403,11 +395,3 @@ def texts_on(by_release: Mapping[Model, list[Statement]], case: Case) -> list[st
             found.setdefault(own.sub("\0", text), []).insert(0, model)
     order = list(by_release)[::-1]
     return [text.replace("\0", labels(models, order)) for text, models in found.items()]
-
-
-def labels(models: Sequence[Model], every: Sequence[Model] = ()) -> str:
-    """Some releases in words: those that follow each other among all that are asked about by their ends."""
-    names, order = (list(dict.fromkeys(model.label for model in those)) for those in (models, every or models))
-    first = order.index(names[0])
-    in_a_row = len(names) > 2 and order[first : first + len(names)] == names
-    return f"{names[0]} to {names[-1]}" if in_a_row else ", ".join(names)

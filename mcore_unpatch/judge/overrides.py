@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from mcore_unpatch.judge import dropped
 from mcore_unpatch.judge.asked import absent, leaf, short, unfit
 from mcore_unpatch.judge.demands import CALL, Demand
-from mcore_unpatch.judge.judge import callers, only_if
+from mcore_unpatch.judge.judge import callers
 from mcore_unpatch.judge.meaning import written
-from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, STOPS, Statement
+from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, STOPS, Statement, only_if
 from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_self
 from mcore_unpatch.library.model import CALLED, SLOT, Model, Usage
 from mcore_unpatch.library.syntax import Function, given_counts, parameters_of
@@ -33,10 +33,10 @@ def overridden(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
         at = home.on_line(cls.lineno)
         if before is None or now is None or not Demand(now, CALL, at).runs_on(new, "TypeError"):
             continue
-        methods = {item.name: item for item in cls.body if isinstance(item, Function)}
-        for name, method in methods.items():
-            if name == "__init__" or not name.startswith("__"):
-                target = _Override(cls, method, methods, home.model.path)
+        every = _methods(cls, home)
+        for method in (item for item in cls.body if isinstance(item, Function)):
+            if (name := method.name) == "__init__" or not name.startswith("__"):
+                target = _Override(cls, method, every, home.model.path)
                 yield from target.between(f"{before}.{name}", f"{now}.{name}", old, new)
         yield from _abstract(cls, set(home.model.classes[cls].bindings), before, now, old, new, home)
 
@@ -50,10 +50,20 @@ def _bases(cls: ast.ClassDef, home: Resolver) -> list[str]:
     return [*(name for meant in direct if meant is not None for name in meant.names), ref.name]
 
 
+def _methods(cls: ast.ClassDef, home: Resolver) -> set[str]:
+    """The methods that a class has of the repository: its own, and those of the classes between it and Megatron's."""
+    scope = home.model.classes[cls].parent
+    assert scope is not None
+    refs = [home.in_body(scope, cls.lineno).expr(base) for base in cls.bases]
+    above = [(ref.node, ref.home) for ref in refs if ref is not None and ref.kind == "class" and ref.node is not cls]
+    found = {item.name for item in cls.body if isinstance(item, Function)}
+    return found.union(*(_methods(node, own) for node, own in above if isinstance(node, ast.ClassDef) and own))
+
+
 class _Override:
     """One method of a subclass."""
 
-    def __init__(self, cls: ast.ClassDef, method: Function, methods: dict[str, Function], path: str) -> None:
+    def __init__(self, cls: ast.ClassDef, method: Function, methods: set[str], path: str) -> None:
         self._cls, self._method, self._methods, self._path = cls, method, methods, path
         self._shown = f"`{cls.name}.{method.name}`"
 

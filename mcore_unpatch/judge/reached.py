@@ -41,15 +41,13 @@ def turned(function: ast.AST, home: Resolver, old: Model, new: Model) -> Iterato
     (`"name" in parameters`) only passes what is taken.
     """
     for node in walk(function):
-        if isinstance(node, ast.If | ast.IfExp) and not any(map(_is_membership, walk(node.test))):
+        if isinstance(node, ast.If | ast.IfExp) and not any(
+            isinstance(part, ast.In | ast.NotIn) for part in ast.walk(node.test)
+        ):
             at = home.on_line(node.test.lineno)
             then, now = (_truth(model, node.test, at) for model in (old, new))
             if then is not None and now is not None and then is not now:
                 yield node.test, now
-
-
-def _is_membership(node: ast.AST) -> bool:
-    return isinstance(node, ast.Compare) and any(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
 
 
 def _truth(model: Model, test: ast.expr, at: Position) -> bool | None:
@@ -69,7 +67,7 @@ def is_caught(block: Block | None, exception: str) -> bool:
                 caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
                 names = {"" if name is None else ast.unparse(name).rpartition(".")[2] for name in caught}
                 if names & (_CATCHES.get(exception, {exception}) | _ALWAYS):
-                    return True
+                    return not isinstance(handler.body[-1], ast.Raise)  # which hands it on, in other words maybe
         block = block.parent
     return False
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from mcore_unpatch.library.model import Model, Usage
 
 RAISES, CHANGES, STOPS, SPEED, IDLE = "raises", "changes", "stops", "speed", "idle"
 SILENT = (CHANGES, STOPS)  # other results, and no error
@@ -47,3 +50,17 @@ class Statement:
         """As plain data."""
         told = ("kind", "exception", "path", "line", "when", "caller", "before", "instead")
         return {"text": self.sentence, **{name: getattr(self, name) for name in told}}
+
+
+def only_if(*usages: Usage) -> str:
+    """The condition under which alone Megatron makes some calls, where all of them have the same."""
+    conditions = {usage.condition for usage in usages}
+    return f", only if `{usages[0].condition}`" if len(conditions) == 1 and usages[0].condition else ""
+
+
+def labels(models: Sequence[Model], every: Sequence[Model] = ()) -> str:
+    """Some releases in words: those that follow each other among all that are asked about by their ends."""
+    names, order = (list(dict.fromkeys(model.label for model in those)) for those in (models, every or models))
+    first = order.index(names[0])
+    in_a_row = len(names) > 2 and order[first : first + len(names)] == names
+    return f"{names[0]} to {names[-1]}" if in_a_row else ", ".join(names)

@@ -235,7 +235,7 @@ class ModuleFacts:
                         if not opaque and (other := words.get("builds")) and other != f"@{called}":
                             words["several"] = f"{words.get('several', other)}|{called}"  # one of several classes
                         words["builds"] = "" if opaque else f"@{called}"
-                        if slot := _slot(value):
+                        if slot := slot_of(value):
                             words["slot"] = slot
         return found
 
@@ -283,7 +283,7 @@ def _origin(value: ast.expr, given: set[str]) -> str:
     return MADE
 
 
-def _slot(call: ast.Call) -> str:
+def slot_of(call: ast.Call) -> str:
     """The field of a `...Submodules` that `build_module(submodules.field, ...)` or `submodules.field(...)` builds."""
     first = call.args[0] if leaf_of(call.func) == "build_module" and call.args else call.func
     path = dotted(first)

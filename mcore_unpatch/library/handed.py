@@ -17,43 +17,48 @@ class Handed:
     """The calls of parameters: by the function itself, and by those that it hands them on to."""
 
     def __init__(self) -> None:
-        self._called: dict[_Parameter, set[str]] = defaultdict(set)
-        self._passed: dict[_Parameter, set[tuple[str, int | str]]] = defaultdict(set)
+        self._called: dict[_Parameter, set[tuple[str, str]]] = defaultdict(set)  # the form, and on what condition
+        self._passed: dict[_Parameter, set[tuple[str, int | str, str]]] = defaultdict(set)
 
-    def called(self, function: str, parameter: str, call: Call) -> None:
-        """A function calls one of its parameters."""
-        self._called[function, parameter].add(str(call))
+    def called(self, function: str, parameter: str, call: Call, condition: str) -> None:
+        """A function calls one of its parameters, maybe on a condition alone."""
+        self._called[function, parameter].add((str(call), condition))
 
-    def passed(self, function: str, given: frozenset[str], node: ast.Call, callee: str) -> None:
+    def passed(self, function: str, given: frozenset[str], node: ast.Call, callee: str, condition: str) -> None:
         """A function calls another one, maybe with some of its own parameters."""
         for index, value in enumerate(node.args):
             if isinstance(value, ast.Starred):
                 break
             if isinstance(value, ast.Name) and value.id in given:
-                self._passed[function, value.id].add((callee, index))
+                self._passed[function, value.id].add((callee, index, condition))
         for word in node.keywords:
             if word.arg and isinstance(word.value, ast.Name) and word.value.id in given:
-                self._passed[function, word.value.id].add((callee, word.arg))
+                self._passed[function, word.value.id].add((callee, word.arg, condition))
 
     def traits(self, model: Model) -> dict[str, list[str]]:
-        """By function: `hands:name=2+keyword,keyword/2` for each way in which a parameter is called."""
+        """By function: `hands:name=2+keyword,keyword/2` for each way in which a parameter is called.
+
+        Behind a `?` stands the condition under which alone it is, its spaces as ones that no trait ends at.
+        """
         found: dict[str, list[str]] = defaultdict(list)
         for function, parameter in sorted({*self._called, *self._passed}):
-            forms = sorted(self._calls((function, parameter), model, set()))
-            found[function] += [f"hands:{parameter}={form}" for form in forms]
+            conditions: dict[str, set[str]] = defaultdict(set)
+            for form, condition in self._calls((function, parameter), model, ()):
+                conditions[form].add(condition)
+            for form, several in sorted(conditions.items()):
+                only = "" if len(several) > 1 or several == {""} else f"?{min(several)}".replace(" ", "\xa0")
+                found[function].append(f"hands:{parameter}={form}{only}")
         return found
 
-    def _calls(self, start: _Parameter, model: Model, seen: set[_Parameter]) -> set[str]:
-        if start in seen:
-            return set()
-        seen.add(start)
+    def _calls(self, start: _Parameter, model: Model, on_the_way: tuple[_Parameter, ...]) -> set[tuple[str, str]]:
         found = set(self._called.get(start, ()))
-        for callee, slot in self._passed.get(start, ()):
+        for callee, slot, condition in self._passed.get(start, ()):
             known = model.function(callee)
             names = parameters(model.detail_for_callers(known)).positional if known is not None else ()
             name = slot if isinstance(slot, str) else names[slot] if slot < len(names) else ""
-            if known is not None and name:
-                found |= self._calls((known.name, name), model, seen)
+            if known is not None and name and (known.name, name) not in (start, *on_the_way):
+                calls = self._calls((known.name, name), model, (start, *on_the_way))
+                found |= {(form, condition or inner) for form, inner in calls}
         return found
 
 

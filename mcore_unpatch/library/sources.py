@@ -15,7 +15,7 @@ from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.library.model import Library, Model, NameIndex
 from mcore_unpatch.repository import git, reading
 
-_BUILDER = 4  # another number for another builder: what an older one has left in the cache is not read
+_BUILDER = 5  # another number for another builder: what an older one has left in the cache is not read
 _MOST_FILES = 20_000
 _LARGEST_FILE = 4 << 20
 _LARGEST = 256 << 20
@@ -134,7 +134,7 @@ def model_of(library: Library, label: str, files: Files) -> Model:
     """The model of a source, from the user's cache where it has been built before."""
     from mcore_unpatch.library.packing import Atlas, pack
 
-    kept = _cache() / f"{_digest(library, files)}.bin"
+    kept = cache_folder() / "models" / f"{_digest(library, files)}.bin"
     try:
         return Atlas(kept.read_bytes()).model(label)
     except (OSError, ValueError):
@@ -156,10 +156,6 @@ def cache_folder() -> Path:
     """Where this tool keeps what it need not do twice."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "mcore-unpatch"
-
-
-def _cache() -> Path:
-    return cache_folder() / "models"
 
 
 def _keep(file: Path, content: Callable[[], bytes]) -> None:

@@ -60,14 +60,22 @@ def conditions_of(nodes: Nodes) -> ById:
     """Calls under a plain `if` on the config or the arguments, by their identity; of several the innermost."""
     found: ById = {}
     for node in nodes.of(ast.If):
-        paths = [dotted(part) for part in ast.walk(node.test) if isinstance(part, ast.Attribute)]
-        plain = [path for path in paths if path.startswith(_SETTINGS)]
-        rest = (part for part in ast.walk(node.test) if isinstance(part, ast.Call | ast.BoolOp | ast.Subscript))
-        if len(plain) != 1 or any(rest) or len(text := ast.unparse(node.test)) > _MOST_WORDS or "|" in text:
-            continue
-        for block, words in ((node.body, text), (node.orelse, f"not {text}")):
-            found |= {id(call): words for call in Nodes(block).of(ast.Call)}
+        several = isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And)
+        for test in node.test.values if several else [node.test]:
+            if words := _plain(test):
+                found |= {id(call): words for call in Nodes(node.body).of(ast.Call)}
+                found |= {id(call): f"not {words}" for call in Nodes([] if several else node.orelse).of(ast.Call)}
+                break
     return found
+
+
+def _plain(test: ast.expr) -> str:
+    """A test of one setting and nothing else, as it is written."""
+    paths = [dotted(part) for part in ast.walk(test) if isinstance(part, ast.Attribute)]
+    settings = [path for path in paths if path.startswith(_SETTINGS)]
+    rest = (part for part in ast.walk(test) if isinstance(part, ast.Call | ast.BoolOp | ast.Subscript))
+    text = ast.unparse(test)
+    return text if len(settings) == 1 and not any(rest) and len(text) <= _MOST_WORDS and "|" not in text else ""
 
 
 def unpacked_counts(nodes: Nodes) -> dict[int, int]:

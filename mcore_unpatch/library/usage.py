@@ -12,7 +12,7 @@ from queue import Queue
 from threading import Thread
 from typing import NamedTuple
 
-from mcore_unpatch.library.definitions import Body, ModuleFacts
+from mcore_unpatch.library.definitions import Body, ModuleFacts, slot_of
 from mcore_unpatch.library.fact import Call
 from mcore_unpatch.library.handed import Handed, ParserOptions
 from mcore_unpatch.library.model import CALLED, DERIVED, EXACT, USED, Model, Usage
@@ -143,20 +143,27 @@ class UseCollector:
         place = where.place
         path = dotted(node.func)
         leaf = path.rpartition(".")[2] or getattr(node.func, "attr", "")
-        call = form(node, unpacked.get(id(node), 0))
-        if leaf == "build_module" and node.args:
-            shifted = Call(call.positions - 1, call.keywords, call.star, call.double_star)
-            for name in self._of_slot(node.args[0], where.body):
-                self._note(f"{name}.__init__", EXACT, place, shifted)
+        call, condition = form(node, unpacked.get(id(node), 0)), where.conditions.get(id(node), "")
+        by_spec, slot = leaf == "build_module" and bool(node.args), slot_of(node)
+        if by_spec or slot:
+            # A spec adds its submodules and parameters to what is passed.
+            built = Call(call.positions - by_spec, call.keywords, call.star, double_star=True)
+            owner = where.body.owner if where.body is not None and slot else ""
+            for name in self._slots.classes(owner, slot) if owner else ():
+                self._note(f"{name}.__init__", EXACT, place, built, condition=condition)
             return
+        if leaf == "apply" and (function := self._autograd(path.removesuffix(".apply"), where)):
+            # Autograd calls its `forward`, a context first.
+            applied = Call(call.positions + 1, call.keywords, call.star, call.double_star, call.unpacked)
+            self._note(f"{function}.forward", EXACT, place, applied, condition=condition)
         if leaf == "add_argument":
             self.options.added(node, where.body.owner if where.body is not None else "")
         if path in where.given:
-            self.handed.called(place, path, call)
+            self.handed.called(place, path, call, condition)
         for name, sure, how in self._called(path, node.func, where):
-            self._note(name, how, place, call, sure, where.conditions.get(id(node), ""))
+            self._note(name, how, place, call, sure, condition)
             if sure and where.given:
-                self.handed.passed(place, where.given, node, name)
+                self.handed.passed(place, where.given, node, name, condition)
             if sure:
                 values = ((word.arg, default_text(word.value).removeprefix("=")) for word in node.keywords)
                 self.given[name].update((key, value) for key, value in values if key and value)
@@ -172,10 +179,6 @@ class UseCollector:
             path = dotted(function.args[0])  # `apply_module(self.router)(hidden)` calls what it is given
             if not path.startswith(f"{_first(body)}."):
                 return
-        if "submodules" in path.rpartition(".")[0] and body is not None and body.owner:
-            for name in self._slots.classes(body.owner, path.rpartition(".")[2]):
-                yield f"{name}.__init__", True, EXACT
-            return
         if not path:
             if isinstance(function, ast.Attribute):
                 if body is not None and body.owner and _is_super(function.value):
@@ -263,12 +266,13 @@ class UseCollector:
         known = self._model.find(f"{module}.{texts[0]}") if len(texts) == 1 else None
         return known.name if known is not None and known.fact.kind == "class" else ""
 
-    def _of_slot(self, node: ast.expr, body: Body | None) -> list[str]:
-        path = dotted(node)
-        owner = body.owner if body is not None else ""
-        if not owner or "submodules" not in path.rpartition(".")[0]:
-            return []
-        return self._slots.classes(owner, path.rpartition(".")[2])
+    def _autograd(self, path: str, where: _Where) -> str:
+        """The function of autograd that a name of the library is, if it is one."""
+        root, _, rest = path.partition(".")
+        known = self._model.find(f"{where.local.get(root, f'{where.module.name}.{root}')}.{rest}".rstrip("."))
+        name = known.name if known is not None and known.fact.kind == "class" else ""
+        is_one = any(base.rpartition(".")[2] == "Function" for base in self._model.lineage(name)) if name else False
+        return name if is_one and f"{name}.forward" in self._model.facts else ""
 
     def _is_module(self, name: str) -> bool:
         return any(base.rpartition(".")[2].endswith("Module") for base in self._model.lineage(name)[1:])

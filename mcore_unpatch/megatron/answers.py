@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from mcore_unpatch.megatron.versions import OLDEST, Version, parse_version
 
@@ -64,8 +63,7 @@ def answers() -> tuple[Answer, ...]:
     import tomllib
 
     table = tomllib.loads(files("mcore_unpatch.megatron").joinpath("answers.toml").read_text(encoding="utf-8"))
-    return tuple(Answer(name, **{key: _frozen(value) for key, value in row.items()}) for name, row in table.items())
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value.strip() if isinstance(value, str) else value
+    for row in table.values():
+        texts = {key: value.strip() for key, value in row.items() if isinstance(value, str)}
+        row |= {key: tuple(value) for key, value in row.items() if isinstance(value, list)} | texts
+    return tuple(Answer(name, **row) for name, row in table.items())

@@ -82,13 +82,15 @@ def _block(lines: list[str], start: int) -> list[str]:
 
 def _of_locked(fields: dict[str, str], block: str) -> Revision | None:
     git = _GIT_SOURCE.search(fields.get("source", ""))
+    version = fields.get("version", "").strip(" \"',").lstrip("=")
     if git and git[2]:
         owner = _OWNER.search(git[1])
-        return of_reference(git[2], owner[1] if owner else "")
+        revision = of_reference(git[2], owner[1] if owner else "")
+        # A repository that carries Megatron in a folder: the version that was built there says more.
+        return revision if revision.versions or "+" not in version else of_release(version) or revision
     if commit := re.search(r"""(?:resolved_reference|"ref"|commit_hash)["']?\s*[:=]\s*["']([\w./-]+)""", block):
         return of_reference(commit[1])
-    version = fields.get("version", "").strip(" \"',")
-    return of_release(version.lstrip("=")) if version else None
+    return of_release(version) if version else None
 
 
 def _line_of(text: str, word: str) -> int:

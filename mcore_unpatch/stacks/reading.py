@@ -14,8 +14,8 @@ from mcore_unpatch.stacks import python, shell, submodules
 from mcore_unpatch.stacks.said import ReadFile, Said
 
 _MOST_BYTES = 64_000_000
-_SAYS = re.compile(rb"megatron[-_.](?:core|lm|bridge)|package_info|MAJOR", re.IGNORECASE)
-_INSTALLS = re.compile(rb"clone|checkout|install|ref:|pip ")
+_SAYS = re.compile(rb"megatron[-_.](?:core|lm|bridge)|package_info|MAJOR|mcore[-_]?v?\d", re.IGNORECASE)
+_INSTALLS = re.compile(rb"clone|checkout|install|ref:|pip |mcore[-_]?v?\d")
 PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 _LOCAL = re.compile(r"^(?:-e\s+|--editable[ =])?(?:file:)?(\.{1,2}/[\w./-]+)", re.MULTILINE)  # `./our_adapter`
 _OF_LOCAL = re.compile(_LOCAL.pattern.encode(), re.MULTILINE)
@@ -53,12 +53,6 @@ class Found:
     notes: list[str] = field(default_factory=list)
 
 
-def kind_of(path: str) -> str:
-    """What kind of file says something of Megatron, by its name; empty where none does."""
-    match = _NAMED.match(path)
-    return (match.lastgroup or "") if match else ""
-
-
 def _named() -> re.Pattern[str]:
     """All patterns as one; those without a folder are for the last part of a path."""
     kinds = []
@@ -76,7 +70,7 @@ def read_all(top: Path, paths: Collection[str]) -> Found:
     """What some files (posix, relative to the top) say."""
     found = Found()
     modules = _text(top, ".gitmodules", "submodule", found) or ""
-    kinds = {path: kind for path in paths if (kind := kind_of(path))}
+    kinds = {path: match.lastgroup or "" for path in paths if (match := _NAMED.match(path))}
     vendored = tuple(path.removesuffix("core/package_info.py") for path in kinds if kinds[path] == "vendored")
     scope_of = _Scopes(paths)
     locals_of: list[tuple[str, str]] = []  # a folder that is installed, and the one it is installed for

@@ -67,12 +67,15 @@ def of_specifiers(text: str) -> Revision | None:
 def of_release(text: str) -> Revision | None:
     """`0.18.0`, `0.18`, `v0.18.0rc1`: one release, the newest of a minor version, or the nearest known."""
     name, _, local = text.strip().removeprefix("v").partition("+")
-    if commits.is_commit(local) and (revision := of_reference(local)) and revision.versions:
-        return revision  # `0.19.0+71e418ea7`, as a build from git names itself
     try:
         version = parse_version(name)
     except ValueError:
         return None
+    if commits.is_commit(local):  # `0.19.0+71e418ea7`, as a build from git names itself
+        revision = of_reference(local)
+        if revision.versions or (near := of_release(name)) is None:
+            return revision
+        return Revision(text.strip(), near.versions, revision.words, certain=False, settle=_ASK)
     fitting = releases_of(version)
     if name in RELEASES:
         return Revision(name, (version,))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from mcore_unpatch.stacks.revision import UPSTREAM, Revision, of_reference
+from mcore_unpatch.stacks.revision import UPSTREAM, Revision, of_reference, of_release
 from mcore_unpatch.stacks.said import REPOSITORY, ReadFile, in_text
 
 _MEGATRON = re.compile(r"megatron|mcore|mlm_", re.IGNORECASE)
@@ -26,6 +26,8 @@ _COMMANDS = re.compile(r"&&|\|\||;|\||\$\(|[()]|\bthen\b|\bdo\b|\belse\b|\bRUN\b
 _INSTRUCTION = re.compile(r"^\s*(FROM|ARG|ENV|WORKDIR)\s+(.*)$", re.IGNORECASE | re.DOTALL)
 _PAIR = re.compile(r"""["']?(repo|repository|url)["']?\s*[:=]\s*["']?([^"'\s,]+)""")
 _REF = re.compile(r"""["']?(?:ref|rev|commit|tag|branch)["']?\s*[:=]\s*["']?([^"'\s,]+)""")
+# `verlai/verl:app-verl0.5-mcore0.13.0-te2.2`: images of the field name what they hold.
+_IMAGE = re.compile(r"[\w.-]+/[\w./-]+:[\w.-]*?mcore[-_]?v?(\d+\.\d+(?:\.\d+)?)", re.IGNORECASE)
 _OF_THE_SERVICE = re.compile(r"\$\{\{.*?\}\}")
 _MOST_VALUES = 4  # that one variable, or one text, may have
 
@@ -93,6 +95,11 @@ class _Reader:
 
     def take(self, number: int, line: str) -> None:
         """One line with its continuations."""
+        for image in _IMAGE.finditer(line):
+            if (revision := of_release(image[1])) is not None:
+                words = "by the name of an image"
+                said = replace(revision, words=words, certain=False, is_weak=True)
+                self._say(number + line.count("\n", 0, image.start()), said)
         if self.docker and (instruction := _INSTRUCTION.match(line)):
             self._instruct(instruction[1].upper(), instruction[2].strip())
             return

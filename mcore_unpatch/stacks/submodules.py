@@ -33,7 +33,10 @@ def of_modules(file: ReadFile) -> None:
     """The Megatrons that `.gitmodules` names, and those that a carrier among them holds."""
     for line, path, address, branch in _modules(file.text):
         megatron, carrier = _REPOSITORY.match(address), _CARRIER.search(address)
-        by_branch = _by_branch(path, address, branch) if not carrier else None
+        # The release that the branch of a fork is named for, whatever the fork is called, as long as it says Megatron.
+        fork = (_FORK.search(address) or _FORK.search(f"./{path}")) if branch and not carrier else None
+        by_branch = of_reference(branch, fork[1].removeprefix("./")) if fork else None
+        by_branch = by_branch if by_branch is not None and by_branch.versions else None
         if not megatron and not carrier and by_branch is None:
             continue
         commit = _recorded(file.top, path)
@@ -45,13 +48,6 @@ def of_modules(file: ReadFile) -> None:
             file.notes.append((line, said))
         else:
             file.found.append((line, revision or _carried(file.top / path, commit)))
-
-
-def _by_branch(path: str, address: str, branch: str) -> Revision | None:
-    """The release that the branch of a fork is named for, whatever the fork is called, as long as it says Megatron."""
-    fork = _FORK.search(address) or _FORK.search(f"./{path}")
-    revision = of_reference(branch, fork[1].removeprefix("./")) if fork and branch else None
-    return revision if revision is not None and revision.versions else None
 
 
 def of_vendored(file: ReadFile) -> None:

@@ -10,7 +10,7 @@ from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.judge import judge
 from mcore_unpatch.judge.demands import IMPORT
 from mcore_unpatch.judge.judge import Case
-from mcore_unpatch.judge.statement import IDLE, RAISES, SILENT, STOPS, Statement
+from mcore_unpatch.judge.statement import IDLE, RAISES, SILENT, STOPS, Statement, labels
 from mcore_unpatch.judge.step import between
 from mcore_unpatch.library.digests import split, statement_digests
 from mcore_unpatch.library.fact import quoted
@@ -43,15 +43,6 @@ class Change:
     def removed(self) -> list[str]:
         """Parameters that are gone."""
         return [name for name in _names(self.before) if name not in _names(self.after)]
-
-    @property
-    def same_body(self) -> bool:
-        """Whether the statements are the same, whatever the parameters."""
-        return (
-            self.before is not None
-            and self.after is not None
-            and self.before.fact.statements == self.after.fact.statements
-        )
 
     @property
     def sentence(self) -> str:
@@ -153,7 +144,8 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model) -> Fate:
     if not finding.live.on(parse_version(new.label)):
         return _never_runs(finding, case, happened, old, new)
     statements = between(case, old, new)
-    raises = [f"{text}{_already(one, old)}" for one in statements for text in judge.texts([one], case, RAISES)]
+    too = {True: f" (on {old.label} too)", False: ""}
+    raises = [f"{text}{too[one.before]}" for one in statements for text in judge.texts([one], case, RAISES)]
     idle = judge.texts(statements, case, IDLE)
     copied = _copy_of(case, happened, old)
     different = judge.texts(statements, case, *SILENT)
@@ -183,10 +175,6 @@ def _stops(finding: Finding, happened: Change, statements: Sequence[Statement], 
     """Whether the older release runs it and the newer one never does, nor what is set to the same elsewhere."""
     elsewhere = finding.assessment.unread and happened.before is not None and new.find(happened.before.name)
     return not elsewhere and any(one.kind == STOPS for one in statements)
-
-
-def _already(statement: Statement, old: Model) -> str:
-    return f" (on {old.label} too)" if statement.before else ""
 
 
 def _of_file(finding: Finding, happened: Change) -> Fate:
@@ -246,7 +234,8 @@ def _body(case: Case, happened: Change, copied: Copy | None, new: Model) -> list
         keeps = f"has {_statements(copied.stale)} that megatron-core {new.label} took out"
         which = lacks if copied.missing else keeps
         return [f"a copy of {copied.release}'s function ({copied.share:.0%} alike) {which}"]
-    if copied is not None or happened.same_body:
+    before, after = (known and known.fact.statements for known in (happened.before, happened.after))
+    if copied is not None or (before is not None and before == after):
         return []
     return ["body changed; the replacement does not call the original, so it does not have that change"]
 
@@ -308,5 +297,5 @@ def worst(fates: Sequence[Fate], steps: Sequence[Step]) -> Fate:
 def steps_in_words(some: Sequence[Step], steps: Sequence[Step]) -> str:
     """Which steps are meant, by the side on which they differ."""
     several = len({new.label for _, new in steps}) > 1
-    words = f"from {judge.labels([old for old, _ in some], [old for old, _ in steps])}"
-    return f"{words} to {judge.labels([new for _, new in some])}" if several else words
+    words = f"from {labels([old for old, _ in some], [old for old, _ in steps])}"
+    return f"{words} to {labels([new for _, new in some])}" if several else words

@@ -62,7 +62,9 @@ def merge(fate: Fate, report: UpgradeReport, sources: Sources) -> Merge | None:
     # A copy that only looks different (comments, line breaks, annotations) takes upstream's text as it is.
     merged = theirs if _same(ours, base) else _merged(ours, base, theirs)
     conflicts = len(_CONFLICT.findall(merged))
-    lacking = sorted(_free_names(merged) - _free_names(ours) - _bound_names(text)) if not conflicts else []
+    lacking = (
+        sorted(_free_names(merged) - _free_names(ours) - bound_names(ast.parse(text).body)[1]) if not conflicts else []
+    )
     module = _module_of(fate.target.after.name, report.new)
     imports = {name: _import_of(name, module, report.new) for name in lacking}
     return Merge(
@@ -139,11 +141,6 @@ def _free_names(function: str) -> set[str]:
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             bound.add(node.name)
     return {node.id for node in names} - bound
-
-
-def _bound_names(module: str) -> set[str]:
-    """The names that a module binds at its top."""
-    return bound_names(ast.parse(module).body)[1]
 
 
 def _same(ours: str, base: str) -> bool:

@@ -38,7 +38,7 @@ def write(
     """Print the report in the format asked for; text shows the merges as well."""
     known = items(report)
     if style is OutputFormat.text:
-        show(lines(report, known, dict(_by_place(merges)), every))
+        show(lines(report, known, {(fate.finding.path, fate.finding.line): made for fate, made in merges}, every))
     elif style is OutputFormat.markdown:
         print(pages.markdown(report, known, list(closing(report, known))), end="")
     elif style is OutputFormat.github:
@@ -148,12 +148,7 @@ def _left(members: list[Item], more: int, every: bool) -> str:
 def _told(
     item: Item, also: int, report: UpgradeReport, merges: Mapping[tuple[str, int], Merge], every: bool
 ) -> Iterator[Line]:
-    yield from _item(item, also, report, every)
-    if item.fate is not None and (made := merges.get(_place(item.fate))):
-        yield from _merge(made, report.new.label)
-
-
-def _item(item: Item, also: int, report: UpgradeReport, every: bool) -> Iterator[Line]:
+    """One item: where and what, why, and what to do; of a copy what upstream and the repository made of it."""
     where = "  " + report.scanned.from_here(item.path) + item.where.removeprefix(item.path)
     where += f" and {count(also, 'more line')}" if also else ""
     fits = len(where) + 2 + len(item.title) <= width()
@@ -166,6 +161,8 @@ def _item(item: Item, also: int, report: UpgradeReport, every: bool) -> Iterator
         yield from wrapped(reason, 6)
     if item.advice:
         yield from wrapped(item.advice, 6, "-> ", "green")
+    if item.fate is not None and (made := merges.get((item.fate.finding.path, item.fate.finding.line))):
+        yield from _merge(made, report.new.label)
 
 
 def _merge(made: Merge, release: str) -> Iterator[Line]:
@@ -181,14 +178,6 @@ def _merge(made: Merge, release: str) -> Iterator[Line]:
         for line in text.splitlines()[2:]:
             yield [(f"        {line}", {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], ""))]
     yield from wrapped(fits if made.upstream else "nothing to merge", 6, "=> ", "bold")
-
-
-def _place(fate: Fate) -> tuple[str, int]:
-    return fate.finding.path, fate.finding.line
-
-
-def _by_place(merges: Sequence[tuple[Fate, Merge]]) -> Iterator[tuple[tuple[str, int], Merge]]:
-    return ((_place(fate), made) for fate, made in merges)
 
 
 def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
@@ -218,7 +207,10 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     if not places:
         yield f"Nothing that was read needs work before the move to {release}."
         return
-    text = f"{count(len(places), 'place needs', 'places need')} work before you can {_move(report)} to {release}."
+    labels = (report.new.label, report.old.label)
+    back = set(labels) <= set(RELEASES) and RELEASES.index(labels[0]) < RELEASES.index(labels[1])
+    move = "go back" if back else "upgrade"
+    text = f"{count(len(places), 'place needs', 'places need')} work before you can {move} to {release}."
     safe, unsafe = (sum(item.fix == kind for item in places) for kind in ("safe", "unsafe"))
     mended = {(report.shown(one.path), one.statement.line) for one in report.uses.affected if is_moved(one, report)}
     moved = sum((item.path, item.line) in mended for item in places)
@@ -227,16 +219,6 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     elif safe or unsafe:
         text += f" Next: `{migrate_command(report, safe=bool(safe))}` does {safe or unsafe} of them."
     yield text
-
-
-def _move(report: UpgradeReport) -> str:
-    """Upgrade, unless both are known and the step leads back."""
-    labels = (report.new.label, report.old.label)
-    return (
-        "go back"
-        if set(labels) <= set(RELEASES) and RELEASES.index(labels[0]) < RELEASES.index(labels[1])
-        else "upgrade"
-    )
 
 
 def unread(report: UpgradeReport) -> str:

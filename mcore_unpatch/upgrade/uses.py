@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mcore_unpatch.findings.finding import FileError
-from mcore_unpatch.judge.asked import changed, leaf, raised
+from mcore_unpatch.judge.asked import changed, forgiven, leaf, raised
 from mcore_unpatch.judge.callbacks import handed
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
 from mcore_unpatch.judge.options import MAKER, gone
@@ -308,6 +308,7 @@ def _judged(demand: Demand, old: Model, new: Model, uses: Uses) -> Iterator[Affe
         statements = [one for one in said if evident or one.kind == RAISES or not one.text.startswith("unpacks")]
     if demand.call is not None:
         statements += handed(demand, old, new)
+    statements += forgiven(demand, new) if not statements else ()
     yield from (_affected(statement, demand) for statement in statements)
 
 
@@ -322,7 +323,8 @@ def _unknown_to(old: Model, demand: Demand, new: Model, uses: Uses) -> Iterator[
         uses.beyond[package] = uses.beyond.get(package, 0) + 1
     if any(name.startswith(COMPILED) or leaf(name).startswith("__") for name in names):
         return
-    told = [_affected(statement, demand) for statement in raised(demand, new)]
+    statements = list(raised(demand, new)) or (forgiven(demand, new) if package else ())
+    told = [_affected(statement, demand) for statement in statements]
     if package or not told:
         yield from told
     elif any(map(known.ever, names)):

@@ -13,6 +13,7 @@ from mcore_unpatch.upgrade.run import upgrade
 GPT = "from megatron.core.models.gpt.gpt_model import GPTModel\n"
 MTP = "from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper, MultiTokenPredictionLayer\n"
 ROUTER = "from megatron.core.transformer.moe.router import TopKRouter\n"
+DSA = "from megatron.core.transformer.experimental_attention_variant import dsa\n"
 GROUP = "from megatron.core import parallel_state\n"
 WRAPPED = """\
 {head}_old = {target}
@@ -54,6 +55,12 @@ def said(source: str, old: str, new: str) -> str:
 
 # What is said, the two releases, and a patch of each kind.
 KINDS = {
+    "passes 17 values by position, where 2 fit, which `Mine.apply` does not take: TypeError": (
+        "0.18.2",
+        "0.19.2",
+        f"{DSA}class Mine:\n    @staticmethod\n    def apply(q, weights): ...\ndsa.FusedDSAIndexerLoss = Mine\n",
+        f"{DSA}class Mine:\n    @staticmethod\n    def apply(q, *rest): ...\ndsa.FusedDSAIndexerLoss = Mine\n",
+    ),
     "which `GPTModel.forward` passes: TypeError": (
         "0.17.1",
         "0.18.2",

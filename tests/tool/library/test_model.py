@@ -77,6 +77,33 @@ def test_callbacks_are_followed_and_options_collected() -> None:
     assert {one.place for one in toy.calls("toy.b.Factory.build")} == {"toy.a.parse", "toy.b.Sub.go"}
 
 
+GIVEN = """
+import torch
+class Kernel(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale): ...
+class Part:
+    def __init__(self, config, submodules): ...
+class LayerSubmodules:
+    part: type = None
+def spec(): return LayerSubmodules(part=Part)
+class Layer:
+    def __init__(self, config, submodules):
+        self.part = submodules.part(config, last=1)
+    def run(self, x, callback):
+        if self.config.wide and x:
+            callback(x)
+        return Kernel.apply(x, 2)
+"""
+
+
+def test_what_autograd_a_spec_and_a_condition_add_to_a_call() -> None:
+    toy = model({"a": GIVEN})
+    assert [one.call for one in toy.calls("toy.a.Kernel.forward")] == [Call(3)]
+    assert [one.call for one in toy.calls("toy.a.Part.__init__")] == [Call(1, ("last",), double_star=True)]
+    assert toy.facts["toy.a.Layer.run"].every("hands") == ["callback=1+?self.config.wide"]
+
+
 SHAPES = {
     "__init__": "from .shapes import *\nfrom toy.shapes import Shape as Form\nAlias = Form\n",
     "shapes": """

@@ -90,6 +90,13 @@ def poetry(text: str) -> dict[str, str]:
             "0.18.0 0.19.0",
             "uv.lock:2",
         ),
+        (  # in a folder of another repository: what was built there says which it is
+            {"uv.lock": '[[package]]\nname = "megatron-core"\nversion = "0.19.0+71e418ea7"\nsource = { git = '
+             f'"https://github.com/a/Bridge.git?subdirectory=M&rev={"9" * 40}#{"9" * 40}" }}\n'},
+            "0.18.0 0.19.0",
+            "uv.lock:2",
+        ),
+        ({"requirements.txt": "megatron-core==0.18.0+0123456\n"}, "0.18.0", None),
         ({"uv.lock": 'name = "megatron-core"\nversion = "0.18.0"\nrequires-dist = ["torch"]\n'}, *NEWEST),
         ({"poetry.lock": '[[package]]\nname = "megatron-core"\nversion = "0.16.0"\noptional = true\n'}, "0.16.0", None),
         ({"poetry.lock": '[[package]]\nname = "megatron-core-x"\nversion = "0.16.0"\n'}, *NEWEST),

@@ -111,3 +111,86 @@ def test_what_megatron_calls_in_the_repository() -> None:
     (open_one,) = (one for one in uses_of(["a.py"], project, *models).affected if one.statement.line == 32)
     assert open_one.statement.kind == IDLE
     assert open_one.statement.text.endswith("gone, unless your own code puts it there")
+
+
+BUILT = {
+    "megatron/__init__.py": b"",
+    "megatron/core/__init__.py": b"",
+    "megatron/core/transformer/__init__.py": b"",
+    "megatron/core/transformer/transformer_config.py": b"""
+from dataclasses import dataclass
+@dataclass
+class TransformerConfig:
+    overlap: bool = False
+""",
+    "megatron/core/work.py": b"""
+from dataclasses import dataclass
+class Part:
+    def __init__(self, config, submodules): ...
+    def go(self):
+        return self.tensors(1)
+    def tensors(self, x):
+        return x
+@dataclass
+class LayerSubmodules:
+    part: type = None
+def spec():
+    return LayerSubmodules(part=Part)
+class Layer:
+    def __init__(self, config, submodules):
+        self.part = build_module(submodules.part, config=config)
+
+def run(step_func, config, last):
+    if config.overlap and not last:
+        run_both(step_func)
+    else:
+        step_func(1)
+def run_both(step_func):
+    step_func(1)
+""",
+}
+BUILT_LATER = (
+    (b"build_module(submodules.part, config=config)", b"build_module(submodules.part, config=config, name=1)"),
+    (b"config, submodules): ...", b"config, submodules, name=None): ..."),
+    (b"def run_both(step_func):\n    step_func(1)", b"def run_both(step_func):\n    step_func(1, plan=True)"),
+    (b"return self.tensors(1)", b"return self.tensors(1, gate=True)"),
+    (b"def tensors(self, x)", b"def tensors(self, x, gate=False)"),
+)  # fmt: skip
+OWN = """
+from megatron.core.work import Part, run
+class Mine(Part):
+    def __init__(self, config, submodules): ...
+class Between(Part):
+    def go(self):
+        return self.tensors(1)
+class Below(Between):
+    def tensors(self, x):
+        return x
+def step(x):
+    return x
+run(step, config, True)
+if __name__ == "__main__":
+    Part(1, 2, 3, 4)
+"""
+
+
+def test_calls_through_specs_between_classes_and_under_a_setting() -> None:
+    """A spec gives `submodules`; an own class answers for Megatron's; a setting is told, a new one is off."""
+    later = dict(BUILT)
+    for old, new in BUILT_LATER:
+        later = {path: text.replace(old, new) for path, text in later.items()}
+    setting = "megatron/core/transformer/transformer_config.py"
+    fresh = {**BUILT, setting: BUILT[setting].replace(b"overlap", b"other")}
+    first, second, without = (
+        build(LIBRARY, label, files.items())
+        for label, files in (("0.30.0", BUILT), ("0.31.0", later), ("0.29.0", fresh))
+    )
+    project = Project({"a.py"}.__contains__, lambda _: OWN.encode())
+    said = {one.statement.line: one.statement for one in uses_of(["a.py"], project, first, second).affected}
+    assert set(said) == {4, 13}, said
+    assert "`Layer.__init__` of megatron-core 0.31.0 passes `name`, which `Mine.__init__` does not take" in said[4].text
+    assert said[13].text.endswith("passes `plan`, which `step` does not take, only if `config.overlap`")
+    said = {one.statement.line: one.statement for one in uses_of(["a.py"], project, without, second).affected}
+    assert said[13].kind == IDLE
+    wrong = [one for one in uses_of(["a.py"], project, first, second).already if one.statement.line == 15]
+    assert [one.statement.trigger for one in wrong] == ["when the file is run"]

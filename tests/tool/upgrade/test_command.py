@@ -60,6 +60,9 @@ def test_a_release_without_a_pin_or_a_name_is_asked_for(tmp_path: Path) -> None:
     result = unpatch("upgrade", cwd=tmp_path)
     assert result.code == ERROR
     assert "--from" in result.err
+    write_files(tmp_path, {"README.md": "pip install megatron-core==0.16.1\n"})
+    said = " ".join(unpatch("upgrade", cwd=tmp_path).err.split())
+    assert said.endswith("or `installed`. 0.16.1 (README.md:1) is only a hint.")
 
 
 def test_a_release_that_is_not_known(repository: Path) -> None:
