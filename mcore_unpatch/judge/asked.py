@@ -64,13 +64,16 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
 
 
 def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
-    """An import that fails on a release and is caught, and nothing is imported in its place: other code runs."""
+    """An import that fails on a release and is caught, where nothing takes the place of its name: other code runs."""
     tried = demand.at.block.owner if demand.at.block is not None and demand.module else None
     if not isinstance(tried, ast.Try) or known.holds(model, demand.name) or known.lacking(model, demand.name):
         return
-    instead_of = (node for handler in tried.handlers for node in ast.walk(handler))
+    nodes = [node for handler in tried.handlers for node in ast.walk(handler)]
+    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    names = {alias.asname or alias.name for alias in getattr(demand.node, "names", ())}
+    replaced = bound & names or any(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes)
     caught = not demand.runs_on(model, "ImportError") and reached.on(model, demand.at, demand.tests)
-    if caught and not any(isinstance(node, ast.Import | ast.ImportFrom) for node in instead_of):
+    if caught and not replaced:
         gone = f"`{short(demand.name)}` does not exist {absent(demand.name, model)}"
         text = f"{gone}: the `try` on line {tried.lineno} catches that, and other code of yours runs"
         hint = advice(demand.name, instead(demand.name, model), absent(demand.name, model))
