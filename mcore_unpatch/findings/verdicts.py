@@ -93,14 +93,6 @@ class _Seen:
         runs = not self.never_runs() or self.is_for_later()
         return self.finding.fix is not None and self.finding.verdict != DELETE and runs
 
-    def is_pin(self) -> bool:
-        """No patch, but a pin of one."""
-        return self.finding.shape == "pin"
-
-    def is_comment(self) -> bool:
-        """No patch, but a comment for one."""
-        return not self.finding.target
-
     def is_kept_hunk(self) -> bool:
         """A change of Megatron's source for which nothing is promised."""
         return bool(self.finding.kept_because)
@@ -202,8 +194,12 @@ def _core(versions: Iterable[Version]) -> str:
 # The first row that holds decides; the words are of the case.
 _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     (_Seen.is_rewritten, REWRITE, "{0.how} rewrites it{0.because}"),
-    (_Seen.is_pin, STEPS, "The pin does not hold; `unpatch explain {0.finding.rule}` tells what to do."),
-    (_Seen.is_comment, DELETE, "The comment suppresses nothing."),
+    (
+        lambda case: case.finding.shape == "pin",
+        STEPS,
+        "The pin does not hold; `unpatch explain {0.finding.rule}` tells what to do.",
+    ),
+    (lambda case: not case.finding.target, DELETE, "The comment suppresses nothing."),
     (
         _Seen.is_for_later,
         KEEP,

@@ -395,7 +395,7 @@ def advice(name: str, now: str | None, when: str = "") -> str:
         return ""
     if leaf(now) != leaf(name):
         return f"`{short(now)}` is the closest match"
-    is_method, was_one = (_is_class(owner) for owner in (now.rpartition(".")[0], name.rpartition(".")[0]))
+    is_method, was_one = (leaf(each.rpartition(".")[0])[:1].isupper() for each in (now, name))
     if when.startswith("before"):
         return f"there it is `{now}`"
     return f"it is a method now: `{short(now)}`" if is_method and not was_one else f"it is now `{now}`"
@@ -408,7 +408,3 @@ def _fitting(advised: str, now: str | None, demand: Demand, model: Model) -> str
         return advised
     wrong = taken.misfit(seen_by(found, demand.call, model, demand))
     return f"{advised}, but the call {unfit(wrong, 'that')}" if wrong else advised
-
-
-def _is_class(name: str) -> bool:
-    return leaf(name)[:1].isupper()

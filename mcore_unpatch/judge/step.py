@@ -36,17 +36,13 @@ def between(case: Case, old: Model, new: Model) -> list[Statement]:
 
 
 def _stopped(statement: Statement, case: Case, old: Model) -> Statement:
-    """What the newer release never calls: a silent change where the older one does."""
-    if statement.kind != IDLE or statement.before or (who := _caller(case.install.target, old)) is None:
+    """What the newer release never calls: a silent change where the older one is known to call or read it."""
+    target = case.install.target
+    uses = (*old.calls(target), *old.uses(target)) if old.find(target) is not None else ()
+    if statement.kind != IDLE or statement.before or not uses:
         return statement
-    text = f"{statement.text}; `{short(who)}` of {old.label} uses it: it stops without an error"
+    text = f"{statement.text}; `{short(uses[0].place)}` of {old.label} uses it: it stops without an error"
     return replace(statement, kind=STOPS, text=text)
-
-
-def _caller(target: str, model: Model) -> str | None:
-    """Who calls or reads in a release what a patch replaces; None where it has no such name, or nobody is known to."""
-    uses = (*model.calls(target), *model.uses(target)) if model.find(target) is not None else ()
-    return next((usage.place for usage in uses), None)
 
 
 def _bare(statement: Statement) -> tuple[object, ...]:

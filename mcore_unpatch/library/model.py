@@ -66,6 +66,7 @@ class Model:
         self.library, self.label = library, label
         self.facts, self._uses = facts, uses
         self._found: dict[str, Known | None] = {}
+        self._lineages: dict[str, tuple[str, ...]] = {}
 
     def __repr__(self) -> str:
         return f"Model({self.library.distribution} {self.label})"
@@ -153,20 +154,12 @@ class Model:
             found = [name]
             fact = self.facts.get(name)
             module = name.rpartition(".")[0]
-            waiting = [[*self.lineage(base)] for text in self._bases(fact) for base in [self._base(module, text)]]
-            for line in waiting:
-                found += line
+            for text in fact.detail.split() if fact is not None and fact.kind == "class" else ():
+                found += self.lineage(self._base(module, text))
             # A class that several bases share stands behind all of them, as in Python's own order.
             last = {base: index for index, base in enumerate(found)}
             self._lineages[name] = tuple(base for index, base in enumerate(found) if last[base] == index)
         return self._lineages[name]
-
-    @cached_property
-    def _lineages(self) -> dict[str, tuple[str, ...]]:
-        return {}
-
-    def _bases(self, fact: Fact | None) -> list[str]:
-        return fact.detail.split() if fact is not None and fact.kind == "class" else []
 
     def _base(self, module: str, text: str) -> str:
         known = self.find(f"{module}.{text}")
@@ -256,8 +249,8 @@ class Model:
 class NameIndex:
     """Dotted names by their first and last parts, so that nobody looks through all of them."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self._all = names
+    def __init__(self, names: Iterable[str], may_be_classes: Iterable[str] | None = None) -> None:
+        self._all = names if may_be_classes is None else may_be_classes
         self._by_leaf: dict[str, list[str]] = {}
         self._by_owner: dict[str, list[str]] = {}
         for name in names:

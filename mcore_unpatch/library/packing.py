@@ -30,7 +30,8 @@ def pack(models: list[Model]) -> bytes:
     for name in sorted({name for model in models for name in model.facts}):
         known = _runs([model.facts.get(name) for model in models])
         names.append(f"{name}\t" + _VERSION_END.join(f"{number}{_head(fact)}" for number, fact in known))
-        bodies.append(_VERSION_END.join("" if fact is None else _body(fact) for _, fact in known))
+        digests = (f"{fact.digest.hex()}{_FIELD}{fact.statements.hex()}" if fact else "" for _, fact in known)
+        bodies.append(_VERSION_END.join(digests))
     for name in sorted({name for model in models for name in model._uses}):
         told = _runs([_USE.join(map(_used, model.uses(name))) for model in models])
         uses.append(f"{name}\t" + _VERSION_END.join(f"{number}{_FIELD}{text}" for number, text in told))
@@ -59,6 +60,7 @@ class Atlas:
         self.labels = tuple(labels.split())
         self.lines: dict[str, str] = dict(line.split("\t", 1) for line in lines)
         self._models: dict[str, Model] = {}
+        self._entries: dict[str, list[tuple[int, Fact | None]]] = {}
 
     def model(self, label: str) -> Model:
         """The model of one version."""
@@ -74,23 +76,13 @@ class Atlas:
     @cached_property
     def names(self) -> NameIndex:
         """All names, of whatever version."""
-        return _PackedNames(self.lines)
+        return NameIndex(self.lines, [name for name, line in self.lines.items() if _EVER_A_CLASS.search(line)])
 
     def entries(self, name: str) -> list[tuple[int, Fact | None]]:
         """The same by the number of the version."""
-        if name not in self._entries:
-            self._entries[name] = self._read(name)
-        return self._entries[name]
-
-    @cached_property
-    def _entries(self) -> dict[str, list[tuple[int, Fact | None]]]:
-        return {}
-
-    def _read(self, name: str) -> list[tuple[int, Fact | None]]:
-        line = self.lines.get(name)
-        if line is None:
-            return []
-        found: list[tuple[int, Fact | None]] = []
+        if name in self._entries or name not in self.lines:
+            return self._entries.get(name, [])
+        line, found = self.lines[name], self._entries.setdefault(name, [])
         for part, body in zip(line.split(_VERSION_END), self._bodies[name].split(_VERSION_END), strict=True):
             head, *rest = part.split(_FIELD)
             fact = None
@@ -111,14 +103,6 @@ class Atlas:
         """The line of each name that is used."""
         text = zlib.decompress(self._packed[2]).decode()
         return dict(line.split("\t", 1) for line in text.split("\n")) if text else {}
-
-
-class _PackedNames(NameIndex):
-    """The same, where the packed lines tell what was ever a class."""
-
-    def __init__(self, lines: Mapping[str, str]) -> None:
-        super().__init__(lines)
-        self._all = [name for name, line in lines.items() if _EVER_A_CLASS.search(line)]
 
 
 class _Facts(Mapping[str, Fact]):
@@ -180,10 +164,6 @@ def _head(fact: Fact | None) -> str:
     if fact is None:
         return _GONE
     return _FIELD.join([_KINDS[fact.kind], fact.detail, " ".join(fact.traits)])
-
-
-def _body(fact: Fact) -> str:
-    return f"{fact.digest.hex()}{_FIELD}{fact.statements.hex()}"
 
 
 def _used(usage: Usage) -> str:

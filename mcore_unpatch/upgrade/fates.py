@@ -152,11 +152,13 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model) -> Fate:
     different += _unjudged(finding, happened, old, new) or (_unheld(finding, old, new) if not raises else [])
     different += _body(case, happened, copied, new) if not idle else []
     reasons = [*raises, *different, *idle]
+    # What the older release runs and the newer one never does is no help, unless the same is set elsewhere.
+    elsewhere = finding.assessment.unread and happened.before is not None and new.find(happened.before.name)
     if raises:
         urgency = "breaks"
     elif copied is not None and copied.upstreamed:
         urgency, reasons = "unnecessary", []
-    elif finding.verdict == "delete" and not _stops(finding, happened, statements, new):
+    elif finding.verdict == "delete" and (elsewhere or not any(one.kind == STOPS for one in statements)):
         urgency, reasons = "unnecessary", [finding.evidence.partition("; `unpatch")[0].rstrip(".")]
     elif different:
         urgency = "different"
@@ -169,12 +171,6 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model) -> Fate:
     if copied is not None and copied.upstreamed:
         reasons.append(f"megatron-core {new.label} already does what this copy does; delete the patch")
     return Fate(finding, urgency, happened, tuple(dict.fromkeys(reasons)), tuple(statements), copied, case)
-
-
-def _stops(finding: Finding, happened: Change, statements: Sequence[Statement], new: Model) -> bool:
-    """Whether the older release runs it and the newer one never does, nor what is set to the same elsewhere."""
-    elsewhere = finding.assessment.unread and happened.before is not None and new.find(happened.before.name)
-    return not elsewhere and any(one.kind == STOPS for one in statements)
 
 
 def _of_file(finding: Finding, happened: Change) -> Fate:

@@ -25,7 +25,7 @@ from mcore_unpatch.scanner.sources.parsing import why_not
 from mcore_unpatch.scanner.sources.work_tree import Overlay, WorkTree
 from mcore_unpatch.upgrade.run import UpgradeReport
 from mcore_unpatch.upgrade.sources import Sources
-from mcore_unpatch.upgrade.uses import Affected, uses_of
+from mcore_unpatch.upgrade.uses import Affected, Uses, uses_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,17 @@ class Mended:
 def mend(report: UpgradeReport, sources: Sources) -> list[Mended]:
     """What can be written of each line that will raise."""
     found = []
-    moves = _moves(report)
-    for use in report.uses.affected:
-        if use.will_raise and use.demand is not None:
-            if _is_patched(use, report):
-                found.append(Mended(use, (), "a patch of that name stands here, which nothing would call any more"))
-                continue
-            edits, why_not = _edits(use.demand, report, sources, moves)
-            found.append(Mended(use, tuple(edits), why_not))
+    uses = [(use, use.demand) for use in report.uses.affected if use.will_raise and use.demand is not None]
+    moves: dict[ast.AST, dict[str, str]] = {}  # by import: the names that other modules have now, with their module
+    for _, demand in uses:
+        if isinstance(demand.node, ast.ImportFrom) and (module := _module_now(demand, report.old, report.new)):
+            moves.setdefault(demand.node, {})[leaf(demand.name)] = module
+    for use, demand in uses:
+        if _is_patched(use, report):
+            found.append(Mended(use, (), "a patch of that name stands here, which nothing would call any more"))
+            continue
+        edits, why_not = _edits(demand, report, sources, moves)
+        found.append(Mended(use, tuple(edits), why_not))
     return found
 
 
@@ -72,17 +75,6 @@ def _module_now(demand: Demand, old: Model, new: Model) -> str:
         return ""
     homes = [model.find(name.rpartition(".")[0]) for model, name in ((old, demand.on(old).name), (new, now))]
     return now.rpartition(".")[0] if all(home and home.fact.kind == "module" for home in homes) else ""
-
-
-def _moves(report: UpgradeReport) -> dict[ast.AST, dict[str, str]]:
-    """By import statement: the names that other modules have now, each with its module."""
-    found: dict[ast.AST, dict[str, str]] = {}
-    for use in report.uses.affected:
-        demand = use.demand
-        if use.will_raise and demand is not None and isinstance(demand.node, ast.ImportFrom):
-            if module := _module_now(demand, report.old, report.new):
-                found.setdefault(demand.node, {})[leaf(demand.name)] = module
-    return found
 
 
 def _edits(
@@ -265,7 +257,12 @@ def contents(
         has_conflicts = conflicts and any(edit.path == path and b"<<<<<<< " in edit.replacement for edit in merges)
         if after == before or (broken and not has_conflicts):
             continue
-        if broken or _raises_less(report, mended, path, after, files):
+        # Whether what was to be mended is: judged anew, on the new content.
+        project = Project(files.exists, Overlay(files.read, {path: after}).read)
+        uses = uses_of([path], project, report.old, report.new) if not broken else Uses()
+        done = sum(bool(one.edits) and one.use.path == path for one in mended)
+        raised = sum(use.will_raise and use.path == path for use in report.uses.affected)
+        if broken or sum(use.will_raise for use in uses.affected) <= raised - done:
             found.append(NewContent(path, before, after))
     return found
 
@@ -277,11 +274,3 @@ def _apart(edits: list[Edit]) -> list[Edit]:
         if all(edit.end <= other.start or other.end <= edit.start for other in kept):
             kept.append(edit)
     return sorted(kept, key=lambda edit: edit.replacement)  # imports that come to one place
-
-
-def _raises_less(report: UpgradeReport, mended: Sequence[Mended], path: str, after: bytes, files: WorkTree) -> bool:
-    """Whether what was to be mended is: judged anew, on the new content."""
-    done = sum(bool(one.edits) and one.use.path == path for one in mended)
-    project = Project(files.exists, Overlay(files.read, {path: after}).read)
-    left = sum(use.will_raise for use in uses_of([path], project, report.old, report.new).affected)
-    return left <= sum(use.will_raise and use.path == path for use in report.uses.affected) - done

@@ -57,15 +57,18 @@ def merge(fate: Fate, report: UpgradeReport, sources: Sources) -> Merge | None:
     path = case.new.home.model.path
     text = (Path(report.scanned.top) / path).read_text(encoding="utf-8")
     ours = cut(text.splitlines(keepends=True), case.new.function)
-    name = _name(ours)
-    base, theirs = _renamed(base, name), _renamed(theirs, name)
+    name = getattr(case.new.function, "name", "")
+    # The function under the name the copy has, so that the name is no difference.
+    base, theirs = (re.sub(r"(?<=\bdef )\w+", name, each, count=1) for each in (base, theirs))
     # A copy that only looks different (comments, line breaks, annotations) takes upstream's text as it is.
     merged = theirs if _same(ours, base) else _merged(ours, base, theirs)
     conflicts = len(_CONFLICT.findall(merged))
     lacking = (
         sorted(_free_names(merged) - _free_names(ours) - bound_names(ast.parse(text).body)[1]) if not conflicts else []
     )
-    module = _module_of(fate.target.after.name, report.new)
+    module = fate.target.after.name
+    while module and ((fact := report.new.facts.get(module)) is None or fact.kind != "module"):
+        module = module.rpartition(".")[0]
     imports = {name: _import_of(name, module, report.new) for name in lacking}
     return Merge(
         copied.release,
@@ -76,12 +79,6 @@ def merge(fate: Fate, report: UpgradeReport, sources: Sources) -> Merge | None:
         tuple(name for name, line in imports.items() if not line),
         tuple(dict.fromkeys(filter(None, imports.values()))),
     )
-
-
-def _module_of(name: str, model: Model) -> str:
-    while name and ((fact := model.facts.get(name)) is None or fact.kind != "module"):
-        name = name.rpartition(".")[0]
-    return name
 
 
 def _import_of(name: str, module: str, model: Model) -> str:
@@ -123,12 +120,6 @@ def _is_code(line: str) -> bool:
     return bool(line.strip()) and not line.startswith(("<<<<<<< ", "||||||| ", "=======\n", ">>>>>>> "))
 
 
-def _name(text: str) -> str:
-    node = ast.parse(text).body[0]
-    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    return node.name
-
-
 def _free_names(function: str) -> set[str]:
     """The names a function reads and does not bind itself."""
     nodes = list(ast.walk(ast.parse(function)))
@@ -146,11 +137,6 @@ def _free_names(function: str) -> set[str]:
 def _same(ours: str, base: str) -> bool:
     left, right = ast.parse(ours).body[0], ast.parse(base).body[0]
     return digest_of(parts(left, LIBRARY.top)) == digest_of(parts(right, LIBRARY.top))
-
-
-def _renamed(text: str, name: str) -> str:
-    """The function under the name the copy has, so that the name is no difference."""
-    return re.sub(r"(?<=\bdef )\w+", name, text, count=1)
 
 
 def _merged(ours: str, base: str, theirs: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.finding import NO_PATCHES, Finding, Report
+from mcore_unpatch.findings.rules import UNUSED_IGNORE
 from mcore_unpatch.judge.demands import CALL
 from mcore_unpatch.judge.judge import Case
 from mcore_unpatch.library.model import Model
@@ -165,7 +166,7 @@ def patches_of(scanned: Report, project: Project) -> Iterator[_Patch]:
     apart = {"mock", *NO_PATCHES}
     shapes = {one.target: one.shape for one in scanned.findings if one.shape not in apart and not one.in_test}
     for finding in scanned.findings:
-        if finding.shape in NO_PATCHES:
+        if finding.shape in NO_PATCHES or finding.rule == UNUSED_IGNORE:
             continue
         if finding.path not in known:
             is_python = finding.shape != "patch-file"
