@@ -82,8 +82,8 @@ def _instance_member(base: Ref, name: str) -> Ref | None:
     if ref := own_attribute(base, name):
         return ref
     if method := own_method(base, name):
-        decorators = {last_name(decorator) for decorator in getattr(method.node, "decorator_list", ())}
-        is_property = not decorators.isdisjoint({"property", "cached_property"})
+        decorators = getattr(method.node, "decorator_list", ())
+        is_property = any(last_name(decorator) in {"property", "cached_property"} for decorator in decorators)
         return returned(method) if is_property else method.but(bound=True)
     if not base.is_core:
         return None

@@ -81,7 +81,7 @@ _DEFINITION = re.compile(
 STRING_TARGETS = _tokens(rb"megatron(?<=[\"']megatron)(?:\.|[\"']~(?:[+\"']|[fFrRbBuU]{1,2}[\"']))")
 # A root that names are put together from: `f"{ROOT}.core"`.
 _ROOT = re.compile(rb"megatron(?<=[\"']megatron)[\"'.]")
-_BY_NAME = (b"import_module", b"__import__", b"resolve_name")
+_BY_NAME = (b"import_module", b"__import__")
 # Calls that matter by a word in them, and by more than that.
 _CALL_WORDS = (b"setattr", b"delattr", b"getsource", b"__dict__", b"vars", b"patch", b"exec", _HOOK, *_CHILD_SETTERS)
 # `put = setattr`, `put = partial(setattr, GPTModel)`, `names = vars(module)`: what goes by another name. The first

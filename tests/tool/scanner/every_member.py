@@ -101,10 +101,6 @@ CASES: dict[str, str | dict[str, str]] = {
     "building.text": "{}(\"setattr(GPTModel, 'forward', f)\")",
     "expressions._BY_NAME": "{}('megatron.core.models.gpt.GPTModel').forward = f",
     "expressions._subscript": "{}()['GPTModel'].forward = f",
-    "calls.from_call": {
-        "setattr": "def put(o: GPTModel, n, v):\n    setattr(o, n, v)\nput(GPTModel(), 'forward', f)",
-        "__setattr__": "def put(o: GPTModel, n, v):\n    type.__setattr__(o, n, v)\nput(GPTModel(), 'forward', f)",
-    },
     "assignments._attribute#functions": "GPTModel.forward.{} = f.{}",
     "assignments._is_code": {
         "external": f"{ROPE}torch.relu",
@@ -117,7 +113,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "class": "class Own:\n    def __init__(self, one): ...\n"
         "register_patch('megatron.core.transformer.moe.moe_layer.MoELayer', 'a.Own')",
     },
-    "evidence._of_method": "def g({}): {}.activation_func = functools.partial(f, 1)",
+    "evidence._possible": "def g({}): {}.activation_func = functools.partial(f, 1)",
     "assignments.dict_owner": {
         "__dict__": "megatron.core.utils.__dict__['get_model_config'] = f",
         "__globals__": "GPTModel.forward.__globals__['parallel_state'] = f",
@@ -126,7 +122,7 @@ CASES: dict[str, str | dict[str, str]] = {
     "assignments._attribute": "from megatron.core.transformer.moe.moe_layer import MoESubmodules\n"
     "MoESubmodules.__dataclass_fields__['router'].{} = f",
     "assigned._TYPES": "setattr(GPTModel, sys.argv[1], {}())",
-    "expressions._is_property": "class Own:\n    @functools.{}\n    def model(self) -> GPTModel: ...\n"
+    "expressions._instance_member#property": "class Own:\n    @functools.{}\n    def model(self) -> GPTModel: ...\n"
     "def g(own: Own): own.model.forward = f",
     "calls._from_namespace_update": {
         "update": "sys.modules.update({'megatron.core.utils': f})",
@@ -134,8 +130,8 @@ CASES: dict[str, str | dict[str, str]] = {
         "__setitem__": "sys.modules.__setitem__('megatron.core.utils', f)",
     },
     "assignments.is_setattr": {
-        "setattr": "setattr(GPTModel, 'forward', f)",
-        "__setattr__": "torch.nn.Module.__setattr__(GPTModel(), 'forward', f)",
+        "setattr": "def put(o: GPTModel, n, v):\n    setattr(o, n, v)\nput(GPTModel(), 'forward', f)",
+        "__setattr__": "def put(o: GPTModel, n, v):\n    type.__setattr__(o, n, v)\nput(GPTModel(), 'forward', f)",
     },
     "assigned.is_mock_object": "GPTModel.forward = mock.{}()",
     "assigned.is_callable": "GPTModel.of_our_own = functools.{}(f)",
@@ -288,6 +284,13 @@ CASES: dict[str, str | dict[str, str]] = {
         "vars": "names = vars(megatron.core.utils)\nnames.update(get_model_config=f)",
         "__dict__": "names = megatron.core.utils.__dict__\nnames.update(get_model_config=f)",
         "_modules": "m = GPTModel()\nkids = m._modules\nkids.update(output_layer=torch.nn.Linear(1, 1))",
+        "patch": "from unittest.mock import patch\npo = patch.object\npo(GPTModel, 'forward', f).start()",
+    },
+    "prefilter._BY_NAME": {
+        "import_module": "##import importlib, nowhere\nROOT = 'megatron'\ndef f(): ...\n"
+        "nowhere.patch_it(importlib.import_module(ROOT + '.core.utils'), 'get_model_config', f)",
+        "__import__": "##import nowhere\nROOT = 'megatron'\ndef f(): ...\n"
+        "nowhere.patch_it(__import__(ROOT + '.core.utils').core.utils, 'get_model_config', f)",
     },
     "prefilter._PATCH_VERBS": "#!import nowhere\nnowhere.{}_it(GPTModel, 'forward', f)",
     "prefilter._CALL_WORDS": {
@@ -301,13 +304,13 @@ CASES: dict[str, str | dict[str, str]] = {
             word.decode(): f"m = GPTModel()\nm.{word.decode()}('output_layer', torch.nn.Linear(1, 1))"
             for word in prefilter._CHILD_SETTERS
         },
-        "patch": "mock.patch.object(GPTModel, 'forward')",
+        "patch": "def t(mocker): mocker.patch.object(GPTModel, 'forward')",
         "register_forward": "m = GPTModel()\nm.output_layer.register_forward_hook(f)",
     },
     # Patterns
     "mocks._MOCKERS": {
         r"(?:^|\.)(?:mock|mocker)\.patch(?:\.|$)": "mock.patch('megatron.core.utils.get_model_config')",
-        r"^patch(?:\.|$)": "from unittest.mock import patch\npatch('megatron.core.utils.get_model_config')",
+        r"^patch(?:\.|$)": "def t(patch): patch.object(GPTModel, 'forward')",
         r"(?:^|\.)monkeypatch\.": "def t(monkeypatch): monkeypatch.setattr(GPTModel, 'forward', f)",
         r"^mp\.set(?:attr|item)$": "def t(mp): mp.setattr(GPTModel, 'forward', f)",
     },
