@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from importlib.util import find_spec
+from json import dumps
 from typing import Annotated
 
 import typer
@@ -35,9 +37,6 @@ def doctor(json: Json = False) -> int:
     lines = examine()
     with reporting():
         if json:
-            from dataclasses import asdict
-            from json import dumps
-
             print(dumps({"version": 1, "lines": [asdict(line) for line in lines]}, indent=2))
         else:
             from mcore_unpatch.report.lines import show, wrapped
@@ -65,8 +64,10 @@ def examine() -> list[Line]:
     lines = [_python(), *_torch(), *_megatron()]
     modules = {name: _IMPORTED.get(name, name.replace("-", "_")) for name in (*_LIBRARIES, *_DOWNSTREAMS)}
     for name, module in modules.items():
-        if (version := _version(name)) or _can_be_imported(module):
-            lines.append(Line(name, version or f"importable as {module}, of no known version"))
+        version = _version(name)
+        with suppress(ImportError, ValueError):
+            if version or find_spec(module) is not None:
+                lines.append(Line(name, version or f"importable as {module}, of no known version"))
     for name in _OWN:
         version = _version(name)
         lines.append(Line(name, version) if version else Line(name, "not installed", "wrong", f"pip install {name}"))
@@ -112,9 +113,8 @@ def _megatron() -> list[Line]:
     changed, _ = wheel.changed_files()
     if changed:
         said = f"{distribution.version}, but {changed[0]}" + (f" and {len(changed) - 1} more" if changed[1:] else "")
-        return [
-            Line("megatron-core", said, "wrong", "reinstall it, or keep the change as a patch file that scan reads")
-        ]
+        remedy = "reinstall it, or keep the change as a patch file that scan reads"
+        return [Line("megatron-core", said, "wrong", remedy)]
     return [Line("megatron-core", f"{distribution.version}, as the wheel has it")]
 
 
@@ -153,13 +153,6 @@ def _replacements(lines: list[Line]) -> Line:
     plan = state.get("GPTModel.build_schedule_plan", Line("", "", "wrong"))
     limits = "" if plan.state == "ok" else "; not in a schedule plan"
     return Line("mcore_unpatch.compat", f"works: veRL, NeMo RL, SkyRL, slime, miles, ROLL, AReaL{limits}")
-
-
-def _can_be_imported(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 def _version(name: str) -> str | None:

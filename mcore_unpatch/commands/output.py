@@ -14,7 +14,7 @@ from mcore_unpatch.commands.guard import complain, note, reporting
 from mcore_unpatch.commands.options import OutputFormat
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Report
-from mcore_unpatch.report import markdown, scan_page, screen, services, text
+from mcore_unpatch.report import pages, screen, services, text
 from mcore_unpatch.report.counts import as_data
 from mcore_unpatch.report.lines import show
 from mcore_unpatch.repository import printable
@@ -35,9 +35,9 @@ def write(
             case OutputFormat.github:
                 print("\n".join(services.github(report)))
             case OutputFormat.markdown:
-                print(printable.lines(markdown.page_of(report)), end="")
+                print(printable.lines(pages.markdown(report)), end="")
             case OutputFormat.html:
-                print(printable.lines(scan_page.page_of(report)), end="")
+                print(printable.lines(pages.html(report)), end="")
             case OutputFormat.sarif:
                 print(json.dumps(services.sarif(report), indent=2))
             case OutputFormat.gitlab:

@@ -77,8 +77,21 @@ def upgrade(
         raise UsageError("--matrix only reports; run --diff or --write for one release.")
     given: list[MegatronSource] = []
     with Progress() as progress:
-        if matrix is not None:
-            return _matrix(matrix, paths, options, from_release, to_release, style, output_file, progress)
+        if matrix is not None:  # a range of releases, seen from the one in use
+            labels, with_main = ranges.releases_of(matrix)
+            if with_main and to_release is None:
+                raise UsageError("--matrix to main needs its source: add --to PATH (a checkout, or CLONE@COMMIT).")
+            first = (target(from_release).models() if from_release else _in_use(paths, options))[0]
+            models = [known.model(label) for label in labels]
+            models += target(to_release).models() if with_main and to_release else []
+            reports = each_release(paths or [], options, first, models, progress)
+            with reporting(), into(output_file):
+                if style is opt.OutputFormat.text:
+                    show(ranges.lines(reports, first.label))
+                else:
+                    print(json.dumps(ranges.as_data(reports, first.label), indent=2))
+            write_asides(reports[0].scanned)
+            return EXIT_ERROR if reports[0].scanned.errors else EXIT_CLEAN
         (old, new), *also = _steps(paths, options, from_release, to_release, given)
         source = next((source for source in given if source.label == new.label), None)
         outcome = run(paths or [], options, old, new, source, progress, also)
@@ -182,30 +195,3 @@ def _sources(outcome: UpgradeReport, given: list[MegatronSource], may_download: 
         are = "source of megatron-core {} is" if len(missing) == 1 else "sources of megatron-core {} are"
         note(f"The {are.format(', '.join(missing))} missing, so copies are not compared: add --download{instead}.")
     return Sources(at_hand, fetch if may_download else None)
-
-
-def _matrix(
-    text: str,
-    paths: list[Path] | None,
-    options: ScanOptions,
-    from_release: str | None,
-    to_release: str | None,
-    style: opt.OutputFormat,
-    output_file: Path | None,
-    progress: Progress,
-) -> int:
-    """A report on a range of releases, seen from the one in use."""
-    labels, with_main = ranges.releases_of(text)
-    if with_main and to_release is None:
-        raise UsageError("--matrix to main needs its source: add --to PATH (a checkout, or CLONE@COMMIT).")
-    olds = target(from_release).models() if from_release else _in_use(paths, options)
-    models = [known.model(label) for label in labels]
-    models += target(to_release).models() if with_main and to_release else []
-    reports = each_release(paths or [], options, olds[0], models, progress)
-    with reporting(), into(output_file):
-        if style is opt.OutputFormat.text:
-            show(ranges.lines(reports, olds[0].label))
-        else:
-            print(json.dumps(ranges.as_data(reports, olds[0].label), indent=2))
-    write_asides(reports[0].scanned)
-    return EXIT_ERROR if reports[0].scanned.errors else EXIT_CLEAN

@@ -18,7 +18,7 @@ from repository import Repository
 
 from mcore_unpatch.report.counts import FATES
 from mcore_unpatch.report.html import Card, Kind, Pane, page
-from mcore_unpatch.report.scan_page import origin_of
+from mcore_unpatch.report.pages import origin_of
 
 PATCH = """
     from megatron.core.models.gpt.gpt_model import GPTModel

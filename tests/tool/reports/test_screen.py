@@ -8,7 +8,7 @@ from checking import GPT, write_files
 from command import CLEAN, ERROR, FINDINGS, unpatch
 
 from mcore_unpatch.findings.finding import Assessment, Finding, Report
-from mcore_unpatch.report import counts, markdown, screen
+from mcore_unpatch.report import counts, pages, screen
 from mcore_unpatch.report.text import concise, statistics
 from mcore_unpatch.stacks.revision import Revision
 from mcore_unpatch.stacks.stack import Judged, Stack
@@ -158,7 +158,7 @@ def test_one_line_per_finding_or_per_rule() -> None:
 
 
 def test_markdown_folds_tests_away_and_nothing_in_it_acts() -> None:
-    page = markdown.page_of(report(replace(ONE, message="a | `b|c` <img> @team *x*"), IN_TEST))
+    page = pages.markdown(report(replace(ONE, message="a | `b|c` <img> @team *x*"), IN_TEST))
     assert "| `rl/a.py:3` | MCU101 | a \\| `b\\|c` \\<img\\> \\@team \\*x\\* | kept |\n" in page
     assert "<details open>\n<summary>In code: 1 (1 kept)</summary>\n" in page
     assert "<details>\n<summary>In tests: 1 (1 to delete)</summary>\n" in page
