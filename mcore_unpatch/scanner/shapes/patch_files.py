@@ -51,9 +51,8 @@ def findings_in(
             for file, old, new in files:
                 fit = tree.apply(file, old, new)
                 fits[fit] += 1
-                touched |= dict.fromkeys(
-                    tree.changed(new) if fit == APPLIES and new else _touched(file, new or old), file.line
-                )
+                inner = [_placed(_module(new or old), name) for _, name in file.changes]
+                touched |= dict.fromkeys(tree.changed(new) if fit == APPLIES and new else inner, file.line)
             raises = tree.raises() if [*fits] == [APPLIES] else []  # what is left of another one tells nothing
     else:
         for file, old, new in files:
@@ -70,10 +69,6 @@ def _names(file: FileDiff) -> tuple[str, str]:
 
 def _module(file: str) -> str:
     return file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
-
-
-def _touched(file: FileDiff, name: str) -> list[str]:
-    return [_placed(_module(name), inner) for _, inner in file.changes]
 
 
 def _placed(module: str, name: str) -> str:
@@ -96,8 +91,11 @@ class _Scratch:
         """Apply the diff of one file; how it fits."""
         if file.binary or file.combined:
             return FAILS
-        for name in filter(None, (old, new)):
-            self._lay(name)
+        for name in {old, new} - self._laid:
+            if name in self._source.files:
+                (self._folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (self._folder / name).write_bytes(self._source.files[name])
+            self._laid.add(name)
         depth = (file.old or file.new).count("/") - (old or new).count("/") + 1
         patch = b"\n".join(_prefixed(file)) + b"\n"
         options = (f"-p{depth}", "--whitespace=nowarn", "-")
@@ -131,12 +129,6 @@ class _Scratch:
         model = model_of(LIBRARY, self._source.label, self._source.files)
         return patched.broken(texts, self._facts, every, model)
 
-    def _lay(self, name: str) -> None:
-        if name not in self._laid and name in self._source.files:
-            (self._folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (self._folder / name).write_bytes(self._source.files[name])
-        self._laid.add(name)
-
     def _runs(self, *arguments: str, stdin: bytes) -> bool:
         try:
             git.run(self._folder, *arguments, stdin=stdin, apart=True)
@@ -166,9 +158,7 @@ def _finding(
     raises: Sequence[str] = (),
 ) -> Finding:
     names = sorted(touched, key=lambda name: (touched[name], name))
-    modules = {
-        name if (symbol := api.lookup(name)) and symbol.kind == "module" else _owner_module(name) for name in names
-    }
+    modules = set(map(_owner_module, names))
     what = f"changes {_count(len(names), 'definition')} in {_count(len(modules), 'module')} of Megatron's source"
     label = source.label if source is not None else ""
     said = [f"{_count(number, 'file')} {fit}" for fit, number in fits.items()]
@@ -176,6 +166,11 @@ def _finding(
     failed = f"no longer applies to megatron-core {label} ({fits[FAILS]} of {sum(fits.values())} files)"
     breaks = (*([failed] if fits[FAILS] else []), *(f"{text} on megatron-core {label}" for text in raises))
     done = f"megatron-core {label} has all of these changes, and nothing is left to apply" if [*fits] == [DONE] else ""
+    kept = "It changes Megatron's own source; `--target-mcore PATH` says whether it still applies, and to what"
+    if breaks:
+        kept = f"It {breaks[0]}; make it anew for that release, or leave it out"  # each says what the file does
+    elif source is not None:
+        kept = f"It changes Megatron's own source, and applies to megatron-core {label}"
     return Finding(
         rule=_RULE,
         path=path,
@@ -191,17 +186,9 @@ def _finding(
         breaks=breaks,
         effect="breaks" if breaks else "",
         upstream_has=done,
-        kept_because=_kept_because(breaks, source),
+        kept_because=kept,
         source=data.split(b"\n")[touched[names[0]] - 1].decode(errors="replace").rstrip("\r"),
     )
-
-
-def _kept_because(breaks: tuple[str, ...], source: MegatronSource | None) -> str:
-    if breaks:
-        return f"It {breaks[0]}; make it anew for that release, or leave it out"  # each says what the file does
-    if source is None:
-        return "It changes Megatron's own source; `--target-mcore PATH` says whether it still applies, and to what"
-    return f"It changes Megatron's own source, and applies to megatron-core {source.label}"
 
 
 def _owner_module(name: str) -> str:
