@@ -110,7 +110,7 @@ def plain(data: bytes) -> bytes:
 @lru_cache(16)  # of one file it is asked several times, and of those it imports in between
 def _normal(data: bytes) -> bytes:
     text = data.decode(errors="replace")
-    return unicodedata.normalize("NFKC", text).encode()
+    return data if unicodedata.is_normalized("NFKC", text) else unicodedata.normalize("NFKC", text).encode()
 
 
 def words_of(data: bytes) -> set[bytes]:
