@@ -255,9 +255,11 @@ class DeferredHead(PassSettings):
     """A model with this attached returns `LazyLogits` `[b, s, vocab / tp]` where it returned logits.
 
     A call with labels returns the loss `[b, s]`, as Megatron does, without building logits either; only a model with a
-    `compute_language_model_loss` of its own gets them for it. The options are those of `linear_logprob`; a
-    `temperature` in the context overrides the option.
+    `compute_language_model_loss` of its own gets them for it. With `own_loss=False` it gives the cross-entropy, too.
+    The other options are those of `linear_logprob`; a `temperature` in the context overrides the option.
     """
+
+    own_loss: bool = True
 
     def __call__(self, **keywords: Any) -> LazyLogits | Tensor:
         """Return the logits' stand-in, or the loss of the call's labels."""
@@ -290,7 +292,8 @@ class DeferredHead(PassSettings):
         if isinstance(temperature, Tensor) and temperature.dim() > 0:
             temperature = temperature[..., None]  # [b, s, 1]
         logits = logits / temperature
-        if call.labels is not None and foreign_code(call.compute_language_model_loss) is not None:
+        has_own = self.own_loss and foreign_code(call.compute_language_model_loss) is not None
+        if call.labels is not None and has_own:
             whole = logits.logits().transpose(0, 1).contiguous()  # the model's own loss may be more than cross-entropy
             return call.compute_language_model_loss(call.labels, whole)
         return logits if call.labels is None else -logits.log_probs(call.labels)

@@ -96,6 +96,8 @@ def test_a_loss_of_the_models_own(model: Any, inputs: Any) -> None:
     model.zero_grad()
     with pytest.raises(HookError, match=r"the loss of this model is its own \(.*test_own_models.py"):
         call_with_processor(model, TokenLoss(), **inputs)
+    with attach(model, DeferredHead(own_loss=False)):
+        assert_close(model(**inputs), expected.sqrt())
     with attach(model, DeferredHead()):
         found = model(**inputs)
     torch.autograd.backward(found.sum())
