@@ -46,6 +46,9 @@ def record(jobs: int, tests: Sequence[str] = TESTS) -> None:
         runs = {pool.submit(recorded_file, path): path for path in waiting}
         for number, run in enumerate(as_completed(runs), start=1):
             path = runs[run]
+            if (error := run.exception()) is not None:  # the others go on; the next run records it again
+                print(f"[{number}/{len(runs)}] not recorded, {type(error).__name__}: {error}  {path}", flush=True)
+                continue
             took, lines = run.result()
             part = RECORD / f"{path.removesuffix('.py').replace('/', '.')}.json.gz"
             with gzip.open(part, "wt", compresslevel=3) as file:
