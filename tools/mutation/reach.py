@@ -53,7 +53,9 @@ def record(jobs: int, tests: Sequence[str] = TESTS) -> None:
             part = RECORD / f"{path.removesuffix('.py').replace('/', '.')}.json.gz"
             with gzip.open(part.with_suffix(".new"), "wt", compresslevel=3) as file:
                 json.dump({"path": path, "of": _digest(path), **packed(took, lines)}, file)
-            part.with_suffix(".new").replace(part)  # whole or not at all: others read it meanwhile, or this is cut short
+            part.with_suffix(".new").replace(
+                part
+            )  # whole or not at all: others read it meanwhile, or this is cut short
             print(f"[{number}/{len(runs)}] {sum(took.values()):5.0f} s {len(took):4} tests  {path}", flush=True)
     _parts.cache_clear()
 

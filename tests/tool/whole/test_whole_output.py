@@ -27,6 +27,7 @@ COMMANDS = {
         "scan one file": "scan team/patches.py team/forward.py",
         "scan for one release": "scan --target-mcore 0.16.1 --verbose",
         "scan for one stack": "scan --stack 0.17.0",
+        "rules": "rules && rules MCU6 && rules MCU501 && rules MCU60 && rules value-haed && rules nothing-like-it",
         "stacks": "stacks",
         "stacks json": "stacks --output-format json",
         "check": "check",
@@ -52,6 +53,7 @@ COMMANDS = {
     "corpus": {
         "scan": "scan --verbose --target-mcore 0.19",
         "upgrade 0.16.1": "upgrade --from 0.16.1 --to 0.19.2 --all",
+        "upgrade 0.18.2": "upgrade --from 0.18.2 --to 0.19.2 --output-format concise",
         "upgrade 0.17.1": "upgrade --from 0.17.1 --to 0.18.2 --output-format json",
         "migrate": "migrate --diff --unsafe-fixes --target-mcore 0.19",
     },
@@ -86,7 +88,9 @@ def test_it_is_what_somebody_read(tmp_path: Path, repository: str, name: str) ->
         (top / path).write_text(text)
     said = ""
     for command in COMMANDS[repository][name].split(" && "):
-        result = unpatch(*command.split(), *(() if command.startswith("stacks") else ("--jobs", "1")), cwd=top)
+        result = unpatch(
+            *command.split(), *(() if command.startswith(("stacks", "rules")) else ("--jobs", "1")), cwd=top
+        )
         style = command.partition("--output-format ")[2].partition(" ")[0]
         said += f"$ unpatch {command}\n{_plain(result.out, style)}\n--- stderr\n{result.err}\n--- exit {result.code}\n"
     written = [
