@@ -50,6 +50,8 @@ def dump(node: object, package: str, without: tuple[str, ...] = ()) -> str:
     if isinstance(node, ast.ImportFrom):
         names = [(alias.name, alias.asname) for alias in node.names]
         return f"ImportFrom({node.level}{without_package(node.module or '', package)}{names})"
+    if kind is ast.FormattedValue:
+        node = _as_shipped(node)  # type: ignore[arg-type]
     if isinstance(node, ast.AST):
         fields = []
         for name in _telling_fields(kind):  # type: ignore[arg-type]
@@ -59,6 +61,14 @@ def dump(node: object, package: str, without: tuple[str, ...] = ()) -> str:
             fields.append(f"{name}={value!r}" if value.__class__ is str else f"{name}={dump(value, package)}")
         return f"{kind.__name__}({','.join(fields)})"
     return repr(node)
+
+
+def _as_shipped(node: ast.FormattedValue) -> ast.FormattedValue:
+    """`{x:<{width}}` with the empty text that Python 3.12.1, on which the models were made, sees at its end."""
+    spec = node.format_spec
+    if isinstance(spec, ast.JoinedStr) and spec.values and isinstance(spec.values[-1], ast.FormattedValue):
+        spec = ast.JoinedStr([*spec.values, ast.Constant("")])
+    return ast.FormattedValue(node.value, node.conversion, spec)
 
 
 def head(node: ast.stmt, package: str) -> bytes:

@@ -322,7 +322,10 @@ def _method_owners(model: Model) -> dict[str, str]:
 
 # Methods that objects from outside of the library have too.
 _OTHERS: tuple[type, ...] = (dict, list, set, str, bytes, int, Thread, Queue, BytesIO, Path)
-_COMMON = frozenset().union(*map(dir, _OTHERS)) | {"forward", "backward", "apply", "step", "state_dict", "to", "size"}
+# Python 3.13 and 3.14 gave these to paths and queues: a release reads the same on every Python.
+_NEWER = {"copy_into", "from_uri", "full_match", "info", "move", "move_into", "parser", "shutdown"}
+_OF_OTHERS = {name for other in _OTHERS for name in dir(other) if not name.startswith("_")} - _NEWER
+_COMMON = _OF_OTHERS | {"forward", "backward", "apply", "step", "state_dict", "to", "size", "walk"}
 
 
 def _parameters(body: Body | None) -> frozenset[str]:

@@ -1,5 +1,6 @@
 """A model of a library: built from source, packed, and asked."""
 
+import ast
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from downloads import unpacked
 
 from mcore_unpatch.library.build import build
+from mcore_unpatch.library.digests import dump
 from mcore_unpatch.library.fact import Call
 from mcore_unpatch.library.model import ASKED, BASE, DEFAULT, Library, Model
 from mcore_unpatch.library.packing import Atlas, pack
@@ -235,6 +237,20 @@ def test_what_a_reader_may_change_freely_does_not_count() -> None:
     other = model({"m": "def f(a, b=2):\n    return a\n"})
     digests = [one.facts["toy.m.f"].digest for one in (plain, dressed, other)]
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_width_in_a_format_counts_the_same_on_every_python() -> None:
+    """Some releases of Python 3.12 see an empty text after it."""
+    text = next(node for node in ast.walk(ast.parse("f'{x:<{w}}'")) if isinstance(node, ast.FormattedValue))
+    assert isinstance(text.format_spec, ast.JoinedStr)
+    start, width, *_ = text.format_spec.values
+    said = []
+    for end in ([], [ast.Constant("")]):
+        text.format_spec = ast.JoinedStr([start, width, *end])
+        said.append(dump(text, "toy"))
+    assert said[0] == said[1]
+    text.format_spec = ast.JoinedStr([start])
+    assert dump(text, "toy") != said[0]
 
 
 def test_a_definition_counts_more_than_what_stands_in_for_it() -> None:
