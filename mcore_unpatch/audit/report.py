@@ -164,23 +164,17 @@ def this_rank() -> str:
 
 def differences(reports: Sequence[tuple[str, AuditReport]]) -> list[tuple[str, list[str], list[str]]]:
     """Each deviation that only some of the reports have: what it is, who has it, who has not."""
-    keys: dict[str, str] = {}
-    holders: dict[str, list[str]] = {}
+    told: dict[str, tuple[str, list[str]]] = {}
     for label, report in reports:
-        for deviation in report.deviations:
-            keys.setdefault(deviation.key, str(deviation))
-            if label not in holders.setdefault(deviation.key, []):
-                holders[deviation.key].append(label)
+        facts = [(deviation.key, str(deviation)) for deviation in report.deviations]
         if report.release:
-            key = f"release {report.release}"
-            keys.setdefault(key, f"megatron-core {report.release} is installed")
-            holders.setdefault(key, []).append(label)
+            facts.append((f"release {report.release}", f"megatron-core {report.release} is installed"))
+        for key, said in facts:
+            holders = told.setdefault(key, (said, []))[1]
+            holders += [label] if label not in holders else []
     everyone = [label for label, _ in reports]
-    return [
-        (said, holders[key], [label for label in everyone if label not in holders[key]])
-        for key, said in keys.items()
-        if len(holders[key]) < len(everyone)
-    ]
+    rows = ((said, holders, [label for label in everyone if label not in holders]) for said, holders in told.values())
+    return [row for row in rows if row[2]]
 
 
 @dataclass(frozen=True, slots=True)
