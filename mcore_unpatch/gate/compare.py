@@ -164,6 +164,12 @@ def staged_otherwise(top: Path) -> dict[str, bytes]:
     return {path: contents[name] for path, name in blobs.items()}
 
 
+def changed(top: Path, revision: str) -> list[str]:
+    """The files that a commit lacks or has otherwise than HEAD."""
+    kinds = ("-r", "--name-only", "--no-renames", "--diff-filter=d", "-z")
+    return git.names(git.run(top, "diff-tree", *kinds, revision, "HEAD"))
+
+
 def renames(top: Path, revision: str) -> dict[str, str]:
     """New path -> old path of files renamed between a commit and HEAD: two trees, so that no filter has to run."""
     output = git.run(top, "diff-tree", "-r", "-M", "--diff-filter=R", "--name-status", "-z", revision, "HEAD")

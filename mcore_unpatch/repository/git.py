@@ -17,6 +17,7 @@ from pathlib import Path
 from mcore_unpatch.errors import UsageError
 
 _SETTINGS = {
+    "advice.graftFileDeprecated": "false",
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
     "core.untrackedCache": "false",  # a forged one could hide files

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import islice
@@ -168,7 +168,7 @@ class Survey:
             self.files.size,
             self.parsed,
             options.source,
-            _Listed(self.whole, self.files).__contains__,
+            _Listed(self.whole, self.files, contents or ()).__contains__,
             options.selection.__contains__,
             silenced,
             partial(self._file_memory, place) if place is not None else None,
@@ -282,6 +282,10 @@ class Survey:
             asked.top, revision, self.stacks, mocks, options.exclude, base, options.cache
         )
         renamed = compare.renames(asked.top, revision)
+        carried = set(everything.python).difference(everything.own)
+        if touched := [path for path in compare.changed(asked.top, revision) if path in carried]:
+            told = f"{touched[0]}{f' and {len(touched) - 1} more' if touched[1:] else ''}"
+            self.notes.append(f"Megatron's own source changed, which is not read for patches: {told}.")
         unpinned = self._unpinned(now, compare.pinned_at(asked.top, revision))
         new = compare.new_findings(unpinned, before, renamed, self.stacks.versions)
         fresh_ones = set(new)
@@ -307,23 +311,27 @@ class Survey:
         }
         if not staged:
             return []
-        told = f"{', '.join(islice(staged, 3))}{' and more' if len(staged) > 3 else ''}"
-        self.notes.append(f"Staged with other contents than in the work tree, so both were read: {told}.")
         patches = list(filter(is_patch_file, staged))
-        python = [path for path in staged if path not in patches]
+        project = Project(lambda path: path in staged or self.files.exists(path), Overlay(self.files.read, staged).read)
+        importers = (path for path in everything.own if not staged.keys().isdisjoint(project.imported(path)))
+        python = sorted({*staged, *importers}.difference(patches))
         silenced = len(self._silenced)
         found, _ = self._search(replace(everything, python=python, patches=patches, errors=[]), contents=staged)
         more = self._silenced[silenced:]
         self._silenced[silenced:] = compare.new_findings(more, self._silenced[:silenced], {})
-        return compare.new_findings(found, now, {})
+        new = compare.new_findings(found, now, {})
+        if new:
+            told = f"{', '.join(islice(staged, 3))}{' and more' if len(staged) > 3 else ''}"
+            self.notes.append(f"The work tree differs from what a commit would hold, and both were read: {told}.")
+        return new
 
 
 class _Listed:
     """Whether a project has a file or a folder, by the files that were discovered."""
 
-    def __init__(self, whole: Discovery, files: WorkTree) -> None:
+    def __init__(self, whole: Discovery, files: WorkTree, others: Iterable[str]) -> None:
         self._top, self._exists = whole.top, files.exists
-        paths = [*whole.python, *whole.patches]
+        paths = [*whole.python, *whole.patches, *others]
         folders = {path.rsplit("/", depth)[0] for path in paths for depth in range(1, path.count("/") + 1)}
         self._names = folders.union(paths)
         self._links = cache(self._find_links)

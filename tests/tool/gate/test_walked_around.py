@@ -144,7 +144,29 @@ def test_what_is_staged_and_not_in_the_work_tree(left: str | None, repository: R
     result = unpatch("check", "--base", "main", "--output-format", "concise", cwd=repository.path)
     assert (result.code, result.out.count("MCU601")) == (FINDINGS, 1)
     assert result.out.startswith("p.py:3:1 MCU601")
-    assert "so both were read: old.py, p.py." in result.err
+    assert "and both were read: old.py, p.py." in result.err
+
+
+@pytest.mark.parametrize("left", ["class GPTModel: ...\n", None])
+def test_what_is_staged_is_read_as_a_whole(left: str | None, repository: Repository) -> None:
+    repository.commit({"names.py": IMPORT, "p.py": "from names import GPTModel\nGPTModel.forward = print\n"})
+    assert len(messages(repository)) == 1
+    repository.write({"names.py": left}) if left else (repository.path / "names.py").unlink()
+    assert len(messages(repository)) == 1
+
+
+def test_an_edit_that_changes_nothing_is_not_spoken_of(repository: Repository) -> None:
+    on_main(repository, {"p.py": PATCH})
+    repository.write({"p.py": f"{PATCH}x = 1\n"})
+    assert unpatch("check", "--base", "main", cwd=repository.path).err.count("both were read") == 0
+
+
+def test_a_new_file_in_a_fork_of_megatron_is_spoken_of(repository: Repository) -> None:
+    on_main(repository, {"megatron/core/package_info.py": "", "megatron/core/__init__.py": ""})
+    repository.commit({"megatron/core/ours.py": PATCH})
+    assert "changed, which is not read for patches: megatron/core/ours.py." in (
+        unpatch("check", "--base", "main", cwd=repository.path).err
+    )
 
 
 def test_a_base_that_is_checked_out_compares_nothing_that_is_committed(repository: Repository) -> None:

@@ -49,9 +49,7 @@ def test_the_hooks_are_what_pre_commit_reads() -> None:
     clientlib = pytest.importorskip("pre_commit.clientlib")
     check, scan = clientlib.load_manifest(ROOT / ".pre-commit-hooks.yaml")
     assert (check["entry"], scan["entry"], scan["stages"]) == ("unpatch check", "unpatch scan", ["manual"])
-    seen = re.compile(check["files"])
-    assert all(map(seen.search, ("a/b.py", "docker/megatron.patch", "unpatch.lock", "docker/Dockerfile.cuda")))
-    assert not seen.search("README.md")
+    assert check["always_run"]  # links, deletions and odd endings would start nothing
 
 
 @pytest.mark.slow
