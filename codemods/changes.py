@@ -160,12 +160,10 @@ class Taken:
 
     def take(self, spans: Sequence[tuple[str, Span]]) -> bool:
         """Take more; False, and nothing is taken, where one of them is taken already."""
-        if not all(self.is_free(path, span) for path, span in spans):
+        if any(
+            span.start < other.end and other.start < span.end for path, span in spans for other in self._spans[path]
+        ):
             return False
         for path, span in spans:
             self._spans[path].append(span)
         return True
-
-    def is_free(self, path: str, span: Span) -> bool:
-        """Whether none of these bytes is taken."""
-        return not any(span.start < other.end and other.start < span.end for other in self._spans[path])

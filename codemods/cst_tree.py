@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import libcst as cst
@@ -202,7 +203,9 @@ class Tree:
             # What stands above one may go to the next; without the last one, the one before ends the file.
             indices |= set(range(max(0, index - 1), min(index + 2, len(self._starts))))
         pieces, line = [], 1
-        for first, last in _ranges(sorted(indices)):
+        for _, neighbours in groupby(enumerate(sorted(indices)), lambda pair: pair[1] - pair[0]):
+            numbers = [number for _, number in neighbours]
+            first, last = numbers[0], numbers[-1]
             made = self.excerpt.restored(maker.statements(first, last + 1))
             pieces += [*self.source.lines[line - 1 : self._starts[first] - 1], made]
             line = self._starts[last + 1] if last + 1 < len(self._starts) else len(self.source.lines) + 1
@@ -226,17 +229,6 @@ def _equal_ends(old: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
     head = next((index for index in range(same) if old[index] != new[index]), same)
     same -= head
     return head, next((index for index in range(same) if old[-1 - index] != new[-1 - index]), same)
-
-
-def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Sorted numbers as ranges, the last of each included."""
-    found: list[tuple[int, int]] = []
-    for number in numbers:
-        if found and number == found[-1][1] + 1:
-            found[-1] = found[-1][0], number
-        else:
-            found.append((number, number))
-    return found
 
 
 class _Maker(cst.CSTTransformer):

@@ -27,7 +27,9 @@ def take_back(state: State) -> list[str]:
         left = journal.load(state, record.pending)
         if record.replacing:
             restored = _restore(left)
-        _sweep(left)
+        for index in range(len(left.entries)):  # what the migration left beside the files
+            for name in (left.staged(index), left.kept(index), left.copy(index)):
+                name.unlink(missing_ok=True)
         left.undone.replace(state.file)
         files.sync_folder(state.folder)
     state.tidy()
@@ -77,13 +79,6 @@ def _put_back(left: Journal, index: int, target: Path) -> None:
         files.create_like(target, copy, left.original_content(index))
         copy.replace(target)
     files.sync_folder(target.parent)
-
-
-def _sweep(left: Journal) -> None:
-    """Delete what the migration left beside the files."""
-    for index in range(len(left.entries)):
-        for name in (left.staged(index), left.kept(index), left.copy(index)):
-            name.unlink(missing_ok=True)
 
 
 def describe_interrupted(top: Path) -> str | None:

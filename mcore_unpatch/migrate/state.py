@@ -120,12 +120,12 @@ def is_token(text: object) -> bool:
 def locate(top: Path) -> State:
     """The state of the work tree whose root is `top`."""
     top = top.resolve()
-    git_folder = _git_folder(top)
-    if git_folder is not None:
-        folder = git_folder / NAME
-        return State(folder, top, folder / "lock")
-    home = user_state() / NAME
-    return State(home / files.digest(os.fsencode(top))[:16], top, home / "lock")
+    try:
+        folder = git.git_folder(git.work_tree(top)) / NAME
+    except git.GitError:
+        home = user_state() / NAME
+        return State(home / files.digest(os.fsencode(top))[:16], top, home / "lock")
+    return State(folder, top, folder / "lock")
 
 
 def interrupted(top: Path) -> list[State]:
@@ -143,10 +143,3 @@ def interrupted(top: Path) -> list[State]:
             if state.folder != own.folder and record.pending and (base in own.base.parents or own.base in base.parents):
                 states.append(State(state.folder, base, own.lock_file))
     return states
-
-
-def _git_folder(top: Path) -> Path | None:
-    try:
-        return git.git_folder(git.work_tree(top))
-    except git.GitError:
-        return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from mcore_unpatch.codemods.changes import Change, Header, Make, Replace, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
@@ -154,7 +154,7 @@ class Wrapper:
         if taken := invented & identifiers(function):
             return f"the name `{min(taken)}` is taken"
         if wraps:
-            self.changes.append(Make(function, _undecorated))
+            self.changes.append(Make(function, lambda node: node.with_changes(decorators=[])))
         body = body_of(function)
         returns = [node for node in walk_own(function) if isinstance(node, ast.Return)]
         last = body[-1]
@@ -322,7 +322,3 @@ def _gathered(node: ast.AST) -> Iterator[str]:
     """The parameters whose values code reads."""
     known = [one for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr in _ALWAYS_THERE]
     return (leaf(one) for one in walk_without(node, known) if leaf(one) in _GATHERED)
-
-
-def _undecorated(node: Any) -> Any:
-    return node.with_changes(decorators=[])
