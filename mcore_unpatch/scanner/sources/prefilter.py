@@ -48,7 +48,7 @@ _STRING_OR_COMMENT = re.compile(rb"\"[^\"\\\n]*+\"|'[^'\\\n]*+'|#[^\n]*+")
 # `name: torch.Tensor = ...`: the type of a name, and `# ... .`: a comment.
 _TYPE_OF_A_NAME = re.compile(rb"[ \t]*+(?!(?:else|try|finally)\b)\w++[ \t]*+:(?!=)")
 _KEYWORD = re.compile(rb"(?:^|\W)(?:for|as|in|and|or|not|if|else|return|yield|await|assert|del|is|while|elif|with)$")
-_SETATTR = re.compile(rb"setattr(?:__)?\(\s*+([^\s,()\[\]#]{0,200}+)\s*+,\s*+(?:[\"'](\w{1,100}+)[\"'])?")
+_SETATTR = re.compile(rb"setattr(?:__)?\(\s*+([^\s,()\[\]#]{0,200}+)\s*+,\s*+(?:[\"'](\w{1,100}+)[\"']\s*+(?=,))?")
 _DEF = re.compile(rb"def[\s\\]++(\w++)")
 _SELF = _tokens(rb"\n(?:async[ \t]++)?def[\s\\]++\w++[\s\\]*+\(~self\b")
 _NAMESPACES = (b"getsource", b"__dict__", b"__globals__")
@@ -359,9 +359,15 @@ def _is_over(target: bytes) -> bool:
 
 
 def _may_setattr(data: bytes) -> bool:
-    """Whether a `setattr` is not plainly of an attribute that Megatron does not have, or of `self`."""
+    """Whether a `setattr` is not plainly of `self`, or adds to what is neither a class nor imported."""
+    known = _known_attributes()
+
+    def may_be_core(subject: bytes) -> bool:
+        is_imported = subject.isalnum() and re.search(rb"\b(?:import|as)\s++" + subject, data)
+        return bool(subject.rpartition(b".")[2][:1].isupper() or is_imported)
+
     harmless: int = sum(
-        match[1] == b"self" or (match[2] is not None and match[2] not in _known_attributes())
+        match[1] == b"self" or (match[2] is not None and match[2] not in known and not may_be_core(match[1]))
         for match in _SETATTR.finditer(data)
     )
     return data.count(b"setattr") > harmless

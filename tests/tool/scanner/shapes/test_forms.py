@@ -61,6 +61,7 @@ CERTAIN = {
     "patch.object by a name": "from unittest.mock import patch\npo = patch.object\npo(MLP, 'forward', f).start()",
     "setattr under another name": "from builtins import setattr as put\nput(MLP, 'forward', f)",
     "partial under another name": "from functools import partial as P\nP(setattr, MLP, 'forward')(f)",
+    "a name in pieces": "setattr(MLP, 'for' 'ward', f)",
     "a row that is unpacked": "for row in [(MLP, 'forward', f)]: setattr(*row)",
     "a row by its numbers": "for p in [(MLP, 'forward', f)]: setattr(p[0], p[1], p[2])",
     "a row by its keys": "for p in [{'cls': MLP, 'name': 'forward', 'fn': f}]: setattr(p['cls'], p['name'], p['fn'])",
@@ -272,3 +273,12 @@ def test_a_model_that_megatron_makes() -> None:
     for statement in ("for m in get_model(1): m.forward = f", "model = get_model(1)\nmodel[0].forward = f"):
         check_found(f"{source}{statement}\n", target=f"{GPT}.forward", confidence="likely")
     check_noop("from ours import get_model\ndef f(self): ...\nmodel = get_model(1)\nmodel[0].forward = f\n")
+
+
+def test_a_name_that_is_added_with_setattr() -> None:
+    head = (
+        "from megatron.core import parallel_state as mpu\nfrom megatron.core.transformer.mlp import MLP\ndef f(): ...\n"
+    )
+    check_found(f"{head}setattr(mpu, 'get_brand_new_group', f)\n", target=f"{CORE}.parallel_state.get_brand_new_group")
+    check_found(f"{head}setattr(MLP, 'brand_new', f)\n", target=f"{CORE}.transformer.mlp.MLP.brand_new")
+    check_noop(f"{head}def g(x): setattr(x, 'brand_new', f)\n")
