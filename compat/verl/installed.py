@@ -38,13 +38,9 @@ HEAD_OPTIONS: Mapping[Numbers, Mapping[str, Any]] = MappingProxyType(
 )
 
 
-def check_numbers(numbers: Numbers) -> None:
-    """Raise unless `numbers` is one of the two."""
-    check_choice("numbers", numbers, *get_args(Numbers))
-
-
 def warn_where_kept(shim: str, numbers: Numbers, config: Any, *, logits_alone: bool = False) -> None:
-    """Warn if veRL's numbers differ from Megatron's for a model of this configuration."""
+    """Warn if veRL's numbers differ from Megatron's for a model of this configuration; raise if it is neither."""
+    check_choice("numbers", numbers, *get_args(Numbers))
     if numbers != "verl":
         return
     kept = []

@@ -15,7 +15,6 @@ from mcore_unpatch.compat.verl.batches import Batch, batch_of, vision_arguments
 from mcore_unpatch.compat.verl.installed import (
     FusedProcessor,
     Numbers,
-    check_numbers,
     installed,
     warn_where_kept,
 )
@@ -44,7 +43,6 @@ def gptmodel_forward_1f1b_overlap(
     The batch is packed; with MTP layers it stays padded, because Megatron's plan does not support both together.
     `numbers` is as in `patch_fused_forward`.
     """
-    check_numbers(numbers)
     if logits_processor is not None:
         raise NotImplementedError(
             "logits_processor: this schedule plan computes no logits; read log-probs and entropy from the plan's "

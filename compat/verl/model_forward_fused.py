@@ -36,7 +36,6 @@ from mcore_unpatch.compat.verl.installed import (
     FusedProcessor,
     Installed,
     Numbers,
-    check_numbers,
     install,
     installed,
     path_in,
@@ -70,10 +69,9 @@ def fused_output_processor(
     directly. `partial(fused_output_processor, numbers="megatron")` is as `numbers` of `patch_fused_forward`; with MuP
     it also needs the hook's `scale_logits`, which has the factor.
     """
-    check_numbers(numbers)
+    warn_where_kept("fused_output_processor", numbers, config)
     if numbers == "verl" and labels is not None and len(labels) > 1:
         raise several_rows(labels, 'use partial(fused_output_processor, numbers="megatron")')
-    warn_where_kept("fused_output_processor", numbers, config)
     if not isinstance(context, HookContext | Mapping):
         if getattr(context, "temperature", None) is None:
             raise MissingContextError(
@@ -98,13 +96,12 @@ def patch_fused_forward(model: Module, *, numbers: Numbers = "verl") -> None:
     token of the row; no MTP unless asked for. A direct call takes one packed row and returns flat results.
     `numbers="megatron"`: the results are those of Megatron's own logits.
     """
-    check_numbers(numbers)
     path = path_in(model)
     if path is None:
         return
     refuse_critic(getattr(path.model, "output_layer", None), remedy="do not call patch_fused_forward on it")
-    install(path).fused = numbers
     warn_where_kept("patch_fused_forward", numbers, path.model.config)
+    install(path).fused = numbers
 
 
 def unpatch_fused_forward(model: Module) -> None:

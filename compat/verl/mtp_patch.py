@@ -22,7 +22,6 @@ from mcore_unpatch.compat.mtp import detach_mtp_inputs
 from mcore_unpatch.compat.verl.installed import (
     Numbers,
     can_recompute,
-    check_numbers,
     install,
     installed,
     mtp_layers,
@@ -42,13 +41,12 @@ def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, number
     megatron-core with `process_mtp_loss` (0.17 and later). `numbers="megatron"` scales the logits under MuP, as
     Megatron itself does and veRL does not.
     """
-    check_numbers(numbers)
     path = path_in(model)
     if path is None:
         return
+    warn_where_kept("patch_postprocess", numbers, path.model.config, logits_alone=True)
     state = install(path)
     state.logits = numbers
-    warn_where_kept("patch_postprocess", numbers, path.model.config, logits_alone=True)
     state.mtp_updates_lm_head = mtp_updates_lm_head
     if mtp_updates_lm_head and getattr(path.model.config, "mtp_detach_heads", False):
         warnings.warn(
