@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mcore_unpatch.commands.options import OutputFormat
 from mcore_unpatch.findings.finding import Assessment, Finding, Report
 from mcore_unpatch.report.html import Card, Kind, Pane, page
 from mcore_unpatch.report.pages import head_of, origin_of
@@ -38,19 +37,6 @@ def markdown(report: UpgradeReport, known: Sequence[Item], closing: Sequence[str
 def _row(item: Item) -> str:
     told = [*([f"**{item.title}**"] if item.title else []), *item.reasons, *([item.advice] if item.advice else [])]
     return f"| `{item.where}` | {'<br>'.join(text.replace('|', chr(92) + '|') for text in told)} |"
-
-
-def data(
-    report: UpgradeReport, known: Sequence[Item], style: OutputFormat
-) -> dict[str, object] | list[dict[str, object]]:
-    """The report for programs."""
-    from mcore_unpatch.report import services
-
-    if style is OutputFormat.sarif:
-        return services.sarif(as_findings(report, known))
-    if style is OutputFormat.gitlab:
-        return services.gitlab(as_findings(report, known))
-    return report.to_json()
 
 
 def as_findings(report: UpgradeReport, known: Sequence[Item]) -> Report:

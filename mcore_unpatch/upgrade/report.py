@@ -36,25 +36,25 @@ def write(
     report: UpgradeReport, style: OutputFormat, merges: Sequence[tuple[Fate, Merge]] = (), every: bool = False
 ) -> None:
     """Print the report in the format asked for; text shows the merges as well."""
+    import json
+
+    from mcore_unpatch.report import services, text
+
     known = items(report)
     if style is OutputFormat.text:
         show(lines(report, known, {(fate.finding.path, fate.finding.line): made for fate, made in merges}, every))
     elif style is OutputFormat.markdown:
         print(pages.markdown(report, known, list(closing(report, known))), end="")
     elif style is OutputFormat.github:
-        from mcore_unpatch.report import services
-
         print("\n".join(services.github(pages.as_findings(report, known), "warning")))
     elif style is OutputFormat.concise:
-        from mcore_unpatch.report import text
-
         show(text.concise(pages.as_findings(report, known)))
     elif style is OutputFormat.html:
         print(pages.html(report, known, " ".join(closing(report, known)), merges), end="")
     else:
-        import json
-
-        print(json.dumps(pages.data(report, known, style), indent=2))
+        services_of = {OutputFormat.sarif: services.sarif, OutputFormat.gitlab: services.gitlab}
+        make = services_of.get(style)
+        print(json.dumps(make(pages.as_findings(report, known)) if make else report.to_json(), indent=2))
 
 
 def write_changed(

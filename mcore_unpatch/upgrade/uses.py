@@ -213,6 +213,8 @@ def _is_set_here(use: Affected, paths: Sequence[str], project: Project) -> bool:
     stays = demand is not None and (demand.through_class or demand.module)
     if not nowhere and (use.statement.exception != "AttributeError" or stays):
         return False
+    if use.statement.exception == "ModuleNotFoundError":
+        return False  # a name that is set elsewhere brings no module
     name = re.escape(use.name.rpartition(".")[2].encode())
     flag = rb"--" + name.replace(b"_", b"-")  # an option of the repository's own
     sets = re.compile(rb"\.%b\s*(?::[^=\n]+)?=(?!=)|setattr\([^\n]*[\"']%b[\"']|[\"']%b[\"']" % (name, name, flag))

@@ -31,3 +31,13 @@ def test_an_import_that_is_caught_is_told_unless_something_takes_its_place() -> 
         "`transformer_engine.TENorm` does not exist after megatron-core 0.16.1: the `try` on line 1 catches that, and "
         "other code of yours runs; it is now `megatron.core.extensions.transformer_engine.TENorm`"
     )
+
+
+def test_a_name_that_is_set_elsewhere_does_not_bring_its_module() -> None:
+    files = {
+        "a.py": b"from megatron.training.tokenizer import build_tokenizer\n",
+        "b.py": b"from megatron.training import global_vars\nglobal_vars.build_tokenizer = None\n",
+    }
+    project = Project(files.__contains__, files.__getitem__)
+    said = [one.statement for one in uses_of(files, project, *releases("0.16.1", "0.19.2")).affected]
+    assert [(one.path, one.exception) for one in said] == [("a.py", "ModuleNotFoundError")]
