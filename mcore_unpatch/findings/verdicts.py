@@ -133,11 +133,12 @@ class _Seen:
 
     def is_needed(self) -> bool:
         """It is missed on the release: it runs there, is read, and Megatron does not do it by itself."""
-        [version] = self.versions
-        fact = known.newest(version).facts.get(self.finding.target)
-        unread = self.finding.assessment.unread and (fact is None or fact.trait("unread") is not None)
+        [version], target = self.versions, self.finding.target
         done = self.row is not None and self.row.verdict == DELETE and version >= self.row.needs
-        return not (self.never_runs() or known.is_gone(self.finding.target, version) or unread or done)
+        if done or self.never_runs() or known.is_gone(target, version):
+            return False
+        fact = known.newest(version).facts.get(target) if self.finding.assessment.unread else None
+        return not self.finding.assessment.unread or (fact is not None and fact.trait("unread") is None)
 
     # --- words of the evidence -----------------------------------------------------------------------------------
 
