@@ -153,6 +153,8 @@ def _class_attribute(site, resolver, subject, base, name, value, install) -> lis
     if isinstance(value, ast.Constant) and value.value is not None:
         return []  # a mark
     kind = "class-of-instance" if evidence.is_class_of_object(subject) else "class-attr"
+    if kind == "class-attr" and base.node is not None and not api.is_model(base.name):
+        return []  # to override a method in a class of one's own is no patch, however it is written
     replaces = api.has_callable(base.name, name) or (name == "__bases__" and base.node is None)
     if not replaces and (base.node is not None or not is_callable(site, resolver, value)):
         return []

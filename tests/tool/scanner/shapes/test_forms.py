@@ -152,6 +152,7 @@ NONE = {
     "def g(inner): setattr(inner, 'load_state_dict', types.MethodType(load, inner))",
     "a field of the arguments": "def g(args): args.activation_func = functools.partial(f, 1)",
     "classes of others": "from megatron.bridge import A, B\ndef g(cls): cls.forward = wrap(cls.forward)\ng(A)\ng(B)",
+    "a method of one's own subclass": "class A(MLP): ...\nA.forward = f",
     "a row of another's": "class A: ...\nfor row in [(A, 'forward', f)]: setattr(*row)",
     "another's patch under another name": "from nowhere import patch as P\nP.object(MLP, 'of_nobody', f)",
     "another's modules": "from nowhere import modules\nmodules['megatron.core.transformer.mlp'] = f",
