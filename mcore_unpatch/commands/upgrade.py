@@ -165,6 +165,9 @@ def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
     for line in told:
         note(line)
     versions = {version for stack in (asked.stacks if asked else ()) for version in stack.versions}
+    if asked and asked.stacks and not versions:
+        unknown = asked.stacks[0]
+        raise UsageError(f"Which release {unknown} is is not known; {unknown.revision.settle}.")
     if not versions:
         hint = next((f" {stack} is only a hint." for stack in stacks.hints if stack.versions), "")
         raise UsageError(

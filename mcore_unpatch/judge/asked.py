@@ -74,9 +74,11 @@ def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
     replaced = bound & names or any(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes)
     caught = not demand.runs_on(model, "ImportError") and reached.on(model, demand.at, demand.tests)
     if caught and not replaced:
-        gone = f"`{short(demand.name)}` does not exist {absent(demand.name, model)}"
-        text = f"{gone}: the `try` on line {tried.lineno} catches that, and other code of yours runs"
-        hint = advice(demand.name, instead(demand.name, model), absent(demand.name, model))
+        when = absent(demand.name, model)
+        gone = f"does not exist {when}" if when else f"is not in megatron-core {model.label}"
+        runs = f"the `try` on line {tried.lineno} catches that, and other code of yours runs"
+        text = f"`{short(demand.name)}` {gone}: {runs}"
+        hint = advice(demand.name, instead(demand.name, model), when)
         yield Statement(CHANGES, text, "", demand.path, demand.line, demand.when, instead=hint)
 
 
@@ -331,7 +333,8 @@ def absent(name: str, model: Model) -> str:
         return ""
     if RELEASES.index(last) < here:
         return f"after megatron-core {last}"
-    return f"before megatron-core {next(release for release in RELEASES[here:] if known.has(name, release))}"
+    first = next(release for release in RELEASES[here:] if known.has(name, release))
+    return f"before megatron-core {first}" if first != model.label else f"in this source of megatron-core {first}"
 
 
 def _was(name: str, old: Model | None) -> Known | None:

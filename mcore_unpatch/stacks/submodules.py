@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,7 +48,11 @@ def of_modules(file: ReadFile) -> None:
             said = f"the submodule {path} has no recorded commit, so which Megatron it is is not known"
             file.notes.append((line, said))
         else:
-            file.found.append((line, revision or _carried(file.top / path, commit)))
+            revision = revision or _carried(file.top / path, commit)
+            if not revision.versions and (file.top / path / "megatron/core").is_dir():
+                settle = f"pass its source, which is here: --target-mcore {path}, or --from {path} of upgrade"
+                revision = replace(revision, settle=settle)
+            file.found.append((line, revision))
 
 
 def of_vendored(file: ReadFile) -> None:

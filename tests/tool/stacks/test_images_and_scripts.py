@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from checking import write_files
+from command import ERROR, unpatch
 from repository import Repository
 
 from mcore_unpatch.stacks.stacks import Stacks
@@ -170,6 +171,16 @@ class TestSubmodules:
         self.gitlink(repository, "third_party/Megatron-LM", self.COMMIT)
         (stack,) = Stacks(repository.path).all
         assert (stack.name, stack.place, stack.revision.releases) == ("71e418ea", ".gitmodules:1", ("0.18.0", "0.19.0"))
+
+    def test_a_commit_that_is_not_known_and_lies_here(self, repository: Repository) -> None:
+        repository.commit({".gitmodules": self.modules("third_party/Megatron-LM", "Megatron-LM")})
+        self.gitlink(repository, "third_party/Megatron-LM", "ab" * 20)
+        (repository.path / "third_party/Megatron-LM/megatron/core").mkdir(parents=True)
+        result = unpatch("upgrade", cwd=repository.path)
+        assert result.code == ERROR
+        said = " ".join(result.err.split())
+        assert "error: Which release abababab (.gitmodules:1) is is not known; pass its source, which is here:" in said
+        assert "--from third_party/Megatron-LM of upgrade" in said
 
     def test_without_a_commit(self, repository: Repository) -> None:
         repository.commit({".gitmodules": self.modules("Megatron-LM", "Megatron-LM")})

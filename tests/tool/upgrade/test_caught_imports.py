@@ -3,6 +3,8 @@
 from checking import releases
 
 from mcore_unpatch.judge.statement import CHANGES, RAISES
+from mcore_unpatch.library.build import build
+from mcore_unpatch.megatron.roots import LIBRARY
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.upgrade.uses import uses_of
 
@@ -41,3 +43,11 @@ def test_a_name_that_is_set_elsewhere_does_not_bring_its_module() -> None:
     project = Project(files.__contains__, files.__getitem__)
     said = [one.statement for one in uses_of(files, project, *releases("0.16.1", "0.19.2")).affected]
     assert [(one.path, one.exception) for one in said] == [("a.py", "ModuleNotFoundError")]
+
+
+def test_a_source_that_lacks_what_its_release_has_is_no_older_one() -> None:
+    source = build(LIBRARY, "0.19.2", [("megatron/core/__init__.py", b"")])
+    text = b"from megatron.core.models.gpt import GPTModel\n"
+    project = Project({"a.py"}.__contains__, lambda _: text)
+    (said,) = uses_of(["a.py"], project, *releases("0.19.2"), source).affected
+    assert "`gpt.GPTModel` does not exist in this source of megatron-core 0.19.2" in said.statement.text
