@@ -56,8 +56,7 @@ def reaches_original(install: Install, new: Replacement) -> bool:
 def calls_of_original(install: Install, new: Replacement) -> list[ast.Call]:
     """The calls of what was replaced."""
     held = {id(node) for node in reads_of_original(install, new)}
-    nodes = walk(new.function) if new.function is not None else ()
-    return [node for node in nodes if isinstance(node, ast.Call) and id(node.func) in held]
+    return [call for call in new.calls if id(call.func) in held] if held else []
 
 
 def reads_of_original(install: Install, new: Replacement) -> Iterator[ast.expr]:
@@ -67,21 +66,14 @@ def reads_of_original(install: Install, new: Replacement) -> Iterator[ast.expr]:
         return
     spec = new.function.args
     given = {**_bound_as_defaults(spec, install), **dict.fromkeys(_given(install, new), "")}
-    kept: set[str] | None = None
     inner = _own_bindings(new)
-    for node in walk(new.function):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            name = given.get(node.id, node.id)
-            if (
-                not name
-                or (node.id in given and _holds(name, install, new))
-                or (node.id not in given and node.id not in inner and _holds(node.id, install, new))
-            ):
-                yield node
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-            kept = _kept_attributes(install, new) if kept is None else kept
-            if node.attr in kept or _is_class_read(node, install):
-                yield node
+    for name, nodes in new.names_read.items():
+        held = given.get(name, name)
+        if not held or ((name in given or name not in inner) and _holds(held, install, new)):
+            yield from nodes
+    kept = _kept_attributes(install, new) if new.attributes_read else set()
+    for name, nodes in new.attributes_read.items():
+        yield from (node for node in nodes if name in kept or _is_class_read(node, install))
 
 
 def _is_class_read(node: ast.expr, install: Install) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from mcore_unpatch.library.syntax import given_counts
+from mcore_unpatch.library.syntax import given_counts, own_nodes
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -33,6 +34,30 @@ class Replacement:
     def nodes(self) -> list[ast.AST]:
         """The function and all that is in it."""
         return list(walk(self.function)) if self.function is not None else []
+
+    # Many patches may put the same function in place: it is walked once for all of them.
+
+    @cached_property
+    def names_read(self) -> dict[str, list[ast.expr]]:
+        """Where it reads each name."""
+        return _grouped((n.id, n) for n in self.nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+
+    @cached_property
+    def attributes_read(self) -> dict[str, list[ast.expr]]:
+        """Where it reads each attribute."""
+        return _grouped((n.attr, n) for n in self.nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load))
+
+    @cached_property
+    def calls(self) -> list[ast.Call]:
+        """The calls that stand in it."""
+        return [node for node in self.nodes if isinstance(node, ast.Call)]
+
+    @cached_property
+    def returned_calls(self) -> list[tuple[int, ast.Call]]:
+        """The calls whose results it returns itself, and the lines of those returns."""
+        own = own_nodes(self.function) if isinstance(self.function, FunctionNode) else ()
+        returns = [node for node in own if isinstance(node, ast.Return)]
+        return [(node.lineno, node.value) for node in returns if isinstance(node.value, ast.Call)]
 
     @cached_property
     def written(self) -> frozenset[str]:
@@ -90,15 +115,16 @@ class Replacement:
         """How many values its `return a, b` statements give; 0 stands for one that is not evident."""
         return given_counts(self.function) if self.function is not None else frozenset({0})
 
-    @cached_property
-    def _read(self) -> frozenset[str]:
-        return frozenset(
-            node.id for node in self.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-        )
-
     def uses(self, name: str) -> bool:
         """Whether its body reads the parameter `name`."""
-        return name in self._read
+        return name in self.names_read
+
+
+def _grouped(pairs: Iterable[tuple[str, ast.expr]]) -> dict[str, list[ast.expr]]:
+    found: dict[str, list[ast.expr]] = {}
+    for name, node in pairs:
+        found.setdefault(name, []).append(node)
+    return found
 
 
 def _is_head(node: ast.expr) -> bool:

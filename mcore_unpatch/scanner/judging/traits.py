@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from mcore_unpatch.judge.originals import calls_of_original, calls_original_once, reaches_original
 from mcore_unpatch.library.model import ASKED
-from mcore_unpatch.library.syntax import own_nodes
 from mcore_unpatch.megatron import api, known, slots
 from mcore_unpatch.scanner.judging.replacement import OUTPUT_WORDS, VALUE_WORDS, Replacement
 from mcore_unpatch.scanner.names.resolver import Resolver
@@ -47,12 +46,10 @@ def _builds_schedule_plan(function: ast.AST) -> bool:
 def own_end(install: Install, new: Replacement) -> tuple[int, int]:
     """The lines where it returns something of its own, and where what it replaced returns; 0 for none."""
     own, back = [0], [0]
-    if isinstance(new.function, ast.FunctionDef | ast.AsyncFunctionDef):
-        originals = {id(call) for call in calls_of_original(install, new)}
-        for node in own_nodes(new.function):
-            if isinstance(node, ast.Return) and isinstance(node.value, ast.Call):
-                called = getattr(node.value.func, "attr", "")
-                (back if id(node.value) in originals or called == "_postprocess" else own).append(node.lineno)
+    originals = {id(call) for call in calls_of_original(install, new)} if new.returned_calls else set()
+    for line, call in new.returned_calls:
+        is_back = id(call) in originals or getattr(call.func, "attr", "") == "_postprocess"
+        (back if is_back else own).append(line)
     return max(own), max(back)
 
 
@@ -100,7 +97,7 @@ def cleans_up(install: Install, new: Replacement) -> bool:
 
 def _runs_inside(install: Install, new: Replacement, kind: type[ast.With | ast.Try]) -> bool:
     calls = {id(call) for call in calls_of_original(install, new)}
-    blocks = [node for node in new.nodes if isinstance(node, kind)]
+    blocks = [node for node in new.nodes if isinstance(node, kind)] if calls else []
     return any(id(node) in calls for block in blocks for node in walk(block) if getattr(block, "finalbody", True))
 
 
