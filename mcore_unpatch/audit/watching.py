@@ -53,11 +53,6 @@ class Watch:
                 self._names.add(f"{prefix}.{name}")
                 self._held.setdefault(name, []).append((f"{prefix}.{name}", owner, value))
 
-    @property
-    def rebindable(self) -> bool:
-        """Whether Megatron has been imported, in part at least."""
-        return bool(self._held)
-
     def may_rebind(self, code: CodeType) -> bool:
         """Whether a function says a name of Megatron's, or may import Megatron and so learn one."""
         names = code.co_names
@@ -173,7 +168,12 @@ def _monitor(running: Watch) -> None:
         return
     tool, events = _tool, monitoring.events
     monitoring.use_tool_id(tool, "mcore-unpatch")
-    skipped = _folders_of_no_interest()
+    # Code that rebinds nothing of Megatron from outside: Python's, torch's, Megatron's own, and ours.
+    library = Path(sysconfig.get_paths()["stdlib"])
+    own = [str(file) for file in library.iterdir() if file.name not in ("unittest", "site-packages")]
+    packages = ("torch", "triton", "numpy", "megatron/core", "megatron/training")
+    installed = [f"{folder}/{name}/" for folder in sys.path if folder.endswith("-packages") for name in packages]
+    skipped = ("<frozen", str(Path(__file__).parent), *own, *installed)
     of_interest: dict[str, bool] = {}
     stores: dict[CodeType, dict[str, int]] = {}
     idle: dict[CodeType, int] = {}
@@ -204,7 +204,7 @@ def _monitor(running: Watch) -> None:
 
     def begin() -> None:
         """With the first module of Megatron: before it nothing can be rebound, and torch is imported at full speed."""
-        if running.rebindable and not monitoring.get_events(tool):
+        if running._held and not monitoring.get_events(tool):
             monitoring.set_events(tool, events.PY_START)
             frame: FrameType | None = sys._getframe()
             while frame is not None:  # what has started already
@@ -225,15 +225,6 @@ def _stored(code: CodeType) -> dict[str, int]:
         elif instruction.opname in ("STORE_ATTR", "DELETE_ATTR"):
             lines.setdefault(str(instruction.argval), line or 0)
     return lines
-
-
-def _folders_of_no_interest() -> tuple[str, ...]:
-    """Code that rebinds nothing of Megatron from outside: Python's, torch's, Megatron's own, and ours."""
-    library = sysconfig.get_paths()["stdlib"]
-    parts = [f"{file}" for file in Path(library).iterdir() if file.name not in ("unittest", "site-packages")]
-    for name in ("torch", "triton", "numpy", "megatron/core", "megatron/training"):
-        parts += [f"{folder}/{name}/" for folder in sys.path if folder.endswith("-packages")]
-    return ("<frozen", str(Path(__file__).parent), *parts)
 
 
 def _stack(frame: FrameType | None, line: int) -> Iterator[str]:

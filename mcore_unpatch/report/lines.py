@@ -46,13 +46,11 @@ def show(output: Iterable[Line], stderr: bool = False) -> None:
     stream = sys.stderr if stderr else sys.stdout
     coloured = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     for line in output:
-        plain = printable.line("".join(text for text, _ in line))
-        print("".join(_styled(*piece) for piece in line) if coloured else plain, file=stream)
-
-
-def _styled(text: str, style: str) -> str:
-    codes = ";".join(_CODES[word] for word in style.split())
-    return f"\x1b[{codes}m{printable.line(text)}\x1b[0m" if codes else printable.line(text)
+        shown = ""
+        for text, style in line if coloured else [("".join(text for text, _ in line), "")]:
+            codes = ";".join(_CODES[word] for word in style.split())
+            shown += f"\x1b[{codes}m{printable.line(text)}\x1b[0m" if codes else printable.line(text)
+        print(shown, file=stream)
 
 
 def count(number: int, one: str, many: str = "") -> str:

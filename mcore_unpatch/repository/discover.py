@@ -191,8 +191,9 @@ def _below(folder: Path, discovery: Discovery) -> list[str]:
         names = _walked(folder, discovery)
         if any(name.rpartition("/")[2] == ".gitignore" for name in names):
             try:
-                with tempfile.TemporaryDirectory() as temporary:
-                    not_ignored = git.listed_files(folder, folder, git.make_empty(Path(temporary)))
+                with tempfile.TemporaryDirectory() as temporary:  # a repository that knows no file has the rules apply
+                    git.run(Path(temporary), "init", "--quiet", "--bare", "empty.git")
+                    not_ignored = git.listed_files(folder, folder, Path(temporary, "empty.git"))
                 names = [name for name in names if name in not_ignored]
             except git.GitError as error:
                 discovery.notes.append(f"{error}, so .gitignore is not applied.")

@@ -195,12 +195,6 @@ def file_at(top: Path, revision: str, path: str) -> bytes | None:
     return None
 
 
-def make_empty(folder: Path) -> Path:
-    """A repository that knows no file: it applies the ignore rules of a folder that is under no version control."""
-    run(folder, "init", "--quiet", "--bare", "empty.git")
-    return folder / "empty.git"
-
-
 def names(output: bytes) -> list[str]:
     """What `-z` separates."""
     return [name for name in os.fsdecode(output).split("\0") if name]

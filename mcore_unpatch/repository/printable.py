@@ -12,7 +12,7 @@ _COMMAND = re.compile(r"##(?=\[|vso\[)")
 
 def shown(name: object) -> str:
     """A name in one line: every character that would act is written as its escape."""
-    return _ACTING.sub(_escaped, str(name))
+    return _ACTING.sub(lambda match: match[0].encode("unicode_escape").decode(), str(name))
 
 
 def line(text: str) -> str:
@@ -23,7 +23,3 @@ def line(text: str) -> str:
 def lines(text: str) -> str:
     """A message of several lines: the line ends stay."""
     return "\n".join(map(line, text.split("\n")))
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape").decode()
