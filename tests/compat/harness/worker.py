@@ -1,6 +1,7 @@
 """The nursery of one megatron-core release and the ranks it forks: each runs jobs, one after another."""
 
 import faulthandler
+import gc
 import importlib.util
 import logging
 import os
@@ -77,6 +78,7 @@ def serve(connection: "Connection[Any, Any]", rank: int, trace: str) -> None:
 def keep_nurseries(address: str) -> None:
     """Fork a nursery for everybody who connects: torch and Megatron are imported once for all of them."""
     ours = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a nursery that ends
+    gc.freeze()
     with Listener(address) as listener:
         while True:
             pool = listener.accept()
@@ -92,6 +94,7 @@ def keep_nurseries(address: str) -> None:
 def nurse(pool: "Connection[Any, Any]") -> None:
     """Fork a rank for every place in the world that the pool names; tell how a rank ended for every pid."""
     pool.send(megatron.core.__version__.partition("+")[0])  # in a git checkout Megatron adds a commit: 0.18.2+1a2b3c4
+    gc.freeze()  # no rank need look through torch and Megatron for garbage, nor copy their pages by doing so
     ranks: set[int] = set()
     while True:
         try:
