@@ -73,12 +73,15 @@ def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
     names = {alias.asname or alias.name for alias in getattr(demand.node, "names", ())}
     replaced = bound & names or any(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes)
     caught = not demand.runs_on(model, "ImportError") and reached.on(model, demand.at, demand.tests)
-    if caught and not replaced:
-        when = absent(demand.name, model)
-        gone = f"does not exist {when}" if when else f"is not in megatron-core {model.label}"
+    lost = [alias.name for alias in getattr(demand.node, "names", ())]
+    lost = [name for name in lost if not known.holds(model, f"{demand.module}.{name}")]
+    if caught and not replaced and leaf(demand.name) in lost[:1]:  # one statement fails once
+        when, more = absent(demand.name, model), f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        does, is_ = ("do", "are") if more else ("does", "is")
+        gone = f"{does} not exist {when}" if when else f"{is_} not in megatron-core {model.label}"
         runs = f"the `try` on line {tried.lineno} catches that, and other code of yours runs"
-        text = f"`{short(demand.name)}` {gone}: {runs}"
         hint = advice(demand.name, instead(demand.name, model), when)
+        text = f"`{short(demand.name)}`{more} {gone}: {runs}"
         yield Statement(CHANGES, text, "", demand.path, demand.line, demand.when, instead=hint)
 
 

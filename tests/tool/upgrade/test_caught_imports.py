@@ -10,7 +10,7 @@ from mcore_unpatch.upgrade.uses import uses_of
 
 CAUGHT = """\
 try:
-    from megatron.core.transformer.custom_layers.transformer_engine import TENorm
+    from megatron.core.transformer.custom_layers.transformer_engine import TENorm, TELinear
     HAVE = True
 except ImportError:
     {}
@@ -28,10 +28,10 @@ def test_an_import_that_is_caught_is_told_unless_something_takes_its_place() -> 
         text = CAUGHT.format(handler).encode()
         project = Project({"a.py"}.__contains__, lambda _, text=text: text)  # type: ignore[misc]
         said.append([one.statement for one in uses_of(["a.py"], project, *releases("0.16.1", "0.19.2")).affected])
-    assert [[one.kind for one in some] for some in said] == [[CHANGES], [RAISES], [], []]
+    assert [[one.kind for one in some] for some in said] == [[CHANGES], [RAISES, RAISES], [], []]
     assert said[0][0].sentence == (
-        "`transformer_engine.TENorm` does not exist after megatron-core 0.16.1: the `try` on line 1 catches that, and "
-        "other code of yours runs; it is now `megatron.core.extensions.transformer_engine.TENorm`"
+        "`transformer_engine.TENorm` and 1 more do not exist after megatron-core 0.16.1: the `try` on line 1 catches "
+        "that, and other code of yours runs; it is now `megatron.core.extensions.transformer_engine.TENorm`"
     )
 
 
