@@ -207,10 +207,7 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     if not places:
         yield f"Nothing that was read needs work before the move to {release}."
         return
-    labels = (report.new.label, report.old.label)
-    back = set(labels) <= set(RELEASES) and RELEASES.index(labels[0]) < RELEASES.index(labels[1])
-    move = "go back" if back else "upgrade"
-    text = f"{count(len(places), 'place needs', 'places need')} work before you can {move} to {release}."
+    text = f"{count(len(places), 'place needs', 'places need')} work before you can {_move(report)} to {release}."
     safe, unsafe = (sum(item.fix == kind for item in places) for kind in ("safe", "unsafe"))
     mended = {(report.shown(one.path), one.statement.line) for one in report.uses.affected if is_moved(one, report)}
     moved = sum((item.path, item.line) in mended for item in places)
@@ -230,3 +227,9 @@ def unread(report: UpgradeReport) -> str:
     ]
     said += [f"{count(len(report.scanned.errors), 'file')} with errors"] if report.scanned.errors else []
     return "; ".join(said)
+
+
+def _move(report: UpgradeReport) -> str:
+    labels = (report.new.label, report.old.label)
+    back = set(labels) <= set(RELEASES) and RELEASES.index(labels[0]) < RELEASES.index(labels[1])
+    return "go back" if back else "upgrade"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mcore_unpatch.repository.git import _absolute_paths
+from mcore_unpatch.repository.git import _environment
 
 NAMES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
 
@@ -15,4 +15,4 @@ def test_a_relative_path_becomes_absolute(name: str, tmp_path: Path, monkeypatch
         monkeypatch.delenv(other, raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(name, "there")
-    assert _absolute_paths() == {name: str(tmp_path.resolve() / "there")}
+    assert _environment({}, None)[name] == str(tmp_path.resolve() / "there")

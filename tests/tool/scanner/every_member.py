@@ -257,7 +257,7 @@ CASES: dict[str, str | dict[str, str]] = {
     },
     # What the bytes of a file must say; these stand without the imports of the others, which say much.
     "prefilter._MOCKS": {
-        "monkeypatch": "#!def t(monkeypatch): monkeypatch.setattr(GPTModel, 'of_no_release', f)",
+        "monkeypatch": "#!def t(monkeypatch, m: GPTModel): monkeypatch.setattr(m, 'of_no_release', f)",
         "mock": "#!from unittest import mock\nmock.patch.object(GPTModel, 'forward')",
     },
     "prefilter._CHILD_SETTERS": "#!def g(m: GPTModel): m.{}('output_layer', Head())",
@@ -268,7 +268,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "__globals__": "#!from megatron.core.utils import divide\ndivide.__globals__['divide'] = f",
     },
     "prefilter._EXECS": {
-        pattern.pattern.decode(): f'#!{verb}("setattr(GPTModel, \'for" "ward\', f)")'
+        pattern.pattern.decode(): f'#!{verb}("type.__set" "attr__(GPTModel, \'forward\', f)")'
         for pattern, verb in zip(prefilter._EXECS, ("exec", "eval"), strict=True)
     },
     "prefilter._TARGETS": {
