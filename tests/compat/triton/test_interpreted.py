@@ -27,7 +27,9 @@ def test_the_kernels_by_the_interpreter(file: str, chosen: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, str(HERE / file), "-k", chosen],
-        env=os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"},
+        # Ranks of its own, which interpret too: those of a nursery that somebody shares do not.
+        env=os.environ
+        | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONSAFEPATH": "1", "MCORE_UNPATCH_NURSERIES": ""},
         cwd=HERE.parents[2],
         capture_output=True,
         text=True,
