@@ -274,7 +274,8 @@ def _unwrapped(node: ast.Call, at: Position) -> Ref | None:
         return inner
     function = at.expr(node.func)
     foreign = function is not None and function.kind == "external" and not function.name.startswith("megatron")
-    if foreign or not at.home.related:
+    a_method = function is None and isinstance(node.func, ast.Attribute)  # of an object, as of an accelerator
+    if foreign or a_method or not at.home.related:
         return None
     return Ref("instance", layout.GPT_MODEL, False, "the result of `unwrap_model`")
 

@@ -12,7 +12,7 @@ from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes import fillings, source_rewrites
 from mcore_unpatch.scanner.shapes.assigned import is_data
-from mcore_unpatch.scanner.shapes.assignments import is_setattr, parameter_of, set_by_name
+from mcore_unpatch.scanner.shapes.assignments import from_assignment, is_setattr, parameter_of, set_by_name
 from mcore_unpatch.scanner.shapes.fillings import Filling
 from mcore_unpatch.scanner.shapes.install import Install, core_target, parted
 from mcore_unpatch.scanner.sources.callers import argument
@@ -140,7 +140,8 @@ def _assigned_by_helper(site: Site, resolver: Resolver, home: Resolver, function
             continue
         passed = argument(call, function, target.value.id, False)
         base = resolver.at(site).expr(passed) if passed is not None else None
-        if passed is not None and base is not None and base.is_core:
+        # What the helper's own file tells of it is not told again where it is called.
+        if passed is not None and base is not None and base.is_core and not from_assignment(inner, home):
             installs += set_by_name(site, resolver, passed, base, [target.attr], inner.value)
             for install in installs:
                 install.shape = "class-of-instance" if target.attr == "__class__" else "instance-attr"
