@@ -75,6 +75,26 @@ def critic(model: GPTModel, config):
 """,
             unsafe=True,
         ),
+        Example(
+            "MCU501",
+            before="""
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+from heads import LinearForLastLayer, unwrapped
+
+
+def to_critic(model: GPTModel, config):
+    model.output_layer = LinearForLastLayer(config.hidden_size, 1, config=config)
+
+
+def critics(models, config):
+    # These are in DDP already, where a new layer is left out of its buffers.
+    for model in models:
+        inner = unwrapped(model)
+        to_critic(inner, config)
+""",
+            unsafe=True,
+        ),
     )
     covers = """
 `model.output_layer = Layer(hidden, 1)` on a built model, as veRL, slime, miles, AReaL and RLinf make their critics
@@ -90,7 +110,8 @@ the steps:
 
 - the layer does not say a width of one (`output_size=1`, `out_features=1`, the second argument, or the default of its
   class in the same file), is a plain `torch.nn.Linear`, or is made somewhere else;
-- the model's own layer is kept or put back, or the layer is set with `setattr`.
+- the model's own layer is kept or put back, or the layer is set with `setattr`;
+- the model comes out of a wrapper (`unwrap_model`): a head that is added after DDP is refused when it runs.
 """
     by_hand = """
 - **MTP layers** are refused in a critic, and so are embeddings that are tied over several pipeline stages and
@@ -124,6 +145,8 @@ def _to_value_head(patch: Patch) -> Rewritten | str:
     width = _width(made, source.tree)
     if not isinstance(width, ast.Constant) or width.value != 1 or width.value is True:
         return f"`{patch.text(made.func)}(...)` is not known to return one value per token"
+    if line := _unwrapped_on(patch):
+        return f"line {line} takes the model out of its wrapper, and a value head has to be added before DDP wraps it"
     if not _can_be_indented(patch):
         return f"line {statement.lineno} has a comment or a string that would move"
     limit = patch.situation.files.imports(source.path).limit
@@ -144,6 +167,20 @@ def _made(patch: Patch) -> ast.Call | None:
     ):
         value = value.func.value
     return value if isinstance(value, ast.Call) else None
+
+
+def _unwrapped_on(patch: Patch) -> int:
+    """The line on which the model, here or at a call of the function around, comes out of a wrapper; 0 for none."""
+    tree, model = patch.source.tree, patch.text(patch.target.value)
+    models = {model}
+    if patch.around is not None and model in {parameter.arg for parameter in patch.around.args.args}:
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and leaf(node.func) == patch.around.name)
+        models |= {patch.source.text(argument) for call in calls for argument in call.args}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and "unwrap" in leaf(node.value.func):
+            if patch.source.text(node.targets[0]) in models:
+                return node.lineno
+    return 0
 
 
 def _width(call: ast.Call, tree: ast.Module) -> ast.expr | None:
