@@ -15,6 +15,7 @@ from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import first_line, last_line
 from mcore_unpatch.findings.finding import DEFINITION, USE, FileError, Finding
 from mcore_unpatch.findings.rules import rules
+from mcore_unpatch.repository.paths import is_test
 
 
 def found(
@@ -44,6 +45,9 @@ def uses(exports: Exports, looks: Mapping[str, Use]) -> Iterator[Finding]:
         for (_, rule, where), (node, origins) in together.items():
             names = sorted({origin.name for origin in origins})
             stands = any(reason.stands for reason in holds.reasons((where, rule)))
+            instead = f"import {'it' if len(names) == 1 else 'them'} from `{origins[0].shim.compat}`"
+            if origins[0].definition is not None and is_test(path):  # of the function itself, by its own insides
+                instead = f"adapt or delete this test with the function, which `{origins[0].shim.compat}` replaces"
             yield quote.finding(
                 node,
                 rule,
@@ -51,7 +55,7 @@ def uses(exports: Exports, looks: Mapping[str, Use]) -> Iterator[Finding]:
                 rules()[rule].seam,
                 _target(exports, origins[0], names),
                 f"uses {listed(names)}{_what(exports, origins[0], rule, stands)}",
-                f"import {'it' if len(names) == 1 else 'them'} from `{origins[0].shim.compat}`",
+                instead,
             )
 
 

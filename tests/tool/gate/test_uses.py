@@ -203,3 +203,16 @@ def test_a_patch_elsewhere_counts_for_a_path_too(tmp_path: Path) -> None:
     folder = repo(tmp_path, {"a/a.py": USER, "b/b.py": other})
     assert found(folder, "a") == [("a.py", 1, "MCU701", None)]
     assert not would_change(folder, "a")
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [({}, "Import it from"), ({"verl/models/mcore/model_forward_fused.py": DEFINITION}, "Adapt or delete this test")],
+)
+def test_a_test_of_the_function_itself_is_not_told_to_import_another(
+    files: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    reached = "import verl.models.mcore.model_forward_fused as mff\n\ndef test_it():\n    mff.patch_fused_forward(1)\n"
+    folder = repo(tmp_path, {**files, "tests/test_it.py": reached})
+    report = unpatch("check", "--output-format", "json", "tests", cwd=folder).json
+    assert [finding["evidence"][: len(said)] for finding in report["findings"]] == [said]
