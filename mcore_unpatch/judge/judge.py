@@ -35,6 +35,7 @@ from mcore_unpatch.scanner.judging import replacement
 from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.names.bindings import own_class
 from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.shapes.evidence import is_class_of_object
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.effort import Exhausted
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -100,7 +101,8 @@ class Case:
         assert self.new.function is not None
         passed = getattr(node.args[0], "id", "") if node.args else ""
         at = (self.new.home or self.resolver).on_line(node.lineno)
-        given = bool(passed) and passed == itself(self.new.function)
+        unbound = isinstance(node.func, ast.Attribute) and is_class_of_object(node.func.value)  # type(self).name(other)
+        given = unbound or (bool(passed) and passed == itself(self.new.function))
         return Demand(self.install.target, CALL, at, form(node), by_name=True, through_class=given, node=node)
 
     @cached_property

@@ -150,3 +150,17 @@ MTPLossLoggingHelper.save_loss_to_tracker = print
 def test_what_is_passed_by_name_needs_a_name(first: str) -> None:
     source = f"{IMPORT}def new({first}, *args):\n    return log_probs(args)\nGPTModel._postprocess = new\n"
     assert "TypeError" in message(source, "0.19")
+
+
+def test_the_original_by_the_class_of_an_object_takes_the_object_first() -> None:
+    source = """
+        from types import MethodType
+        from megatron.core.models.gpt import GPTModel
+        def install(model: GPTModel, other):
+            def both(self, tensor):
+                type(self).set_input_tensor(other.model, tensor)
+                type(self).set_input_tensor(self, tensor{})
+            model.set_input_tensor = MethodType(both, model)
+        """
+    assert "TypeError" not in check_found(source.format("")).message
+    assert "TypeError" in check_found(source.format(", tensor")).message
