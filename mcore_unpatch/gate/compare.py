@@ -151,14 +151,12 @@ def _gain(_: Live, temporary: bool, in_test: bool) -> str:
 
 def staged_otherwise(top: Path) -> dict[str, bytes]:
     """What is staged of sources that the work tree has otherwise, or no longer: a commit would hold that."""
-    paths = list(filter(is_source, git.changed_files(top, top, unstaged=True)))
-    if not paths:
-        return {}
+    paths = set(filter(is_source, git.changed_files(top, top, unstaged=True)))
     blobs = {}
-    for entry in git.names(git.run(top, "--literal-pathspecs", "ls-files", "--stage", "-z", "--", *paths)):
+    for entry in git.names(git.run(top, "ls-files", "--stage", "-z")) if paths else ():
         facts, path = entry.split("\t", 1)
         mode, name, stage = facts.split()
-        if mode != _LINK and stage == "0":
+        if path in paths and mode != _LINK and stage == "0":
             blobs[path] = name
     contents = _contents(top, blobs.values())
     return {path: contents[name] for path, name in blobs.items()}
