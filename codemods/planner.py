@@ -26,7 +26,7 @@ from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Edit, Options, Plan, Remark, Repository
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.verdicts import floor
-from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS, HOOK_SINCE
+from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS, HOOK_SINCE
 from mcore_unpatch.megatron.versions import show
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mcore_unpatch.codemods.syntax import is_name, is_value
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS, HOOK_CARRIERS
+from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS, HOOK_CARRIERS
 from mcore_unpatch.scanner.sources.nodes import walk
 
 PROCESSOR = HOOK_ARGUMENTS[0]

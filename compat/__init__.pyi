@@ -29,17 +29,6 @@ from .hook.distillation import (
     TeacherStates as TeacherStates,
     TeacherTopK as TeacherTopK,
 )
-from .hook.errors import (
-    AttachmentError as AttachmentError,
-    HookBypassedError as HookBypassedError,
-    HookError as HookError,
-    HookMissingError as HookMissingError,
-    HookSwallowedError as HookSwallowedError,
-    LegacyPatchError as LegacyPatchError,
-    MissingContextError as MissingContextError,
-    UnsupportedHeadError as UnsupportedHeadError,
-    WrapperRefusesError as WrapperRefusesError,
-)
 from .hook.find import (
     HookPath as HookPath,
     find_language_model as find_language_model,
@@ -61,7 +50,18 @@ from .hook.processors import (
     TokenLoss as TokenLoss,
     TopKLogits as TopKLogits,
 )
-from .hook.state import Handle as Handle
+from .hook.state import (
+    AttachmentError as AttachmentError,
+    Handle as Handle,
+    HookBypassedError as HookBypassedError,
+    HookError as HookError,
+    HookMissingError as HookMissingError,
+    HookSwallowedError as HookSwallowedError,
+    LegacyPatchError as LegacyPatchError,
+    MissingContextError as MissingContextError,
+    UnsupportedHeadError as UnsupportedHeadError,
+    WrapperRefusesError as WrapperRefusesError,
+)
 from .logits.lazy import DeferredHead as DeferredHead, LazyLogits as LazyLogits
 from .mtp import detach_mtp_inputs as detach_mtp_inputs
 from .packing.gather import (

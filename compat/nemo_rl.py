@@ -32,7 +32,6 @@ from mcore_unpatch.compat.hook.call import (
     resolve_groups,
     sequence_group,
 )
-from mcore_unpatch.compat.hook.errors import AttachmentError
 from mcore_unpatch.compat.hook.find import (
     HOOK_KEYWORDS,
     argument_names,
@@ -41,7 +40,7 @@ from mcore_unpatch.compat.hook.find import (
     require_open_wrappers,
 )
 from mcore_unpatch.compat.hook.head import HeadOptions, head_pass
-from mcore_unpatch.compat.hook.state import OneCallFields
+from mcore_unpatch.compat.hook.state import AttachmentError, OneCallFields
 from mcore_unpatch.compat.packing.gather import Gradient, gather_packed_row, gather_sequence, next_token_labels
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from mcore_unpatch.library.build import build
 from mcore_unpatch.library.packing import pack
-from mcore_unpatch.megatron.roots import LIBRARY
-from mcore_unpatch.megatron.versions import RELEASES
+from mcore_unpatch.megatron.versions import LIBRARY, RELEASES
 from mcore_unpatch.upgrade.sources import download
 
 OUTPUT = Path(__file__).parents[1] / "mcore_unpatch" / "megatron" / "models.bin"

@@ -13,8 +13,7 @@ from mcore_unpatch.codemods.syntax import leaf, parameters
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import NO_PATCHES, WRAPPER
 from mcore_unpatch.library.syntax import dotted, sets_attribute
-from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS
-from mcore_unpatch.megatron.layout import HYBRID_MODEL, MAMBA_MODEL
+from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS, HYBRID_MODEL, MAMBA_MODEL
 
 
 class DropsHook(Codemod):

@@ -21,7 +21,7 @@ from mcore_unpatch.editing.edits import Options, Remark, Repository
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.library.syntax import dotted
-from mcore_unpatch.megatron.facts import HOOK_ARGUMENTS
+from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS
 
 _GUARD = "The shim supports context parallelism; delete this refusal once you have checked the labels with it"
 STEPS = (

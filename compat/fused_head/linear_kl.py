@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.autograd import PassOptions
-from mcore_unpatch.compat.fused_head.backends import choose_backend
 from mcore_unpatch.compat.fused_head.linear_logprob import located, row_scale
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Problem, TakeGrad, math_dtype, needed
 from mcore_unpatch.compat.fused_head.settings import (
@@ -26,7 +25,7 @@ from mcore_unpatch.compat.fused_head.settings import (
 )
 from mcore_unpatch.compat.fused_head.shards import gather
 from mcore_unpatch.compat.fused_head.tiles import GradOfTile, Tiles
-from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend, TorchTiles
+from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend, TorchTiles, choose_backend
 
 Kind = Literal["forward", "reverse", "jsd"]
 

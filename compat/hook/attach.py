@@ -12,13 +12,6 @@ from torch.nn import Module
 from torch.utils._pytree import tree_leaves
 
 from mcore_unpatch.compat.hook.call import HookContext, Processor, complete_context, is_inference, require_processor
-from mcore_unpatch.compat.hook.errors import (
-    AttachmentError,
-    HookError,
-    HookMissingError,
-    HookSwallowedError,
-    refuse_reentrant_checkpoint,
-)
 from mcore_unpatch.compat.hook.find import (
     HOOK_KEYWORDS,
     HookPath,
@@ -34,7 +27,17 @@ from mcore_unpatch.compat.hook.find import (
 )
 from mcore_unpatch.compat.hook.hybrid import OutputLayerTap
 from mcore_unpatch.compat.hook.processors import AsTuple, Logits
-from mcore_unpatch.compat.hook.state import INSTALLING, Handle, PerThread, version_of
+from mcore_unpatch.compat.hook.state import (
+    INSTALLING,
+    AttachmentError,
+    Handle,
+    HookError,
+    HookMissingError,
+    HookSwallowedError,
+    PerThread,
+    refuse_reentrant_checkpoint,
+    version_of,
+)
 
 _Kind = TypeVar("_Kind")
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.utils._pytree import register_pytree_node
 
-from mcore_unpatch.compat.hook.errors import MissingContextError
+from mcore_unpatch.compat.hook.state import MissingContextError
 
 
 class Processor(Protocol):

@@ -16,10 +16,9 @@ from torch.nn import Module
 
 from mcore_unpatch.compat.fused_head.settings import check_count
 from mcore_unpatch.compat.hook.call import resolve_groups
-from mcore_unpatch.compat.hook.errors import HookError
 from mcore_unpatch.compat.hook.find import HookPath, argument_names, enter_as_module, find_language_model
 from mcore_unpatch.compat.hook.head import VALUE_HEADS
-from mcore_unpatch.compat.hook.state import Handle
+from mcore_unpatch.compat.hook.state import Handle, HookError
 
 
 def add_value_head(model: Module | Sequence[Module], layer: Module | None = None, *, outputs: int = 1) -> None:

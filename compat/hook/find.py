@@ -21,8 +21,14 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook.errors import HookBypassedError, HookMissingError, LegacyPatchError, WrapperRefusesError
-from mcore_unpatch.compat.hook.state import INSTALLING, Handle
+from mcore_unpatch.compat.hook.state import (
+    INSTALLING,
+    Handle,
+    HookBypassedError,
+    HookMissingError,
+    LegacyPatchError,
+    WrapperRefusesError,
+)
 
 HOOK_KEYWORDS = ("output_processor", "output_processor_context")
 # Distributed and precision wrappers, torch.compile, and vision-language models, in this order at each step.

@@ -26,9 +26,8 @@ from mcore_unpatch.compat.hook.call import (
     resolve_groups,
     sequence_group,
 )
-from mcore_unpatch.compat.hook.errors import MissingContextError, UnsupportedHeadError
 from mcore_unpatch.compat.hook.find import foreign_code
-from mcore_unpatch.compat.hook.state import version_of
+from mcore_unpatch.compat.hook.state import MissingContextError, UnsupportedHeadError, version_of
 from mcore_unpatch.compat.packing.gather import next_token_labels, sum_gradient
 
 _Query = TypeVar("_Query")

@@ -17,9 +17,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from mcore_unpatch.compat.hook.call import Processor, is_inference, resolve_groups
-from mcore_unpatch.compat.hook.errors import HookError, HookSwallowedError
 from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath, argument_names
-from mcore_unpatch.compat.hook.state import Handle, PerThread
+from mcore_unpatch.compat.hook.state import Handle, HookError, HookSwallowedError, PerThread
 
 _PASSED_ON = (
     *("labels", "loss_mask", "input_ids", "position_ids", "attention_mask", "decoder_input"),

@@ -12,7 +12,6 @@ from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput
 from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.fused_head.settings import check_count
 from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor, require_processor
-from mcore_unpatch.compat.hook.errors import HookError
 from mcore_unpatch.compat.hook.find import foreign_code
 from mcore_unpatch.compat.hook.head import (
     HeadOptions,
@@ -22,6 +21,7 @@ from mcore_unpatch.compat.hook.head import (
     run_layer_hooks,
     selection_mask,
 )
+from mcore_unpatch.compat.hook.state import HookError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,10 +24,9 @@ from mcore_unpatch.compat.fused_head.settings import (
     waiting_is_free,
 )
 from mcore_unpatch.compat.hook.call import HookCall, HookContext, Outputs, ProcessGroups, resolve_groups
-from mcore_unpatch.compat.hook.errors import HookError, refuse_reentrant_checkpoint
 from mcore_unpatch.compat.hook.find import foreign_code
 from mcore_unpatch.compat.hook.head import fuses_weight_grad, whole_hidden
-from mcore_unpatch.compat.hook.state import version_of
+from mcore_unpatch.compat.hook.state import HookError, refuse_reentrant_checkpoint, version_of
 from mcore_unpatch.compat.logits.like_a_tensor import LikeATensor
 
 _NUMBERS = 1 << 16  # of the weight in the sample: a step that 16 bits can hold changes hundreds of them

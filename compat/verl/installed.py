@@ -24,11 +24,10 @@ from torch.utils.hooks import RemovableHandle
 from mcore_unpatch.compat.fused_head.settings import check_choice
 from mcore_unpatch.compat.hook.attach import Attachment, attach_along, installed_on
 from mcore_unpatch.compat.hook.call import HookCall, Processor, is_inference, register_results
-from mcore_unpatch.compat.hook.errors import HookError
 from mcore_unpatch.compat.hook.find import HookPath, argument_names, find_language_model, refuse_patched
 from mcore_unpatch.compat.hook.head import HeadOptions, head_pass
 from mcore_unpatch.compat.hook.processors import Logits
-from mcore_unpatch.compat.hook.state import INSTALLING, Handle, OneCallFields, PerThread
+from mcore_unpatch.compat.hook.state import INSTALLING, Handle, HookError, OneCallFields, PerThread
 
 Numbers = Literal["verl", "megatron"]
 

@@ -17,10 +17,9 @@ from torch.nn import Module
 
 from mcore_unpatch.compat.hook.attach import call_along
 from mcore_unpatch.compat.hook.call import KEYWORDS, HookContext, complete_context, is_inference
-from mcore_unpatch.compat.hook.errors import HookSwallowedError, MissingContextError
 from mcore_unpatch.compat.hook.find import HookPath, enter_as_module, find_language_model
 from mcore_unpatch.compat.hook.head import refuse_critic
-from mcore_unpatch.compat.hook.state import INSTALLING
+from mcore_unpatch.compat.hook.state import INSTALLING, HookSwallowedError, MissingContextError
 from mcore_unpatch.compat.verl.batches import (
     Batch,
     CpLayout,

@@ -15,9 +15,8 @@ from megatron.core.transformer.multi_token_prediction import MultiTokenPredictio
 from torch import Tensor
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook.errors import HookError
 from mcore_unpatch.compat.hook.find import refuse_patched, twin_of
-from mcore_unpatch.compat.hook.state import Handle
+from mcore_unpatch.compat.hook.state import Handle, HookError
 from mcore_unpatch.compat.mtp import detach_mtp_inputs
 from mcore_unpatch.compat.verl.installed import (
     Numbers,

@@ -21,9 +21,10 @@ from typing import Any
 
 from mcore_unpatch.audit import instances, names, wheel
 from mcore_unpatch.audit.hook import HookOutcome, hook_works
-from mcore_unpatch.audit.origin import is_megatron, matches
+from mcore_unpatch.audit.origin import matches
 from mcore_unpatch.audit.report import AuditReport, Deviation, ModelHook, Rebinding, this_rank
 from mcore_unpatch.audit.watching import seen_so_far, watch
+from mcore_unpatch.megatron.versions import within
 
 __all__ = [
     "AuditError", "AuditReport", "Deviation", "HookOutcome", "ModelHook", "Rebinding", "audit", "expect", "forbid",
@@ -107,11 +108,11 @@ def _about(targets: Sequence[str], model: Any) -> list[Deviation]:
 
 def _may_hold(module: ModuleType, target: str) -> bool:
     name, first = module.__name__, target.partition(".")[0]
-    if is_megatron(target):
+    if within(target):
         return matches(name, target) or matches(target, name)
     held = vars(module).get(first)
     owner = getattr(held, "__module__", None) or ""
-    is_here = held is not None and (owner == name or not is_megatron(owner))
+    is_here = held is not None and (owner == name or not within(owner))
     return is_here or matches(name, first)  # the end of a module's name: `utils.f`
 
 

@@ -14,8 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch.audit.origin import OURS, CodeOrigin, code_of, is_megatron, origin_of
+from mcore_unpatch.audit.origin import OURS, CodeOrigin, code_of, origin_of
 from mcore_unpatch.audit.report import Deviation, ModelHook
+from mcore_unpatch.megatron.versions import within
 
 _HOOKS = {
     "_forward_pre_hooks": "forward pre-hook",
@@ -54,7 +55,7 @@ def chunks_of(model: Any) -> list[Any]:
 def _bound_over(module: Any) -> Iterator[tuple[str, Any]]:
     """Functions in an object's own dictionary that hide a method of a Megatron class."""
     bases = type(module).__mro__
-    first = next((cls for cls in bases if is_megatron(cls.__module__)), None)
+    first = next((cls for cls in bases if within(cls.__module__)), None)
     if first is None:
         return
     for name, value in vars(module).items():
@@ -63,17 +64,17 @@ def _bound_over(module: Any) -> Iterator[tuple[str, Any]]:
         origin = origin_of(value)
         if not origin.of_megatron and origin.package not in _NO_PATCH:
             owner = next(cls for cls in bases if name in vars(cls))
-            owner = owner if is_megatron(owner.__module__) else first
+            owner = owner if within(owner.__module__) else first
             yield f"{owner.__module__}.{owner.__qualname__}.{name}", value
 
 
 def _swapped(module: Any) -> Iterator[tuple[str, Any]]:
     """Children of another class than the constructor names. What a ModuleSpec decides is nobody's patch."""
     for name, child in module._modules.items():
-        if child is None or is_megatron(type(child).__module__) or type(child).__module__.startswith(f"{OURS}."):
+        if child is None or within(type(child).__module__) or type(child).__module__.startswith(f"{OURS}."):
             continue
         for cls in type(module).__mro__:
-            made = _made_by_constructor(cls).get(name) if is_megatron(cls.__module__) else None
+            made = _made_by_constructor(cls).get(name) if within(cls.__module__) else None
             if made:
                 if not isinstance(child, made):
                     yield f"{cls.__module__}.{cls.__qualname__}.{name}", child

@@ -17,8 +17,9 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from mcore_unpatch.audit.origin import OURS, ROOTS, CodeOrigin, code_of, is_megatron, origin_of, package_of, way_in
+from mcore_unpatch.audit.origin import OURS, CodeOrigin, code_of, origin_of, package_of, way_in
 from mcore_unpatch.audit.report import Deviation
+from mcore_unpatch.megatron.versions import PACKAGES, within
 
 # Python and its libraries put these on every class and module.
 _GENERATED = ("__class_getitem__", "__subclasshook__", "__loader__", "__builtins__")
@@ -32,7 +33,7 @@ class OwnCode:
         self.file = module.__file__ or ""
         code = module.__spec__.loader.get_code(module.__name__)  # type: ignore[union-attr]
         self.by_name: dict[str, list[CodeType]] = defaultdict(list)
-        self.packages = {"builtins", *ROOTS}
+        self.packages = {"builtins", *PACKAGES}
         for inner in _all_codes(code):
             self.by_name[inner.co_qualname].append(inner)
             self.packages.update(map(package_of, inner.co_names))  # the names of imports are among them
@@ -119,7 +120,7 @@ def loaded_modules() -> dict[str, ModuleType]:
     return {
         name: module
         for name, module in sorted(sys.modules.items())
-        if is_megatron(name) and isinstance(module, ModuleType) and module.__spec__ is not None
+        if within(name) and isinstance(module, ModuleType) and module.__spec__ is not None
         if (getattr(module, "__file__", None) or "").endswith(".py")
     }
 
@@ -133,7 +134,7 @@ def replaced_modules() -> list[Deviation]:
     others = []
     for name, module in sorted(sys.modules.items()):
         file = str(getattr(module, "__file__", None) or "")
-        if is_megatron(name) and not hasattr(module, "__path__") and not file.startswith(folder):
+        if within(name) and not hasattr(module, "__path__") and not file.startswith(folder):
             by = CodeOrigin(module.__name__, file) if isinstance(module, ModuleType) else origin_of(module)
             others.append(Deviation("module", name, by))
     return others
@@ -191,7 +192,7 @@ def _is_wrapped_here(value: Any, name: str) -> bool:
     """Whether a function imported from another module of Megatron was wrapped in this one alone."""
     if isinstance(value, FunctionType | type):
         return False
-    layers = way_in(value, lambda one: isinstance(one, FunctionType) and is_megatron(one.__module__ or ""))
+    layers = way_in(value, lambda one: isinstance(one, FunctionType) and within(one.__module__ or ""))
     if layers is None or layers[-1].__name__ != name:
         return False
     return getattr(sys.modules.get(layers[-1].__module__), name, None) is layers[-1]

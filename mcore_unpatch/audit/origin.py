@@ -11,7 +11,8 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-ROOTS = ("megatron.core", "megatron.training")
+from mcore_unpatch.megatron.versions import PACKAGES, within
+
 OURS = "mcore_unpatch"
 # What a decorator keeps of what it decorates: functools, descriptors, torch.compile, Triton.
 _INNER = ("__wrapped__", "__func__", "func", "fget", "fn", "_fn", "_torchdynamo_orig_callable", "_init_fn")
@@ -34,17 +35,12 @@ class CodeOrigin:
     @property
     def of_megatron(self) -> bool:
         """Whether Megatron itself holds the code."""
-        return self.package in ROOTS
-
-
-def is_megatron(module: str) -> bool:
-    """Whether a module belongs to the megatron-core distribution."""
-    return module.startswith(tuple(f"{root}." for root in ROOTS)) or module in ROOTS
+        return self.package in PACKAGES
 
 
 def matches(name: str, target: str) -> bool:
     """Whether a dotted name is a target or lies in it."""
-    return f".{name}.".startswith(f".{target}.") if is_megatron(target) else f".{target}." in f".{name}."
+    return f".{name}.".startswith(f".{target}.") if within(target) else f".{target}." in f".{name}."
 
 
 def package_of(module: str) -> str:

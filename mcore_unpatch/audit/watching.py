@@ -18,8 +18,9 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from mcore_unpatch.audit.names import is_code, own_code
-from mcore_unpatch.audit.origin import is_megatron, origin_of
+from mcore_unpatch.audit.origin import origin_of
 from mcore_unpatch.audit.report import Rebinding
+from mcore_unpatch.megatron.versions import within
 
 _SETTERS = frozenset({"setattr", "__setattr__", "__dict__", "vars"})
 _PATIENCE = 100  # comparisons without a change, after which a function is left alone
@@ -100,7 +101,7 @@ class _ImportListener(MetaPathFinder, Loader):
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None, /
     ) -> ModuleSpec | None:
         """The spec that another finder has, with this as its loader."""
-        if not is_megatron(name):
+        if not within(name):
             return None
         for finder in sys.meta_path:
             spec = finder.find_spec(name, path, target) if finder is not self else None
@@ -133,7 +134,7 @@ def watch() -> Watch:
     if _running is None:
         _running = Watch()
         for name, module in list(sys.modules.items()):
-            if is_megatron(name) and isinstance(module, ModuleType):
+            if within(name) and isinstance(module, ModuleType):
                 _running.note(module)
         sys.meta_path.insert(0, _ImportListener(_running))
         if sys.version_info >= (3, 12):

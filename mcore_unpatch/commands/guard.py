@@ -12,7 +12,7 @@ from typing import ParamSpec
 import typer
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.repository import printable
+from mcore_unpatch.repository.paths import printable_lines
 
 EXIT_CLEAN, EXIT_FINDINGS, EXIT_ERROR, EXIT_INTERRUPTED = 0, 1, 2, 130
 P = ParamSpec("P")
@@ -76,7 +76,7 @@ def note(message: str) -> None:
 
 
 def _tell(message: str, in_lines: bool) -> None:
-    text = printable.lines(message)
+    text = printable_lines(message)
     with suppress(OSError):  # nobody listens: the exit code says it
         if in_lines:
             from mcore_unpatch.report.lines import wrapped

@@ -21,8 +21,7 @@ from mcore_unpatch.migrate.outcome import Outcome
 from mcore_unpatch.migrate.undo import undo as take_back
 from mcore_unpatch.report.lines import count
 from mcore_unpatch.repository.discover import project_root
-from mcore_unpatch.repository.paths import from_here
-from mcore_unpatch.repository.printable import shown
+from mcore_unpatch.repository.paths import from_here, shown
 
 Repo = Annotated[
     list[Path] | None,

@@ -16,7 +16,7 @@ from mcore_unpatch.megatron.targets import target
 from mcore_unpatch.repository import reading
 from mcore_unpatch.repository.config import Config, load
 from mcore_unpatch.repository.discover import existing
-from mcore_unpatch.repository.printable import shown
+from mcore_unpatch.repository.paths import shown
 from mcore_unpatch.stacks.revision import Revision
 from mcore_unpatch.survey.survey import ScanOptions
 

@@ -17,7 +17,7 @@ from mcore_unpatch.findings.finding import Report
 from mcore_unpatch.report import pages, screen, services, text
 from mcore_unpatch.report.counts import as_data
 from mcore_unpatch.report.lines import show
-from mcore_unpatch.repository import printable
+from mcore_unpatch.repository.paths import printable_lines
 
 
 def write(
@@ -35,9 +35,9 @@ def write(
             case OutputFormat.github:
                 print("\n".join(services.github(report)))
             case OutputFormat.markdown:
-                print(printable.lines(pages.markdown(report)), end="")
+                print(printable_lines(pages.markdown(report)), end="")
             case OutputFormat.html:
-                print(printable.lines(pages.html(report)), end="")
+                print(printable_lines(pages.html(report)), end="")
             case OutputFormat.sarif:
                 print(json.dumps(services.sarif(report), indent=2))
             case OutputFormat.gitlab:

@@ -19,7 +19,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.gate import pinned
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.known import lacking as absent
-from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.pins import Lock, Pin
 from mcore_unpatch.report.counts import subjects
 from mcore_unpatch.report.lines import count, show, wrapped

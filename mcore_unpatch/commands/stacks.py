@@ -13,7 +13,7 @@ from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, reporting
 from mcore_unpatch.report.lines import Line, show, wrapped
 from mcore_unpatch.repository.discover import top_of
-from mcore_unpatch.stacks.stack import Stack
+from mcore_unpatch.stacks.revision import Stack
 from mcore_unpatch.stacks.stacks import Stacks
 
 _SHOWN = 6  # places of one stack

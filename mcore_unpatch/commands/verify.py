@@ -43,12 +43,11 @@ def verify(tp: Tp = 1, cp: Cp = 1, device: Device = None, model_config: ModelCon
             require_megatron("unpatch verify")
         except ImportError as error:
             raise UsageError(str(error)) from None
-    from mcore_unpatch.verify import ranks
-    from mcore_unpatch.verify.measure import measured
+    from mcore_unpatch.verify.measure import measured, run
 
     settings = _settings(tp, cp, device, model_config)
     rows: list[Row] = []
-    for some in ranks.run(settings, measured):
+    for some in run(settings, measured):
         rows += some
         if sys.stderr.isatty():
             print(f"{some[0].setting}: done", file=sys.stderr)

@@ -21,7 +21,7 @@ from typing import Literal
 from mcore_unpatch.editing.source import ParsedSources, Source
 from mcore_unpatch.findings.finding import FileError, Finding
 from mcore_unpatch.findings.rules import Selection
-from mcore_unpatch.megatron.facts import HOOK_SINCE
+from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.versions import NEWEST, Version, show
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.project import Project

@@ -12,7 +12,7 @@ from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, re
 from mcore_unpatch.repository.paths import from_here, relative
 
 if TYPE_CHECKING:
-    from mcore_unpatch.stacks.stack import Judged
+    from mcore_unpatch.stacks.revision import Judged
 
 # The shapes of findings that are no patch themselves: a use of a downstream's patch, or its definition.
 DOWNSTREAM = USE, DEFINITION = ("downstream-use", "downstream-definition")

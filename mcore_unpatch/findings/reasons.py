@@ -11,8 +11,7 @@ from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.library.model import CALLED, DEFAULT, DERIVED, EXACT, NAMED, USED, Known, Model, Usage
 from mcore_unpatch.megatron import api, known, slots
 from mcore_unpatch.megatron.layout import EXTERNAL_METHODS, LANGUAGE_MODULE
-from mcore_unpatch.megatron.roots import PACKAGES, within
-from mcore_unpatch.megatron.versions import Version, minor, parse_version, show
+from mcore_unpatch.megatron.versions import PACKAGES, Version, minor, parse_version, show, within
 
 _CHECKOUT = "`unpatch pin --target-mcore PATH` guards it, with a checkout of what you run"
 _COMES = "`unpatch pin` tells when Megatron has it"

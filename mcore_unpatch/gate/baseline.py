@@ -11,8 +11,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import SWITCH, Finding
 from mcore_unpatch.repository import git, reading
 from mcore_unpatch.repository.atomic import replace_file
-from mcore_unpatch.repository.paths import relative
-from mcore_unpatch.repository.printable import shown
+from mcore_unpatch.repository.paths import relative, shown
 
 Counts = dict[str, dict[str, int]]
 

@@ -14,9 +14,8 @@ from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, SPEED, Statemen
 from mcore_unpatch.library.fact import Call, Parameters, quoted
 from mcore_unpatch.library.model import Known, Model
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.facts import SPEED_ONLY
-from mcore_unpatch.megatron.roots import within
-from mcore_unpatch.megatron.versions import RELEASES
+from mcore_unpatch.megatron.layout import SPEED_ONLY
+from mcore_unpatch.megatron.versions import RELEASES, within
 from mcore_unpatch.scanner.sources.nodes import walk
 
 _WHEN = {IMPORT: "when the file is imported", INSTALL: "when the patch is installed"}

@@ -14,7 +14,7 @@ from mcore_unpatch.library.fact import Call
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import api, known
-from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.scanner.names.bindings import own_class
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.sources.nodes import children, walk

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from mcore_unpatch.judge.statement import CHANGES, Statement
 from mcore_unpatch.library.fact import Parameters, quoted
 from mcore_unpatch.library.model import Model
-from mcore_unpatch.megatron import facts
+from mcore_unpatch.megatron import layout
 from mcore_unpatch.megatron.versions import parse_version
 from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.shapes.install import Install
@@ -17,12 +17,12 @@ from mcore_unpatch.scanner.sources.nodes import walk
 
 def hook(install: Install, new: Replacement, model: Model) -> Iterator[Statement]:
     """The output hook, accepted and never called."""
-    carries = (install.owner, install.attribute) in facts.HOOK_CARRIERS
+    carries = (install.owner, install.attribute) in layout.HOOK_CARRIERS
     accepted = new.parameters
-    if not carries or parse_version(model.label) < facts.HOOK_SINCE or accepted is None or new.function is None:
+    if not carries or parse_version(model.label) < layout.HOOK_SINCE or accepted is None or new.function is None:
         return
     names, any_keyword = accepted
-    name = facts.HOOK_ARGUMENTS[0]
+    name = layout.HOOK_ARGUMENTS[0]
     kwarg = new.function.args.kwarg
     line = getattr(install.node, "lineno", 0)
     if name in names and not new.uses(name):
@@ -48,7 +48,7 @@ def keywords(
         if _holds_its_own(usage.place, install, now):
             continue
         fresh = [name for name in usage.call.keywords if name not in then and name not in taken.names]
-        lost = [name for name in fresh if drops(function, rest, name) and name not in facts.HOOK_ARGUMENTS]
+        lost = [name for name in fresh if drops(function, rest, name) and name not in layout.HOOK_ARGUMENTS]
         if lost:
             who = ".".join(usage.place.split(".")[-2:])
             text = f"drops {quoted(lost)} in `**{rest}`, which `{who}` of megatron-core {now.label} passes"

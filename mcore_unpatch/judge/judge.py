@@ -28,9 +28,8 @@ from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_s
 from mcore_unpatch.library.model import DEFAULT, EXACT, Model, Usage
 from mcore_unpatch.library.syntax import parameters_of
 from mcore_unpatch.library.usage import form
-from mcore_unpatch.megatron import facts, known
-from mcore_unpatch.megatron.roots import within
-from mcore_unpatch.megatron.versions import RELEASES, minor, parse_version, show
+from mcore_unpatch.megatron import known, layout
+from mcore_unpatch.megatron.versions import RELEASES, minor, parse_version, show, within
 from mcore_unpatch.scanner.judging import replacement
 from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.names.bindings import own_class
@@ -294,7 +293,7 @@ def _returns(case: Case, model: Model) -> Iterator[Statement]:
 def _idle(case: Case, model: Model) -> Iterator[Statement]:
     """What is never called: a name that the release does not have, or one that is known to be read before."""
     install = case.install
-    since, reason = facts.INERT_SINCE.get((install.owner, install.attribute), ((99, 0), ""))
+    since, reason = layout.INERT_SINCE.get((install.owner, install.attribute), ((99, 0), ""))
     if since <= parse_version(model.label):
         yield Statement(IDLE, f"has no effect on megatron-core {show(since)}+, where {reason}", "", *here(case))
     if _is_default(case, model):

@@ -6,7 +6,7 @@ import ast
 from typing import NamedTuple
 
 from mcore_unpatch.megatron import api, known
-from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.sources.scopes import path_text
 

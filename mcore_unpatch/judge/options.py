@@ -10,7 +10,7 @@ from mcore_unpatch.judge.demands import CALL, Demand
 from mcore_unpatch.judge.meaning import only_value, written
 from mcore_unpatch.judge.statement import RAISES, Statement
 from mcore_unpatch.library.model import Model
-from mcore_unpatch.megatron.roots import TRAINING
+from mcore_unpatch.megatron.versions import TRAINING
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.sources.nodes import walk
 

@@ -14,10 +14,17 @@ from typing import NamedTuple
 
 from mcore_unpatch.library.definitions import Body, ModuleFacts, slot_of
 from mcore_unpatch.library.fact import Call
-from mcore_unpatch.library.handed import Handed, ParserOptions
 from mcore_unpatch.library.model import CALLED, DERIVED, EXACT, USED, Model, Usage
 from mcore_unpatch.library.slots import Slots
-from mcore_unpatch.library.surroundings import ById, conditions_of, local_names, roles_of, unpacked_counts
+from mcore_unpatch.library.surroundings import (
+    ById,
+    Handed,
+    ParserOptions,
+    conditions_of,
+    local_names,
+    roles_of,
+    unpacked_counts,
+)
 from mcore_unpatch.library.syntax import Nodes, annotated, default_text, dotted
 
 _MOST_CLASSES = 8  # that one attribute may hold

@@ -13,8 +13,7 @@ from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.layout import ATTRIBUTE_CLASSES, EXTERNAL_METHODS, GPT_MODEL, ITEM_CLASSES
-from mcore_unpatch.megatron.roots import LIBRARY, ROOT, within
-from mcore_unpatch.megatron.versions import RELEASES
+from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, ROOT, within
 
 _MODEL_PACKAGES = tuple(
     f"{ROOT}.{package}." for package in ("transformer", "models", "tensor_parallel", "extensions", "ssm", "optimizer")

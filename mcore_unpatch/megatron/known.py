@@ -9,8 +9,7 @@ from mcore_unpatch.library.fact import Fact, Parameters, parameters
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.packing import Atlas
 from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
-from mcore_unpatch.megatron.roots import PACKAGES, within
-from mcore_unpatch.megatron.versions import RELEASES, Version, minor, parse_version, reached
+from mcore_unpatch.megatron.versions import PACKAGES, RELEASES, Version, minor, parse_version, reached, within
 
 
 @cache

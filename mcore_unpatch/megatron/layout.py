@@ -1,9 +1,13 @@
-"""How a Megatron model is put together where its source does not say it in one place.
+"""What is kept by hand about Megatron Core: how a model is put together, and what signatures do not show.
 
 Submodules built from a `ModuleSpec` carry no class in the source; these are the ones downstream code reaches for.
 """
 
 from __future__ import annotations
+
+import re
+
+from mcore_unpatch.megatron.versions import Version
 
 _CORE = "megatron.core"
 
@@ -74,3 +78,34 @@ _OUTSIDE = {
     "Optimizer": "step zero_grad state_dict load_state_dict add_param_group",
 }
 EXTERNAL_METHODS = {name: frozenset(words.split()) for name, words in _OUTSIDE.items()}
+
+
+HOOK_SINCE: Version = (0, 18)
+HOOK_ARGUMENTS = ("output_processor", "output_processor_context")
+# The methods that are handed the hook. A replacement that does not call it drops it.
+HOOK_CARRIERS = {(GPT_MODEL, "forward"), (GPT_MODEL, "_postprocess"), (GPT_MODEL, "build_schedule_plan")}
+
+# Assignments that have no effect from a release on.
+INERT_SINCE: dict[tuple[str, str], tuple[Version, str]] = {
+    (POSTPROCESS_NODE, "forward_impl"): ((0, 14), "the node keeps the method it was built with"),
+}
+
+# Parameters and config fields that are about when and where the same numbers are computed, kept or sent, by a part of
+# their names: communication that overlaps, multiprocessors for a kernel, CUDA graphs and their memory, what is
+# recomputed or kept on the CPU, threads that write a checkpoint, timers. A fused kernel is none of these:
+# it rounds in its own way.
+SPEED_ONLY = re.compile(
+    r"overlap|num_sms|cuda_graph|mempool|offloading|recompute|saved_activations|thread_count|barrier_with|timers|log_level"
+)
+
+# Classes that Megatron compares with `module` of a ModuleSpec: a subclass in a spec is another one there.
+_OF_MLP = (
+    " Since 0.18 `TransformerLayer` knows a `ModuleSpec` of Megatron's own MLP alone, and calls others with arguments "
+    "that an MLP does not take: give the spec `functools.partial(YourClass.as_mlp_submodule, submodules=...)` as `mlp`."
+)
+COMPARED_IN_SPECS = {
+    "TransformerLayer": " With MTP give `get_gpt_mtp_block_spec` the block's `TransformerBlockSubmodules`: it raises "
+    "for the spec of a subclass.",
+    "MLP": _OF_MLP,
+    "TEFusedMLP": _OF_MLP,
+}

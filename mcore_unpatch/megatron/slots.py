@@ -9,7 +9,7 @@ from functools import cache
 
 from mcore_unpatch.library.model import SLOT
 from mcore_unpatch.megatron import api, known
-from mcore_unpatch.megatron.facts import COMPARED_IN_SPECS
+from mcore_unpatch.megatron.layout import COMPARED_IN_SPECS
 
 # A class that more of those derive from is too general for a ModuleSpec to be the answer.
 _MOST_DERIVED = 3

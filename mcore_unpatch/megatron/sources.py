@@ -10,8 +10,7 @@ from pathlib import Path
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.sources import Files, light_model, read_source
-from mcore_unpatch.megatron.roots import LIBRARY, ROOT
-from mcore_unpatch.megatron.versions import Version, parse_version
+from mcore_unpatch.megatron.versions import LIBRARY, ROOT, Version, parse_version
 
 _INFO = "megatron/core/package_info.py"
 

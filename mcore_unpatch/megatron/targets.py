@@ -9,9 +9,8 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.sources import model_of
 from mcore_unpatch.megatron import commits, known
-from mcore_unpatch.megatron.roots import LIBRARY
 from mcore_unpatch.megatron.sources import MegatronSource, installed_source, source_at
-from mcore_unpatch.megatron.versions import RELEASES, parse_version
+from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, parse_version
 from mcore_unpatch.stacks.revision import Revision, of_reference, of_release
 
 INSTALLED = "installed"  # the one that an import would find

@@ -1,4 +1,4 @@
-"""Megatron Core versions: reading them, comparing them, and which of them a requirement allows.
+"""The megatron-core distribution: its packages, and its versions, which are read, compared and asked for here.
 
 A version is as exact as it was written: (0, 18, 2) is one release, (0, 18) the newest 0.18. As a bound, (0, 18) lies
 below all of its releases, so that `version >= (0, 18)` holds for each of them.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from functools import cache
 from typing import TYPE_CHECKING
+
+from mcore_unpatch.library.model import Library
 
 if TYPE_CHECKING:  # loaded where a requirement is read: most scans read none
     from packaging.specifiers import SpecifierSet
@@ -76,3 +78,16 @@ def allowed(specifiers: SpecifierSet) -> tuple[Version, ...]:
     if not any(specifier.operator in {"==", ">=", ">", "~="} for specifier in specifiers):
         ends = ends[-1:]
     return tuple(dict.fromkeys((end.major, end.minor, end.micro) for end in ends))
+
+
+ROOT = "megatron.core"
+TRAINING = "megatron.training"
+PACKAGES = (ROOT, TRAINING)
+TRAINING_SINCE: Version = (0, 17)  # before, only a checkout of Megatron-LM has it
+LIBRARY = Library("megatron-core", PACKAGES)
+_PREFIXES = tuple(f"{package}." for package in PACKAGES)
+
+
+def within(name: str) -> bool:
+    """Whether a dotted name lies in the distribution."""
+    return name.startswith(_PREFIXES) or name in PACKAGES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 
-from mcore_unpatch.repository import printable
+from mcore_unpatch.repository.paths import shown
 
 _STYLES = {b"@": b"36", b"-": b"31", b"+": b"32"}
 
@@ -28,6 +28,6 @@ def coloured(diff: bytes) -> bytes:
 
 def _coloured(line: bytes) -> bytes:
     """The line as text that does nothing; the end of a CRLF line is not shown."""
-    harmless = printable.shown(line.removesuffix(b"\r").decode(errors="backslashreplace")).encode()
+    harmless = shown(line.removesuffix(b"\r").decode(errors="backslashreplace")).encode()
     style = b"1" if harmless.startswith((b"--- ", b"+++ ")) else _STYLES.get(harmless[:1])
     return harmless if style is None else b"\x1b[%sm%s\x1b[0m" % (style, harmless)

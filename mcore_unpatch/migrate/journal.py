@@ -13,7 +13,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import files
 from mcore_unpatch.migrate.state import Record, State
 from mcore_unpatch.repository import reading
-from mcore_unpatch.repository.printable import shown
+from mcore_unpatch.repository.paths import shown
 
 _VERSION = 1
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import files
-from mcore_unpatch.repository.printable import shown
+from mcore_unpatch.repository.paths import shown
 
 _CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

@@ -10,7 +10,7 @@ from itertools import groupby
 from mcore_unpatch.editing.edits import Edit, Plan, Repository, Unsound, in_order, splice
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate.journal import NewContent
-from mcore_unpatch.repository.printable import shown
+from mcore_unpatch.repository.paths import shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import files, journal
 from mcore_unpatch.migrate.journal import Journal
 from mcore_unpatch.migrate.state import State, interrupted
-from mcore_unpatch.repository.printable import shown
+from mcore_unpatch.repository.paths import shown
 
 
 def recover(top: Path) -> list[str]:

@@ -11,7 +11,7 @@ from mcore_unpatch.editing.edits import Options, Plan, Remark, none_older
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import fixes
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.megatron.facts import HOOK_SINCE
+from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.versions import show
 from mcore_unpatch.migrate import dependencies, transaction, vcs
 from mcore_unpatch.migrate.lock import exclusive

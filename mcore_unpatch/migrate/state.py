@@ -18,7 +18,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import files
 from mcore_unpatch.migrate.traces import NAME, user_state
 from mcore_unpatch.repository import git
-from mcore_unpatch.repository.printable import shown
+from mcore_unpatch.repository.paths import shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ from mcore_unpatch.migrate.interrupts import deferred
 from mcore_unpatch.migrate.journal import Journal, NewContent
 from mcore_unpatch.migrate.recovery import take_back
 from mcore_unpatch.migrate.state import State
-from mcore_unpatch.repository.paths import from_here
-from mcore_unpatch.repository.printable import shown
+from mcore_unpatch.repository.paths import from_here, shown
 
 _NO_SECOND_NAMES = {errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 

@@ -11,8 +11,7 @@ from mcore_unpatch.migrate.lock import exclusive
 from mcore_unpatch.migrate.recovery import recover
 from mcore_unpatch.migrate.state import State, interrupted, locate
 from mcore_unpatch.repository.discover import project_root
-from mcore_unpatch.repository.paths import from_here
-from mcore_unpatch.repository.printable import shown
+from mcore_unpatch.repository.paths import from_here, shown
 
 
 def undo(folder: Path) -> list[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
-from mcore_unpatch.repository import printable
+from mcore_unpatch.repository.paths import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,4 +146,4 @@ def _sentence(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(printable.shown(text))
+    return escape(shown(text))

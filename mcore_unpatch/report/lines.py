@@ -9,7 +9,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from mcore_unpatch.repository import printable
+from mcore_unpatch.repository.paths import printable_line
 
 # A line of output: pieces of text with a style each, "" for none.
 Line = list[tuple[str, str]]
@@ -49,7 +49,7 @@ def show(output: Iterable[Line], stderr: bool = False) -> None:
         shown = ""
         for text, style in line if coloured else [("".join(text for text, _ in line), "")]:
             codes = ";".join(_CODES[word] for word in style.split())
-            shown += f"\x1b[{codes}m{printable.line(text)}\x1b[0m" if codes else printable.line(text)
+            shown += f"\x1b[{codes}m{printable_line(text)}\x1b[0m" if codes else printable_line(text)
         print(shown, file=stream)
 
 

@@ -9,7 +9,7 @@ from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.megatron.versions import parse_version, show
 from mcore_unpatch.report.counts import FATES, counts, fate_of, groups, subjects, urgency
 from mcore_unpatch.report.lines import Line, count, width, wrapped
-from mcore_unpatch.stacks.stack import Judged, Stack
+from mcore_unpatch.stacks.revision import Judged, Stack
 
 MOST = 5  # places that are named
 _MOST_RELEASES = 3

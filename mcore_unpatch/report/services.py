@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.findings.rules import rules
-from mcore_unpatch.repository import printable
+from mcore_unpatch.repository.paths import printable_lines
 
 _SEVERITY = {"certain": "major", "likely": "minor"}
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -35,7 +35,7 @@ def github(report: Report, level: str = "error") -> list[str]:
 
 
 def _command(text: str) -> str:
-    return printable.lines(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable_lines(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _parameter(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.repository import git, reading
-from mcore_unpatch.repository.printable import shown
+from mcore_unpatch.repository.paths import shown
 
 _TABLE, _OLD_TABLE = "unpatch", "mcore-unpatch"  # the old name is read with a note
 _LISTS = ("megatron", "select", "ignore", "exclude")

@@ -14,8 +14,7 @@ from pathlib import Path, PurePosixPath
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import FileError
 from mcore_unpatch.repository import git, reading
-from mcore_unpatch.repository.paths import relative
-from mcore_unpatch.repository.printable import shown
+from mcore_unpatch.repository.paths import relative, shown
 
 PYTHON = (".py", ".pyw")
 PATCHES = (".patch", ".diff")

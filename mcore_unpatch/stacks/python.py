@@ -8,8 +8,16 @@ from typing import Any
 
 from mcore_unpatch.megatron import commits
 from mcore_unpatch.stacks import submodules
-from mcore_unpatch.stacks.revision import CARRIER, Revision, of_reference, of_release, of_specifiers
-from mcore_unpatch.stacks.said import NAME, ReadFile, in_text
+from mcore_unpatch.stacks.revision import (
+    CARRIER,
+    NAME,
+    ReadFile,
+    Revision,
+    in_text,
+    of_reference,
+    of_release,
+    of_specifiers,
+)
 
 _NAME = re.compile(NAME, re.IGNORECASE)
 _NAMED = re.compile(f"{NAME}|{CARRIER}", re.IGNORECASE)

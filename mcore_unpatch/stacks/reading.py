@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mcore_unpatch.repository import reading
 from mcore_unpatch.stacks import python, shell, submodules
-from mcore_unpatch.stacks.said import ReadFile, Said
+from mcore_unpatch.stacks.revision import ReadFile, Said
 
 _MOST_BYTES = 64_000_000
 _SAYS = re.compile(rb"megatron[-_.](?:core|lm|bridge)|package_info|MAJOR|mcore[-_]?v?\d", re.IGNORECASE)

@@ -1,9 +1,12 @@
-"""One Megatron by whatever name a repository or a user gives it: a release, a range, a tag, a branch or a commit."""
+"""One Megatron by whatever name (a release, a range, a tag, a branch, a commit), where files say it, and its stack."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from mcore_unpatch.megatron import commits
 from mcore_unpatch.megatron.commits import Commit
@@ -141,3 +144,182 @@ def _of_commit(name: str, commit: Commit, moves: bool = False) -> Revision:
 
 def _between(*around: str) -> str:
     return f"between {around[0]} and {around[1]}" if len(around) == 2 else f"near {''.join(around)}"
+
+
+NAME = r"megatron[-_.]core"
+_REQUIREMENT = re.compile(
+    rf"""(?<![-\w./]){NAME}(?![-_.\w/])\s*+(?:\[[^\]]{{0,500}}+\])?\s*+\(?((?:\s*+[=<>!~]=?=?\s*+[\w.*+!]++\s*+,?)++)""",
+    re.IGNORECASE,
+)
+_CARRIER = re.compile(
+    rf"""(?<![-\w./]){CARRIER}\s*+(?:\[[^\]]{{0,500}}+\])?\s*+((?:[=~]=|[<>]=?)\s*+\d[\w.*+!]*+)""", re.IGNORECASE
+)
+_SETTLE = "name the one that it brings with --target-mcore, or with `megatron` in [tool.unpatch]"
+# The name of a repository that is Megatron-LM or a fork of it, as far as its name tells.
+REPOSITORY = r"(?:(?:https?|ssh|git)://[^\s\"'@]{0,200}?[/:]|git@[\w.-]+:|(?<![\w/.-]))?([\w.-]+)/((?:\w+-)?megatron-lm[\w-]*)(?:\.git)?"
+_GIT = re.compile(rf"(?:git\+|@\s*git\+){REPOSITORY}/?(?:@([^\s\"'#;,&)]+))?", re.IGNORECASE)
+_DIRECT = re.compile(
+    rf"{NAME}(?:\[[^\]]{{0,500}}+\])?\s*+@\s*git\+\S{{0,200}}?[/:]([\w.-]{{1,100}}/[\w-]{{1,100}}?)(?:\.git)?"
+    r"@([^\s\"'#;,&)]+)",
+    re.IGNORECASE,
+)
+_WHEEL = re.compile(r"megatron_core-(\d[\w.+]*?)-[\w.]+-[\w.]+-[\w.]+\.whl", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One place where a file says which Megatron it is for."""
+
+    path: str
+    line: int
+    revision: Revision
+    source: str  # what kind of file says so
+    platform: str = ""
+    scope: str = ""  # the folder that it speaks for
+
+    @property
+    def place(self) -> str:
+        """File and line."""
+        return f"{self.path}:{self.line}"
+
+
+@dataclass(slots=True)
+class ReadFile:
+    """One file, and what its reader finds in it, line by line."""
+
+    top: Path
+    path: str
+    text: str
+    modules: str  # the `.gitmodules` of the repository
+    found: list[tuple[int, Revision]] = field(default_factory=list)
+    optional: list[tuple[int, Revision]] = field(default_factory=list)  # in extras and groups
+    notes: list[tuple[int, str]] = field(default_factory=list)  # what cannot be told
+    images: list[str] = field(default_factory=list)  # what the stages of a Dockerfile start from
+
+
+def in_text(text: str) -> Iterator[tuple[int, Revision]]:
+    """Every Megatron that a text asks pip for, and where in it: by version, by git, or by the file of a wheel."""
+    direct = {match.start(2): match for match in _DIRECT.finditer(text)}
+    for match in direct.values():
+        yield match.start(), of_reference(match[2], match[1])
+    for match in _GIT.finditer(text):
+        if match.start(3) not in direct:
+            yield match.start(), of_reference(match[3] or "", f"{match[1]}/{match[2]}")
+    for match in _REQUIREMENT.finditer(text):
+        if (revision := of_specifiers(match[1])) is not None:
+            yield match.start(), revision
+    for match in _CARRIER.finditer(text):
+        yield match.start(), carried(f"megatron-bridge{match[1]}", "megatron-bridge", _SETTLE, is_weak=True)
+    for match in _WHEEL.finditer(text):
+        if (revision := of_release(match[1])) is not None:
+            yield match.start(), revision
+
+
+_SHOWN = 4  # stacks in one line
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One Megatron that a repository runs, and every place where that is said."""
+
+    revision: Revision
+    said: tuple[Said, ...] = ()
+    why: str = ""  # where no file says it
+
+    @property
+    def name(self) -> str:
+        """What the user calls it."""
+        return self.revision.name
+
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        """The releases to judge for."""
+        return self.revision.versions
+
+    @property
+    def needed(self) -> tuple[Version, ...]:
+        """The releases on which an edit must work: of a range the newest, which is the one that pip installs."""
+        return self.versions[-1:] if self.revision.is_range else self.versions
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """The platforms that the places name."""
+        return tuple(sorted({said.platform for said in self.said if said.platform}))
+
+    @property
+    def certainty(self) -> str:
+        """How sure it is that this is what runs."""
+        if not self.versions:
+            return "not known"
+        return "certain" if self.revision.certain else "likely"
+
+    @property
+    def place(self) -> str:
+        """Where it is said first, and how often else."""
+        more = f" and {len(self.said) - 1} more" if len(self.said) > 1 else ""
+        return f"{self.said[0].place}{more}" if self.said else self.why
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.place})"
+
+    def goes_by(self, name: str) -> bool:
+        """Whether a user means this one: by its name, its release, its platform, or a file that names it."""
+        commit = len(name) >= 7 and (self.name.startswith(name) or name.startswith(self.name))
+        release = any(f"{show(version)}.".startswith(f"{name}.") for version in self.versions)
+        return name in {self.name, *self.platforms, *(said.path for said in self.said)} or commit or release
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "name": self.name,
+            "is": self.revision.words,
+            "releases": list(self.revision.releases),
+            "certainty": self.certainty,
+            "platforms": list(self.platforms),
+            "settle": self.revision.settle,
+            "why": self.why,
+            "said": [
+                {"path": one.path, "line": one.line, "kind": one.source, "platform": one.platform} for one in self.said
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The stacks that patches of a file are judged for."""
+
+    stacks: tuple[Stack, ...]
+
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        """The releases, ascending; the newest where no stack is known."""
+        return tuple(sorted({version for stack in self.stacks for version in stack.versions})) or (NEWEST,)
+
+    @property
+    def why(self) -> str:
+        """Where the stacks are said."""
+        return " and ".join(dict.fromkeys(stack.place for stack in self.stacks))
+
+    def __str__(self) -> str:
+        return summary(self.stacks)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        named = [stack.name for stack in self.stacks]
+        return {"releases": [show(version) for version in self.versions], "why": self.why, "stacks": named}
+
+
+def summary(stacks: Sequence[Stack]) -> str:
+    """The line of every report: which Megatrons, from where."""
+    if len(stacks) == 1:
+        return f"Judged for megatron-core {stacks[0].name}: {stacks[0].place}{_unless_known(stacks[0])}."
+    known = any(stack.versions for stack in stacks)
+    shown = [f"{stack.name} ({stack.place}{_unless_known(stack, known)})" for stack in stacks[:_SHOWN]]
+    more = len(stacks) - _SHOWN
+    rest = f" and {more} more, which `unpatch stacks` lists" if more > 0 else ""
+    return f"Judged for megatron-core {', '.join(shown)}{rest}."
+
+
+def _unless_known(stack: Stack, others: bool = False) -> str:
+    instead = "not judged for" if others else f"judged as {show(NEWEST)}"
+    return "" if stack.versions else f"; {stack.revision.words}, {instead}"

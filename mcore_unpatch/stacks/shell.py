@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from mcore_unpatch.stacks.revision import UPSTREAM, Revision, of_reference, of_release
-from mcore_unpatch.stacks.said import REPOSITORY, ReadFile, in_text
+from mcore_unpatch.stacks.revision import REPOSITORY, UPSTREAM, ReadFile, Revision, in_text, of_reference, of_release
 
 _MEGATRON = re.compile(r"megatron|mcore|mlm_", re.IGNORECASE)
 _NAMED = re.compile(r"megatron[-_.](?:core|lm)|\$\{?\w*(?:megatron|mcore)", re.IGNORECASE)

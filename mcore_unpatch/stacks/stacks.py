@@ -10,12 +10,10 @@ from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding, OnStacks
-from mcore_unpatch.megatron.facts import HOOK_SINCE
+from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.versions import NEWEST, Version, show
 from mcore_unpatch.stacks.reading import EXTRA, HINT, OF_PYTHON, Found, read_all
-from mcore_unpatch.stacks.revision import Revision
-from mcore_unpatch.stacks.said import Said
-from mcore_unpatch.stacks.stack import Judged, Stack
+from mcore_unpatch.stacks.revision import Judged, Revision, Said, Stack
 
 RUNS, BREAKS, NEVER = "runs", "breaks", "never runs"  # what a patch does on a stack
 

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.sources import label_of
 from mcore_unpatch.repository import git, reading
-from mcore_unpatch.stacks.revision import CARRIER, Revision, carried, of_reference, of_release
-from mcore_unpatch.stacks.said import REPOSITORY, ReadFile
+from mcore_unpatch.stacks.revision import CARRIER, REPOSITORY, ReadFile, Revision, carried, of_reference, of_release
 
 _REPOSITORY = re.compile(rf"^{REPOSITORY}/?$", re.IGNORECASE)
 _CARRIER = re.compile(rf"{CARRIER}(?:\.git)?/?$", re.IGNORECASE)

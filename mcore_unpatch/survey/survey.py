@@ -33,8 +33,7 @@ from mcore_unpatch.scanner import parallel
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.work_tree import Overlay, WorkTree
-from mcore_unpatch.stacks.revision import Revision
-from mcore_unpatch.stacks.stack import Judged
+from mcore_unpatch.stacks.revision import Judged, Revision
 from mcore_unpatch.stacks.stacks import Stacks, on_stacks
 from mcore_unpatch.survey import other_code, remembered
 from mcore_unpatch.survey.remembered import FileMemory

@@ -16,8 +16,7 @@ from mcore_unpatch.library.digests import split, statement_digests
 from mcore_unpatch.library.fact import quoted
 from mcore_unpatch.library.model import Known, Model, likeness
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.roots import LIBRARY, within
-from mcore_unpatch.megatron.versions import RELEASES, parse_version
+from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, parse_version, within
 
 URGENCIES = ("breaks", "different", "unnecessary", "harmless")
 _A_COPY = 0.4  # of the statements in common; what shares less was written anew

@@ -17,7 +17,7 @@ from mcore_unpatch.judge.asked import instead, leaf
 from mcore_unpatch.judge.demands import Demand
 from mcore_unpatch.library.fact import Parameters
 from mcore_unpatch.library.model import Model
-from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.nodes import walk

@@ -17,7 +17,7 @@ from mcore_unpatch.editing.source import Span
 from mcore_unpatch.library.digests import digest_of, parts
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.syntax import bound_names
-from mcore_unpatch.megatron.roots import LIBRARY
+from mcore_unpatch.megatron.versions import LIBRARY
 from mcore_unpatch.repository import git
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.run import UpgradeReport

@@ -14,9 +14,8 @@ from mcore_unpatch.judge.demands import CALL
 from mcore_unpatch.judge.judge import Case
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.roots import within
 from mcore_unpatch.megatron.sources import MegatronSource
-from mcore_unpatch.megatron.versions import parse_version
+from mcore_unpatch.megatron.versions import parse_version, within
 from mcore_unpatch.repository.paths import relative
 from mcore_unpatch.scanner import detect
 from mcore_unpatch.scanner.names.project import Project

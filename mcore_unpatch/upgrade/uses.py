@@ -19,7 +19,7 @@ from mcore_unpatch.judge.statement import IDLE, RAISES, STOPS, Statement
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.layout import COMPILED
-from mcore_unpatch.megatron.roots import TRAINING, within
+from mcore_unpatch.megatron.versions import TRAINING, within
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.conditions.call_sites import installer
 from mcore_unpatch.scanner.names.bindings import own_class

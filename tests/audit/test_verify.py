@@ -7,7 +7,7 @@ from command import CLEAN, ERROR, unpatch, unpatch_process
 from programs import environment
 from wrong_rows import breaks, not_a_number, wrong_by_a_little
 
-from mcore_unpatch.verify import ranks
+from mcore_unpatch.verify import measure
 from mcore_unpatch.verify.measure import Row
 from mcore_unpatch.verify.models import Setting
 
@@ -37,15 +37,15 @@ def test_the_table_on_two_ranks_with_a_team_s_values(tmp_path: Path, processes: 
 
 def test_what_fails_is_told(processes: None) -> None:
     setting = Setting("GPT")
-    (rows,) = ranks.run([setting], wrong_by_a_little)
+    (rows,) = measure.run([setting], wrong_by_a_little)
     assert all(row.fails for row in rows)
-    ((row,),) = ranks.run([setting], not_a_number)
+    ((row,),) = measure.run([setting], not_a_number)
     assert row.fails
     assert not row.holds
     assert not any(row.holds for row in rows)
     assert Row("GPT", "loss", 1.0, 1.0).holds
     assert not Row("GPT", "loss", note="no GPU").holds
-    first, second = ranks.run([setting, setting], breaks)
+    first, second = measure.run([setting, setting], breaks)
     assert [row.note for row in (*first, *second)] == ["RuntimeError: no such thing"] * 2
 
 

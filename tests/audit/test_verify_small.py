@@ -10,7 +10,7 @@ import torch
 
 from mcore_unpatch.commands import verify as command
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.verify import models, ranks
+from mcore_unpatch.verify import measure, models
 from mcore_unpatch.verify.measure import Row, _row
 from mcore_unpatch.verify.models import Setting
 
@@ -120,7 +120,7 @@ class Rank:
 
 def test_of_all_ranks_the_worst_row_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     def rows(*answers: Any) -> list[Row]:
-        return ranks._collected(Setting("GPT"), [Rank() for _ in answers], [Answers(*answer) for answer in answers])
+        return measure._collected(Setting("GPT"), [Rank() for _ in answers], [Answers(*answer) for answer in answers])
 
     small, large, unmeasured = Row("GPT", "loss", 1.0, 2.0), Row("GPT", "loss", 3.0, 4.0), Row("GPT", "loss", 0.0, 0.0)
     nan, other = Row("GPT", "loss", float("nan"), 2.0), Row("GPT", "entropy", 1.0, 9.0)
@@ -130,7 +130,7 @@ def test_of_all_ranks_the_worst_row_counts(monkeypatch: pytest.MonkeyPatch) -> N
     assert rows([[large]], [[unmeasured]]) == [unmeasured]
     assert rows([[large]], ["ValueError: no"]) == [Row("GPT", "run", note="ValueError: no")]
     assert rows([[large]], []) == [Row("GPT", "run", note="a rank ended with exit code 7")]
-    monkeypatch.setattr(ranks, "LIMIT", -1.0)
+    monkeypatch.setattr(measure, "LIMIT", -1.0)
     assert rows([]) == [Row("GPT", "run", note="not done after -1 s")]
 
 

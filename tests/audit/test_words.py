@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from mcore_unpatch.audit.hook import HookOutcome, _way_out
-from mcore_unpatch.audit.origin import CodeOrigin, is_megatron, matches, package_of
+from mcore_unpatch.audit.origin import CodeOrigin, matches, package_of
 from mcore_unpatch.audit.report import AuditReport, Deviation, ModelHook, Rebinding, differences, join, load, this_rank
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.megatron.versions import within
 
 FORWARD, UTIL = "megatron.core.gpt.GPT.forward", "megatron.core.utils.f"
 BY = CodeOrigin("verl.patch.forward", "/verl/patch.py", 3, "verl")
@@ -121,7 +122,7 @@ def test_names() -> None:
         "megatron",
         "megatron.bridge.x",
     )
-    assert [is_megatron(name) for name in asked] == [True, True, True, False, False, False]
+    assert [within(name) for name in asked] == [True, True, True, False, False, False]
     packages = [package_of(name) for name in ("megatron.bridge.x", "megatron", "verl.a.b", "__main__", "megatron.core")]
     assert packages == ["megatron.bridge", "megatron", "verl", "", "megatron.core"]
     assert [matches(FORWARD, target) for target in ("GPT", "GPT.forward", "gpt", "PT", "megatron.core.gpt.GPT")] == [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.scanner.sources.scopes import path_text
 
 LEAVES = {"sys.exit", "exit", "quit", "os._exit", "pytest.skip"}

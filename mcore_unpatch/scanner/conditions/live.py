@@ -11,8 +11,7 @@ from functools import partial
 from mcore_unpatch.findings.finding import Guard, Live
 from mcore_unpatch.library.build import ALWAYS_THERE
 from mcore_unpatch.megatron import known as megatron
-from mcore_unpatch.megatron.roots import within
-from mcore_unpatch.megatron.versions import RELEASES
+from mcore_unpatch.megatron.versions import RELEASES, within
 from mcore_unpatch.scanner.conditions.exits import LEAVES, imported, may_leave
 from mcore_unpatch.scanner.conditions.literals import Named, Run
 from mcore_unpatch.scanner.conditions.release import LATER, Release

@@ -7,8 +7,7 @@ from typing import Final
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known as megatron
 from mcore_unpatch.megatron.layout import COMPILED
-from mcore_unpatch.megatron.roots import ROOT, TRAINING, TRAINING_SINCE
-from mcore_unpatch.megatron.versions import OLDEST_PYTHON, RELEASES, parse_version
+from mcore_unpatch.megatron.versions import OLDEST_PYTHON, RELEASES, ROOT, TRAINING, TRAINING_SINCE, parse_version
 
 LATER: Final = "0.99.0"  # stands for any release that is newer than the known ones
 

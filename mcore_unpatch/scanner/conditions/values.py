@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import Any, cast
 
 from mcore_unpatch.megatron import api, known as megatron
-from mcore_unpatch.megatron.roots import ROOT, within
+from mcore_unpatch.megatron.versions import ROOT, within
 from mcore_unpatch.scanner.conditions.literals import (
     ABSENT,
     LITERALS,

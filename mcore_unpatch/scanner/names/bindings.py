@@ -7,7 +7,7 @@ from bisect import bisect_right
 from operator import attrgetter
 
 from mcore_unpatch.megatron import api, layout
-from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.sources.callers import argument, called_as
 from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, last_name, path_text

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from mcore_unpatch.megatron import api, layout
-from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.scanner.names.bindings import (
     annotation,
     bound,

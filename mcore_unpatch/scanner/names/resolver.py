@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar, cast
 
 from mcore_unpatch.megatron import api
-from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.scanner.sources.callers import Callers
 from mcore_unpatch.scanner.sources.effort import DEPTH
 from mcore_unpatch.scanner.sources.files import Files

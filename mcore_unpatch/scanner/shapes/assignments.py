@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from mcore_unpatch.megatron import api, layout
-from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.names.strings import strings

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from mcore_unpatch.findings.finding import SUBCLASS, WRAPPER, Finding
 from mcore_unpatch.judge.dropped import drops
 from mcore_unpatch.library.syntax import sets_attribute
-from mcore_unpatch.megatron import api, facts, known, layout
+from mcore_unpatch.megatron import api, known, layout
 from mcore_unpatch.megatron.versions import RELEASES, Version
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.bindings import own_class
@@ -22,14 +22,14 @@ from mcore_unpatch.scanner.sources.quoting import Text
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope
 
 RULE = "MCU105"
-_HOOK = facts.HOOK_ARGUMENTS[0]
+_HOOK = layout.HOOK_ARGUMENTS[0]
 _METHODS = ("forward", "_postprocess")
 _WITHOUT_HOOK = {layout.HYBRID_MODEL, layout.MAMBA_MODEL}
 
 
 def findings_in(resolver: Resolver, versions: tuple[Version, ...], text: Text) -> list[Finding]:
     """The methods of a file that take the hook and drop it, or refuse it."""
-    if not any(version >= facts.HOOK_SINCE for version in versions):
+    if not any(version >= layout.HOOK_SINCE for version in versions):
         return []
     return [found for node, scope in resolver.model.classes.items() for found in _of_class(node, scope, resolver, text)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.names.strings import string, strings

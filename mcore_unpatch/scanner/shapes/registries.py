@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from mcore_unpatch.megatron import api
-from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.scanner.names.expressions import member
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.names.strings import string, strings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from mcore_unpatch.megatron import api
-from mcore_unpatch.megatron.roots import ROOT
+from mcore_unpatch.megatron.versions import ROOT
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes.assignments import dict_owner

@@ -11,12 +11,12 @@ import torch
 from fused_head.oracle import make_inputs
 
 from mcore_unpatch import compat
-from mcore_unpatch.compat.fused_head import backends
+from mcore_unpatch.compat.fused_head import torch_backend
 
 
 @pytest.fixture(autouse=True)
 def _nothing_said_yet() -> object:
-    with mock.patch.object(backends, "_warned", set()):
+    with mock.patch.object(torch_backend, "_warned", set()):
         yield
 
 

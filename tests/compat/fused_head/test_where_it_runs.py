@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 import torch
 
-from mcore_unpatch.compat.fused_head import backends, tiles
+from mcore_unpatch.compat.fused_head import tiles, torch_backend
 
 CUDA = torch.device("cuda")
 
 
 def reason(monkeypatch: pytest.MonkeyPatch, device: torch.device, capability: int = 9, **missing: Any) -> str:
     """Why triton does not run, on a machine without the modules named as missing."""
-    monkeypatch.setattr(backends, "find_spec", lambda name: None if name in missing.get("modules", ()) else name)
+    monkeypatch.setattr(torch_backend, "find_spec", lambda name: None if name in missing.get("modules", ()) else name)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (capability, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "an old one")
-    return backends._why_not_triton(device)
+    return torch_backend._why_not_triton(device)
 
 
 def test_why_triton_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,15 +36,15 @@ def test_why_triton_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_warning_for_who_asked_for_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "_warned", set())
+    monkeypatch.setattr(torch_backend, "_warned", set())
     cpu = torch.device("cpu")
     for name in ("auto", "torch"):
-        assert type(backends.choose_backend(name, cpu)).__name__ == "TorchBackend"
+        assert type(torch_backend.choose_backend(name, cpu)).__name__ == "TorchBackend"
     with pytest.warns(RuntimeWarning, match="cannot run here, using 'torch': it does not support top-k"):
-        backends.choose_backend("triton", CUDA, "top-k")
+        torch_backend.choose_backend("triton", CUDA, "top-k")
     with pytest.warns(RuntimeWarning, match="the tensors are on cpu"):
-        backends.choose_backend("triton", cpu)
-    assert type(backends.choose_backend("triton", cpu)).__name__ == "TorchBackend"  # told once
+        torch_backend.choose_backend("triton", cpu)
+    assert type(torch_backend.choose_backend("triton", cpu)).__name__ == "TorchBackend"  # told once
 
 
 def test_how_much_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

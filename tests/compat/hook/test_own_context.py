@@ -7,7 +7,7 @@ import pytest
 
 from mcore_unpatch.compat import HookContext, ProcessGroups
 from mcore_unpatch.compat.hook.call import check_tp_group, complete_context, sequence_group
-from mcore_unpatch.compat.hook.errors import MissingContextError
+from mcore_unpatch.compat.hook.state import MissingContextError
 from mcore_unpatch.compat.skyrl import fused_lm_head_output_processor
 
 TP, CP, PP = object(), object(), object()

@@ -13,7 +13,7 @@ from megatron.core.distributed import DistributedDataParallel, DistributedDataPa
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
 from mcore_unpatch.compat import Logits, pack_padded
-from mcore_unpatch.compat.hook.errors import LegacyPatchError
+from mcore_unpatch.compat.hook.state import LegacyPatchError
 from mcore_unpatch.compat.nemo_rl import (
     linear_ce_fusion_kwargs,
     patch_gpt_model_forward_for_linear_ce_fusion,

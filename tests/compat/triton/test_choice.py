@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 import torch
 
-from mcore_unpatch.compat.fused_head import backends
+from mcore_unpatch.compat.fused_head import torch_backend
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 
 CUDA = torch.device("cuda", 0)
@@ -16,7 +16,7 @@ CUDA = torch.device("cuda", 0)
 @pytest.fixture(autouse=True)
 def _a_turing_card() -> Iterator[None]:
     with (
-        mock.patch.object(backends, "_warned", set()),
+        mock.patch.object(torch_backend, "_warned", set()),
         mock.patch("torch.cuda.get_device_capability", return_value=(7, 5)),
         mock.patch("torch.cuda.get_device_name", return_value="Tesla T4"),
     ):
@@ -24,7 +24,7 @@ def _a_turing_card() -> Iterator[None]:
 
 
 def choose(name: str) -> str:
-    return type(backends.choose_backend(name, CUDA)).__name__
+    return type(torch_backend.choose_backend(name, CUDA)).__name__
 
 
 def test_auto_takes_triton_from_ampere_on_and_torch_elsewhere_in_silence() -> None:
@@ -65,7 +65,7 @@ def test_asked_for_by_name_the_reason_is_told_once() -> None:
 )
 def test_a_triton_that_is_missing_or_too_old(missing: str, reason: str) -> None:
     with (
-        mock.patch.object(backends, "find_spec", side_effect=lambda name: None if name == missing else object()),
+        mock.patch.object(torch_backend, "find_spec", side_effect=lambda name: None if name == missing else object()),
         pytest.warns(RuntimeWarning, match=reason),
     ):
         assert choose("triton") == TorchBackend.__name__

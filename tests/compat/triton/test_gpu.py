@@ -13,8 +13,8 @@ from harness.rounding import assert_close
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_logprob, vocab_pass
-from mcore_unpatch.compat.fused_head.backends import _why_not_triton, choose_backend
 from mcore_unpatch.compat.fused_head.problem import Problem
+from mcore_unpatch.compat.fused_head.torch_backend import _why_not_triton, choose_backend
 from mcore_unpatch.compat.fused_head.triton import launch
 from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend
 

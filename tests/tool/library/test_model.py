@@ -14,8 +14,7 @@ from mcore_unpatch.library.model import ASKED, BASE, DEFAULT, Library, Model
 from mcore_unpatch.library.packing import Atlas, pack
 from mcore_unpatch.library.sources import light_model, read_source
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.roots import LIBRARY
-from mcore_unpatch.megatron.versions import RELEASES
+from mcore_unpatch.megatron.versions import LIBRARY, RELEASES
 
 CALLBACKS = {
     "a": """

@@ -10,8 +10,7 @@ from command import CLEAN, ERROR, FINDINGS, unpatch
 from mcore_unpatch.findings.finding import Assessment, Finding, Report
 from mcore_unpatch.report import counts, pages, screen
 from mcore_unpatch.report.text import concise, statistics
-from mcore_unpatch.stacks.revision import Revision
-from mcore_unpatch.stacks.stack import Judged, Stack
+from mcore_unpatch.stacks.revision import Judged, Revision, Stack
 
 ONE = Finding("MCU101", "rl/a.py", 3, 5, 3, f"{GPT}.forward", "class-attr", "replaces `GPTModel.forward`; why")
 BREAKS = replace(

@@ -20,7 +20,7 @@ from mcore_unpatch.scanner.shapes import patch_files
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable, parse
 from mcore_unpatch.stacks import python, shell
-from mcore_unpatch.stacks.said import ReadFile
+from mcore_unpatch.stacks.revision import ReadFile
 
 pytestmark = pytest.mark.growth
 TIMES = 8

@@ -4,7 +4,7 @@ from checking import releases
 
 from mcore_unpatch.judge.statement import CHANGES, RAISES
 from mcore_unpatch.library.build import build
-from mcore_unpatch.megatron.roots import LIBRARY
+from mcore_unpatch.megatron.versions import LIBRARY
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.upgrade.uses import uses_of
 

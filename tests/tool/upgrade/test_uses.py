@@ -9,7 +9,7 @@ from command import CLEAN, unpatch
 from mcore_unpatch.judge.statement import CHANGES, RAISES, SPEED
 from mcore_unpatch.library.build import build
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.roots import LIBRARY
+from mcore_unpatch.megatron.versions import LIBRARY
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.upgrade.uses import Affected, uses_of
 

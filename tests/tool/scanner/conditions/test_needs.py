@@ -5,7 +5,7 @@ from checking import found_in
 
 from mcore_unpatch.library.build import build
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.roots import LIBRARY
+from mcore_unpatch.megatron.versions import LIBRARY
 
 FILES = {
     "__init__.py": "import torch, os\n",

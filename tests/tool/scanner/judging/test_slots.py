@@ -10,7 +10,7 @@ from checking import CORE, found_in
 from mcore_unpatch.library.build import build
 from mcore_unpatch.library.model import SLOT, Library
 from mcore_unpatch.megatron import api, slots
-from mcore_unpatch.megatron.facts import COMPARED_IN_SPECS
+from mcore_unpatch.megatron.layout import COMPARED_IN_SPECS
 
 CLASSES = ("Attention", "Dense", "Fast", "Fused", "Layer", "Local", "Unnamed")
 
