@@ -13,8 +13,7 @@ from mcore_unpatch.commands.output import Progress, into, write_asides
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.sources import MegatronSource
-from mcore_unpatch.megatron.targets import target
+from mcore_unpatch.megatron.sources import MegatronSource, target
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
 from mcore_unpatch.report.lines import show
 from mcore_unpatch.repository.discover import project_root
@@ -152,9 +151,17 @@ def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
     inside = folder.relative_to(top).as_posix()
     asked = stacks.below(inside if inside != "." else "")
     told = []
-    for stack in asked.stacks if asked else ():
-        if not stack.versions:
-            told.append(f"{stack} is left out: {stack.revision.words}; {stack.revision.settle}.")
+    running = asked.stacks if asked else ()
+    versions = {version for stack in running for version in stack.versions}
+    for stack in running:
+        settle = stack.revision.settle.replace("--target-mcore", "--from")
+        if not stack.versions and versions:
+            told.append(f"{stack} is left out: {stack.revision.words}; {settle}.")
+        elif not stack.versions:
+            clone = f"../Megatron-LM@{stack.name.rpartition('@')[2]}"
+            example = f" For example: unpatch upgrade --from {clone if 'its source' in settle else RELEASES[-3]}"
+            way = settle if "which is here" in settle else f"{settle}.{example}"
+            raise UsageError(f"The release of {stack} is not known ({stack.revision.words}): {way}")
         elif not stack.revision.certain:
             stand_in = " and ".join(dict.fromkeys(known.newest(version).label for version in stack.versions))
             told.append(f"{stack} is {stack.revision.words or 'a range'}: compared from {stand_in}.")
@@ -164,10 +171,6 @@ def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
         ]
     for line in told:
         note(line)
-    versions = {version for stack in (asked.stacks if asked else ()) for version in stack.versions}
-    if asked and asked.stacks and not versions:
-        unknown = asked.stacks[0]
-        raise UsageError(f"Which release {unknown} is is not known; {unknown.revision.settle}.")
     if not versions:
         hint = next((f" {stack} is only a hint." for stack in stacks.hints if stack.versions), "")
         raise UsageError(

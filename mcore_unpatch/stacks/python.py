@@ -46,9 +46,11 @@ def of_project(file: ReadFile) -> None:
     data = tomllib.loads(file.text)
     tool, project = _table(data, "tool"), _table(data, "project")
     uv = _table(tool, "uv")
-    sources = [value for key, value in _table(uv, "sources").items() if _NAME.fullmatch(key)]
-    paths = [path for value in sources for path in _paths(value)]
-    always = [revision for value in sources for revision in _of_source(value)]
+    named = [value for key, value in _table(uv, "sources").items() if _NAME.fullmatch(key)]
+    sources = [source for value in named for source in (value if isinstance(value, list) else [value])]
+    folders = (source.get("path") for source in sources if isinstance(source, dict))
+    paths = [path for path in folders if isinstance(path, str)]
+    always = list(_of_source(sources))
     extras: list[Revision] = []
     if not always and not paths:
         always = list(_of_table(uv.get("override-dependencies", [])))
@@ -122,12 +124,6 @@ def _of_table(value: Any) -> Iterator[Revision]:
             yield from _of_table(item)
     for key, item in value.items() if isinstance(value, dict) else ():
         yield from _of_source(item) if _NAME.fullmatch(key) else _of_table(item)
-
-
-def _paths(value: Any) -> Iterator[str]:
-    for source in value if isinstance(value, list) else [value]:
-        if isinstance(source, dict) and isinstance(source.get("path"), str):
-            yield source["path"]
 
 
 def _of_source(value: Any) -> Iterator[Revision]:

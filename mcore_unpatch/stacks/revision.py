@@ -17,7 +17,7 @@ DEFAULT_BRANCH = "HEAD"
 CARRIER = r"megatron[-_.]bridge"  # a package that brings the Megatron it was written for
 _TAG = re.compile(r"core_([vr])(\d+\.\d+\.\d+)(.*)")
 _REFERENCE = re.compile(r"^(?:refs/)?(?:heads/|tags/|remotes/)?(?:origin/|upstream/)?")
-_ASK = "pass its source with --target-mcore, or --from of upgrade: CLONE@COMMIT, a checkout, a wheel, or `installed`"
+_ASK = "pass its source with --target-mcore: CLONE@COMMIT, a checkout, a wheel, or `installed`"
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ class _Reader:
             if len(words) > 2 and words[-2].upper() == "AS":
                 self.stages[words[-1].lower()] = self.values
         elif kind == "WORKDIR":
-            self._enter(text)
+            self.inside = self._clone_in(text)
         elif kind == "ARG":
             for word in text.split():
                 name, given, value = word.partition("=")
@@ -154,7 +154,7 @@ class _Reader:
             return
         words = [_bare(word) for word in command.split()]
         if words[0] in {"cd", "pushd", "popd"}:
-            self._enter(words[1] if len(words) > 1 else "..")
+            self.inside = self._clone_in(words[1] if len(words) > 1 else "..")
         elif "clone" in command and _MEGATRON.search(" ".join(self._expand(command))):
             self._clone(number, words)
         elif "git" in words[:3] and {"checkout", "switch", "reset", "fetch"} & set(words):
@@ -202,9 +202,6 @@ class _Reader:
         references = [one for one in self._expand(wanted) if _REFERENCE.fullmatch(one)]
         if references:
             clone.references, clone.line = references, number
-
-    def _enter(self, folder: str) -> None:
-        self.inside = self._clone_in(folder)
 
     def _clone_in(self, folder: str) -> _Clone | None:
         expanded = next(iter(self._expand(folder)), folder)

@@ -27,7 +27,6 @@ class Stacks:
     given_by: str = ""
     only: tuple[str, ...] = ()
     _known: dict[str, Judged] = field(default_factory=dict)
-    _before: dict[str, str] = field(default_factory=dict)  # why the folder of a file has no hook
 
     @cached_property
     def found(self) -> Found:
@@ -84,7 +83,7 @@ class Stacks:
     def unsure(self, path: str) -> str:
         """Which stack of a file is not known, and how to settle it; nothing where all are."""
         unknown = next((stack for stack in self.of(path).stacks if not stack.versions), None)
-        return "" if unknown is None else f"which release {unknown} is is not known: {unknown.revision.settle}"
+        return "" if unknown is None else f"the release of {unknown} is not known: {unknown.revision.settle}"
 
     def forbids(self, path: str, since: Version) -> Stack | None:
         """The stack of a file that has not what came with a release, or of which that is not known."""
@@ -95,12 +94,6 @@ class Stacks:
 
     def before_the_hook(self, path: str) -> str:
         """Why a file may not have what needs the hook; nothing where every stack that it runs on has the hook."""
-        folder = posixpath.dirname(path)
-        if folder not in self._before:
-            self._before[folder] = self._before_the_hook(path)
-        return self._before[folder]
-
-    def _before_the_hook(self, path: str) -> str:
         stack = self.forbids(path, HOOK_SINCE)
         if stack is None:
             return ""
@@ -109,16 +102,10 @@ class Stacks:
         needs = f"it needs megatron-core>={show(HOOK_SINCE)}"
         if not stack.versions:
             return f"{needs}, and {self.unsure(path)}{narrow}"
-        runs = (
-            stack.name
-            if stack.revision.certain
-            else f"{stack.name}, {stack.revision.words or show(stack.versions[-1])}"
-        )
+        runs = stack.name
+        if not stack.revision.certain:
+            runs += f", {stack.revision.words or show(stack.versions[-1])}"
         return f"{needs}, and the repository runs {runs} ({stack.place}){narrow}"
-
-    def target_for(self, paths: Iterable[str]) -> Version:
-        """The one release to migrate these files for: of the newest that each of their projects takes, the oldest."""
-        return min((self.versions(path)[-1] for path in paths), default=self.versions("")[-1])
 
     def _said_for(self, folder: str) -> list[Said]:
         """What is said for a folder: by images and scripts of all projects around it, by the nearest Python project."""
@@ -181,7 +168,10 @@ def on_stacks(
 
 
 def _outcome(finding: Finding, stack: Stack, verdict: Callable[[tuple[Version, ...]], str]) -> str:
-    by_version = {version: (_on(finding, version), verdict((version,))) for version in stack.versions}
+    by_version = {}
+    for version in stack.versions:
+        outcome = BREAKS if show(version) in finding.fails else RUNS
+        by_version[version] = (outcome if finding.live.on(version) else NEVER, verdict((version,)))
     if len(set(by_version.values())) == 1:
         return by_version[stack.versions[0]][0]
     said = ", ".join(f"on {show(version)} it {outcome} ({to})" for version, (outcome, to) in by_version.items())
@@ -189,9 +179,3 @@ def _outcome(finding: Finding, stack: Stack, verdict: Callable[[tuple[Version, .
         return f"depends on the release: {said}"
     way = f"; to know, {stack.revision.settle}" if stack.revision.settle else ""
     return f"depends on the commit: {said}{way}"
-
-
-def _on(finding: Finding, version: Version) -> str:
-    if not finding.live.on(version):
-        return NEVER
-    return BREAKS if show(version) in finding.fails else RUNS

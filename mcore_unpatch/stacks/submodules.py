@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.sources import label_of
@@ -18,15 +17,6 @@ _REPOSITORY = re.compile(rf"^{REPOSITORY}/?$", re.IGNORECASE)
 _CARRIER = re.compile(rf"{CARRIER}(?:\.git)?/?$", re.IGNORECASE)
 _SETTLE = "run `git submodule update --init --recursive`, or name it with --target-mcore"
 _FORK = re.compile(r"([\w.-]+/[\w.-]*megatron[\w.-]*?)(?:\.git)?/?$", re.IGNORECASE)
-
-
-class Submodule(NamedTuple):
-    """A table of `.gitmodules`."""
-
-    line: int
-    path: str
-    address: str
-    branch: str = ""
 
 
 def of_modules(file: ReadFile) -> None:
@@ -44,12 +34,12 @@ def of_modules(file: ReadFile) -> None:
         if by_branch is not None and (revision is None or not revision.versions):
             file.found.append((line, by_branch))
         elif commit is None:
-            said = f"the submodule {path} has no recorded commit, so which Megatron it is is not known"
+            said = f"the submodule {path} has no recorded commit, so its Megatron is not known"
             file.notes.append((line, said))
         else:
             revision = revision or _carried(file.top / path, commit)
             if not revision.versions and (file.top / path / "megatron/core").is_dir():
-                settle = f"pass its source, which is here: --target-mcore {path}, or --from {path} of upgrade"
+                settle = f"pass its source, which is here: --target-mcore {path}"
                 revision = replace(revision, settle=settle)
             file.found.append((line, revision))
 
@@ -100,7 +90,8 @@ def _on_disk(folder: Path) -> Revision | None:
         return None
 
 
-def _modules(text: str) -> Iterator[Submodule]:
+def _modules(text: str) -> Iterator[tuple[int, str, str, str]]:
+    """Of each table of `.gitmodules` its line, path, address and branch."""
     tables: list[tuple[int, dict[str, str]]] = []
     for number, each in enumerate(text.splitlines(), 1):
         key, _, value = (part.strip() for part in each.partition("="))
@@ -110,7 +101,7 @@ def _modules(text: str) -> Iterator[Submodule]:
             tables[-1][1][key] = value
     for line, said in tables:
         if said.get("path") and said.get("url"):
-            yield Submodule(line, said["path"], said["url"], said.get("branch", ""))
+            yield line, said["path"], said["url"], said.get("branch", "")
 
 
 def _recorded(top: Path, path: str) -> str | None:

@@ -120,8 +120,9 @@ class Survey:
 
     @property
     def version(self) -> Version:
-        """The release to migrate for."""
-        return self.stacks.target_for(finding.path for finding in self.findings)
+        """The one release to migrate for: of the newest that each project with findings takes, the oldest."""
+        newest = (self.stacks.versions(finding.path)[-1] for finding in self.findings)
+        return min(newest, default=self.stacks.versions("")[-1])
 
     @property
     def judged(self) -> list[Judged]:

@@ -85,7 +85,7 @@ class TestMigrate:
         write_files(tmp_path, {**FORK, "caller.py": CALLER})
         result = migrate(tmp_path)
         assert (tmp_path / "caller.py").read_text() == CALLER
-        assert "which release we/Megatron-LM@ours (Dockerfile:2) is is not known: pass its source" in said(result)
+        assert "the release of we/Megatron-LM@ours (Dockerfile:2) is not known: pass its source" in said(result)
 
     @pytest.mark.parametrize(
         ("files", "goes"),
