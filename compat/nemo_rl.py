@@ -21,8 +21,8 @@ from torch.nn.modules.module import register_module_module_registration_hook
 from torch.utils.hooks import RemovableHandle
 
 from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob
+from mcore_unpatch.compat.fused_head.problem import chunk_tile_bytes
 from mcore_unpatch.compat.fused_head.settings import check_choice, check_count, check_temperature, check_vocab_range
-from mcore_unpatch.compat.fused_head.tiles import chunk_tile_bytes
 from mcore_unpatch.compat.hook.attach import Watched, provide_hook, require_called
 from mcore_unpatch.compat.hook.call import (
     HookCall,
@@ -192,14 +192,6 @@ def serve(model: Module) -> None:
         model.register_forward_hook(_restore, always_call=True)
 
 
-def watch(wrapper: Module) -> None:
-    """Raise in a later call if a wrapper between `wrapper` and the language model drops the processor."""
-    if wrapper not in _watched:
-        _watched.add(wrapper)
-        wrapper.register_forward_pre_hook(_forget, with_kwargs=True)
-        wrapper.register_forward_hook(_check_called, with_kwargs=True)
-
-
 _served: WeakKeyDictionary[Module, OneCallFields] = WeakKeyDictionary()
 _watched: WeakSet[Module] = WeakSet()
 
@@ -313,8 +305,10 @@ def linear_ce_fusion_kwargs(
     path = find_language_model(model)
     require_open_wrappers(path)
     serve(path.model)
-    if path.wrappers:
-        watch(model)
+    if path.wrappers and model not in _watched:  # a wrapper in between may drop the processor: a later call then raises
+        _watched.add(model)
+        model.register_forward_pre_hook(_forget, with_kwargs=True)
+        model.register_forward_hook(_check_called, with_kwargs=True)
     processor = NextTokenLogProbs(
         chunk_size=Fusion.chunk_size if chunk_size is None else chunk_size,
         temperature=temperature,

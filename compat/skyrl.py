@@ -19,9 +19,8 @@ from torch.distributed import ProcessGroup
 from torch.nn import Module
 
 from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob, vocab_pass
-from mcore_unpatch.compat.fused_head.problem import needed
+from mcore_unpatch.compat.fused_head.problem import chunk_tile_bytes, needed
 from mcore_unpatch.compat.fused_head.settings import BackendName, check_vocab_range
-from mcore_unpatch.compat.fused_head.tiles import chunk_tile_bytes
 from mcore_unpatch.compat.hook.attach import call_along
 from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor, resolve_groups
 from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched

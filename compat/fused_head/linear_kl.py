@@ -16,15 +16,18 @@ from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.autograd import PassOptions
 from mcore_unpatch.compat.fused_head.linear_logprob import located, row_scale
-from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Problem, TakeGrad, math_dtype, needed
-from mcore_unpatch.compat.fused_head.settings import (
-    LogprobQuery,
-    check_choice,
-    check_number,
-    check_tensors,
+from mcore_unpatch.compat.fused_head.problem import (
+    NO_LOGIT,
+    GradBuffer,
+    GradOfTile,
+    Problem,
+    TakeGrad,
+    Tiles,
+    math_dtype,
+    needed,
 )
+from mcore_unpatch.compat.fused_head.settings import LogprobQuery, check_choice, check_number, check_tensors
 from mcore_unpatch.compat.fused_head.shards import gather
-from mcore_unpatch.compat.fused_head.tiles import GradOfTile, Tiles
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend, TorchTiles, choose_backend
 
 Kind = Literal["forward", "reverse", "jsd"]
@@ -200,7 +203,6 @@ def linear_kl(
     kind: Kind = "forward",
     beta: float = 0.5,
     temperature: float | Tensor = 1.0,
-    teacher_temperature: float | Tensor | None = None,
     mask: Tensor | None = None,
     mask_count: int | None = None,
     vocab_size: int | None = None,
@@ -223,14 +225,9 @@ def linear_kl(
             `m = beta * teacher + (1 - beta) * student`.
         beta: between 0 and 1; only used by "jsd".
         temperature: divides both heads' logits. The result is not multiplied by its square.
-        teacher_temperature: divides the teacher's logits instead, if they have another one.
-        mask: see `linear_logprob`.
-        mask_count: see `linear_logprob`.
-        vocab_size: see `linear_logprob`.
-        tp_group: see `linear_logprob`; both heads are sharded over it.
-        reduce_hidden_grad: see `linear_logprob`; applies to both hidden states.
-        fuse_main_grad: add the gradient of the student's weight to its `main_grad`.
-        tile_bytes: see `linear_logprob`; for the tiles of both heads together.
+
+    The others are those of `linear_logprob`. Both heads are sharded over `tp_group`, `reduce_hidden_grad` applies to
+    both hidden states, `fuse_main_grad` to the student's weight, and `tile_bytes` bounds the tiles of both together.
     """
     query = LogprobQuery(
         mask=mask,
@@ -242,8 +239,7 @@ def linear_kl(
         tile_bytes=tile_bytes,
     )
     tensors = (student_hidden, student_weight, teacher_hidden, teacher_weight)
-    temperatures = (temperature, temperature if teacher_temperature is None else teacher_temperature)
-    return run_kl(tensors, Divergence(kind, beta), temperatures, query)
+    return run_kl(tensors, Divergence(kind, beta), (temperature, temperature), query)
 
 
 def run_kl(

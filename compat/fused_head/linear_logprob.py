@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.autograd import PassOptions, VocabPass, has_main_grad
-from mcore_unpatch.compat.fused_head.problem import math_dtype, needed
+from mcore_unpatch.compat.fused_head.problem import bytes_to_keep, default_tile_bytes, math_dtype, needed
 from mcore_unpatch.compat.fused_head.settings import (
     LogprobQuery,
     VocabQuery,
@@ -19,7 +19,6 @@ from mcore_unpatch.compat.fused_head.settings import (
     waiting_is_free,
 )
 from mcore_unpatch.compat.fused_head.shards import Rows, locate_shard, select_rows, sort_labels
-from mcore_unpatch.compat.fused_head.tiles import bytes_to_keep, default_tile_bytes
 from mcore_unpatch.compat.fused_head.torch_backend import choose_backend
 
 

@@ -1,12 +1,14 @@
-"""The interface between the operator and its backends: what a backend receives and what it returns.
+"""The interface between the operator and its backends: what one receives and returns, and how that is cut into tiles.
 
 A backend knows one rank's shard and nothing of masks, ignored labels, process groups or `main_grad`: it turns a
 `Problem` into `RowStats`, and later `RowGrads` into the gradients of hidden states and weight.
 """
 
-from collections.abc import Callable
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -117,3 +119,221 @@ class Backend(Protocol):
         That part is `[rows, h]` in the math dtype and must not be shared: the shards are summed in it while the backend
         finishes the weight's gradient.
         """
+
+
+DEFAULT_TILE_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}
+# The block of logits that one program of the fused kernels makes at a time.
+BLOCK_ROWS = 128
+BLOCK_COLUMNS = 256
+BLOCK_WIDTH = 64  # of the hidden size, per step of the product
+KEEP_VARIABLE = "MCORE_UNPATCH_KEEP_BYTES"
+# Below this width a matrix product is too thin to be fast: split the rows instead.
+_THINNEST = 256
+# A GPU multiplies matrices of such a width several times faster than odd ones.
+_ALIGNED = 128
+# Vectors of one number per row that live beside a tile.
+_VECTORS = 8
+# Of the whole card, for what is still to come before the backward: other layers, other processes, fragments.
+_MARGIN = 1 / 16
+
+
+@dataclass(frozen=True)
+class TileCost:
+    """The bytes of a tile of `rows x columns`: per cell, per row and per column."""
+
+    cell: int
+    row: int
+    column: int
+
+    def rows_for(self, columns: int, budget: int) -> int:
+        """The most rows of a tile that has `columns` columns."""
+        return (budget - columns * self.column) // (columns * self.cell + self.row)
+
+    def columns_for(self, rows: int, budget: int) -> int:
+        """The most columns of a tile that has `rows` rows."""
+        return (budget - rows * self.row) // (rows * self.cell + self.column)
+
+
+def default_tile_bytes(device_type: str) -> int:
+    """The tile size if the caller gives none: cache-friendly on a CPU, wide on a GPU."""
+    return DEFAULT_TILE_BYTES.get(device_type, DEFAULT_TILE_BYTES["cuda"])
+
+
+def tile_cost(problem: Problem, keeps_low_precision: bool) -> TileCost:
+    """The cost of the tiles of `problem`, including the casts of their operands and products."""
+    hidden, weight = problem.hidden, problem.weight
+    width, number = hidden.shape[1], math_dtype(weight).itemsize
+    narrow = weight.dtype.itemsize < number
+    cast = number if narrow and not keeps_low_precision else 0
+    copied = problem.rows is not None or problem.batch_invariant  # where tiles must not depend on a mask
+    row = (hidden.itemsize if copied else 0) + cast
+    row += weight.itemsize if hidden.dtype != weight.dtype else 0
+    return TileCost(
+        # The logits, and their exponentials or a rounded copy; booleans of a mask; a copy for the smallest logit.
+        cell=2 * number + (2 if problem.keep_mask is not None else 0) + (number + 1 if problem.moments else 0),
+        row=row * width + (_VECTORS + 4 * problem.topk) * 8,
+        # The cast, the product before it is rounded, and the copy that a CPU's matrix library packs for itself.
+        column=(cast + (number if narrow else 0) + number) * width,
+    )
+
+
+def plan_tiles(rows: int, columns: int, cost: TileCost, budget: int) -> tuple[int, int]:
+    """Rows and columns of a tile within `budget` bytes; all rows if that leaves the tile wide enough."""
+    rows, columns = max(rows, 1), max(columns, 1)
+    wide = cost.columns_for(rows, budget)
+    if wide >= min(columns, _THINNEST):
+        return rows, columns if wide >= columns else wide // _ALIGNED * _ALIGNED
+    for thin in (min(columns, 2 * _THINNEST), min(columns, 32), 1):
+        tall = cost.rows_for(thin, budget)
+        if tall >= min(rows, 32) or (thin == 1 and tall >= 1):
+            return min(rows, tall), thin
+    least = cost.cell + cost.row + cost.column
+    raise ValueError(f"tile_bytes: expected at least {least} for these tensors (one cell of the logits), got {budget}")
+
+
+def spans(total: int, size: int) -> Iterator[slice]:
+    """Slices of `size` that cover `range(total)`."""
+    for start in range(0, total, size):
+        yield slice(start, min(start + size, total))
+
+
+def least_tile_bytes(weight: Tensor) -> int:
+    """The least that the fused kernels can do with: a block of gradients, and the sums of its columns in float32."""
+    return BLOCK_COLUMNS * (BLOCK_ROWS * weight.itemsize + 4 * weight.shape[1])
+
+
+def chunk_tile_bytes(chunk_size: int | None, batch: int, weight: Tensor) -> int | None:
+    """The bytes of the logits of `chunk_size` positions of the whole batch; None: the default.
+
+    So a chunk size remains an upper bound on memory, although nothing here is cut along the sequence. A bound below the
+    minimum of a backend is raised to that minimum.
+    """
+    if chunk_size is None:
+        return None
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size: expected at least 1, got {chunk_size}")
+    rows, width = weight.shape
+    number = math_dtype(weight).itemsize
+    least = max(16 * number * width + 1024, least_tile_bytes(weight) if weight.itemsize == 2 else 0)
+    return min(default_tile_bytes(weight.device.type), max(least, chunk_size * batch * rows * number))
+
+
+def bytes_to_keep(asked: int | Literal["auto"] | None, hidden: Tensor, weight: Tensor) -> int:
+    """The bytes asked for; "auto" is what is free now, minus a margin and what the backward itself needs."""
+    if asked is None:
+        value = os.environ.get(KEEP_VARIABLE, "0")
+        if value != "auto" and not value.isdecimal():
+            raise ValueError(
+                f"environment variable {KEEP_VARIABLE}: expected 'auto' or a number of bytes, got {value!r}"
+            )
+        asked = "auto" if value == "auto" else int(value)
+    if asked != "auto":
+        return asked
+    if hidden.device.type != "cuda":
+        return 0
+    if torch.cuda.is_current_stream_capturing():
+        raise ValueError(
+            "keep_bytes='auto' reads how much memory is free, which a CUDA graph cannot replay; pass a number of bytes."
+        )
+    free, whole = torch.cuda.mem_get_info(hidden.device)
+    unused = torch.cuda.memory_reserved(hidden.device) - torch.cuda.memory_allocated(hidden.device)
+    gradients = weight.nbytes + hidden.numel() * (4 + hidden.itemsize)  # of the weight, and twice of hidden
+    return max(0, int(free + unused - whole * _MARGIN - gradients))
+
+
+# From the operands of a tile's rows and columns, and where these are, to the gradient of its logits.
+GradOfTile = Callable[[Tensor, Tensor, slice, slice], Tensor]
+
+
+class Tiles(ABC):
+    """One problem, tile by tile, in memory that is reused."""
+
+    tile_rows: int
+    tile_columns: int
+
+    def __init__(self, problem: Problem, operand_dtype: torch.dtype) -> None:
+        self.problem, self.dtype, self.operand_dtype = problem, math_dtype(problem.weight), operand_dtype
+        self.column_limit = problem.columns if isinstance(problem.columns, Tensor) else None
+        self.column_count = problem.weight.shape[0] if isinstance(problem.columns, Tensor) else problem.columns
+        self._loaded: tuple[slice, Tensor] | None = None
+
+    @abstractmethod
+    def multiply(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
+        """`out (+)= a @ b`, added up in the dtype of `out` where the operands are narrower."""
+
+    def new(self, *shape: int) -> Tensor:
+        """An empty tensor in the math dtype."""
+        return self.problem.weight.new_empty(shape, dtype=self.dtype)
+
+    def load_rows(self, r: slice) -> Tensor:
+        """The operand of these rows. Release it before loading others: `tile_bytes` counts only one."""
+        if self._loaded is None or self._loaded[0] != r:
+            self._loaded = None
+            hidden, rows = self.problem.hidden, self.problem.rows
+            self._loaded = r, self.row_operand(hidden[r] if rows is None else hidden.index_select(0, rows[r]))
+        return self._loaded[1]
+
+    def row_operand(self, x: Tensor) -> Tensor:
+        """Hidden states in the dtype of the products."""
+        return x.to(self.problem.weight.dtype).to(self.operand_dtype)
+
+    def load_columns(self, c: slice) -> Tensor:
+        """These rows of the weight in the dtype of the products."""
+        return self.problem.weight[c].to(self.operand_dtype)
+
+    def row_spans(self) -> list[slice]:
+        """The rows of every tile."""
+        return list(spans(self.problem.row_count, self.tile_rows))
+
+    def column_spans(self) -> list[slice]:
+        """The columns of every tile."""
+        return list(spans(self.column_count, self.tile_columns))
+
+    def sums_apart(self, target: GradBuffer, row_tiles: int) -> bool:
+        """Whether the weight's gradient is added up beside a buffer that would round more than the final sum."""
+        if target is None or target.buffer.dtype == self.dtype:
+            return False
+        return target.accumulate or row_tiles > 1 or target.buffer.dtype != self.operand_dtype
+
+    def multiply_out(self, grad_of_tile: GradOfTile, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
+        """`Backend.backward`, given the gradient of the logits of a tile's rows and columns as an operand."""
+        columns, rows = self.column_spans(), self.row_spans()
+        dx = self.new(self.problem.row_count, self.problem.hidden.shape[1]) if hidden_grad is not None else None
+        if hidden_grad is not None and dx is not None and not (columns and rows):
+            hidden_grad(dx.zero_())
+        for c in columns:
+            w = self.load_columns(c)
+            dw = _ColumnGrad(self, weight_grad, c, len(rows)) if weight_grad is not None else None
+            for r in rows:
+                x = self.load_rows(r)
+                dz = grad_of_tile(x, w, r, c)
+                if hidden_grad is not None and dx is not None:
+                    self.multiply(dx[r], dz, w, accumulate=c is not columns[0])
+                    if c is columns[-1] and r is rows[-1]:
+                        hidden_grad(dx)
+                if dw is not None:
+                    dw.add(dz.t(), x)
+                del x, dz  # or they would live until the next ones are made
+            if dw is not None:
+                dw.store()
+            del w, dw
+        if weight_grad is not None and not weight_grad.accumulate:
+            weight_grad.buffer[self.column_count if rows else 0 :].zero_()
+
+
+class _ColumnGrad:
+    """The gradient of some columns over all rows, rounded once."""
+
+    def __init__(self, tiles: Tiles, target: WeightGradBuffer, c: slice, row_tiles: int) -> None:
+        self.multiply, self.out, self.accumulate = tiles.multiply, target.buffer[c], target.accumulate
+        self.apart = tiles.sums_apart(target, row_tiles)
+        self.sum = tiles.new(*self.out.shape) if self.apart else self.out
+        self.started = self.accumulate and not self.apart
+
+    def add(self, a: Tensor, b: Tensor) -> None:
+        self.multiply(self.sum, a, b, self.started)
+        self.started = True
+
+    def store(self) -> None:
+        if self.apart and self.started:
+            self.out.add_(self.sum) if self.accumulate else self.out.copy_(self.sum)

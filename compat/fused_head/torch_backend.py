@@ -22,9 +22,11 @@ from mcore_unpatch.compat.fused_head.problem import (
     RowGrads,
     RowStats,
     TakeGrad,
+    Tiles,
     math_dtype,
+    plan_tiles,
+    tile_cost,
 )
-from mcore_unpatch.compat.fused_head.tiles import Tiles, plan_tiles, tile_cost
 
 
 class TorchBackend:

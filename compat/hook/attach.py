@@ -11,20 +11,8 @@ from torch import Tensor
 from torch.nn import Module
 from torch.utils._pytree import tree_leaves
 
+from mcore_unpatch.compat.hook import find
 from mcore_unpatch.compat.hook.call import HookContext, Processor, complete_context, is_inference, require_processor
-from mcore_unpatch.compat.hook.find import (
-    HOOK_KEYWORDS,
-    HookPath,
-    argument_names,
-    bypassed,
-    enter_as_module,
-    find_language_model,
-    foreign_methods,
-    missing_hook,
-    refuse_patched,
-    require_open_wrappers,
-    takes_hook,
-)
 from mcore_unpatch.compat.hook.hybrid import OutputLayerTap
 from mcore_unpatch.compat.hook.processors import AsTuple, Logits
 from mcore_unpatch.compat.hook.state import (
@@ -93,10 +81,11 @@ def attach(
     chunks = model if isinstance(model, Sequence) else [model]
     if not chunks:
         raise ValueError("model: expected a model or a list of its chunks, got an empty list")
-    return attach_along([find_language_model(chunk) for chunk in chunks], select, (processor, context, names, when))
+    paths = [find.find_language_model(chunk) for chunk in chunks]
+    return attach_along(paths, select, (processor, context, names, when))
 
 
-def attach_along(paths: list[HookPath], select: Select, identity: Any, finish: Finish = None) -> Handle:
+def attach_along(paths: list[find.HookPath], select: Select, identity: Any, finish: Finish = None) -> Handle:
     """`attach` along ways that were looked up before; `select` chooses the processor and context of each call.
 
     Two attachments are the same if their identities are equal.
@@ -124,10 +113,10 @@ def attach_along(paths: list[HookPath], select: Select, identity: Any, finish: F
 class Attachment:
     """The pre-hook that adds the two arguments to a call, and the hook that checks that they were used."""
 
-    def __init__(self, path: HookPath, select: Select, identity: Any, handle: Handle, finish: Finish) -> None:
+    def __init__(self, path: find.HookPath, select: Select, identity: Any, handle: Handle, finish: Finish) -> None:
         self.path, self.select, self.identity, self.handle, self.finish = path, select, identity, handle, finish
-        self.names = argument_names(path.model)
-        self.calls: PerThread[Watched | None] = PerThread()
+        self.names = find.argument_names(path.model)
+        self.calls: PerThread[Watched | None] = {}
         # Must be registered before our own hooks: it then runs last on the way in, and first on the way out.
         handle.on_removal(provide_hook(path.model).remove)
         hooks = [
@@ -137,7 +126,7 @@ class Attachment:
         ]
         if isinstance(decoder := getattr(path.model, "decoder", None), Module):
             hooks.append(decoder.register_forward_pre_hook(self._require_entered))
-        handle.on_removal(*(hook.remove for hook in hooks), enter_as_module(path))
+        handle.on_removal(*(hook.remove for hook in hooks), find.enter_as_module(path))
 
     def same_as(self, identity: Any) -> bool:
         """Whether it is this one; two tensors of several numbers are the same only if they are one object."""
@@ -155,23 +144,23 @@ class Attachment:
         kwargs = {name: value for name, value in keywords.items() if name not in positional}
         watched = None if chosen is None else Watched(chosen[0], self.path)
         if chosen is not None:
-            kwargs |= zip(HOOK_KEYWORDS, (watched, complete_context(chosen[1], model, chosen[0])), strict=True)
-        self.calls.begin(watched)
+            kwargs |= zip(find.HOOK_KEYWORDS, (watched, complete_context(chosen[1], model, chosen[0])), strict=True)
+        self.calls[get_ident()] = watched
         return args, kwargs
 
     def _require_entered(self, decoder: Module, args: Any) -> None:
         """Raise if this thread runs the model without having passed our hooks."""
-        if not self.calls and not is_inference():
-            raise bypassed(self.path.model)
+        if get_ident() not in self.calls and not is_inference():
+            raise find.bypassed(self.path.model)
 
     def _after(self, model: Module, args: Any, output: Any) -> None:
-        watched = self.calls.end()
+        watched = self.calls.pop(get_ident(), None)
         if watched is not None:
             require_called(watched, self.path)
             watched.check_output(model, args, output)
 
     def _forget(self, model: Module, args: Any, output: Any) -> None:
-        self.calls.end()
+        self.calls.pop(get_ident(), None)
         if self.finish is not None:
             self.finish()
 
@@ -182,14 +171,14 @@ def provide_hook(model: Module) -> Handle:
     Does nothing if `forward` has the hook. For a HybridModel without it the hook works through the output layer; any
     other model raises `HookMissingError`.
     """
-    path, handle = find_language_model(model), Handle()
+    path, handle = find.find_language_model(model), Handle()
     if path.has_hook:
         return handle
     if not path.is_hybrid:
-        raise missing_hook(path)
+        raise find.missing_hook(path)
     with INSTALLING:
         tap = installed_on(path.model, OutputLayerTap) or OutputLayerTap(path)
-        handle.on_removal(tap.handle.claim().release, enter_as_module(path))
+        handle.on_removal(tap.handle.claim().release, find.enter_as_module(path))
     return handle
 
 
@@ -207,15 +196,15 @@ def call_with_processor(model: Module, processor: Processor, *args: Any, context
     Raises before the call if the model has no hook or a wrapper refuses the keywords, and after it if a wrapper or a
     patch dropped them. On a pipeline stage without output, returns the stage's own result.
     """
-    path = find_language_model(model)
+    path = find.find_language_model(model)
     return call_along(path, model, processor, complete_context(context, path.model, processor), args, kwargs)
 
 
-def call_along(path: HookPath, model: Module, processor: Processor, context: Any, args: Any, kwargs: Any) -> Any:
+def call_along(path: find.HookPath, model: Module, processor: Processor, context: Any, args: Any, kwargs: Any) -> Any:
     """`call_with_processor` along a way that was looked up before, with the context as it is."""
-    require_open_wrappers(path)
+    find.require_open_wrappers(path)
     watched = Watched(processor, path)
-    keywords = {**kwargs, **dict(zip(HOOK_KEYWORDS, (watched, context), strict=True))}
+    keywords = {**kwargs, **dict(zip(find.HOOK_KEYWORDS, (watched, context), strict=True))}
     with Handle() if path.has_hook else provide_hook(model) as installed:
         if watched.own_methods:
             installed.on_removal(path.model.register_forward_hook(watched.check_output).remove)
@@ -232,28 +221,28 @@ def schedule_plan_with_processor(
     An attached processor has no effect here: a plan does not call `forward`. Several results come as a plain tuple.
     Nothing can check later that the processor ran, so a model whose `_postprocess` was replaced raises at once.
     """
-    path = find_language_model(model)
+    path = find.find_language_model(model)
     inner = path.model
-    refuse_patched("schedule_plan_with_processor", inner, ("_postprocess", "build_schedule_plan"))
+    find.refuse_patched("schedule_plan_with_processor", inner, ("_postprocess", "build_schedule_plan"))
     if own := path.own_output_methods(["_postprocess"]):
         raise HookError(
             f"{own[0]} is not Megatron's own, and a plan cannot tell what it makes of the processor's result; call the "
             "model with call_with_processor, which can."
         )
     build = getattr(inner, "build_schedule_plan", None)
-    if build is None or not takes_hook(build, by_name=True):
+    if build is None or not find.takes_hook(build, by_name=True):
         raise HookMissingError(
             f"{type(inner).__name__} has no build_schedule_plan that takes output_processor; use a GPTModel of "
             "megatron-core 0.18 or later (HybridModel has none)."
         )
-    hook = dict(zip(HOOK_KEYWORDS, (AsTuple(processor), complete_context(context, inner)), strict=True))
+    hook = dict(zip(find.HOOK_KEYWORDS, (AsTuple(processor), complete_context(context, inner)), strict=True))
     return build(*args, **hook, **kwargs)
 
 
 class Watched:
     """A processor that remembers whether it was called, and what it returned."""
 
-    def __init__(self, processor: Processor, path: HookPath) -> None:
+    def __init__(self, processor: Processor, path: find.HookPath) -> None:
         require_processor(processor)
         self.processor = processor
         self.called = False
@@ -288,11 +277,11 @@ def _contents(result: Any) -> set[Any]:
     return {(one.data_ptr(), version_of(one)) if isinstance(one, Tensor) else id(one) for one in leaves}
 
 
-def require_called(watched: Watched, path: HookPath) -> None:
+def require_called(watched: Watched, path: find.HookPath) -> None:
     """Raise if the output stage returned without calling the processor."""
     if watched.called or not path.has_output:
         return
-    name, patches = type(path.model).__name__, foreign_methods(path.model)
+    name, patches = type(path.model).__name__, find.foreign_methods(path.model)
     wrappers = [f"{type(wrapper).__module__}.{type(wrapper).__qualname__}.forward" for wrapper in path.wrappers]
     remedy = "Pass the keywords on in that wrapper, or use attach(), which hooks the inner model directly."
     raise HookSwallowedError(

@@ -15,14 +15,7 @@ from mcore_unpatch.compat.fused_head.linear_kl import Divergence, Kind, run_kl
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, needed
 from mcore_unpatch.compat.fused_head.settings import LogprobQuery, check_choice, waiting_is_free
 from mcore_unpatch.compat.hook.call import HookCall, HookContext, resolve_groups
-from mcore_unpatch.compat.hook.head import (
-    HeadOptions,
-    as_rows,
-    batch_first,
-    enter_head,
-    head_pass,
-    selection_mask,
-)
+from mcore_unpatch.compat.hook.head import HeadOptions, as_rows, batch_first, enter_head, head_pass, selection_mask
 from mcore_unpatch.compat.hook.state import MissingContextError
 from mcore_unpatch.compat.logits.lazy import LazyLogits
 

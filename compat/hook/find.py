@@ -255,14 +255,14 @@ def enter_as_module(path: HookPath) -> Callable[[], None]:
             for name, value in (("original", model), ("handle", Handle())):
                 object.__setattr__(twin, name, value)
             setattr(holder, _HELD_AS, twin)
-            twin.handle.on_removal(lambda: _leave(holder, twin))
+
+            def leave() -> None:
+                if getattr(holder, _HELD_AS, None) is twin:
+                    setattr(holder, _HELD_AS, model)
+
+            twin.handle.on_removal(leave)
         released: Callable[[], None] = twin.handle.claim().release
         return released
-
-
-def _leave(holder: Module, twin: _Twin) -> None:
-    if getattr(holder, _HELD_AS, None) is twin:
-        setattr(holder, _HELD_AS, twin.original)
 
 
 def bypassed(model: Module) -> HookBypassedError:

@@ -9,6 +9,7 @@ called with the 16 keywords, and its result becomes the model's. Parameters, nam
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import get_ident
 from typing import Any
 
 from torch import Tensor
@@ -50,7 +51,7 @@ class OutputLayerTap:
                 "hook on this model replaces; set it to False."
             )
         self.names = argument_names(model)
-        self.calls: PerThread[_HybridCall] = PerThread()
+        self.calls: PerThread[_HybridCall] = {}
         hooks: list[RemovableHandle] = [
             model.register_forward_pre_hook(self._begin, with_kwargs=True),
             model.register_forward_hook(self._finish),
@@ -76,7 +77,7 @@ class OutputLayerTap:
             return None
         processor, context = (kwargs.get(name) for name in HOOK_KEYWORDS)
         kwargs = {name: value for name, value in kwargs.items() if name not in HOOK_KEYWORDS}
-        self.calls.end()
+        self.calls.pop(get_ident(), None)
         if processor is not None and model.post_process:
             if is_inference():
                 raise HookError(
@@ -85,21 +86,22 @@ class OutputLayerTap:
             arguments = dict(zip(self.names, args, strict=False)) | kwargs
             keywords = {name: arguments.get(name) for name in _PASSED_ON} | {"context": context}
             for_mtp = model.config.mtp_num_layers or len(args) > len(self.names)
-            self.calls.begin(_HybridCall(processor, keywords, gives_logits=not for_mtp or keywords["labels"] is None))
+            gives_logits = not for_mtp or keywords["labels"] is None
+            self.calls[get_ident()] = _HybridCall(processor, keywords, gives_logits)
             if not for_mtp:  # labels are for the loss alone, which the processor replaces
                 return (), arguments | {"labels": None}
         return args, kwargs
 
     def _see_embedded(self, decoder: Module, args: Any, kwargs: dict[str, Any] | None = None) -> None:
-        if (call := self.calls.get()) is not None and kwargs is not None:
+        if (call := self.calls.get(get_ident())) is not None and kwargs is not None:
             call.keywords["decoder_input"] = args[0] if args else kwargs.get("hidden_states")
 
     def _see_decoded(self, module: Module, args: Any, output: Any) -> None:
-        if (call := self.calls.get()) is not None:
+        if (call := self.calls.get(get_ident())) is not None:
             call.decoded = output
 
     def _enter_output_layer(self, layer: Module, args: Any, kwargs: dict[str, Any] | None = None) -> Any:
-        call = self.calls.get()
+        call = self.calls.get(get_ident())
         if call is None or call.decoded is None or kwargs is None:
             return None
         hidden = args[0]
@@ -112,7 +114,7 @@ class OutputLayerTap:
         return (hidden[:1].detach(), *args[1:]), kwargs
 
     def _leave_output_layer(self, layer: Module, args: Any, output: Any) -> Any:
-        call = self.calls.get()
+        call = self.calls.get(get_ident())
         if call is None or not call.at_main:
             return None
         call.at_main = False
@@ -123,7 +125,7 @@ class OutputLayerTap:
         return hidden.new_ones(rows, hidden.shape[1], 1), None
 
     def _finish(self, model: Any, args: Any, output: Any) -> Any:
-        call = self.calls.end()
+        call = self.calls.pop(get_ident(), None)
         if call is None:
             return None
         if not call.taken:
@@ -149,4 +151,4 @@ class OutputLayerTap:
 
     def _forget(self, model: Module, args: Any, output: Any) -> None:
         """Drop the state of a call that failed, its tensors included."""
-        self.calls.end()
+        self.calls.pop(get_ident(), None)

@@ -1,11 +1,11 @@
-"""What the hook's parts share: errors, what was installed, a value per thread, fields with another value for a call."""
+"""What the hook's parts share: errors, what was installed for calls, fields with another value until a call ends."""
 
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from copy import copy
 from types import FrameType
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -69,6 +69,9 @@ def refuse_reentrant_checkpoint(what: str, *, returned: bool) -> None:
 
 
 _Value = TypeVar("_Value")
+# By the thread, from the beginning of its call to the end. Its next call replaces what an interrupted one left: PyTorch
+# runs no hook after a KeyboardInterrupt.
+PerThread = dict[int, _Value]
 
 # Held while something shared by calls is looked for and installed, or given up and removed.
 INSTALLING = threading.RLock()
@@ -119,32 +122,6 @@ class Handle:
 
     def __exit__(self, *error: object) -> None:
         self.release()
-
-
-class PerThread(Generic[_Value]):
-    """One value per thread, from the beginning of its call to the end.
-
-    The thread's next call replaces what an interrupted one left (PyTorch runs no hook after a KeyboardInterrupt).
-    """
-
-    def __init__(self) -> None:
-        self._by_thread: dict[int, _Value] = {}
-
-    def __bool__(self) -> bool:
-        """Whether this thread is in a call."""
-        return threading.get_ident() in self._by_thread
-
-    def begin(self, value: _Value) -> None:
-        """Record that this thread enters a call."""
-        self._by_thread[threading.get_ident()] = value
-
-    def get(self) -> _Value | None:
-        """The value of this thread's call, None outside of one."""
-        return self._by_thread.get(threading.get_ident())
-
-    def end(self) -> _Value | None:
-        """Record that this thread leaves its call; returns its value."""
-        return self._by_thread.pop(threading.get_ident(), None)
 
 
 class OneCallFields:

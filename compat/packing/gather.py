@@ -7,6 +7,7 @@ A packed row is described by `padded_bounds` `[sequences + 1]`, Megatron's `cu_s
 may be on the device: nothing here waits for it.
 """
 
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from mcore_unpatch.compat.fused_head.autograd import with_gradient
 from mcore_unpatch.compat.fused_head.settings import check_choice
 
 
@@ -111,7 +113,13 @@ def gather_shares(share: Tensor, cp_group: ProcessGroup | None, gradient: Gradie
     check_choice("gradient", gradient, *get_args(Gradient))
     if cp_group is None:
         return share[None]
-    gathered: Tensor = _Gather.apply(share, cp_group)  # type: ignore[no-untyped-call]
+
+    def gather(share: Tensor) -> Tensor:
+        whole = share.new_empty((cp_group.size(), *share.shape))
+        torch.distributed.all_gather(list(whole.unbind()), share.contiguous(), group=cp_group)
+        return whole
+
+    gathered = with_gradient(share, gather, lambda grad: grad[cp_group.rank()])
     return sum_gradient(gathered, cp_group) if gradient == "summed" else gathered
 
 
@@ -146,7 +154,7 @@ def sum_over_ranks(value: Tensor, cp_group: ProcessGroup | None, gradient: Gradi
     check_choice("gradient", gradient, *get_args(Gradient))
     if cp_group is None or cp_group.size() == 1:
         return value
-    total: Tensor = _Sum.apply(value, cp_group)  # type: ignore[no-untyped-call]
+    total = with_gradient(value, partial(_all_reduced, group=cp_group), lambda grad: grad)
     return sum_gradient(total, cp_group) if gradient == "summed" else total
 
 
@@ -154,48 +162,13 @@ def sum_gradient(value: Tensor, group: ProcessGroup | None) -> Tensor:
     """`value` itself, whose gradient is summed over the ranks; Megatron 0.18's own loses that of a strided one."""
     if group is None or group.size() == 1:
         return value
-    same: Tensor = _SumGradient.apply(value, group)  # type: ignore[no-untyped-call]
-    return same
+    return with_gradient(value, lambda same: same.view_as(same), partial(_all_reduced, group=group))
 
 
 def _all_reduced(value: Tensor, group: ProcessGroup) -> Tensor:
     total = value.clone(memory_format=torch.contiguous_format)
     torch.distributed.all_reduce(total, group=group)
     return total
-
-
-class _Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, share: Tensor, group: ProcessGroup) -> Tensor:
-        ctx.group = group
-        whole = share.new_empty((group.size(), *share.shape))
-        torch.distributed.all_gather(list(whole.unbind()), share.contiguous(), group=group)
-        return whole
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return grads[0][ctx.group.rank()], None
-
-
-class _Sum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, group: ProcessGroup) -> Tensor:
-        return _all_reduced(value, group)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return grads[0], None
-
-
-class _SumGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, group: ProcessGroup) -> Tensor:
-        ctx.group = group
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _all_reduced(grads[0], ctx.group), None
 
 
 def next_token_labels(

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
+from threading import get_ident
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -144,7 +145,7 @@ class Installed:
         self.fused: Numbers | None = None  # whose numbers; None: not on
         self.logits: Numbers | None = None
         self.calls = 0  # of those that ask for something, in all threads
-        self.requests: PerThread[Request] = PerThread()
+        self.requests: PerThread[Request] = {}
         self.fields = OneCallFields()
         self.mtp_products_left = 0
         self._head: RemovableHandle | None = None
@@ -176,8 +177,8 @@ class Installed:
         """The request of one call; its MTP is prepared."""
         self.fields.begin()
         if self.model.config.mtp_num_layers and not is_inference():
-            left_out = self.fused == "verl" and not self.requests and keywords.get("output_processor") is None
-            if keywords.get("labels") is None or left_out:  # as in veRL's fused forward of the model
+            unasked = get_ident() not in self.requests and keywords.get("output_processor") is None
+            if keywords.get("labels") is None or (unasked and self.fused == "verl"):  # as in veRL's fused forward
                 self.fields.leave_out_mtp(self.model, keywords, argument_names(self.model))
             else:
                 self._with_mtp(keywords.get("packed_seq_params"))
@@ -189,7 +190,7 @@ class Installed:
 
     def _select(self, keywords: dict[str, Any]) -> Request | None:
         temperature = keywords.pop("temperature", None) if self.fused is not None else None
-        request = self.requests.end()
+        request = self.requests.pop(get_ident(), None)
         if is_inference(keywords) or keywords.get("output_processor") is not None:
             return None
         if request is not None:

@@ -12,12 +12,7 @@ from mcore_unpatch.compat.hook.call import HookContext
 from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
 from mcore_unpatch.compat.hook.processors import Logits
 from mcore_unpatch.compat.verl.batches import Batch, batch_of, vision_arguments
-from mcore_unpatch.compat.verl.installed import (
-    FusedProcessor,
-    Numbers,
-    installed,
-    warn_where_kept,
-)
+from mcore_unpatch.compat.verl.installed import FusedProcessor, Numbers, installed, warn_where_kept
 
 
 def gptmodel_forward_1f1b_overlap(

@@ -9,6 +9,7 @@ call the model and unpack the results; they reach the inner language model throu
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -20,16 +21,7 @@ from mcore_unpatch.compat.hook.call import KEYWORDS, HookContext, complete_conte
 from mcore_unpatch.compat.hook.find import HookPath, enter_as_module, find_language_model
 from mcore_unpatch.compat.hook.head import refuse_critic
 from mcore_unpatch.compat.hook.state import INSTALLING, HookSwallowedError, MissingContextError
-from mcore_unpatch.compat.verl.batches import (
-    Batch,
-    CpLayout,
-    DataFormat,
-    batch_of,
-    labels_like_verl,
-    next_in_sequence,
-    vision_arguments,
-    vision_tokens,
-)
+from mcore_unpatch.compat.verl import batches
 from mcore_unpatch.compat.verl.installed import (
     NORMALIZATION_FACTOR,
     FusedProcessor,
@@ -126,7 +118,7 @@ def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
         multi_modal_inputs: Mapping[str, Tensor] | None = None,
         sequence_parallel: bool | None = None,
         *,
-        data_format: DataFormat = "thd",
+        data_format: batches.DataFormat = "thd",
         mtp_enable_train: bool | None = None,
     ) -> Any:
         """All tensors `[b, s]`, labels aligned with the outputs; log-probs are 0 where `labels_mask` is false.
@@ -138,7 +130,7 @@ def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
         `patch_postprocess` was called.
         """
         target = _FusedTarget.of(model)
-        batch = batch_of(input_ids, attention_mask, target.path.model.config, data_format)
+        batch = batches.batch_of(input_ids, attention_mask, target.path.model.config, data_format)
         arguments = _arguments(batch, input_ids, vision_model, attention_mask, multi_modal_inputs)
         if position_ids is not None and position_ids.shape == attention_mask.shape and not vision_model:
             arguments["position_ids"] = batch.pack(position_ids)
@@ -164,12 +156,12 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
         temperature: float | Tensor,
         calculate_entropy: bool,
         pad_token_id: int,
-        cp_layout: CpLayout = "zigzag",
+        cp_layout: batches.CpLayout = "zigzag",
         local_cp_size: int | None = None,
         router_padding_mask: Tensor | None = None,
         pad_to_length_bucket: int | None = None,
         *,
-        data_format: DataFormat = "thd",
+        data_format: batches.DataFormat = "thd",
         loss_mask: Tensor | None = None,
         mtp_enable_train: bool | None = None,
         mtp_loss_normalization_factor: float | None = None,
@@ -181,9 +173,9 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
         Without labels, nested logits. `loss_mask`, nested like the tokens, selects the tokens of the MTP loss.
         """
         target = _FusedTarget.of(model)
-        row_options = {"local_cp_size": local_cp_size, "pad_to_length_bucket": pad_to_length_bucket}
-        batch = batch_of(input_ids, None, target.path.model.config, data_format, cp_layout=cp_layout, **row_options)
-        tokens, mask = vision_tokens(input_ids, pad_token_id) if vision_model else (input_ids, None)
+        row: dict[str, Any] = {"local_cp_size": local_cp_size, "pad_to_length_bucket": pad_to_length_bucket}
+        batch = batches.batch_of(input_ids, None, target.path.model.config, data_format, cp_layout=cp_layout, **row)
+        tokens, mask = batches.vision_tokens(input_ids, pad_token_id) if vision_model else (input_ids, None)
         arguments = _arguments(batch, tokens, vision_model, mask, multi_modal_inputs)
         if router_padding_mask is not None:
             arguments["padding_mask"] = router_padding_mask
@@ -191,14 +183,14 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
         if labels is not None:
             trains_mtp = target.trains_mtp(mtp_enable_train)
             if trains_mtp or target.numbers == "megatron":
-                known = batch.pack(next_in_sequence(labels, -100), fill=-100)
+                known = batch.pack(batches.next_in_sequence(labels, -100), fill=-100)
             if trains_mtp and known is not None:
-                counted = next_in_sequence(torch.ones_like(labels) if loss_mask is None else loss_mask, 0)
+                counted = batches.next_in_sequence(torch.ones_like(labels) if loss_mask is None else loss_mask, 0)
                 arguments |= {"labels": known.clamp(min=0), "loss_mask": batch.pack(counted).float()}
                 if mtp_loss_normalization_factor is not None and "packed_seq_params" in arguments:
                     setattr(arguments["packed_seq_params"], NORMALIZATION_FACTOR, mtp_loss_normalization_factor)
             if target.numbers == "verl":
-                known = labels_like_verl(batch, labels)
+                known = batches.labels_like_verl(batch, labels)
         temperature = _row_temperature(temperature, input_ids, batch)
         names = ("log_probs", "entropy") if calculate_entropy else ("log_probs",)
         return target.results(batch, arguments, known, temperature, names)
@@ -226,10 +218,10 @@ def fused_forward_qwen2_5_vl(
 
 
 def _arguments(
-    batch: Batch, tokens: Tensor, vision_model: bool, attention_mask: Tensor | None, multi_modal: Any
+    batch: batches.Batch, tokens: Tensor, vision_model: bool, attention_mask: Tensor | None, multi_modal: Any
 ) -> dict[str, Any]:
     """The model's arguments; a vision model inserts images into unpacked tokens, counts positions and packs later."""
-    arguments = {**batch.arguments, **vision_arguments(multi_modal, tokens.device)}
+    arguments = {**batch.arguments, **batches.vision_arguments(multi_modal, tokens.device)}
     if vision_model:
         return arguments | {"input_ids": tokens, "attention_mask": attention_mask, "position_ids": None}
     return arguments | {"input_ids": batch.pack(tokens), "attention_mask": None}
@@ -256,7 +248,7 @@ class _FusedTarget:
 
     def results(
         self,
-        batch: Batch,
+        batch: batches.Batch,
         arguments: dict[str, Any],
         labels: Tensor | None,
         temperature: float | Tensor,
@@ -291,10 +283,10 @@ class _FusedTarget:
             state = install(path)
             state.calls += 1
         leave = enter_as_module(path)
-        state.requests.begin((processor, context))
+        state.requests[get_ident()] = (processor, context)
         try:
             result = model(**keywords)
-            if state.requests:
+            if get_ident() in state.requests:
                 names = " > ".join(type(wrapper).__name__ for wrapper in path.wrappers) or "the call"
                 inner = type(path.model).__name__
                 raise HookSwallowedError(
@@ -302,7 +294,7 @@ class _FusedTarget:
                 )
             return result
         finally:
-            state.requests.end()
+            state.requests.pop(get_ident(), None)
             leave()
             with INSTALLING:
                 state.calls -= 1
@@ -325,7 +317,7 @@ class _FusedTarget:
         return wanted
 
 
-def _row_temperature(temperature: float | Tensor, tokens: Tensor, batch: Batch) -> float | Tensor:
+def _row_temperature(temperature: float | Tensor, tokens: Tensor, batch: batches.Batch) -> float | Tensor:
     """Return a single value as it is; spread one per sequence over its tokens, and pack one per token."""
     if not isinstance(temperature, Tensor):
         return temperature

@@ -23,13 +23,8 @@ from mcore_unpatch.findings.finding import NO_PATCHES, Finding
 from mcore_unpatch.report.lines import count
 from mcore_unpatch.survey.scan import scan
 
-What = Annotated[
-    list[str] | None,
-    typer.Argument(
-        help="After `--`, the program and its arguments: -- python train.py --lr 1. Or: diff A.json B.json ...",
-        show_default=False,
-    ),
-]
+_WHAT = "After `--`, the program and its arguments: -- python train.py --lr 1. Or: diff A.json B.json ..."
+What = Annotated[list[str] | None, opt.argument(_WHAT)]
 Module = Annotated[str | None, typer.Option("-m", help="Run a module, as `python -m` does; its arguments follow `--`.")]
 Repo = Annotated[Path, typer.Option(help="The repository whose lines are looked for behind live patches.")]
 

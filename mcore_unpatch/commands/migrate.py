@@ -23,10 +23,7 @@ from mcore_unpatch.report.lines import count
 from mcore_unpatch.repository.discover import project_root
 from mcore_unpatch.repository.paths import from_here, shown
 
-Repo = Annotated[
-    list[Path] | None,
-    typer.Argument(help="The repository, or files and folders in it. [default: .]", show_default=False),
-]
+Repo = Annotated[list[Path] | None, opt.argument("The repository, or files and folders in it. [default: .]")]
 Diff = Annotated[bool, option("--diff", "Print the unified diff and write nothing.")]
 Check = Annotated[bool, option("--check", "Write nothing; exit with 1 if anything would change, also with --diff.")]
 UnsafeFixes = Annotated[bool, option("--unsafe-fixes", "Also apply edits that need a review, as the report explains.")]
@@ -77,9 +74,7 @@ def migrate(
 
 
 @guarded
-def undo(
-    path: Annotated[Path, typer.Argument(help="The repository.", show_default=False)] = Path(),
-) -> int:
+def undo(path: Annotated[Path, opt.argument("The repository.")] = Path()) -> int:
     """Restore every file of the last migration.
 
     An interrupted migration is undone as well. Nothing is restored if one of the files has changed since.

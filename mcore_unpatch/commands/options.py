@@ -12,7 +12,7 @@ import typer
 from mcore_unpatch.commands.guard import note
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.rules import Selection
-from mcore_unpatch.megatron.targets import target
+from mcore_unpatch.megatron.sources import target
 from mcore_unpatch.repository import reading
 from mcore_unpatch.repository.config import Config, load
 from mcore_unpatch.repository.discover import existing
@@ -48,36 +48,24 @@ def option(name: str, about: str, *short: str) -> Any:
     return typer.Option(name, *short, help=about, show_default=False)
 
 
-Paths = Annotated[list[Path] | None, typer.Argument(help="Files and folders to scan. [default: .]", show_default=False)]
+def argument(about: str) -> Any:
+    """What stands behind a command without a name; its help says the default, where it has one."""
+    return typer.Argument(help=about, show_default=False)
+
+
+_SELECT = "Rules or families to report, such as MCU1 or MCU101,MCU2. Offers (MCU75) and mocks (MCU9) are "
+_TARGET = "The Megatron to judge for: a release, a tag, a branch, a commit, a checkout, a wheel, or CLONE@COMMIT. "
+_STACK = "Of the Megatrons that the repository runs, judge for this one: its name, its platform, or a file that "
+Paths = Annotated[list[Path] | None, argument("Files and folders to scan. [default: .]")]
 Format = Annotated[OutputFormat | None, option("--output-format", "How to write the report. [default: text]")]
 OutputFile = Annotated[Path | None, option("--output-file", "Write the report to a file instead of stdout.", "-o")]
 Statistics = Annotated[bool, option("--statistics", "Only count the findings, one line per rule.")]
 Quiet = Annotated[bool, option("--quiet", "Only one line per finding, nothing where there is none.", "-q")]
-Select = Annotated[
-    list[str] | None,
-    option(
-        "--select",
-        "Rules or families to report, such as MCU1 or MCU101,MCU2. Offers (MCU75) and mocks (MCU9) are off by default.",
-    ),
-]
+Select = Annotated[list[str] | None, option("--select", f"{_SELECT}off by default.")]
 Ignore = Annotated[list[str] | None, option("--ignore", "Rules or families to ignore.")]
 Exclude = Annotated[list[str] | None, option("--exclude", "Glob patterns of files and folders to skip.")]
-TargetMcore = Annotated[
-    str | None,
-    option(
-        "--target-mcore",
-        "The Megatron to judge for: a release, a tag, a branch, a commit, a checkout, a wheel, or CLONE@COMMIT. "
-        "[default: every one that the repository runs]",
-    ),
-]
-Stack = Annotated[
-    list[str] | None,
-    option(
-        "--stack",
-        "Of the Megatrons that the repository runs, judge for this one: its name, its platform, or a file that "
-        "names it. `unpatch stacks` lists them.",
-    ),
-]
+TargetMcore = Annotated[str | None, option("--target-mcore", f"{_TARGET}[default: every one that the repository runs]")]
+Stack = Annotated[list[str] | None, option("--stack", f"{_STACK}names it. `unpatch stacks` lists them.")]
 NoCache = Annotated[bool, option("--no-cache", "Analyse every file, also those that are the same as before.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Processes to run. [default: one per core]", show_default=False)]
 AllowDirty = Annotated[bool, option("--allow-dirty", "Write even if there are uncommitted changes.")]

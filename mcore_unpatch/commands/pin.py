@@ -8,8 +8,6 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from mcore_unpatch import pins
 from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, note, reporting
@@ -31,14 +29,8 @@ from mcore_unpatch.survey.scan import report_of
 from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.upgrade.run import patches_of, stands_on
 
-What = Annotated[
-    list[str] | None,
-    typer.Argument(
-        help="The repository, or files and folders in it. A name such as megatron.core.utils.get_model_config pins "
-        "code that you use but do not patch. [default: .]",
-        show_default=False,
-    ),
-]
+_WHAT = "The repository, or files and folders in it. A name such as megatron.core.utils.get_model_config pins code "
+What = Annotated[list[str] | None, opt.argument(f"{_WHAT}that you use but do not patch. [default: .]")]
 Why = Annotated[str | None, option("--why", "Why the patches stay.")]
 _UNTIL = "How long they stay: a release such as 0.20, a pull request, or a probe of yours, module:function."
 Until = Annotated[str | None, option("--until", _UNTIL)]

@@ -17,7 +17,7 @@ from mcore_unpatch.stacks.revision import Stack
 from mcore_unpatch.stacks.stacks import Stacks
 
 _SHOWN = 6  # places of one stack
-Repo = Annotated[Path, typer.Argument(help="The repository, or a folder in it.", show_default=False)]
+Repo = Annotated[Path, opt.argument("The repository, or a folder in it.")]
 Format = Annotated[opt.TextOrJson, typer.Option("--output-format", help="How to write the list.")]
 
 

@@ -9,18 +9,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 
 from mcore_unpatch.judge import dropped
-from mcore_unpatch.judge.asked import (
-    absent,
-    advice,
-    instead,
-    is_replaced,
-    leaf,
-    missing,
-    nowhere,
-    raised,
-    short,
-    unfit,
-)
+from mcore_unpatch.judge.asked import absent, advice, instead, is_replaced, leaf, missing, nowhere, raised, short, unfit
 from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself, may_create
 from mcore_unpatch.judge.originals import calls_of_original, reaches_original, reads_by_name
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement, labels, only_if

@@ -139,7 +139,13 @@ def _mark_unread(
     """Names of modules, and fields of dataclasses, that nothing of the library reads: other packages may."""
     imported = {fact.detail for fact in facts.values() if fact.kind == "import"}
     imported |= {known.name for detail in imported if (known := model.find(detail))}
-    local = {inner for module in modules.values() for inner in _imported_in_functions(module)}
+    local = {
+        f"{source_of(node, module.package)}.{alias.name}"
+        for module in modules.values()
+        for body in module.functions
+        for node in body.nodes.of(ast.ImportFrom)
+        for alias in node.names
+    }
     imported |= local | {known.name for detail in local if (known := model.find(detail))}
     starred = {name.removesuffix(".*") for name in imported if name.endswith(".*")}
     for name, fact in list(facts.items()):
@@ -154,18 +160,12 @@ def _mark_unread(
                 _mark(facts, name, "unread")
 
 
-def _imported_in_functions(module: ModuleFacts) -> Iterator[str]:
-    for body in module.functions:
-        for node in body.nodes.of(ast.ImportFrom):
-            source = source_of(node, module.package)
-            yield from (f"{source}.{alias.name}" for alias in node.names)
-
-
 def _needs(library: Library, modules: Mapping[str, ModuleFacts]) -> dict[str, frozenset[str]]:
     """The packages that each module needs, those included that the modules it imports need."""
     imported = {name: set(_always_imported(library, module, modules)) for name, module in modules.items()}
+    top = f"{library.top}."  # the folder may be shared by several distributions
     found = {
-        name: {_distribution(library, other) for other in names if not library.holds(other)}
+        name: {".".join(other.split(".")[: 1 + other.startswith(top)]) for other in names if not library.holds(other)}
         - ALWAYS_THERE
         - {library.top}
         for name, names in imported.items()
@@ -194,11 +194,6 @@ def _always_imported(library: Library, module: ModuleFacts, modules: Mapping[str
         for name in names:
             yield name
             yield from _around(library, name)
-
-
-def _distribution(library: Library, name: str) -> str:
-    """What has to be installed: the top folder may be shared by several distributions."""
-    return ".".join(name.split(".")[: 2 if name.startswith(f"{library.top}.") else 1])
 
 
 def _around(library: Library, module: str) -> Iterator[str]:

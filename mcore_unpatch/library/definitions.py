@@ -181,10 +181,10 @@ class ModuleFacts:
                     texts = annotated(annotation)
                     marked = [f"type:@{'|'.join(texts)}"] if texts else []
                     marked += ["callable"] if self._callables.intersection(texts) else []
-                    default = _default_of_field(value)
+                    default, is_argument = _of_field(value)
                     plain = ast.AnnAssign(item.target, annotation, default, 1)
                     self.facts[f"{name}.{leaf}"] = Fact("value", "", tuple(marked), self._digest(plain))
-                    if "ClassVar" not in texts and not _is_no_field(value):
+                    if "ClassVar" not in texts and is_argument:
                         fields.append(leaf + default_text(default))
                 case ast.Assign(targets=targets):
                     for leaf in (leaf for target in targets for leaf in names_in(target)):
@@ -250,17 +250,12 @@ def _base(node: ast.expr) -> str:
     return dotted(node.value if isinstance(node, ast.Subscript) else node)
 
 
-def _is_no_field(value: ast.expr | None) -> bool:
-    keywords = value.keywords if isinstance(value, ast.Call) and leaf_of(value) == "field" else []
-    return any(word.arg == "init" and getattr(word.value, "value", True) is False for word in keywords)
-
-
-def _default_of_field(value: ast.expr | None) -> ast.expr | None:
-    """What a field of a dataclass holds by default: `field(default=0, metadata=...)` is plain `0`."""
-    keywords = value.keywords if isinstance(value, ast.Call) and leaf_of(value) == "field" else None
-    if keywords is None:
-        return value
-    return next((word.value for word in keywords if word.arg in ("default", "default_factory")), None)
+def _of_field(value: ast.expr | None) -> tuple[ast.expr | None, bool]:
+    """What a field of a dataclass holds by default, `0` for `field(default=0, ...)`; and whether it is an argument."""
+    if not isinstance(value, ast.Call) or leaf_of(value) != "field":
+        return value, True
+    given = {word.arg: word.value for word in value.keywords}
+    return given.get("default", given.get("default_factory")), getattr(given.get("init"), "value", True) is not False
 
 
 def _origin(value: ast.expr, given: set[str]) -> str:

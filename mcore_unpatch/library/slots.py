@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from mcore_unpatch.library.definitions import ModuleFacts
-from mcore_unpatch.library.model import SLOT, Model, Usage
+from mcore_unpatch.library.model import SLOT, Usage
 from mcore_unpatch.library.syntax import Nodes
 
 _DEEPEST = 6  # calls and variables on the way from a slot to a class
@@ -47,17 +47,9 @@ class Slots:
         """The classes that specs name for a field of the `...Submodules` of a class."""
         short = owner.rpartition(".")[2]
         for holder in (f"{short}{_FIELDS}", f"{short.removesuffix('Layer')}{_FIELDS}"):
-            if named := self._by_slot.get(f"{holder}.{field}"):
+            if named := [name for name, slots in self._filled_by.items() if f"{holder}.{field}" in slots]:
                 return sorted({name for short in named for name in self._homes[short][:1]})
         return []
-
-    @cached_property
-    def _by_slot(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = defaultdict(list)
-        for name, slots in self._filled_by.items():
-            for slot in slots:
-                found[slot].append(name)
-        return found
 
     @cached_property
     def _filled_by(self) -> dict[str, list[str]]:
@@ -67,13 +59,12 @@ class Slots:
                 counters[name][slot] += 1
         return {name: sorted(slots, key=lambda slot: (-slots[slot], slot)) for name, slots in sorted(counters.items())}
 
-    def usages(self, model: Model) -> dict[str, list[Usage]]:
+    def usages(self) -> dict[str, list[Usage]]:
         """Each class that is named, with its slots, the most used first."""
-        found = {}
-        for short, slots in self._filled_by.items():
-            for name in self._homes[short][:1]:
-                found[name] = [Usage(SLOT, slot) for slot in slots]
-        return found
+        every = self._filled_by.items()
+        return {
+            name: [Usage(SLOT, slot) for slot in slots] for short, slots in every for name in self._homes[short][:1]
+        }
 
     def _take_class(self, name: str, node: ast.ClassDef, tree: ast.Module) -> None:
         self._homes[node.name].append(name)

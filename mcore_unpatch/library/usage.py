@@ -82,7 +82,7 @@ class UseCollector:
                 if places and base in self._model.facts:
                     self._seen[base].setdefault((DERIVED, None, True), []).extend(places)
         found = {name: list(_usages(name, seen)) for name, seen in self._seen.items()}
-        for name, usages in self._slots.usages(self._model).items():
+        for name, usages in self._slots.usages().items():
             found.setdefault(name, []).extend(usages)
         return {name: tuple(usages) for name, usages in found.items()}
 
@@ -188,7 +188,8 @@ class UseCollector:
                 return
         if not path:
             if isinstance(function, ast.Attribute):
-                if body is not None and body.owner and _is_super(function.value):
+                called = getattr(function.value, "func", None)
+                if body is not None and body.owner and getattr(called, "id", "") == "super":
                     for base in model.lineage(body.owner)[1:]:
                         if f"{base}.{function.attr}" in model.facts:
                             yield f"{base}.{function.attr}", True, EXACT
@@ -348,7 +349,3 @@ def _first(body: Body | None) -> str:
     names = [arg.arg for arg in (*spec.posonlyargs, *spec.args)][:1]
     static = any(dotted(decorator).endswith("staticmethod") for decorator in body.node.decorator_list)
     return names[0] if names and not static else ""
-
-
-def _is_super(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"

@@ -297,14 +297,10 @@ def attribute_names() -> frozenset[str]:
     names: set[str] = set().union(*EXTERNAL_METHODS.values())
     for name, letter in kinds.items():
         owner, _, leaf = name.rpartition(".")
-        if letter == "f" or kinds.get(owner) == "m" or _is_held(name, letter):
+        line = known.atlas().lines[name] if letter in "av" else ""
+        if letter == "f" or kinds.get(owner) == "m" or "builds" in line or "slot:" in line or "callable" in line:
             names.add(leaf)
     return frozenset(names | {attribute for _, attribute in (*ATTRIBUTE_CLASSES, *ITEM_CLASSES)} | _SPECIAL)
-
-
-def _is_held(name: str, letter: str) -> bool:
-    line = known.atlas().lines[name] if letter in "av" else ""
-    return "builds" in line or "slot:" in line or "callable" in line
 
 
 def defining_module(name: str, newest: bool = False) -> str | None:

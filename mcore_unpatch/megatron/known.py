@@ -67,10 +67,9 @@ def lacking(known: Model, name: str) -> str:
     return package if package and not there else ""
 
 
-@cache
 def ever(name: str) -> bool:
     """Whether some release has a name."""
-    return any(has(name, release) for release in reversed(RELEASES))
+    return last(name) is not None
 
 
 @cache
@@ -99,12 +98,9 @@ def is_gone(name: str, version: Version) -> bool:
 
 def parameter_names(name: str, known: Model) -> tuple[str, ...] | None:
     """The parameters of a function, or of the constructor of a class; None where the source does not tell."""
-    found = known.function(name)
-    return (
-        tuple(word.partition("=")[0].strip("*") for word in found.fact.detail.split() if word not in "*/")
-        if found
-        else None
-    )
+    if (found := known.function(name)) is None:
+        return None
+    return tuple(word.partition("=")[0].strip("*") for word in found.fact.detail.split() if word not in "*/")
 
 
 @cache

@@ -17,7 +17,7 @@ _MOST_SHOWN = 2
 
 
 @cache
-def _table() -> dict[str, tuple[str, ...]]:
+def table() -> dict[str, tuple[str, ...]]:
     """The slots of each class that specs name, by its short name, in the newest release that names it."""
     found: dict[str, tuple[str, ...]] = {}
     for release in known.minors():
@@ -33,16 +33,11 @@ def _table() -> dict[str, tuple[str, ...]]:
 def named(name: str) -> tuple[str, ...]:
     """The classes that specs name, of a class (by its dotted name) and those that derive from it, itself first."""
     own = name.rpartition(".")[2]
-    derived = [one for one in _table() if one != own and any(name in api.ancestry(full) for full in api.classes(one))]
-    derived.sort(key=lambda one: (-len(_table()[one]), len(one)))  # the most used first, then the plainest
-    if own in _table():
+    derived = [one for one in table() if one != own and any(name in api.ancestry(full) for full in api.classes(one))]
+    derived.sort(key=lambda one: (-len(table()[one]), len(one)))  # the most used first, then the plainest
+    if own in table():
         return (own, *derived)
     return tuple(derived) if len(derived) <= _MOST_DERIVED else ()
-
-
-def is_named(word: str) -> bool:
-    """Whether specs name a class that is called so."""
-    return word in _table()
 
 
 @cache
@@ -55,20 +50,10 @@ def holder(name: str, attribute: str) -> str | None:
     return None
 
 
-@cache
-def beyond(name: str) -> tuple[str, ...]:
-    """The attributes that hold a class (by its dotted name) that Megatron builds by name: no spec reaches them."""
-    return tuple(dict.fromkeys(f"{owner.rpartition('.')[2]}.{attribute}" for owner, attribute in api.holders(name)))
-
-
-def is_built_by_models(name: str) -> bool:
-    """Whether models themselves build a class, as their LM head or MTP block, beside what specs name it for."""
-    return any(api.is_model(owner) for owner, _ in api.holders(name))
-
-
 def unreached(name: str) -> str:
     """In words, where a spec does not reach a class, or Megatron takes no other in its place."""
-    held = [f"`{one}`" for one in beyond(name)]
+    built = (f"`{owner.rpartition('.')[2]}.{attribute}`" for owner, attribute in api.holders(name))
+    held = list(dict.fromkeys(built))
     beside = f" No spec reaches {_listed(held, 'and')}, which Megatron builds by that name." if held else ""
     return f"{beside}{COMPARED_IN_SPECS.get(name.rpartition('.')[2], '')}"
 
@@ -86,16 +71,13 @@ def classes(name: str) -> str:
 def where(name: str) -> str:
     """In words, as what specs name it: `mlp` of `TransformerLayerSubmodules`."""
     fields: dict[str, dict[str, None]] = {}
-    for owner, field in (slot.split(".") for one in named(name) for slot in _table()[one]):
+    for owner, field in (slot.split(".") for one in named(name) for slot in table()[one]):
         fields.setdefault(owner, {})[f"`{field}`"] = None
     shown = list(fields)[:_MOST_SHOWN]
-    said = [f"{_listed(list(fields[owner]), 'and')} of {_owner(owner)}" for owner in shown]
+    owners = {owner: "the layer's `ModuleSpec`" if owner == "ModuleSpec" else f"`{owner}`" for owner in shown}
+    said = [f"{_listed(list(fields[owner]), 'and')} of {called}" for owner, called in owners.items()]
     more = sum(map(len, fields.values())) - sum(len(fields[owner]) for owner in shown)
     return "; ".join([*said, *([f"{more} more"] if more else [])])
-
-
-def _owner(name: str) -> str:
-    return "the layer's `ModuleSpec`" if name == "ModuleSpec" else f"`{name}`"
 
 
 def _listed(words: list[str], link: str) -> str:

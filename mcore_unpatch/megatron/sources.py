@@ -1,16 +1,19 @@
-"""Where a Megatron comes from: a release that is known, the one that is installed, a folder, a wheel or a commit."""
+"""Any way to name a Megatron (a release, a tag, a commit, a place, what is installed), and where its source is."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.model import Model
-from mcore_unpatch.library.sources import Files, light_model, read_source
-from mcore_unpatch.megatron.versions import LIBRARY, ROOT, Version, parse_version
+from mcore_unpatch.library.sources import Files, light_model, model_of, read_source
+from mcore_unpatch.megatron import commits, known
+from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, ROOT, Version, parse_version
+from mcore_unpatch.stacks.revision import Revision, of_reference, of_release
 
 _INFO = "megatron/core/package_info.py"
 
@@ -66,3 +69,70 @@ def label_of(info: bytes, place: str | Path = "this Megatron") -> str:
     if any(not isinstance(number, int) for number in numbers):
         raise UsageError(f"{_INFO} of {place} does not name a release; pass a complete checkout or wheel.")
     return ".".join(map(str, numbers))
+
+
+INSTALLED = "installed"  # the one that an import would find
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One Megatron that the user named: its releases, and its source where that is at hand."""
+
+    revision: Revision
+    source: MegatronSource | None = None
+
+    def models(self) -> list[Model]:
+        """The model of its source, or of each release that stands for it."""
+        if self.source is not None:
+            return [model_of(LIBRARY, self.source.label, self.source.files)]
+        return [known.newest(version) for version in self.revision.versions]
+
+    def lend(self) -> None:
+        """Let its source speak for its version in this process, where it has one."""
+        if self.source is not None:
+            known.lend(self.revision.versions[0], self.models()[0])
+
+
+def target(text: str) -> Target:
+    """What a user means by a text; raises `UsageError` with the ways to name one."""
+    plain = text.strip()
+    release = of_release(plain)
+    if release is not None and release.certain:
+        return Target(release)
+    if release is not None or plain == INSTALLED:
+        source = installed_source()
+        if source is not None and (release is None or f"{source.label}.".startswith(f"{release.name}.")):
+            return _of_source(source)
+        if release is None:
+            raise UsageError(
+                "No megatron-core is installed beside unpatch; pass a checkout, a wheel or CLONE@COMMIT instead."
+            )
+        raise UsageError(
+            f"This version of unpatch knows megatron-core {RELEASES[0]} to {RELEASES[-1]}, not {plain}; pass its "
+            f"source instead (a checkout, a wheel, a folder, or CLONE@COMMIT). Known: {', '.join(RELEASES)}."
+        )
+    clone, at, _ = plain.rpartition("@")
+    if os.path.lexists(plain) or (at and os.path.isdir(clone)):  # noqa: PTH112
+        return at_place(plain)
+    reference = of_reference(plain)
+    if reference.versions:
+        if reference.versions[-1] < parse_version(RELEASES[0]):
+            raise UsageError(
+                f"{plain} is {reference.words}, the oldest known; pass a clone that has it: CLONE@{plain}."
+            )
+        return Target(reference)
+    if commits.is_commit(plain):
+        raise UsageError(f"{plain} is {reference.words}; pass a clone that has it: CLONE@{plain}, or a checkout of it.")
+    raise UsageError(
+        f"{text!r} is no Megatron: pass a release ({RELEASES[0]} to {RELEASES[-1]}), a tag or a branch (core_v0.18.0, "
+        "main), a commit of at least 7 digits, a checkout, a wheel, CLONE@COMMIT, or `installed`."
+    )
+
+
+def at_place(place: str) -> Target:
+    """The Megatron whose source lies somewhere; raises `UsageError`."""
+    return _of_source(source_at(place), f"the source in {place}")
+
+
+def _of_source(source: MegatronSource, words: str = "the one that is installed") -> Target:
+    return Target(Revision(source.label, (source.version,), words), source)

@@ -8,8 +8,16 @@ make logits by the same instructions, so the backward's softmax belongs to the f
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Problem, RowGrads, RowStats, TakeGrad
-from mcore_unpatch.compat.fused_head.tiles import Tiles, spans
+from mcore_unpatch.compat.fused_head.problem import (
+    NO_LOGIT,
+    GradBuffer,
+    Problem,
+    RowGrads,
+    RowStats,
+    TakeGrad,
+    Tiles,
+    spans,
+)
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 from mcore_unpatch.compat.fused_head.triton.chosen_columns import TargetGrads, chosen_logits
 from mcore_unpatch.compat.fused_head.triton.grad_kernel import KeptShares, TileGrad, padded, room_to_keep, row_factors

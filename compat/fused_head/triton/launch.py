@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from mcore_unpatch.compat.fused_head.problem import Problem
-from mcore_unpatch.compat.fused_head.tiles import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH, least_tile_bytes
+from mcore_unpatch.compat.fused_head.problem import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH, Problem, least_tile_bytes
 
 # The most rows of a forward launch and of a tile of gradients, whatever the memory: more are no faster.
 _MOST_ROWS = 32_768

@@ -12,8 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.linear_kl import Divergence, Pair, merge_pair_stats
-from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Problem
-from mcore_unpatch.compat.fused_head.tiles import GradOfTile, Tiles, spans
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, GradOfTile, Problem, Tiles, spans
 from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend, TritonTiles, fits
 from mcore_unpatch.compat.fused_head.triton.launch import cut_columns, kernel_options, multiprocessors, operand
 from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, exp, log2, store_block

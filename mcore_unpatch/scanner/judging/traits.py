@@ -78,7 +78,7 @@ def _is_class(install: Install, _: Replacement, __: Resolver) -> bool:
 def _named_in_specs(install: Install, _: Replacement, __: Resolver) -> bool:
     """A class that a ModuleSpec names is replaced, or a method of one; not one that models build too."""
     name = install.target if _is_class(install, _, __) else install.owner
-    return bool(slots.named(name)) and not slots.is_built_by_models(name)
+    return bool(slots.named(name)) and not any(api.is_model(owner) for owner, _ in api.holders(name))
 
 
 def _passes_tests(install: Install, _: Replacement, resolver: Resolver) -> bool:
@@ -145,7 +145,7 @@ def _is_told_by_class_name(function: Scope, resolver: Resolver) -> bool:
     for name in {node.id for node in nodes if isinstance(node, ast.Name)}:
         values = [binding.node for scope in function.chain() for binding in scope.bindings.get(name, ())]
         words.update(*(resolver.once(_last_words, value) for value in values if isinstance(value, _COLLECTIONS)))
-    return "output_layer" not in words and any(map(slots.is_named, words))
+    return "output_layer" not in words and any(word in slots.table() for word in words)
 
 
 def _last_words(function: ast.AST) -> set[str]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from mcore_unpatch.compat.fused_head.tiles import _ColumnGrad
+from mcore_unpatch.compat.fused_head.problem import _ColumnGrad
 
 
 @pytest.mark.parametrize("apart", [False, True])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from mcore_unpatch.compat.fused_head import tiles, torch_backend
+from mcore_unpatch.compat.fused_head import problem, torch_backend
 
 CUDA = torch.device("cuda")
 
@@ -49,16 +49,16 @@ def test_a_warning_for_who_asked_for_triton(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_how_much_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, weight = torch.zeros(4, 8, dtype=torch.bfloat16), torch.zeros(16, 8)
-    assert tiles.bytes_to_keep(7, hidden, weight) == 7
-    assert tiles.bytes_to_keep("auto", hidden, weight) == 0  # the CPU's memory is everybody's
+    assert problem.bytes_to_keep(7, hidden, weight) == 7
+    assert problem.bytes_to_keep("auto", hidden, weight) == 0  # the CPU's memory is everybody's
     for value, kept in (("0", 0), ("12", 12), ("auto", 0)):
-        monkeypatch.setenv(tiles.KEEP_VARIABLE, value)
-        assert tiles.bytes_to_keep(None, hidden, weight) == kept
-    monkeypatch.setenv(tiles.KEEP_VARIABLE, "-1")
+        monkeypatch.setenv(problem.KEEP_VARIABLE, value)
+        assert problem.bytes_to_keep(None, hidden, weight) == kept
+    monkeypatch.setenv(problem.KEEP_VARIABLE, "-1")
     with pytest.raises(ValueError, match="expected 'auto' or a number of bytes, got '-1'"):
-        tiles.bytes_to_keep(None, hidden, weight)
-    monkeypatch.delenv(tiles.KEEP_VARIABLE)
-    assert tiles.bytes_to_keep(None, hidden, weight) == 0
+        problem.bytes_to_keep(None, hidden, weight)
+    monkeypatch.delenv(problem.KEEP_VARIABLE)
+    assert problem.bytes_to_keep(None, hidden, weight) == 0
 
 
 def test_what_is_free_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,24 +69,24 @@ def test_what_is_free_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 700)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 300)
     free = 9_000
-    margin = int(10_000 * tiles._MARGIN)
-    assert tiles.bytes_to_keep("auto", hidden, weight) == 9_000 + 400 - margin - 1000 - 100 * 6
+    margin = int(10_000 * problem._MARGIN)
+    assert problem.bytes_to_keep("auto", hidden, weight) == 9_000 + 400 - margin - 1000 - 100 * 6
     free = 0
-    assert tiles.bytes_to_keep("auto", hidden, weight) == 0
+    assert problem.bytes_to_keep("auto", hidden, weight) == 0
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(ValueError, match="a CUDA graph cannot replay; pass a number of bytes"):
-        tiles.bytes_to_keep("auto", hidden, weight)
+        problem.bytes_to_keep("auto", hidden, weight)
 
 
 def test_a_chunk_is_a_bound_on_memory() -> None:
     weight = torch.zeros(64, 8)
-    assert tiles.chunk_tile_bytes(None, 2, weight) is None
+    assert problem.chunk_tile_bytes(None, 2, weight) is None
     with pytest.raises(ValueError, match="chunk_size: expected at least 1, got 0"):
-        tiles.chunk_tile_bytes(0, 2, weight)
+        problem.chunk_tile_bytes(0, 2, weight)
     least = 16 * 4 * 8 + 1024
-    assert tiles.chunk_tile_bytes(1, 1, weight) == least
-    assert tiles.chunk_tile_bytes(10, 2, weight) == 10 * 2 * 64 * 4
-    assert tiles.chunk_tile_bytes(10**9, 2, weight) == tiles.default_tile_bytes("cpu")
+    assert problem.chunk_tile_bytes(1, 1, weight) == least
+    assert problem.chunk_tile_bytes(10, 2, weight) == 10 * 2 * 64 * 4
+    assert problem.chunk_tile_bytes(10**9, 2, weight) == problem.default_tile_bytes("cpu")
     half = weight.bfloat16()
-    assert tiles.chunk_tile_bytes(1, 1, half) == tiles.least_tile_bytes(half) > least
-    assert [(s.start, s.stop) for s in tiles.spans(7, 3)] == [(0, 3), (3, 6), (6, 7)]
+    assert problem.chunk_tile_bytes(1, 1, half) == problem.least_tile_bytes(half) > least
+    assert [(s.start, s.stop) for s in problem.spans(7, 3)] == [(0, 3), (3, 6), (6, 7)]

@@ -25,7 +25,7 @@ from harness.rounding import assert_close
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_logprob, vocab_pass
-from mcore_unpatch.compat.fused_head.tiles import chunk_tile_bytes
+from mcore_unpatch.compat.fused_head.problem import chunk_tile_bytes
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend, choose_backend
 from mcore_unpatch.compat.fused_head.triton import backend as triton_backend, launch
 from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend

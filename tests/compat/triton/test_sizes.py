@@ -9,8 +9,14 @@ import torch
 
 pytest.importorskip("triton")
 
-from mcore_unpatch.compat.fused_head.problem import Problem, WeightGradBuffer
-from mcore_unpatch.compat.fused_head.tiles import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH, least_tile_bytes
+from mcore_unpatch.compat.fused_head.problem import (
+    BLOCK_COLUMNS,
+    BLOCK_ROWS,
+    BLOCK_WIDTH,
+    Problem,
+    WeightGradBuffer,
+    least_tile_bytes,
+)
 from mcore_unpatch.compat.fused_head.triton import launch
 from mcore_unpatch.compat.fused_head.triton.backend import TritonTiles
 from mcore_unpatch.compat.fused_head.triton.grad_kernel import padded
