@@ -72,7 +72,7 @@ def check(
     if config_from_base and base is None:
         raise UsageError("--config-from-base takes nothing from the change, not even its base: name one with --base")
     if config_from_base and base is not None:
-        earlier = load_at(opt.start(paths), top, compare.merge_base(top, base))
+        earlier = load_at(opt.start(paths), top, compare.merge_bases(top, base)[0])
     config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, base, baseline, earlier, stack)
     known = top / DEFAULT_BASELINE
     if options.baseline is None and known.is_file() and not known.is_symlink():
@@ -105,11 +105,11 @@ def _gate(
     if options.base is None:
         return None
     top = top_of(paths)
-    revision = compare.merge_base(top, options.base)
-    before = load_at(opt.start(paths), top, revision)
-    if SWITCHED_OFF not in Selection.parse([], ignore or before.list("ignore")):
+    revisions = compare.merge_bases(top, options.base)
+    before = tuple(load_at(opt.start(paths), top, revision) for revision in revisions)
+    if SWITCHED_OFF not in Selection.parse([], ignore or before[0].list("ignore")):
         return None
-    return Gate(top, revision, config, before, options.baseline, own_base)
+    return Gate(top, revisions, config, before, options.baseline, own_base)
 
 
 def _lock(top: Path, options: ScanOptions, required: bool) -> PinnedOn | None:

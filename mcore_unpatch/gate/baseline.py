@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
@@ -89,15 +90,17 @@ def subtract(
     return new, sorted(surplus)
 
 
-def added(file: Path, top: Path, revision: str, renamed: Mapping[str, str], before: Iterable[Finding]) -> Counts:
-    """What a change accepts with a baseline of its own repository: neither accepted nor there at the revision.
+def added(
+    file: Path, top: Path, revisions: Iterable[str], renamed: Mapping[str, str], before: Iterable[Finding]
+) -> Counts:
+    """What a change accepts with a baseline of its own repository: neither accepted nor there at the revisions.
 
-    `before` are the findings of the revision; `renamed` maps a path of now to its old one.
+    `before` are the findings of these; `renamed` maps a path of now to its old one.
     """
-    try:
-        known = parse(git.file_at(top, revision, relative(file.resolve(), top)) or b"", file)
-    except UsageError:
-        known = {}
+    known: list[Counts] = []
+    for revision in revisions:
+        with suppress(UsageError):
+            known.append(parse(git.file_at(top, revision, relative(file.resolve(), top)) or b"", file))
     there = Counter((finding.path, finding.rule) for finding in before)
     folder = relative(file.resolve().parent, top)
     prefix = "" if folder == "." else f"{folder}/"
@@ -105,9 +108,9 @@ def added(file: Path, top: Path, revision: str, renamed: Mapping[str, str], befo
     for path, rules in load(file).items():
         old = renamed.get(prefix + path, prefix + path).removeprefix(prefix)
         for rule, count in rules.items():
-            accepted = max(known.get(name, {}).get(rule, 0) for name in (path, old))
-            if count > max(accepted, there[prefix + old, rule]):
-                more.setdefault(path, {})[rule] = count - max(accepted, there[prefix + old, rule])
+            accepted = [counts.get(name, {}).get(rule, 0) for counts in known for name in (path, old)]
+            if (beyond := count - max(there[prefix + old, rule], *accepted, 0)) > 0:
+                more.setdefault(path, {})[rule] = beyond
     return more
 
 

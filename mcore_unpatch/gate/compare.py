@@ -13,6 +13,7 @@ from pathlib import Path
 from mcore_unpatch import pins
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding, Live
+from mcore_unpatch.gate.awake import Tree, awakened
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.repository import git
 from mcore_unpatch.repository.discover import is_excluded, is_megatron_itself, is_patch_file, is_source
@@ -29,17 +30,27 @@ _MOST_LINKS = 40  # on the way to one file
 
 def findings_at(
     top: Path,
-    revision: str,
+    revisions: Iterable[str],
     stacks: Stacks,
     mocks: bool,
     exclude: tuple[str, ...] = (),
     base: Path | None = None,
     cache: bool = False,
 ) -> tuple[list[Finding], list[Finding]]:
-    """The findings of a commit, read from git without a checkout, and one for each that a comment suppresses.
+    """The findings of commits, read from git without a checkout, and one for each that a comment suppresses.
 
-    `exclude` is relative to `base`, as on disk.
+    What two of them have counts once. `exclude` is relative to `base`, as on disk.
     """
+    every: tuple[list[Finding], list[Finding]] = ([], [])
+    for revision in revisions:
+        for known, more in zip(every, _findings_at(top, revision, stacks, mocks, exclude, base, cache), strict=True):
+            known += new_findings(more, known, {}, stacks.versions)
+    return every
+
+
+def _findings_at(
+    top: Path, revision: str, stacks: Stacks, mocks: bool, exclude: tuple[str, ...], base: Path | None, cache: bool
+) -> tuple[list[Finding], list[Finding]]:
     every = _blobs(top, revision)
     blobs = {path: name for path, name in every.items() if not is_excluded(top / path, base or top, exclude)}
     if (place := remembered.folder(top) if cache else None) is not None:
@@ -62,8 +73,11 @@ def findings_at(
     return findings, search.silenced
 
 
-def merge_base(top: Path, reference: str, head: str = "HEAD") -> str:
-    """The commit where HEAD and the reference part; raises `UsageError` for one git does not know."""
+def merge_bases(top: Path, reference: str, head: str = "HEAD") -> tuple[str, ...]:
+    """The commits where HEAD and the reference part; raises `UsageError` for one git does not know.
+
+    Where each has merged the other they are several, and none of them has all that both had.
+    """
     git.work_tree(top)
     shallow = git.run(top, "rev-parse", "--is-shallow-repository").strip() == b"true"
     try:
@@ -74,17 +88,17 @@ def merge_base(top: Path, reference: str, head: str = "HEAD") -> str:
         way = "this clone is shallow, run `git fetch --unshallow`" if shallow else "fetch it first, or name another"
         raise UsageError(f"git does not know the base {reference!r}: {way}") from None
     try:
-        return git.run(top, "merge-base", commit, head).decode().strip()
+        return tuple(git.run(top, "merge-base", "--all", commit, head).decode().split())
     except git.GitError:
         way = " in this shallow clone: run `git fetch --unshallow` to fetch more history" if shallow else ""
         raise UsageError(f"{reference!r} and HEAD have no commit in common{way}") from None
 
 
-def pinned_at(top: Path, revision: str) -> dict[str, pins.Pin]:
-    """The pins of patches in the lock of a commit, by name."""
-    data = git.file_at(top, revision, pins.LOCK)
-    known = pins.parse(data, top / pins.LOCK).pins if data is not None else {}
-    return {name: pin for name, pin in known.items() if pin.patched}
+def pinned_at(top: Path, revisions: Iterable[str]) -> dict[str, pins.Pin]:
+    """The pins of patches in the locks of some commits, by name."""
+    locks = filter(None, (git.file_at(top, revision, pins.LOCK) for revision in revisions))
+    known = (pin for data in locks for pin in pins.parse(data, top / pins.LOCK).pins.items())
+    return {name: pin for name, pin in known if pin.patched}
 
 
 def new_findings(
@@ -149,6 +163,37 @@ def _gain(_: Live, temporary: bool, in_test: bool) -> str:
     return "before this change it was undone again" if temporary else "before this change it did not run"
 
 
+def woken(
+    top: Path,
+    revisions: Iterable[str],
+    now: Tree,
+    there: Iterable[Finding],
+    before: list[Finding],
+    renamed: Mapping[str, str],
+) -> list[Finding]:
+    """Of the findings that were there before, those that something calls now, and nothing did."""
+    earlier: dict[tuple[str, ...], list[Finding]] = {}
+    for finding in before:
+        for key in (_key(finding, finding.path), _key(finding, "")):
+            earlier.setdefault(key, []).append(finding)
+
+    def pairs(finding: Finding) -> list[Finding]:
+        same = earlier.get(_key(finding, renamed.get(finding.path, finding.path)))
+        return same or earlier.get(_key(finding, ""), [])
+
+    trees, others = [], dict[str, bytes]()
+    for revision in revisions:
+        blobs = _blobs(top, revision)
+        added = {path for path in now.paths if path not in blobs}
+        gone = {path for path in blobs if not is_patch_file(path) and not now.exists(path)}
+        other = gone.union(blobs.keys() & {*changed(top, [revision]), *git.changed_files(top, top)})
+        contents = _contents(top, [blobs[path] for path in other])
+        then = {path: contents[blobs[path]] for path in other}
+        trees.append(now.before(added, then))
+        others |= {**dict.fromkeys(added, b""), **then}
+    return list(awakened(now, trees, others, pairs, there))
+
+
 def staged_otherwise(top: Path) -> dict[str, bytes]:
     """What is staged of sources that the work tree has otherwise, or no longer: a commit would hold that."""
     paths = set(filter(is_source, git.changed_files(top, top, unstaged=True)))
@@ -162,17 +207,20 @@ def staged_otherwise(top: Path) -> dict[str, bytes]:
     return {path: contents[name] for path, name in blobs.items()}
 
 
-def changed(top: Path, revision: str) -> list[str]:
-    """The files that a commit lacks or has otherwise than HEAD."""
-    kinds = ("-r", "--name-only", "--no-renames", "--diff-filter=d", "-z")
-    return git.names(git.run(top, "diff-tree", *kinds, revision, "HEAD"))
+def changed(top: Path, revisions: Iterable[str]) -> list[str]:
+    """The files that each of some commits lacks or has otherwise than HEAD."""
+    options = ("-r", "--name-only", "--no-renames", "--diff-filter=d", "-z")
+    first, *others = (git.names(git.run(top, "diff-tree", *options, one, "HEAD")) for one in revisions)
+    return [path for path in first if all(path in some for some in others)]
 
 
-def renames(top: Path, revision: str) -> dict[str, str]:
-    """New path -> old path of files renamed between a commit and HEAD: two trees, so that no filter has to run."""
-    output = git.run(top, "diff-tree", "-r", "-M", "--diff-filter=R", "--name-status", "-z", revision, "HEAD")
-    fields = os.fsdecode(output).split("\0")
-    return {fields[i + 2]: fields[i + 1] for i in range(0, len(fields) - 2, 3)}
+def renames(top: Path, revisions: Iterable[str]) -> dict[str, str]:
+    """New path -> old path of files renamed between commits and HEAD: two trees, so that no filter has to run."""
+    options = ("-r", "-M", "--diff-filter=R", "--name-status", "-z")
+    fields: list[str] = []
+    for revision in revisions:
+        fields += os.fsdecode(git.run(top, "diff-tree", *options, revision, "HEAD")).split("\0")[:-1]
+    return {fields[i + 2]: fields[i + 1] for i in range(0, len(fields), 3)}
 
 
 def _key(finding: Finding, path: str) -> Key:

@@ -22,12 +22,12 @@ _MOST_COMMITS = 50  # that touched a setting
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The settings of a change, those of the commit it is compared with, and the baseline that is in force."""
+    """The settings of a change, those of the commits it is compared with, and the baseline that is in force."""
 
     top: Path
-    revision: str
+    revisions: tuple[str, ...]
     now: Config
-    before: Config
+    before: tuple[Config, ...]
     baseline: Path | None = None
     own_base: bool = False  # the base is what the settings of the change say
 
@@ -36,17 +36,19 @@ class Gate:
     ) -> list[Finding]:
         """One finding for each; `paths` are the files of the change, `renamed` gives their old names.
 
-        `before` are the findings of the commit, `now` those of the change, `new` its own alone. To accept what was
+        `before` are the findings of the commits, `now` those of the change, `new` its own alone. To accept what was
         there before, in a first lock or baseline, switches nothing off.
         """
         there = {finding.target for finding in now}
         settled = {finding.target for finding in before}.difference(one.target for one in new)
         accepted = self._baseline(renamed, before)
-        findings = [*self._settings(), *accepted, *self._pins(settled, there), *self._carried(paths)]
+        settings = [list(self._settings(before)) for before in self.before]
+        anew = [one for one in settings[0] if all(one in others for others in settings)]
+        findings = [*anew, *accepted, *self._pins(settled, there), *self._carried(paths)]
         return [*findings, *self._moved_base()] if self.own_base else findings
 
-    def _settings(self) -> Iterator[Finding]:
-        now, before, file = self.now, self.before, self._project_file()
+    def _settings(self, before: Config) -> Iterator[Finding]:
+        now, file = self.now, self._project_file()
         if file is None or (now.folder, now.values) == (before.folder, before.values):
             return
         same = now.folder == before.folder
@@ -68,13 +70,13 @@ class Gate:
         if self.baseline is None or not self.baseline.resolve().is_relative_to(self.top):
             return
         file = relative(self.baseline.resolve(), self.top)
-        for path, counts in baseline.added(self.baseline, self.top, self.revision, renamed, before).items():
+        for path, counts in baseline.added(self.baseline, self.top, self.revisions, renamed, before).items():
             for rule, more in counts.items():
                 yield self._finding(file, f'"{path}"', f"{more} {rule} in {path}, with a baseline entry")
 
     def _pins(self, settled: set[str], there: set[str]) -> Iterator[Finding]:
         file = pinned.lock_file(self.top)
-        known = compare.pinned_at(self.top, self.revision)
+        known = compare.pinned_at(self.top, self.revisions)
         now = pins.load(file).pins if file is not None else {}
         for name, pin in now.items():
             at = f'name = "{name}"'
@@ -91,7 +93,8 @@ class Gate:
 
     def _carried(self, paths: list[str]) -> Iterator[Finding]:
         for path in paths:
-            if f"/{path}".endswith(f"/{_MARK}") and git.file_at(self.top, self.revision, path) is None:
+            known = (git.file_at(self.top, revision, path) for revision in self.revisions)
+            if f"/{path}".endswith(f"/{_MARK}") and not any(one is not None for one in known):
                 folder = path.removesuffix("/core/package_info.py")
                 what = f"what is below {folder}, which counts as Megatron's own source from now on"
                 yield self._finding(path, "", what)
@@ -118,7 +121,7 @@ class Gate:
 
     def _contains(self, reference: str, commit: str) -> bool:
         try:
-            return compare.merge_base(self.top, reference, commit) == git.commit_of(self.top, commit)
+            return git.commit_of(self.top, commit) in compare.merge_bases(self.top, reference, commit)
         except UsageError:
             return False
 

@@ -263,10 +263,11 @@ class Survey:
     def _new_findings(self, progress: Progress | None) -> Found:
         """What is new in the files asked for. Both sides are seen in full, so that a copy is not taken for a move."""
         from mcore_unpatch.gate import baseline, compare
+        from mcore_unpatch.gate.awake import Tree
 
         asked, options = self.found, self.options
         assert options.base is not None
-        revision = compare.merge_base(asked.top, options.base)
+        revisions = compare.merge_bases(asked.top, options.base)
         base = options.exclude_base or asked.root
         everything = discover([asked.top], options.exclude, base)
         everything.python = sorted({*everything.python, *asked.python})
@@ -274,24 +275,28 @@ class Survey:
         everything.errors = asked.errors
         here, errors = self._search(everything, progress)
         now = [*here, *self._staged(everything, base, here)]
-        if revision == git.commit_of(asked.top, "HEAD"):
+        if git.commit_of(asked.top, "HEAD") in revisions:
             told = f"The base {options.base!r} is the commit that is checked out: only what is not committed is new."
             self.notes.append(told)
         mocks = options.selection.wants_mocks
         before, silent_before = compare.findings_at(
-            asked.top, revision, self.stacks, mocks, options.exclude, base, options.cache
+            asked.top, revisions, self.stacks, mocks, options.exclude, base, options.cache
         )
-        renamed = compare.renames(asked.top, revision)
+        renamed = compare.renames(asked.top, revisions)
         carried = set(everything.python).difference(everything.own)
-        if touched := [path for path in compare.changed(asked.top, revision) if path in carried]:
+        if touched := [path for path in compare.changed(asked.top, revisions) if path in carried]:
             told = f"{touched[0]}{f' and {len(touched) - 1} more' if touched[1:] else ''}"
             self.notes.append(f"Megatron's own source changed, which is not read for patches: {told}.")
-        unpinned = self._unpinned(now, compare.pinned_at(asked.top, revision))
+        unpinned = self._unpinned(now, compare.pinned_at(asked.top, revisions))
         new = compare.new_findings(unpinned, before, renamed, self.stacks.versions)
-        fresh_ones = set(new)
-        self.known = [finding for finding in unpinned if finding not in fresh_ones and options.reports(finding)]
+        tree = Tree(everything.own, self.files.exists, self.files.read, self.stacks.versions)
+        fresh_ones = {finding.sort_key for finding in new}
+        there = [finding for finding in unpinned if finding.sort_key not in fresh_ones]
+        new += (woken := compare.woken(asked.top, revisions, tree, there, before, renamed))
+        fresh_ones |= {finding.sort_key for finding in woken}
+        self.known = [one for one in there if one.sort_key not in fresh_ones and options.reports(one)]
         if options.baseline is not None and options.baseline.resolve().is_relative_to(asked.top):
-            self.accepted = baseline.added(options.baseline, asked.top, revision, renamed, before)
+            self.accepted = baseline.added(options.baseline, asked.top, revisions, renamed, before)
         if options.gate is not None:
             new += compare.new_findings(self._silenced, silent_before, renamed)
             fresh = compare.new_findings(now, before, renamed, self.stacks.versions)

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from mcore_unpatch.findings.finding import Finding, Live
 from mcore_unpatch.megatron.versions import RELEASES, Version, show
 from mcore_unpatch.scanner.conditions.live import Liveness
 from mcore_unpatch.scanner.names.project import Project
-from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, last_attribute
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, last_attribute, path_text
 
 _TESTS = b"__version__ version_info find_spec signature( mcore_ge mcore_gt mcore_lt mcore_version".split()
 
@@ -74,20 +74,15 @@ def _everywhere(name: str, said: dict[str, bytes], project: Project) -> Live | N
     `said` are the files with its name.
     """
     word = name.encode()
-    if any(re.search(rb"[\"']%b[\"']" % word, data) for data in said.values()):
-        return None  # asked for by its name
     if sum(len(re.findall(rb"\bdef %b\b" % word, data)) for data in said.values()) != 1:
         return None  # which of several is called is not asked
     lives: list[Live] = []
+    liveness = Liveness()
     for path in said:
-        calls = list(_calls(path, {name: word + b"("}, project))
-        resolver = _resolver(path, project)
-        if resolver is None:
-            return None
-        read = [node for node in walk(resolver.model.tree) if isinstance(node, ast.Name | ast.Attribute)]
-        if sum(last_attribute(node) == name for node in read) != len(calls):
-            return None
-        lives += [live for _, live in calls]
+        for use in uses(name, path, project):
+            if use is None:
+                return None
+            lives.append(_called_on(liveness.at(use[1]), path))
     if not lives:
         return None
     releases = tuple(release for release in RELEASES if any(release in live.releases for live in lives))
@@ -105,8 +100,37 @@ def _calls(path: str, names: dict[str, bytes], project: Project) -> Iterable[tup
     liveness = Liveness()
     for name in called:
         for _, at in resolver.calls_of(name):
-            live = liveness.at(at)
-            yield name, replace(live, guards=tuple(replace(guard, branch="call", path=path) for guard in live.guards))
+            yield name, _called_on(liveness.at(at), path)
+
+
+def _called_on(live: Live, path: str) -> Live:
+    return replace(live, guards=tuple(replace(guard, branch="call", path=path) for guard in live.guards))
+
+
+def uses(name: str, path: str, project: Project) -> Iterator[tuple[ast.Call, Position] | None]:
+    """The calls of a function in a file, by whatever name it is imported; None for each other way to get hold of it."""
+    resolver = _resolver(path, project)
+    if resolver is None:
+        yield None
+        return
+    nodes = list(walk(resolver.model.tree))
+    aliases = [alias for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names]
+    names = {name, *(alias.asname for alias in aliases if alias.name == name and alias.asname)}
+    told = {id(one) for node in resolver.model.tree.body if _is_list_of_names(node) for one in ast.walk(node)}
+    reads = 0
+    for node in nodes:
+        if isinstance(node, ast.Constant):
+            reads += node.value == name and id(node) not in told  # asked for by its name
+        elif isinstance(node, ast.Name | ast.Attribute):
+            reads += isinstance(node.ctx, ast.Load) and last_attribute(node) in names
+    calls = [call for each in names for call in resolver.calls_of(each)]
+    yield from calls
+    if reads != len(calls):
+        yield None
+
+
+def _is_list_of_names(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Assign) and path_text(statement.targets[0]) == "__all__"
 
 
 def _narrow(finding: Finding, calls: Live, versions: tuple[Version, ...]) -> Finding:

@@ -290,7 +290,7 @@ def _returned(function: FunctionNode, home: Resolver, call: ast.Call, at: Positi
     scope = home.model.functions.get(function)
     if scope is None or any(keyword.arg is None for keyword in call.keywords):
         return UNKNOWN
-    given = _arguments(function, scope, home, call, at, run)
+    given = arguments(function, scope, home, call, at, run)
     possible: list[object] = []
     for statement, place in home.returns_of(function):
         place = place._replace(given=given)
@@ -304,9 +304,10 @@ def _returned(function: FunctionNode, home: Resolver, call: ast.Call, at: Positi
     return same(possible) if possible else UNKNOWN
 
 
-def _arguments(
+def arguments(
     function: FunctionNode, scope: Scope, home: Resolver, call: ast.Call, at: Position, run: Run
 ) -> dict[str, object]:
+    """What the parameters of a function of the repository are in a call of it, as far as that is known."""
     spec = function.args
     positional = [*spec.posonlyargs, *spec.args]
     outer = home.in_body(scope.parent or scope, function.lineno)

@@ -1,5 +1,6 @@
 """Ways around the gate that let a patch through once: each is told or counts now."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -185,3 +186,82 @@ def test_parents_that_a_file_claims(repository: Repository) -> None:
 def test_a_pointer_of_git_lfs(repository: Repository) -> None:
     (repository.path / "megatron_p.py").write_text("version https://git-lfs.example/spec/v1\noid sha256:12ab\n")
     assert "a Git LFS pointer, not the file itself: run `git lfs pull`" in unpatch("check", cwd=repository.path).err
+
+
+GO = f"{IMPORT}def fast(self): ...\ndef go({{}}):\n    if on:\n        GPTModel.forward = fast\n"
+INSTALL = f"{IMPORT}def fast(self): ...\ndef install():\n    GPTModel.forward = fast\n"
+
+
+WOKEN = [
+    ({"p.py": GO.format("on") + "go(False)\n"}, {"p.py": GO.format("on") + "go(True)\n"}),
+    ({"p.py": GO.format("on=False") + "go()\n"}, {"p.py": GO.format("on=True") + "go()\n"}),
+    (
+        {"p.py": GO.format("on"), "m.py": "from p import go\ngo(on=False)\n"},
+        {"m.py": "from p import go\ngo(on=True)\n"},
+    ),
+    (
+        {"p.py": GO.format("on"), "m.py": "from p import go\nfrom s import ON\ngo(ON)\n", "s.py": "ON = False\n"},
+        {"s.py": "ON = True\n"},
+    ),
+    ({"p.py": INSTALL}, {"m.py": "from p import install\ninstall()\n"}),
+    ({"p.py": INSTALL}, {"m.py": "import p as q\nq.install()\n"}),
+    ({"p.py": INSTALL, "m.py": "from p import install\n"}, {"m.py": "from p import install as i\ni()\n"}),
+    ({"p.py": INSTALL}, {"m.py": "import p\natexit.register(p.install)\n"}),
+    (
+        {"p.py": INSTALL, "m.py": "from p import install\ndef main():\n    install()\n"},
+        {"m.py": "from p import install\ndef main():\n    install()\nmain()\n"},
+    ),
+    (
+        {"p.py": INSTALL, "m.py": "from p import install\nif False:\n    install()\n"},
+        {"m.py": "from p import install\nif True:\n    install()\n"},
+    ),
+    (
+        {"p.py": f"{IMPORT}class Ours:\n    def install(self, f):\n        GPTModel.forward = f\n"},
+        {"m.py": "from p import Ours\nOurs().install(print)\n"},
+    ),
+]
+ALIKE = [
+    ({"p.py": GO.format("on") + "go(True)\n"}, {"p.py": GO.format("on") + "x = 1\ngo(True)\ngo(False)\n"}),
+    ({"p.py": INSTALL + "install()\n"}, {"m.py": "from p import install\ninstall()\n"}),
+    ({"p.py": INSTALL + "install()\n"}, {"p.py": INSTALL.replace("install", "put") + "put()\n"}),
+    ({"p.py": INSTALL + "hooks = [install]\n"}, {"m.py": "from p import install\ninstall()\n"}),
+    ({"p.py": INSTALL}, {"tests/test_p.py": "from p import install\ninstall()\n"}),
+    ({"p.py": INSTALL}, {"p.py": INSTALL + '__all__ = ["install"]\n', "m.py": "from p import install\n"}),
+    ({"p.py": INSTALL.replace("def ins", "@main\ndef ins")}, {"m.py": "from p import install\ninstall()\n"}),
+]
+
+
+def test_a_patch_that_no_call_made(repository: Repository) -> None:
+    """Each case in a folder of its own, with names of its own."""
+
+    def all_of(side: int) -> dict[str, str]:
+        files = {}
+        for number, case in enumerate([*WOKEN, *ALIKE]):
+            for path, text in case[side].items():
+                for name in ("install", "go", "main"):
+                    text = re.sub(rf"\b{name}\b", f"{name}_{number}", text)
+                files[f"case{number}/{path}"] = text
+        return files
+
+    on_main(repository, all_of(0))
+    assert messages(repository) == []
+    repository.commit(all_of(1))
+    result = unpatch("check", "--base", "main", "--output-format", "json", cwd=repository.path)
+    said = {one["path"]: one["message"] for one in result.json["findings"]}
+    assert sorted(said) == sorted(f"case{number}/p.py" for number in range(len(WOKEN)))
+    assert all("; before this change no call of " in message for message in said.values())
+
+
+def test_branches_that_have_merged_each_other(repository: Repository) -> None:
+    """Then they part at two commits, and each of these lacks what the other has."""
+    settings = {"pyproject.toml": '[tool.unpatch]\nexclude = ["old"]\n'}
+    ours = repository.commit({"a.py": PATCH})
+    repository.git("checkout", "--quiet", "main")
+    theirs = repository.commit({"b.py": PATCH.replace(".forward", "._postprocess"), **settings})
+    for branch, other in (("work", theirs), ("main", ours)):
+        repository.git("checkout", "--quiet", branch)
+        repository.git("merge", "--quiet", other)
+    repository.git("checkout", "--quiet", "work")
+    assert messages(repository) == []
+    repository.commit({"c.py": PATCH.replace(".forward", ".set_input_tensor")})
+    assert ["set_input_tensor" in message for message in messages(repository)] == [True]

@@ -1,0 +1,163 @@
+"""Patches that stood there before and did not run: a change calls what installs them, or passes it another switch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
+
+from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron.versions import NEWEST, Version
+from mcore_unpatch.repository.paths import is_test
+from mcore_unpatch.scanner.conditions import call_sites
+from mcore_unpatch.scanner.conditions.literals import Run
+from mcore_unpatch.scanner.conditions.live import run_on
+from mcore_unpatch.scanner.conditions.release import Release
+from mcore_unpatch.scanner.conditions.values import arguments
+from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.scanner.names.resolver import Position
+from mcore_unpatch.scanner.sources.effort import Exhausted
+from mcore_unpatch.scanner.sources.files import Reader
+from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope
+
+_DEEPEST = 5  # functions that call functions that call the installer
+
+
+@dataclass(slots=True)
+class Tree:
+    """The Python files of one commit, or of the work tree."""
+
+    paths: Iterable[str]
+    exists: Callable[[str], bool]
+    read: Reader
+    versions: Callable[[str], tuple[Version, ...]]  # the releases a file is judged for
+    changed: list[bytes] = field(default_factory=list)  # the files that the other tree has otherwise, of both
+    _texts: dict[str, list[str]] = field(default_factory=dict)  # the files that say a name
+    _project: Project = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._project = Project(self.exists, self.read)
+
+    def makes(self, finding: Finding) -> bool:
+        """Whether something calls what installs a patch, and lets it; true where that is not evident."""
+        try:
+            self._project.begin()
+            at = self._project.resolver(finding.path).on_line(finding.line)
+            runs = [run_on(Release(known.newest(one).label)) for one in self.versions(finding.path) or (NEWEST,)]
+            return self._is_called(at.scope, runs, at)
+        except FileNotFoundError:
+            return False
+        except (OSError, Unreadable, RecursionError, Exhausted):
+            return True
+
+    def _is_called(self, scope: Scope, runs: list[Run], at: Position | None = None, depth: int = 0) -> bool:
+        """Whether some call of the function around a scope is reached; `at` is the place in it that is asked for."""
+        name, function = _called_as(scope)
+        if not name or depth > _DEEPEST:
+            return True
+        if depth and not any(name.encode() in text for text in self.changed):
+            return True  # or it was not called before either
+        for path in self._saying(name):
+            for use in call_sites.uses(name, path, self._project):
+                if use is None:
+                    return True
+                call, place = use
+                inner = at is not None and at.scope.function is not None and at.scope.function.node is function
+                is_reached = any(
+                    run.reaches(place) is not False and not (inner and at and _is_shut(at, call, place, run))
+                    for run in runs
+                )
+                within = place.scope.function
+                itself = within is not None and within.node is function
+                if is_reached and not itself and self._is_called(place.scope, runs, None, depth + 1):
+                    return True
+        return False
+
+    def _saying(self, name: str) -> list[str]:
+        if name not in self._texts:
+            word = name.encode()
+            self._texts[name] = [path for path in self.paths if not is_test(path) and word in self.data(path)]
+        return self._texts[name]
+
+    def before(self, added: Set[str], contents: Mapping[str, bytes]) -> Tree:
+        """The same without some files, and with what others held, or those that are gone."""
+
+        def read(path: str) -> bytes:
+            if path in added:
+                raise FileNotFoundError(path)
+            return contents[path] if path in contents else self.read(path)
+
+        def exists(path: str) -> bool:
+            return path in contents or (path not in added and self.exists(path))
+
+        now = [self.data(path) for path in (*added, *contents)]
+        paths = sorted({*self.paths, *contents}.difference(added))
+        return Tree(paths, exists, read, self.versions, [*contents.values(), *now])
+
+    def data(self, path: str) -> bytes:
+        """The bytes of a file; none where it cannot be read."""
+        try:
+            return self.read(path)
+        except (OSError, Unreadable):
+            return b""
+
+    def imports_one_of(self, path: str, others: Mapping[str, object]) -> bool:
+        """Whether a file imports one of some others."""
+        return not others.keys().isdisjoint(self._project.imported(path))
+
+
+def _is_shut(at: Position, call: ast.Call, place: Position, run: Run) -> bool:
+    """Whether what a call passes keeps a place of the function from being reached."""
+    scope = at.scope.function
+    if scope is None or any(word.arg is None for word in call.keywords):
+        return False
+    if any(isinstance(one, ast.Starred) for one in call.args):
+        return False
+    assert isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef)
+    return run.reaches(at._replace(given=arguments(scope.node, scope, at.home, call, place, run))) is False
+
+
+def _called_as(scope: Scope) -> tuple[str, FunctionNode | None]:
+    """The outermost function around a scope, and the name it is called by; none where others than calls may run it."""
+    function: FunctionNode | None = None
+    name = ""
+    for around in scope.outwards():
+        if isinstance(around.node, ast.FunctionDef | ast.AsyncFunctionDef):
+            function, name = around.node, around.node.name
+            if around.node.decorator_list:
+                return "", None
+        elif isinstance(around.node, ast.ClassDef):
+            name = around.node.name if name == "__init__" else name
+    return ("" if name.startswith("__") else name), function
+
+
+def awakened(
+    now: Tree,
+    before: list[Tree],
+    changed: Mapping[str, object],
+    pairs: Callable[[Finding], Iterable[Finding]],
+    known_ones: Iterable[Finding],
+) -> Iterator[Finding]:
+    """Patches that were there before, and that no call made; `pairs` gives what a finding was before.
+
+    changed: the files that are not as they were. Where neither these nor who imports them name what is around a patch,
+    nothing wakes it.
+    """
+    now.changed = [text for tree in before for text in tree.changed]
+    asked = [finding for finding in known_ones if finding.scope and not finding.in_test]
+    words = {part.encode() for finding in asked for part in finding.scope.split(".")} if changed else set()
+    near: set[bytes] = set()
+    for path in now.paths if words else ():
+        said = {word for word in words - near if word in now.data(path)}
+        if said and (path in changed or now.imports_one_of(path, changed)):
+            near |= said
+    for finding in asked:
+        if near.isdisjoint(part.encode() for part in finding.scope.split(".")):
+            continue
+        earlier = list(pairs(finding))
+        slept = bool(earlier) and not any(tree.makes(one) for tree in before for one in earlier)
+        if slept and now.makes(finding):
+            told = f"{finding.message}; before this change no call of `{finding.scope}` made it"
+            yield replace(finding, message=told)
