@@ -47,6 +47,7 @@ class Guard:
     branch: str
     rules_out: tuple[str, ...]
     path: str = ""  # of another file
+    always: bool = False  # it asks for no release: `if False:`
 
 
 @dataclass(frozen=True, slots=True)

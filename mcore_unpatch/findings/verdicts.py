@@ -88,9 +88,13 @@ class _Seen:
         """It runs on no release that is known."""
         return self.never_runs() and not self.live.releases
 
+    def is_off(self) -> bool:
+        """It runs on no release at all: `if False:`, a switch that is off."""
+        return self.is_for_later() and any(guard.always and guard.rules_out for guard in self.live.guards)
+
     def is_rewritten(self) -> bool:
         """By a codemod, where it runs, or where it may once a newer release is out; what is to go is deleted."""
-        runs = not self.never_runs() or self.is_for_later()
+        runs = not self.never_runs() or (self.is_for_later() and not self.is_off())
         return self.finding.fix is not None and self.finding.verdict != DELETE and runs
 
     def is_kept_hunk(self) -> bool:
@@ -160,6 +164,8 @@ class _Seen:
     how = property(lambda self: f"`unpatch migrate{'' if self.finding.fix == 'safe' else ' --unsafe-fixes'}`")
     deletes = property(lambda self: f"; {self.how} deletes it" if self.finding.fix else "")
 
+    shut = property(lambda self: self.guard.removesuffix(" there"))
+
     @property
     def not_yet(self) -> str:
         """Where Megatron has no way, or not yet."""
@@ -178,7 +184,7 @@ class _Seen:
     def guard(self) -> str:
         """What keeps a patch from running on the judged releases."""
         judged = {one for version in self.versions for one in releases_of(version)}
-        for guard in self.live.guards:
+        for guard in sorted(self.live.guards, key=lambda guard: not guard.always):
             if judged <= set(guard.rules_out):
                 words = _BRANCHES.get(guard.branch, _BRANCHES["after"])
                 return words.format(line=guard.line, where=f"{guard.path}:{guard.line}")
@@ -201,6 +207,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
         "The pin does not hold; `unpatch explain {0.finding.rule}` tells what to do.",
     ),
     (lambda case: not case.finding.target, DELETE, "The comment suppresses nothing."),
+    (_Seen.is_off, DELETE, "It never runs, whatever the release: {0.shut} as it stands."),
     (
         _Seen.is_for_later,
         KEEP,

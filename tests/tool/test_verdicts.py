@@ -28,6 +28,14 @@ def install():
         (OLD, "torch", "delete", "unsafe", "; `unpatch migrate --unsafe-fixes` deletes it."),
         (OLD, "megatron-core==0.15.*", "keep", None, "`unpatch pin` tells when it changes again."),
         ("", "megatron-core>=0.18", "keep", None, "`unpatch pin` tells when it changes again."),
+        (
+            "if False:\n        ",
+            "megatron-core>=0.18",
+            "delete",
+            None,
+            "It never runs, whatever the release: the condition on line 7 is false as it stands.",
+        ),
+        (OLD.replace("< version.parse('0.16", ">= version.parse('9.16"), "torch", "keep", None, "It is for another"),
     ],
 )
 def test_a_patch_that_never_runs(

@@ -211,6 +211,7 @@ class Liveness:
     def __init__(self) -> None:
         self._runs: dict[Hashable, list[Run]] = {}
         self._held: dict[Hashable, tuple[bool | None, ...]] = {}
+        self._constant: set[Hashable] = set()  # statements that are the same on every release
 
     def of(self, install: Install, at: Position) -> Live:
         """The releases on which a patch is installed, what rules the others out, and what else it depends on."""
@@ -246,7 +247,7 @@ class Liveness:
             tuple(release for release, truth in zip(RELEASES, alive, strict=False) if truth is not False),
             newer=alive[-1] is not False,
             depends=tuple(dict.fromkeys(filter(None, depends))),
-            guards=tuple(_guard(condition, held) for condition, held in asked if False in held),
+            guards=tuple(self._guard(condition, held) for condition, held in asked if False in held),
         )
 
     def _holds(self, condition: Condition, runs: list[Run], known: Hashable) -> tuple[bool | None, ...]:
@@ -255,15 +256,18 @@ class Liveness:
         if key not in self._held:
             runs[0].release.touched = False
             first = holds(condition, runs[0])
+            if not runs[0].release.touched:
+                self._constant.add(condition.owner)
             rest = (holds(condition, run) for run in runs[1:]) if runs[0].release.touched else [first] * len(RELEASES)
             self._held[key] = (first, *rest)
         return self._held[key]
 
-
-def _guard(condition: Condition, held: tuple[bool | None, ...]) -> Guard:
-    owner = condition.owner
-    dead = tuple(release for release, truth in zip(RELEASES, held, strict=False) if truth is False)
-    return Guard(owner.lineno, owner.end_lineno or owner.lineno, condition.branch, dead)
+    def _guard(self, condition: Condition, held: tuple[bool | None, ...]) -> Guard:
+        owner = condition.owner
+        dead = tuple(release for release, truth in zip(RELEASES, held, strict=False) if truth is False)
+        return Guard(
+            owner.lineno, owner.end_lineno or owner.lineno, condition.branch, dead, always=owner in self._constant
+        )
 
 
 def _in_expression(install: Install, at: Position) -> Iterator[Condition]:
