@@ -1,6 +1,8 @@
 """What git tracks is read, wherever it lies and whatever its name is a link to; a base is one commit."""
 
 import json
+import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -131,6 +133,30 @@ OTHER_CODE = {
     "sync.sh": "rsync -a ours/ $MEGATRON/megatron/core/\n",
     "docker/Dockerfile.cuda": "FROM x\nRUN sed -i s/a/b/ /opt/Megatron-LM/megatron/core/utils.py\n",
 }
+
+
+def test_code_in_archives_is_told(repository: Repository) -> None:
+    for name, path, text in (
+        ("tool.pyz", "p.py", PATCH),
+        ("data.zip", "p.txt", PATCH),
+        ("plain.whl", "p.py", "import megatron.core\n"),
+    ):
+        with zipfile.ZipFile(repository.path / name, "w") as archive:
+            archive.writestr(path, text)
+    (repository.path / "broken.zip").write_bytes(b"PK\3\4 megatron")
+    assert "may patch Megatron: tool.pyz.\n" in unpatch("check", cwd=repository.path).err
+
+
+def test_a_link_to_a_folder_outside_is_told(repository: Repository, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/p.py").write_text(PATCH)
+    (repository.path / "inside").symlink_to("sub")
+    (repository.path / "out").symlink_to(tmp_path / "outside")
+    repository.commit({"sub/x.py": "x = 1\n"})
+    said = "Links to folders out of the repository are not read: out.\n"
+    assert unpatch("check", cwd=repository.path).err.count(said) == 1
+    shutil.rmtree(repository.path / ".git")  # without git the folders are walked
+    assert unpatch("check", cwd=repository.path).err.count(said) == 1
 
 
 @pytest.mark.parametrize("name", OTHER_CODE)
