@@ -15,7 +15,7 @@ from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.library.model import Library, Model, NameIndex
 from mcore_unpatch.repository import git, reading
 
-_BUILDER = 5  # another number for another builder: what an older one has left in the cache is not read
+_BUILDER = 6  # another number for another builder: what an older one has left in the cache is not read
 _MOST_FILES = 20_000
 _LARGEST_FILE = 4 << 20
 _LARGEST = 256 << 20

@@ -9,7 +9,16 @@ from mcore_unpatch.library.fact import Fact, Parameters, parameters
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.packing import Atlas
 from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
-from mcore_unpatch.megatron.versions import PACKAGES, RELEASES, Version, minor, parse_version, reached, within
+from mcore_unpatch.megatron.versions import (
+    PACKAGES,
+    RELEASES,
+    Version,
+    is_in_no_wheel,
+    minor,
+    parse_version,
+    reached,
+    within,
+)
 
 
 @cache
@@ -63,8 +72,17 @@ def holds(known: Model, name: str) -> bool:
 def lacking(known: Model, name: str) -> str:
     """The package of a name that a model does not hold at all: a wheel may lack what a checkout has; else nothing."""
     package = next((one for one in PACKAGES if f"{name}.".startswith(f"{one}.")), "")
-    there = package and (known.find(package) is not None or any(known.members(package)))
-    return package if package and not there else ""
+    return package if package and not _holds(known, package) and not _is_checkout(known) else ""
+
+
+@cache
+def _is_checkout(known: Model) -> bool:
+    """Whether a model has a package that no wheel has: what it lacks then is not there."""
+    return any(_holds(known, package) for package in PACKAGES if is_in_no_wheel(package))
+
+
+def _holds(known: Model, package: str) -> bool:
+    return known.find(package) is not None or any(True for _ in known.members(package))
 
 
 def ever(name: str) -> bool:

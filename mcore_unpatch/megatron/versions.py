@@ -82,12 +82,21 @@ def allowed(specifiers: SpecifierSet) -> tuple[Version, ...]:
 
 ROOT = "megatron.core"
 TRAINING = "megatron.training"
-PACKAGES = (ROOT, TRAINING)
+# What stands beside these in Megatron's repository, and in no wheel; other projects share the name `megatron`.
+BESIDE = ("elastification", "inference", "legacy", "post_training", "rl")
+PACKAGES = (ROOT, TRAINING, *(f"megatron.{name}" for name in BESIDE))
+FOLDERS = ("core", "training", *BESIDE)  # below `megatron`
 TRAINING_SINCE: Version = (0, 17)  # before, only a checkout of Megatron-LM has it
 LIBRARY = Library("megatron-core", PACKAGES)
 _PREFIXES = tuple(f"{package}." for package in PACKAGES)
+_NO_WHEEL = tuple(f"megatron.{name}." for name in BESIDE)
 
 
 def within(name: str) -> bool:
-    """Whether a dotted name lies in the distribution."""
+    """Whether a dotted name is one of Megatron's."""
     return name.startswith(_PREFIXES) or name in PACKAGES
+
+
+def is_in_no_wheel(name: str) -> bool:
+    """Whether a dotted name is of a package that only a checkout of Megatron has."""
+    return f"{name}.".startswith(_NO_WHEEL)

@@ -6,13 +6,14 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import FileError
+from mcore_unpatch.megatron.versions import FOLDERS
 from mcore_unpatch.repository import git, reading
 from mcore_unpatch.repository.paths import relative, shown
 
@@ -259,11 +260,23 @@ def _listed_by_git(folder: Path, discovery: Discovery) -> dict[str, bool] | None
             discovery.errors.append(FileError(relative(top / match[1], discovery.top), f"cannot be read: {match[2]}"))
     if sparse := [name for name, mark in marks.items() if mark == "S" and is_source(name)]:
         discovery.notes.append(f"A sparse checkout leaves out {len(sparse)} files, which are not read: {sparse[0]} ...")
-    others = (name for name in marks if not is_source(name))
+    others = [name for name in marks if not is_source(name)]
+    _tell_of_links(folder, others, discovery)
     if nested := [name for name in others if name.endswith("/") or os.path.lexists(folder / name / ".git")]:
         listed = ", ".join(shown(name.rstrip("/")) for name in nested[:3])
         discovery.notes.append(f"Nested repositories are not scanned: {listed}{' ...' if len(nested) > 3 else ''}.")
     return {name: mark != "?" for name, mark in marks.items()}
+
+
+def _tell_of_links(folder: Path, names: Iterable[str], discovery: Discovery) -> None:
+    """Folders that are looked into under no name of the repository's own."""
+    links = [folder / name for name in names if os.path.islink(f"{folder}/{name}")]  # noqa: PTH114 - of very many
+    out = [link for link in links if link.is_dir() and not link.resolve().is_relative_to(discovery.top)]
+    if out:
+        told = ", ".join(shown(relative(link, discovery.top)) for link in out[:3])
+        discovery.notes.append(
+            f"Links to folders out of the repository are not read: {told}{' ...' if out[3:] else ''}."
+        )
 
 
 def _walked(folder: Path, discovery: Discovery) -> list[str]:
@@ -276,18 +289,18 @@ def _walked(folder: Path, discovery: Discovery) -> list[str]:
             if name not in SKIPPED_FOLDERS and not os.path.lexists(Path(current, name, "pyvenv.cfg"))
         )
         prefix = relative(Path(current), folder)
+        _tell_of_links(Path(current), folders, discovery)
         names += [name if prefix == "." else f"{prefix}/{name}" for name in sorted(files)]
     discovery.errors += [_unreadable(Path(error.filename), error, discovery) for error in errors]
     return names
 
 
-# What stands beside `megatron/core` in its distribution and its repository; other projects share the folder.
-_BESIDE_CORE = re.compile(r"(?:^|/)(?=megatron/(?:core|training|inference|legacy|post_training|rl|elastification)/)")
+_OF_MEGATRON = re.compile(rf"(?:^|/)(?=megatron/(?:{'|'.join(FOLDERS)})/)")
 
 
 def is_megatron_itself(path: str, exists: Callable[[str], bool]) -> bool:
     """Megatron's own source, vendored or installed, is not a patch of itself."""
-    match = _BESIDE_CORE.search(path)
+    match = _OF_MEGATRON.search(path)
     return match is not None and exists(f"{path[: match.end()]}megatron/core/package_info.py")
 
 

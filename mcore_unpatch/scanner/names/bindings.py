@@ -7,7 +7,7 @@ from bisect import bisect_right
 from operator import attrgetter
 
 from mcore_unpatch.megatron import api, layout
-from mcore_unpatch.megatron.versions import within
+from mcore_unpatch.megatron.versions import is_in_no_wheel, within
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.sources.callers import argument, called_as
 from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, last_name, path_text
@@ -368,8 +368,9 @@ def core_name(full: str) -> Ref:
         return Ref("value" if symbol.kind == "state" else symbol.kind, symbol.name)
     leaf = full.rpartition(".")[2]
     # Not in any release the tables know: classes are written in capitals, anything else could be whatever.
-    kind = "class" if leaf[:1].isupper() and not leaf.isupper() else "value"
-    return Ref(kind, full, why="a name the known releases do not have")
+    is_class, in_no_wheel = leaf[:1].isupper() and not leaf.isupper(), is_in_no_wheel(full)
+    kind = "class" if is_class else "module" if in_no_wheel else "value"
+    return Ref(kind, full, why="" if in_no_wheel else "a name the known releases do not have")
 
 
 def output_layer(why: str) -> Ref:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from mcore_unpatch.megatron import api, layout
-from mcore_unpatch.megatron.versions import within
+from mcore_unpatch.megatron.versions import is_in_no_wheel, within
 from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.names.strings import strings
@@ -133,7 +133,9 @@ def _attribute(
             if len(known) > 1:  # a loop over several is one patch
                 found.why, found.patches_more = f"and in {len(known) - 1} more modules", True
             return [found]
-        return [install("module-attr", base.name, adds=True)] if is_callable(site, resolver, value) else []
+        adds = not is_in_no_wheel(base.name)
+        patches = is_callable if adds else _is_code
+        return [install("module-attr", base.name, adds=adds)] if patches(site, resolver, value) else []
     if base.kind == "class":
         return _class_attribute(site, resolver, subject, base, name, value, install)
     if base.kind == "instance":
@@ -156,9 +158,11 @@ def _class_attribute(site, resolver, subject, base, name, value, install) -> lis
     if kind == "class-attr" and base.node is not None and not api.is_model(base.name):
         return []  # to override a method in a class of one's own is no patch, however it is written
     replaces = api.has_callable(base.name, name) or (name == "__bases__" and base.node is None)
+    replaces = replaces or (is_in_no_wheel(base.name) and _is_code(site, resolver, value))
     if not replaces and (base.node is not None or not is_callable(site, resolver, value)):
         return []
-    return [install(kind, owner, adds=not replaces) for owner in (base.name, *base.also)]
+    adds = not replaces and not is_in_no_wheel(base.name)
+    return [install(kind, owner, adds=adds) for owner in (base.name, *base.also)]
 
 
 def _instance_attribute(site, resolver, base, name, value, install) -> list[Install]:  # type: ignore[no-untyped-def]
@@ -170,7 +174,8 @@ def _instance_attribute(site, resolver, base, name, value, install) -> list[Inst
         return [] if plain else [install("instance-attr", owner)]
     if api.holds_function(base.name, name) and not _is_config(base.name):
         return [install("instance-attr", owner)] if is_function(site, resolver, value) else []
-    is_output_layer = name == "output_layer" and api.is_model(base.name)
+    in_no_wheel = is_in_no_wheel(base.name)
+    is_output_layer = name == "output_layer" and (api.is_model(base.name) or in_no_wheel)
     if is_output_layer or api.submodule(base.name, name) is not None or api.item_class(base.name, name):
         if isinstance(value, ast.Constant) or is_same_object(site.target, value):
             return []
@@ -182,8 +187,10 @@ def _instance_attribute(site, resolver, base, name, value, install) -> list[Inst
         return [
             install("submodule", layout.GPT_MODEL if is_output_layer and not api.submodule(base.name, name) else owner)
         ]
+    if in_no_wheel and is_function(site, resolver, value):
+        return [install("instance-attr", owner)]
     if is_bound_method(value) and base.node is None and not _is_config(base.name):
-        return [install("instance-attr", owner, adds=True)]
+        return [install("instance-attr", owner, adds=not in_no_wheel)]
     return []
 
 
@@ -269,7 +276,7 @@ def _is_defined_here(value: ast.expr, scope: Scope) -> bool:
 
 
 def _is_code(site: Site, resolver: Resolver, value: ast.expr) -> bool:
-    """Whether a function or a class is put where Megatron keeps state: groups and sizes are neither."""
+    """Whether a function or a class is put where Megatron may keep state: groups and sizes are neither."""
     ref = resolver.at(site).expr(value)
     return (ref is not None and ref.kind in {"external", "class", "function"}) or is_callable(site, resolver, value)
 

@@ -12,16 +12,17 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding, Related
 from mcore_unpatch.library.build import read_module
 from mcore_unpatch.library.fact import Fact
-from mcore_unpatch.megatron import api
+from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.sources import MegatronSource
-from mcore_unpatch.megatron.versions import LIBRARY
+from mcore_unpatch.megatron.versions import FOLDERS, LIBRARY
 from mcore_unpatch.repository import git
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.sources.diffs import FileDiff, read
 
 SHAPE = "patch-file"
 _RULE = "MCU608"
-_OF_MEGATRON = re.compile(r"(?:^|/)(megatron/(?:core|training)/[\w./-]+)$")
+_OF_MEGATRON = re.compile(rf"(?:^|/)(megatron/(?:{'|'.join(FOLDERS)})/.+)$", re.DOTALL)
+_WITHIN = re.compile(rf"^({'|'.join(FOLDERS)})/.+\.py$")  # of a diff that was made in the folder `megatron`
 _NUMBERED = re.compile(r"(\d{4})-")
 APPLIES = "applies"
 DONE = "is in it already"
@@ -35,7 +36,8 @@ def findings_in(
 
     `source` tells whether it still applies; `before` are the patch files that have to be applied first.
     """
-    files = [(file, *names) for file in read(data) if any(names := _names(file))]
+    about = "egatron" in path or b"egatron" in data.replace(b"\0", b"")
+    files = [(file, *names) for file in read(data) if any(names := _names(file, about))]
     if not files:
         return []
     fits: Counter[str] = Counter()
@@ -61,10 +63,20 @@ def findings_in(
     return [_finding(path, data, touched, fits, source, raises)]
 
 
-def _names(file: FileDiff) -> tuple[str, str]:
-    """The file's names below the folder that holds `megatron`, before and after; empty for another file."""
-    old, new = (match[1] if (match := _OF_MEGATRON.search(name)) else "" for name in (file.old, file.new))
+def _names(file: FileDiff, about: bool = False) -> tuple[str, str]:
+    """The file's names below the folder that holds `megatron`, before and after; empty for another file.
+
+    about: the diff says Megatron, so that a file with the name of one of its modules is that.
+    """
+    old, new = (_below(name, about) for name in (file.old, file.new))
     return old, new
+
+
+def _below(name: str, about: bool) -> str:
+    if match := _OF_MEGATRON.search(name):
+        return match[1]
+    inner = f"megatron/{name}"
+    return inner if about and _WITHIN.match(name) and known.ever(_module(inner)) else ""
 
 
 def _module(file: str) -> str:
@@ -96,9 +108,8 @@ class _Scratch:
                 (self._folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (self._folder / name).write_bytes(self._source.files[name])
             self._laid.add(name)
-        depth = (file.old or file.new).count("/") - (old or new).count("/") + 1
-        patch = b"\n".join(_prefixed(file)) + b"\n"
-        options = (f"-p{depth}", "--whitespace=nowarn", "-")
+        patch = b"\n".join(_renamed(file, old, new)) + b"\n"
+        options = ("-p1", "--whitespace=nowarn", "-")
         if self._runs("apply", *options, stdin=patch):
             return APPLIES
         return DONE if self._runs("apply", "--reverse", "--check", *options, stdin=patch) else FAILS
@@ -137,16 +148,24 @@ class _Scratch:
         return True
 
 
-def _prefixed(file: FileDiff) -> Iterator[bytes]:
-    """The lines of a diff with `a/` and `b/` before the names: one of quilt or of Subversion may have none."""
-    in_hunk = False
+def _renamed(file: FileDiff, old: str, new: str) -> Iterator[bytes]:
+    """The lines of a diff with the names below the folder of `megatron`, behind `a/` and `b/` as git has them."""
+    then, now = ((name or other).encode() for name, other in ((old, file.old), (new, file.new)))
+    lines = {
+        b"diff --git ": b"diff --git a/%b b/%b" % (then or now, now or then),
+        b"--- ": b"--- a/" + then,
+        b"+++ ": b"+++ b/" + now,
+        b"rename from ": b"rename from " + then,
+        b"rename to ": b"rename to " + now,
+        b"copy from ": b"copy from " + then,
+        b"copy to ": b"copy to " + now,
+    }
+    head = True
     for line in file.text:
-        in_hunk = in_hunk or line.startswith(b"@@")
-        if not in_hunk and line.startswith(b"--- ") and file.old:
-            line = b"--- a/" + file.old.encode()
-        elif not in_hunk and line.startswith(b"+++ ") and file.new:
-            line = b"+++ b/" + file.new.encode()
-        yield line
+        head = head and not line.startswith(b"@@")
+        kind = next((kind for kind in lines if line.startswith(kind)), b"") if head else b""
+        is_there = file.old if kind == b"--- " else file.new if kind == b"+++ " else True
+        yield lines[kind] if kind and is_there else line
 
 
 def _finding(

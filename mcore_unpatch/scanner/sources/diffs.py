@@ -6,13 +6,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-_HEAD = re.compile(rb"diff --git .{0,4096}? b/(\S{1,4096})|diff --(?:cc|combined) (\S{1,4096})|Index: (\S{1,4096})")
+_HEAD = re.compile(rb"(?:diff --(?P<git>git)|diff --(?:cc|combined)|Index:) ([^\r\n]{1,8192})")
 _SIDE = re.compile(rb"(---|\+\+\+) ([^\t\r\n]{1,4096})")
 _MOVED = re.compile(rb"(?:rename|copy) (from|to) ([^\r\n]{1,4096})")
 _HUNK = re.compile(rb"@@ -\d{1,9}(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@ ?(.*)")
 _COMBINED = re.compile(rb"@@@+ ")
 _DEFINED = re.compile(r"( *)(?:async )?(class|def) (\w+)")
 _NOWHERE = "/dev/null"
+# `"a/f\\303\\251.py"`: how git writes a name with other than plain letters.
+_QUOTED = re.compile(rb'"((?:[^"\\]|\\.){0,4096})"')
+_ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
+_LETTERS = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,9 @@ class FileDiff:
 
 def read(data: bytes) -> list[FileDiff]:
     """Each file of a diff, in order."""
-    return list(_files(data.split(b"\n")))
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff") and b"\0" in data:  # as PowerShell writes what git prints
+        data = data.decode("utf-16", errors="replace").encode()
+    return list(_files(data.removeprefix(b"\xef\xbb\xbf").split(b"\n")))
 
 
 def _files(lines: list[bytes]) -> Iterator[FileDiff]:
@@ -80,8 +86,8 @@ def _files(lines: list[bytes]) -> Iterator[FileDiff]:
         if head or (side and (file is None or file.changes or (sided and side[1] == b"---"))):
             if file is not None:
                 yield file
-            name = _name(head[1] or head[2] or head[3]) if head else ""
-            file, sided = FileDiff(number, name, name), False
+            old, new = _both(head) if head else ("", "")
+            file, sided = FileDiff(number, old, new), False
         if file is None:
             continue
         file.text.append(raw)
@@ -123,6 +129,30 @@ def _hunk(file: FileDiff, lines: list[bytes], number: int, head: re.Match[bytes]
     return number
 
 
+def _both(head: re.Match[bytes]) -> tuple[str, str]:
+    """The names of a file before and after, as the first line of its diff has them: spaces are not marked."""
+    names = head[2].strip()
+    if not head["git"]:
+        return _name(names), _name(names)
+    if quoted := _QUOTED.match(names):
+        return _name(quoted[0]), _name(names[quoted.end() :])
+    for space in (at for at, letter in enumerate(names) if letter == ord(" ")):
+        old, new = _name(names[:space]), _name(names[space:])
+        if old == new:
+            return old, new
+    first, _, second = names.rpartition(b" ")
+    return _name(first), _name(second)
+
+
 def _name(raw: bytes) -> str:
-    name = raw.decode(errors="replace").strip().strip('"')
+    raw = raw.strip()
+    if quoted := _QUOTED.fullmatch(raw):
+        raw = _ESCAPE.sub(lambda one: _unescaped(one[1]), quoted[1])
+    elif b"/" not in raw:
+        raw = raw.replace(b"\\", b"/")
+    name = raw.decode(errors="replace").strip('"')
     return "" if name == _NOWHERE else name.removeprefix("a/") if name.startswith("a/") else name.removeprefix("b/")
+
+
+def _unescaped(letters: bytes) -> bytes:
+    return bytes([int(letters, 8) & 255]) if len(letters) == 3 else _LETTERS.get(letters, letters)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache, cached_property, lru_cache
 
 from mcore_unpatch.megatron import api
+from mcore_unpatch.megatron.versions import BESIDE
 
 # No pattern here can take longer than a fixed number of steps for each byte: what may be long is taken at once (`++`)
 # or ends after so many bytes. Most begin with literal bytes, and few are joined by `|`: those are searched for fast.
@@ -98,6 +99,8 @@ _IMPORT = re.compile(
 _WORD = re.compile(rb"\w++")
 _NAME = re.compile(r"(?:^|[,(])\s*+([A-Za-z_]\w*+)")
 _IMPORTS_MEGATRON = _tokens(rb"\b(?:import|from)\b~megatron\b")
+# Packages of which no name is known.
+_IN_NO_WHEEL = _tokens(rb"megatron(?:~\.~|[\s\\]++import[\s\\(]++)(?:%b)\b" % "|".join(BESIDE).encode())
 _MODELS = (b"GPTModel", b"HybridModel", b"MambaModel")
 _METHOD_OF_A_MODEL = re.compile(rb"\n[ \t]++(?:async )?+def (?:forward|_postprocess)\(")
 
@@ -126,7 +129,8 @@ def mentions_megatron(path: str, data: bytes) -> bool:
 def may_install(data: bytes, mocks: bool) -> bool:
     """Whether a file that says Megatron has a statement of a form a patch needs."""
     return bool(
-        calls_matter(data, mocks)
+        (b"megatron" in data and _IN_NO_WHEEL.search(data))
+        or calls_matter(data, mocks)
         or any(_Assignments(data).plausible())
         or (b"layers" in data and _LAYER_ASSIGNMENT.search(data))
         or any(match[1] in _known_attributes() for pattern in _TARGETS for match in pattern.finditer(data))

@@ -66,3 +66,36 @@ def test_before_it_was_part_of_the_distribution_a_checkout_may_have_it() -> None
     assert str(there.live) == "any"
     (gone,) = found_in(source.format(name="none_such"))
     assert str(gone.live) == "<=0.16.1 or >0.19.2"
+
+
+class TestWhatNoWheelHolds:
+    """Packages that stand beside `megatron.core` in Megatron's repository alone."""
+
+    @pytest.mark.parametrize("package", ["legacy", "post_training"])
+    @pytest.mark.parametrize(
+        ("source", "target"),
+        [
+            ("from megatron import {0} as p\nfrom ours import put\np.utils.put = put\n", "utils.put"),
+            ("import megatron.{0}.utils as u\nimport ours\nu.put = ours.put\n", "utils.put"),
+            ("import megatron.{0}.utils\nmegatron.{0}.utils.put = lambda: 1\n", "utils.put"),
+            ("from megatron.{0} import utils\nutils.Model.forward = lambda: 1\n", "utils.Model.forward"),
+            ("from megatron.{0}.utils import Model\nsetattr(Model, 'forward', lambda: 1)\n", "utils.Model.forward"),
+            (
+                "from megatron.{0}.utils import Model\ndef f(x): ...\nm = Model()\nm.forward = f\n",
+                "utils.Model.forward",
+            ),
+            ("def register(n, f): ...\nregister('megatron.{0}.utils.put', print)\n", "utils.put"),
+        ],
+    )
+    def test_found(self, source: str, target: str, package: str) -> None:
+        finding = check_found(source.format(package), target=f"megatron.{package}.{target}", verdict="keep")
+        assert finding.message.startswith("replaces ")
+        assert finding.evidence.startswith(f"megatron.{package} of megatron-core 0.19 is not known: the wheel does not")
+
+    def test_a_flag_of_a_module_is_none(self) -> None:
+        check_noop("import megatron.legacy.utils as u\nu.verbose = True\nu.names = []\n")
+
+    def test_the_head_of_a_model(self) -> None:
+        source = "from megatron.legacy.model import GPTModel\nfrom ours import Head\n"
+        source += "def build():\n    model = GPTModel()\n    model.output_layer = Head()\n    return model\n"
+        check_found(source, rule="MCU501")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from checking import CORE, GPT, check_found, check_noop, found_in, write_files
 from command import unpatch
+from repository import Repository
 
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron.sources import source_at
@@ -86,6 +87,29 @@ class TestOneFinding:
             "diff --git a/megatron/core/a.bin b/megatron/core/a.bin\nBinary files a and b differ\n",
         ):
             assert len(found_in({"a.patch": text})) == 1, text
+
+    def test_odd_names(self) -> None:
+        hunk = HUNK.format(line=1, section="")
+        for head, module in (
+            ('diff --git "a/megatron/core/f\\303\\251.py" "b/megatron/core/f\\303\\251.py"\nold mode 100644\n', "fé"),
+            ('--- "a/x y/megatron/core/a\\tb.py"\n+++ "b/x y/megatron/core/a\\tb.py"\n' + hunk, "a\tb"),
+            ("diff --git a/megatron/core/my utils.py b/megatron/core/my utils.py\nold mode 100644\n", "my utils"),
+            ("--- a/megatron/core/my utils.py\t\n+++ b/megatron/core/my utils.py\t\n" + hunk, "my utils"),
+            ("diff --git megatron/core/utils.py megatron/core/utils.py\nold mode 100644\nnew mode 100755\n", "utils"),
+            ('diff --git "a/megatron/core/f\\303\\251.py" b/x.py\nrename from "megatron/core/f\\303\\251.py"\n', "fé"),
+            ("--- a\\megatron\\core\\utils.py\n+++ b\\megatron\\core\\utils.py\n" + hunk, "utils"),
+            ("# of Megatron\n--- a/core/utils.py\n+++ b/core/utils.py\n" + hunk, "utils"),
+            ("--- a/megatron/core/utils.py\n+++ b/megatron/core/utils.py\n" + hunk, "utils"),
+        ):
+            for data in (head.encode(), head.encode("utf-16")):
+                (finding,) = findings_in("a.patch", data)
+                assert finding.touches[0] == f"{CORE}.{module}", head
+        check_noop({"a.patch": "--- a/core/utils.py\n+++ b/core/utils.py\n" + hunk})  # of whom is not known
+
+    @pytest.mark.parametrize("package", ["legacy", "rl", "inference", "post_training"])
+    def test_what_only_a_checkout_has(self, package: str) -> None:
+        text = patch((10, "def divide(a, b):"), file=f"megatron/{package}/utils.py")
+        assert check_found({"a.patch": text}).touches == (f"megatron.{package}.utils.divide",)
 
     @pytest.mark.parametrize(
         "text", ["", "+++", "--- a/setup.py\n+++ b/setup.py\n@@ -1 +1 @@\n-a\n+b\n", "megatron/core/utils.py\n"]
@@ -195,6 +219,16 @@ class TestOnASource:
         deeper = diff.replace(b"a/megatron", b"a/vendor/lm/megatron").replace(b"b/megatron", b"b/vendor/lm/megatron")
         for text in (plain, deeper):
             assert "1 file applies" in self.judged(text, megatron).message
+
+    @pytest.mark.parametrize("to", ["megatron/core/new one.py", "megatron/core/é.py"])
+    def test_a_file_that_moves(self, to: str, tmp_path: Path, megatron: Path) -> None:
+        repository = Repository(tmp_path / "work")
+        repository.commit({FILE: SOURCE})
+        (repository.path / FILE).rename(repository.path / to)
+        repository.commit({to: CHANGED})
+        diff = repository.git("diff", "-M", "HEAD~").encode() + b"\n"
+        finding = self.judged(diff, megatron)
+        assert (finding.message.partition(": ")[2], finding.breaks) == ("1 file applies", ())
 
     def test_on_the_command_line(self, tmp_path: Path, megatron: Path) -> None:
         write_files(tmp_path / "project", {"a.patch": made_by_git(tmp_path, CHANGED).decode()})
