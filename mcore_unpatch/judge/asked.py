@@ -11,6 +11,7 @@ from functools import cache
 from mcore_unpatch.judge import reached
 from mcore_unpatch.judge.demands import IMPORT, INSTALL, Demand
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, SPEED, Statement
+from mcore_unpatch.judge.supplied import is_supplied
 from mcore_unpatch.library.fact import Call, Parameters, quoted
 from mcore_unpatch.library.model import Known, Model
 from mcore_unpatch.megatron import known
@@ -50,7 +51,7 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
     exception, kind = "AttributeError", "AttributeError"
     if demand.module:
         exception, kind = "ImportError", "ImportError" if known.holds(model, demand.module) else "ModuleNotFoundError"
-    if not demand.runs_on(model, exception):
+    if not demand.runs_on(model, exception) or is_supplied(demand, model):
         return
     when = absent(name, model)
     gone = f"does not exist {when}" if when else f"is not in megatron-core {model.label}"

@@ -13,6 +13,7 @@ from mcore_unpatch.judge.asked import absent, advice, instead, is_replaced, leaf
 from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself, may_create
 from mcore_unpatch.judge.originals import calls_of_original, reaches_original, reads_by_name
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement, labels, only_if
+from mcore_unpatch.judge.supplied import is_used
 from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_self
 from mcore_unpatch.library.model import DEFAULT, EXACT, Model, Usage
 from mcore_unpatch.library.syntax import parameters_of
@@ -290,7 +291,7 @@ def _idle(case: Case, model: Model) -> Iterator[Statement]:
         yield Statement(IDLE, text, "", *here(case))
     if install.adds or not within(install.target) or known.lacking(model, install.target):
         return
-    if not known.holds(model, install.target):
+    if not known.holds(model, install.target) and not is_used(case.resolver, install.owner, install.attribute):
         if (when := absent(install.target, model)) and not install.attribute.startswith("__"):
             hint = advice(install.target, instead(install.target, model), when)
             text = f"`{leaf(install.target)}` does not exist {when}"

@@ -1,4 +1,4 @@
-"""What a repository reads of Megatron's arguments, `get_args().name`: is there still an option that makes it?"""
+"""What a repository reads of Megatron's arguments (`get_args().name`) and sets of its state: is it still there?"""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import ast
 from collections.abc import Iterator
 from difflib import get_close_matches
 
+from mcore_unpatch.judge import reached
+from mcore_unpatch.judge.asked import absent, short
 from mcore_unpatch.judge.demands import CALL, Demand
 from mcore_unpatch.judge.meaning import only_value, written
-from mcore_unpatch.judge.statement import RAISES, Statement
+from mcore_unpatch.judge.statement import CHANGES, RAISES, Statement
 from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import TRAINING
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -47,6 +50,23 @@ def gone(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
                 trigger=trigger,
                 instead=instead,
             )
+
+
+def unread(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
+    """What a file sets of the state of Megatron's modules, and the newer release has not: no error, and no effect."""
+    for site in home.model.sites:
+        target = site.target
+        if not isinstance(target, ast.Attribute) or isinstance(site.statement, ast.Delete):
+            continue
+        at = home.at(site)
+        module = at.expr(target.value)
+        if module is None or module.kind != "module" or not api.is_state(module.name, target.attr):
+            continue
+        name = f"{module.name}.{target.attr}"
+        if known.holds(old, name) and not known.holds(new, name) and not known.lacking(new, name):
+            if reached.on(new, at, ()):
+                text = f"`{short(name)}` does not exist {absent(name, new)}: Megatron does not read what is set here"
+                yield Statement(CHANGES, text, "", home.model.path, site.node.lineno, caller=name)
 
 
 def _is_made(node: ast.expr, home: Resolver) -> bool:

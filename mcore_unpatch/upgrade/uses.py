@@ -13,7 +13,7 @@ from mcore_unpatch.findings.finding import FileError
 from mcore_unpatch.judge.asked import changed, forgiven, leaf, raised
 from mcore_unpatch.judge.callbacks import handed
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
-from mcore_unpatch.judge.options import MAKER, gone
+from mcore_unpatch.judge.options import MAKER, gone, unread
 from mcore_unpatch.judge.overrides import overridden
 from mcore_unpatch.judge.statement import IDLE, RAISES, STOPS, Statement
 from mcore_unpatch.library.model import Model
@@ -143,7 +143,7 @@ def uses_for(
                 uses.read += len(demands)
                 with project.effort.at_most(_MOST_STEPS):
                     overrides = list(overridden(home, old, new))
-                    every_one = (*overrides, *gone(home, old, new))
+                    every_one = (*overrides, *gone(home, old, new), *unread(home, old, new))
                     uses.affected += [Affected(statement, "", statement.caller) for statement in every_one]
                 stopped = {statement.line for statement in overrides if statement.kind == STOPS}
                 for demand in demands:

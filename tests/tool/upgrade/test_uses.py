@@ -38,6 +38,10 @@ def make(kind, table):
     if kind == table.get("encoder_and_decoder", None):
         return ModelType.encoder_and_decoder
 """),
+    "state that is set, and gone": ("0.12.0", "0.19.2", "", "Megatron does not read what is set here", STATE + """
+def start(rank):
+    mpu._PIPELINE_MODEL_PARALLEL_SPLIT_RANK = rank
+"""),
     "an import": ("0.18.2", "0.19.2", "ImportError", "strategies.base", """
 from megatron.core.dist_checkpointing.strategies import base
 """),
@@ -128,6 +132,15 @@ class Mine(BaseInferenceContext):
 }  # fmt: skip
 # What is not said: guarded, not Megatron's, or as it was.
 QUIET = {
+    "state that is set, and there": ("0.12.0", "0.19.2", STATE + """
+def start(group):
+    mpu._TENSOR_MODEL_PARALLEL_GROUP = group
+"""),
+    "state that is set only on a release that has it": ("0.12.0", "0.19.2", STATE + """
+def start(rank):
+    if hasattr(mpu, "_PIPELINE_MODEL_PARALLEL_SPLIT_RANK"):
+        mpu._PIPELINE_MODEL_PARALLEL_SPLIT_RANK = rank
+"""),
     "a method that an object was asked for": ("0.17.1", "0.19.2", """
 from megatron.core.transformer.moe.token_dispatcher import _DeepepManager
 def install(manager: _DeepepManager):
