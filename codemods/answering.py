@@ -161,8 +161,9 @@ class FixRunner:
             isinstance(one, MoveImport) or (isinstance(one, AddImport) and one.module.startswith(COMPAT))
             for one in wanted
         )
-        if answer.touched and not left and (codemod.needs_hook or shims):
-            left += filter(None, [self.options.without_hook(finding.path)])
+        if answer.touched and not left:
+            why_not = [self.options.without_hook(finding.path)] if codemod.needs_hook or shims else []
+            left += filter(None, [*why_not, standing.missing_import(source, self.options.judged(finding.path))])
         return answer
 
     def _settle(self, answer: _FixAnswer) -> None:

@@ -46,37 +46,42 @@ def delete_dead(
     cuts: defaultdict[str, dict[tuple[int, str], _DeadBranch]] = defaultdict(dict)
     answered: defaultdict[str, list[Finding]] = defaultdict(list)
 
+    def hold(finding: Finding, why: str) -> None:
+        found.held[finding] = why
+        text = f"Not deleted: {why}. {finding.evidence}"
+        found.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", text))
+
     def take(finding: Finding, cut: _DeadBranch) -> None:
-        if options.applies(cut.reason.applicability):
+        if why := standing.missing_import(cut.source, options.judged(finding.path)):
+            hold(finding, why)
+        elif options.applies(cut.reason.applicability):
             cuts[finding.path].setdefault((cut.guard.lineno, cut.branch), cut)
             answered[finding.path].append(finding)
 
     idle: list[tuple[Finding, _DeadBranch]] = []
-    never = {one for one in findings if _is_dead(one, options.pinned(one.path) or (options.target,))}
+    never = {one for one in findings if _is_dead(one, options.judged(one.path))}
     restored = {place for one in findings if one not in never for place in _restores(one)}
     for finding in findings:
-        versions = options.pinned(finding.path)
+        versions, pinned = options.judged(finding.path), bool(options.pinned(finding.path))
         if finding not in never:
-            if finding.verdict != "delete" or not any(map(finding.live.on, versions or (options.target,))):
+            if finding.verdict != "delete" or not any(map(finding.live.on, versions)):
                 continue
-            without = _without_effect(bench, finding, bool(versions))
+            without = _without_effect(bench, finding, pinned)
             if isinstance(without, _DeadBranch):
                 idle.append((finding, without))
             elif without:
-                found.held[finding] = without
-                text = f"Not deleted: {without}. {finding.evidence}"
-                found.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", text))
+                hold(finding, without)
             continue
         dead.add(finding)
-        unsure = options.unsure(finding.path) if versions else _WITHOUT_A_PIN
+        unsure = options.unsure(finding.path) if pinned else _WITHOUT_A_PIN
         notes = (unsure,) if unsure else ()
         reason = Reason(finding.rule, "unsafe" if unsure else "safe", _TITLE, notes, finding.line)
-        guard = _guard(finding, versions or (options.target,))
+        guard = _guard(finding, versions)
         cut = _cut(bench, finding.path, guard, reason) if guard and finding.path in bench.editable else None
         if cut is not None and cut.undoes(finding, restored) and cut.is_for_all(findings):
             take(finding, cut)
             continue
-        oldest, *later = map(show, versions or (options.target,))
+        oldest, *later = map(show, versions)
         where = f" (see line {guard.line})" if guard is not None and not guard.path else ""
         what = "delete this branch, what it installs, and the tests of it"
         text = f"this never runs on megatron-core {oldest}{' or later' if later else ''}{where}: {what}"
@@ -95,8 +100,7 @@ def delete_dead(
             if not why and not fits:
                 why = "another edit changes the same lines"
             if why:
-                found.held[finding] = why
-                found.remarks.append(Remark(path, finding.line, finding.rule, "by-hand", f"Not deleted: {why}"))
+                hold(finding, why)
             else:
                 found.removes.append(finding)
         if fits:

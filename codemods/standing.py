@@ -1,14 +1,18 @@
-"""What stands on the hook: rewrites, which need methods of Megatron as they are, and code that uses it already."""
+"""What code stands on: methods that carry the hook, as they are, a processor of its own, names that Megatron has."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.syntax import is_name, is_value
+from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS, HOOK_CARRIERS
+from mcore_unpatch.megatron.roots import within
+from mcore_unpatch.megatron.versions import Version, show
 from mcore_unpatch.scanner.sources.nodes import walk
 
 PROCESSOR = HOOK_ARGUMENTS[0]
@@ -46,6 +50,22 @@ def because(finding: Finding, what: str) -> str:
     """The reason, with the patch that has to go first."""
     name = ".".join(finding.target.split(".")[-2:])
     return f"`{name}` stays patched in {finding.path}, line {finding.line}, and {what}: move that patch first"
+
+
+def missing_import(source: Source, versions: Sequence[Version]) -> str:
+    """What a file needs to be imported and none of the releases has any more, in words: it is for another Megatron."""
+    releases = [known.newest(version) for version in versions]
+    for node in source.tree.body:
+        if isinstance(node, ast.ImportFrom) and not node.level and within(node.module or ""):
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                lacks = (not known.holds(one, name) and not known.lacking(one, name) for one in releases)
+                if all(lacks) and known.ever(name):
+                    on = f"megatron-core {show(versions[-1])}"
+                    return (
+                        f"{on} has no `{alias.name}`, which line {node.lineno} imports: the file is for another release"
+                    )
+    return ""
 
 
 def processors(tree: ast.AST) -> Iterator[ast.expr]:

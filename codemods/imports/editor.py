@@ -7,6 +7,7 @@ unless the file's own order asks for another. The nodes of libcst are made in `n
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from mcore_unpatch.codemods.imports.places import Import, ImportLayout, Insertio
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.editing.source import Function, ProjectFiles, Source, Suite, first_line
 from mcore_unpatch.library.syntax import dotted
+from mcore_unpatch.scanner.sources.nodes import walk
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -177,42 +179,56 @@ def _suites_for(source: Source, nodes: Iterable[ast.AST]) -> list[Suite]:
 
     Who has no Megatron can still import a file that asks for it in functions, or under a guard.
     """
-    if shared := _of_the_file(source):
-        return [shared]
-    chosen = {id(suite): suite for suite in (_of_a_function(source, node) for node in nodes)}
+    top = source.tree.body
+    if any(map(_is_megatron, top)):
+        return [top]
+    shared = _under_a_guard(source)
+    chosen = {id(suite): suite for suite in (_inside(source, node, shared) for node in nodes)}
     inside = {
         id(suite)
         for suite in chosen.values()
         for statements in _around(source, suite[0])
         if statements is not suite and id(statements) in chosen
     }
-    return [suite for suite in chosen.values() if id(suite) not in inside] or [source.tree.body]
+    return [suite for suite in chosen.values() if id(suite) not in inside] or [shared or top]
 
 
-def _of_the_file(source: Source) -> Suite | None:
-    """The suite of module level that imports Megatron; None where only functions do, or nobody.
+def _under_a_guard(source: Source) -> Suite | None:
+    """The suite of module level that imports Megatron under a guard; None where only functions do, or nobody.
 
-    Of several the one whose imports are always made: a `try` that tells what is missing and raises makes them too.
+    Of several the one whose imports are always made: a `try` that tells what is missing and raises makes them too, and
+    what stands behind it. What a handler says of another package would be wrong of ours.
     """
-    if any(map(_is_megatron, source.tree.body)):
-        return source.tree.body
     telling: list[Suite] = []
     always: list[Suite] = []  # the same name from one release or another
     guarded: list[Suite] = []
     for node in source.tree.body:
         if isinstance(node, ast.Try | ast.If) and any(map(_is_megatron, node.body)):
             handlers = [handler.body for handler in node.handlers] if isinstance(node, ast.Try) else []
+            foreign = isinstance(node, ast.Try) and _speaks_of_another(node)
             if handlers and all(isinstance(body[-1], ast.Raise) for body in handlers):
-                telling.append(node.body)
+                telling.append(source.tree.body if foreign else node.body)
             elif handlers and any(map(_is_megatron, (one for part in [node.orelse, *handlers] for one in part))):
                 always.append(source.tree.body)
-            elif not (isinstance(node, ast.If) and dotted(node.test).endswith("TYPE_CHECKING")):
+            elif not foreign and not (isinstance(node, ast.If) and dotted(node.test).endswith("TYPE_CHECKING")):
                 guarded.append(node.body)
     return next(iter([*telling, *always, *guarded]), None)
 
 
-def _of_a_function(source: Source, node: ast.AST) -> Suite:
-    """The outermost suite around a node that imports Megatron before it; else one with imports.
+def _speaks_of_another(node: ast.Try) -> bool:
+    """Whether a handler tells of a package that the `try` imports and that is not Megatron Core."""
+    modules = [name.split(".") for one in node.body for name in _modules(one)]
+    others = {parts[1] if parts[0] == "megatron" and parts[1:] else parts[0] for parts in modules} - {"core", *_NEEDED}
+    told = {word for handler in node.handlers for one in walk(handler) for word in re.findall("[a-z]+", _said(one))}
+    return any(told.issuperset(other.lower().split("_")) for other in others)
+
+
+def _said(node: ast.AST) -> str:
+    return f"{node.value if isinstance(node, ast.Constant) else getattr(node, 'id', '')}".lower()
+
+
+def _inside(source: Source, node: ast.AST, shared: Suite | None) -> Suite:
+    """The suite around a node that imports Megatron before it, else the one that all share, else one with imports.
 
     Else its function's, in a file that imports Megatron in functions alone. Where it does so nowhere, what needs it
     was imported at the top, by another name.
@@ -221,7 +237,9 @@ def _of_a_function(source: Source, node: ast.AST) -> Suite:
     before = {id(suite): [one for one in suite if first_line(one) <= getattr(node, "lineno", 0)] for suite in around}
     megatron = [suite for suite in around if any(map(_is_megatron, before[id(suite)]))]
     if megatron:
-        return megatron[-1]
+        return megatron[0]
+    if shared:
+        return shared
     importing = [suite for suite in around if any(isinstance(statement, _IMPORTS) for statement in before[id(suite)])]
     function = source.function_of(node) if any(map(_is_megatron, source.every(*_IMPORTS))) else None
     return importing[0] if importing else function.body if function else source.tree.body
@@ -238,8 +256,11 @@ def _around(source: Source, node: ast.AST) -> Iterator[Suite]:
 
 
 def _is_megatron(node: ast.stmt) -> bool:
+    return any(name.partition(".")[0] in _NEEDED for name in _modules(node))
+
+
+def _modules(node: ast.stmt) -> list[str]:
+    """The modules that a statement imports, or imports from."""
     if isinstance(node, ast.ImportFrom):
-        names = [node.module or ""] if not node.level else []
-    else:
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-    return any(name.partition(".")[0] in _NEEDED for name in names)
+        return [node.module or ""] if not node.level else []
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping
+from configparser import ConfigParser, Error as ConfigError
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -19,7 +20,6 @@ from mcore_unpatch.editing.source import Function, ProjectFiles, Source, Suite, 
 Import = ast.Import | ast.ImportFrom
 Key = tuple[Any, ...]
 FUTURE, STDLIB, THIRD_PARTY, OWN, RELATIVE = range(5)
-_LIMITS = [(tool, name) for tool in ("ruff", "black", "isort") for name in ("line-length", "line_length")]
 _SORTS: tuple[Callable[[bool, str], Key], ...] = (
     lambda plain, module: (not plain, module.lower()),  # `import x` before `from x import y`
     lambda plain, module: (module.lower(), not plain),
@@ -169,18 +169,52 @@ def _is_part_of_a_package(found: str, module: str, path: str, files: ProjectFile
 
 
 def line_limit(source: Source, files: ProjectFiles) -> int:
-    """What the project's own settings say; else the usual limit that the statements of the file keep to."""
+    """The width of import lines: that of what sorts them, else the formatter's, else what the file itself keeps to."""
     folder = source.path
     while folder:
         folder = posixpath.dirname(folder)
         try:
-            settings = tomllib.loads(files.data(posixpath.join(folder, "pyproject.toml")).decode())["tool"]
-            found = [settings.get(tool, {}).get(name) for tool, name in _LIMITS]  # a linter's may be higher
-        except (OSError, KeyError, ValueError, RecursionError, AttributeError):
+            limit = _configured(_settings(folder, files))
+        except (ValueError, AttributeError, TypeError):  # settings of another kind than the tools would take
             continue
-        if limits := [one for one in found if isinstance(one, int)]:
-            return min(limits)
+        if limit:
+            return limit
     # Strings and comments are longer than the limit in many places, so lines with them do not count.
     lines = [source.line(number) for number in {node.lineno for node in source.every(ast.stmt)}]
     code = [len(line) for line in lines if len(line) <= 120 and not any(sign in line for sign in "#'\"")]
     return next(limit for limit in (88, 100, 120) if max(code, default=0) <= limit)
+
+
+def _configured(tools: dict[str, Any]) -> int:
+    """What the tools of a project are told; 0 where nothing is. A sorter has a width of its own if it is told none."""
+
+    def width(tool: str, usual: int) -> int:
+        settings = tools.get(tool, {})
+        return int(settings.get("line-length", settings.get("line_length", usual)))
+
+    ruff = tools.get("ruff", {})
+    lint = ruff | ruff.get("lint", {})
+    if {"ALL", "I", "I0", "I00", "I001"}.intersection([*lint.get("select", ()), *lint.get("extend-select", ())]):
+        return width("ruff", 88)
+    if "isort" in tools:
+        return width("isort", 88 if tools["isort"].get("profile") == "black" else 79)
+    return min(filter(None, (width("ruff", 0), width("black", 0))), default=0)  # a linter's may be higher
+
+
+def _settings(folder: str, files: ProjectFiles) -> dict[str, Any]:
+    """What the files of a folder tell its tools, by tool; one that cannot be read says nothing."""
+    found: dict[str, Any] = {}
+    for name in ("pyproject.toml", "ruff.toml", ".ruff.toml", "setup.cfg", ".isort.cfg"):
+        try:
+            text = files.data(posixpath.join(folder, name)).decode()
+            if name.endswith("cfg"):
+                parser = ConfigParser(interpolation=None)
+                parser.read_string(text)
+                section = "isort" if name == "setup.cfg" else "settings"
+                found |= {"isort": dict(parser[section])} if section in parser else {}
+            else:
+                said = tomllib.loads(text)
+                found |= said.get("tool", {}) if name == "pyproject.toml" else {"ruff": said}
+        except (OSError, KeyError, ValueError, RecursionError, ConfigError):
+            continue
+    return found

@@ -52,7 +52,7 @@ def changed(statement: ImportStatement, node: Any) -> Any:
         new = node.with_changes(module=cst.parse_expression(statement.module), relative=[])
     if names != old:
         new = _laid_out(new, names, rows="\n" in _code(node) and len(names) > 1)
-    longest = max(statement.editor.limit - len(statement.indent), len(_code(node)))
+    longest = max([statement.editor.limit - len(statement.indent), *map(len, _code(node).split("\n"))])
     return new if "\n" in _code(new) or len(_code(new)) <= longest else _laid_out(new, names, rows=True)
 
 

@@ -11,12 +11,12 @@ from mcore_unpatch.codemods.shims.definitions import Changed, Definition, Unit, 
 from mcore_unpatch.codemods.shims.exports import Exports, ShimOrigin
 from mcore_unpatch.codemods.shims.uses import Need, ShimReference, Use
 from mcore_unpatch.codemods.standing import PROCESSOR, processors
-from mcore_unpatch.editing.edits import Applicability
 from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.repository.paths import is_test
 
 Flow = tuple[str, str]  # where, as an origin says it, and the rule
 ANYWHERE = ""
+OFFER = "`unpatch migrate --select MCU1,MCU7 --unsafe-fixes`"  # for what stands on the hook: the rules are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,6 @@ class Blockers:
     def reasons(self, flow: Flow) -> list[Blocker]:
         """Every reason of a flow."""
         return [*self.of.get(flow, ()), *self.of.get((ANYWHERE, flow[1]), ())]
-
-    def level(self, flows: Iterable[Flow], unsafe_fixes: bool) -> Applicability | None:
-        """How flows that go together are edited; None if they stay."""
-        reasons = [reason for flow in flows for reason in self.reasons(flow)]
-        if any(reason.final for reason in reasons) or (reasons and not unsafe_fixes):
-            return None
-        return "unsafe" if reasons else "safe"
 
     def _given_to_the_hook(self, look: Use) -> None:
         """Files that pass the downstream's own processor."""

@@ -12,7 +12,7 @@ from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.shims.contract import Contract
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports
-from mcore_unpatch.codemods.shims.holds import Blockers, Flow, closure, flow_of, words
+from mcore_unpatch.codemods.shims.holds import OFFER, Blockers, Flow, closure, flow_of, words
 from mcore_unpatch.codemods.shims.sightings import by_rule, listed, look
 from mcore_unpatch.codemods.shims.uses import ShimReference, Use, turn
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
@@ -87,9 +87,13 @@ class Move:
         return reason and replace(reason, finding_line=line)
 
     def level(self, *flows: Flow) -> Applicability | None:
-        """How flows that go together are edited; None if they stay."""
-        held = any(rule in self.held for _, rule in flows)
-        return self.holds.level(flows, self.options.unsafe_fixes) if not held else None
+        """How flows that go together are edited; None if they stay, as those on the hook do unless they are named."""
+        reasons = [(rule, reason) for where, rule in flows for reason in self.holds.reasons((where, rule))]
+        stay = any(one.stands and not self.options.selection.names(rule) for rule, one in reasons)
+        held = stay or any(rule in self.held for _, rule in flows) or any(one.final for _, one in reasons)
+        if held or (reasons and not self.options.unsafe_fixes):
+            return None
+        return "unsafe" if reasons else "safe"
 
     def moves(self, definition: Definition, rule: str) -> Applicability | None:
         """How a patch goes from the file that defines it; None if it stays."""
@@ -131,11 +135,11 @@ class Move:
         names = {name: levels[rules[name]] for name in definition.defined if rules[name] in levels}
         if not names:
             return
-        consent: Applicability = "unsafe" if "unsafe" in names.values() else "safe"
-        # With consent, what only tests know goes with the rest: they are told.
         asked_by = [(use.source.path, need.name) for use in self.uses for need in use.needs if need.where == path]
-        needed = frozenset(name for user, name in asked_by if consent == "safe" or not is_test(user))
+        # With consent, what only tests know goes with the rest: they are told.
+        needed = frozenset(name for user, name in asked_by if not (self.options.unsafe_fixes and is_test(user)))
         reached = frozenset(name for _, name in asked_by)
+        consent: Applicability = "unsafe" if "unsafe" in names.values() or reached - needed else "safe"
         exported = names if self.contract.keeps_names else [name for name in names if name in needed]
         title = "has its names from the shim" if exported else "loses the patch"
         reason = Reason(min(rules.values()), consent, title)
@@ -229,9 +233,7 @@ class Move:
 
 def _stands(gain: str) -> str:
     better = f": {gain}" if gain else ""
-    return (
-        f"this passes `output_processor` already and is left alone; `--unsafe-fixes` puts the shim in its place{better}"
-    )
+    return f"this passes `output_processor` already and is left alone; {OFFER} puts the shim in its place{better}"
 
 
 def _tests_of_internals(definition: Definition, rules: Sequence[str], looks: Iterable[Use]) -> Iterator[Remark]:

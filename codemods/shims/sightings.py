@@ -9,7 +9,7 @@ from mcore_unpatch.codemods.quote import Quote
 from mcore_unpatch.codemods.shims.contract import Contract
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports, ShimOrigin
-from mcore_unpatch.codemods.shims.holds import Blockers, closure, flow_of
+from mcore_unpatch.codemods.shims.holds import OFFER, Blockers, closure, flow_of
 from mcore_unpatch.codemods.shims.uses import Use, turn
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import first_line, last_line
@@ -46,7 +46,9 @@ def uses(exports: Exports, looks: Mapping[str, Use]) -> Iterator[Finding]:
             names = sorted({origin.name for origin in origins})
             stands = any(reason.stands for reason in holds.reasons((where, rule)))
             instead = f"import {'it' if len(names) == 1 else 'them'} from `{origins[0].shim.compat}`"
-            if origins[0].definition is not None and is_test(path):  # of the function itself, by its own insides
+            if stands:
+                instead = f"nothing has to change on a Megatron with the hook; {OFFER} puts the shim in its place"
+            elif origins[0].definition is not None and is_test(path):  # of the function itself, by its own insides
                 instead = f"adapt or delete this test with the function, which `{origins[0].shim.compat}` replaces"
             yield quote.finding(
                 node,

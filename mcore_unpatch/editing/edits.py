@@ -130,6 +130,10 @@ class Options:
         """Whether edits of a level are to be made."""
         return level == "safe" or self.unsafe_fixes
 
+    def judged(self, path: str) -> tuple[Version, ...]:
+        """The oldest and the newest release that a file is judged for."""
+        return self.pinned(path) or (self.target,)
+
     def without_hook(self, path: str) -> str:
         """Why a file may not import what needs the hook: a release that it runs on, or that its project allows."""
         oldest = min(self.pinned(path), default=HOOK_SINCE)

@@ -107,6 +107,10 @@ class Selection:
             chosen = 0 if code.startswith(OFF_BY_DEFAULT) else 1
         return chosen > 0 and chosen >= refused if self.select else chosen > 0 and not refused
 
+    def names(self, code: str) -> bool:
+        """Whether a rule is asked for by its code or its family, and not with all of them."""
+        return _longest(code, self.select) > 1
+
     @property
     def wants_mocks(self) -> bool:
         """Whether a rule of the mock family is on."""

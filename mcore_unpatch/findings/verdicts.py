@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, parse_version, releases_of, show
 
 REWRITE, DELETE, STEPS, KEEP = "rewrite", "delete", "steps", "keep"
+_CONSTANT = re.compile(r"[=,]\s*\(?\s*lambda[^:]*:\s*(None|True|False|[\d.]+|'[^']*'|\"[^\"]*\")[\s)]*$")
 _BRANCHES = {
     "if": "the condition on line {line} is false there",
     "else": "the condition on line {line} is true there",
@@ -117,9 +119,14 @@ class _Seen:
         """Megatron has it in another module now, and calls that one."""
         return self.is_of_what_is_gone() and self.moved is not None
 
-    def is_of_nothing(self) -> bool:
-        """Of what is gone, and the repository does not keep it alive for itself."""
+    def is_lost(self) -> bool:
+        """Of what is gone, and the repository does not keep it alive for itself: what it does no longer happens."""
         return self.is_of_what_is_gone() and not self.finding.assessment.is_read and not self.finding.patches_more
+
+    def is_of_nothing(self) -> bool:
+        """Such a one that did nothing more than to answer with a constant, or does the same in another place."""
+        answers = _CONSTANT.search(self.finding.source) is not None
+        return self.is_lost() and (answers or bool(self.finding.assessment.unread))
 
     def is_of_unknown_class(self) -> bool:
         """The row is for one class, and other classes have such a method; or the patch is for one call of an object."""
@@ -223,6 +230,14 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
         "On {0.on} Megatron calls `{0.moved}` instead: delete the patch, or move it.",
     ),
     (_Seen.is_of_nothing, DELETE, "Megatron has no such name after {0.last}: nothing calls it{0.deletes}."),
+    (
+        _Seen.is_lost,
+        STEPS,
+        (
+            "Megatron has no such name after {0.last}: on {0.on} nothing calls the patch, and what it does is lost. "
+            "Look for what took its place there, or delete the patch if it is not needed."
+        ),
+    ),
     (lambda case: case.finding.assessment.unread, DELETE, "{0.unread}{0.copied}{0.deletes}."),
     (lambda case: case.row is None and case.way, STEPS, "{0.capital_way}."),
     (lambda case: case.row is None, KEEP, "{0.why}. {0.outlook}"),

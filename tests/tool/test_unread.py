@@ -179,7 +179,7 @@ def test_what_is_gone_and_read_by_the_repository_is_kept_alive() -> None:
     [
         ("class Mine:\n    def f(self):\n        return self._checkpointed_forward()", "keep"),
         ("def f(block):\n    return block._checkpointed_forward()", "keep"),
-        ("class Mine:\n    def _checkpointed_forward(self): ...", "delete"),
+        ("class Mine:\n    def _checkpointed_forward(self): ...", "steps"),
         ("print('_checkpointed_forward')", "keep"),
     ],
 )

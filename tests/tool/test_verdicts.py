@@ -53,9 +53,9 @@ def test_a_line_that_patches_several_names_is_deleted_only_for_all_of_them(tmp_p
 from megatron.core.transformer.moe import experts
 
 
-def install(new):
+def install():
     for name in ("GroupedMLP", "TEGroupedMLP"):
-        setattr(getattr(experts, name), "forward", new)
+        setattr(getattr(experts, name), "forward", lambda *args: None)
 """
     write_files(tmp_path, loop)
     gone, there = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]

@@ -57,7 +57,7 @@ def test_it_goes_beside_what_never_runs() -> None:
     assert rewritten(whole, options((0, 18), (0, 18))).strip().endswith(f"new\n\n\n{last}")
 
 
-LINE = 'setattr(TransformerBlock, "_checkpointed_forward", new)'
+LINE = 'setattr(TransformerBlock, "_checkpointed_forward", lambda *args: None)'
 GONE = """
 def new(self, *args):
     print(args)
@@ -66,17 +66,21 @@ def new(self, *args):
 def install():
     from megatron.core.transformer.transformer_block import TransformerBlock
 
-    TransformerBlock._checkpointed_forward = new
+    TransformerBlock._checkpointed_forward = lambda *args: None
     print("on")
 """
+PLAIN = "TransformerBlock._checkpointed_forward = lambda *args: None"
 
 
 def test_what_patches_a_name_that_is_gone_goes_unless_the_repository_calls_it() -> None:
     chosen = options((0, 19), (0, 19), unsafe=True, target=(0, 19))
     assert "_checkpointed_forward" not in rewritten(GONE, chosen)
-    assert "lambda" not in rewritten(GONE.replace("= new", "= lambda block: block"), chosen)
-    assert rewritten(GONE.replace("= new", "= make(new)"), chosen) == ""  # which may do more
-    assert "def new" in rewritten(GONE, chosen)  # not private: others may import it
+    for value in ("new", "lambda block: block", "make(new)"):  # which did more: that is lost, and a person is told
+        text = GONE.replace("lambda *args: None", value)
+        assert rewritten(text, chosen) == ""
+        [finding] = migrate({"pkg/a.py": (HEAD + text).encode()}, chosen).before
+        assert finding.verdict == "steps"
+        assert "nothing calls the patch, and what it does is lost" in finding.evidence
     assert rewritten(f"{GONE}\n\ndef run(block):\n    return block._checkpointed_forward()\n", chosen) == ""
     assert rewritten(GONE.replace("_checkpointed_forward", "__call__"), chosen) == ""
 
@@ -108,7 +112,7 @@ def test_what_is_not_deleted_says_why(more: str, because: str) -> None:
 
 
 def test_scan_says_why_it_is_not_deleted(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text(HEAD + GONE.replace("TransformerBlock._checkpointed_forward = new", LINE))
+    (tmp_path / "a.py").write_text(HEAD + GONE.replace(PLAIN, LINE))
     (finding,) = scan([tmp_path], ScanOptions(fixes=True, target=(0, 19))).findings
     assert finding.verdict == "delete"
     assert finding.evidence.endswith(" Not deleted: it is not a plain assignment.")
@@ -188,13 +192,14 @@ def test_a_function_that_others_hold_is_not_emptied(text: str, because: str) -> 
     before = f"{dedent(HEAD).strip()}\n\n\ndef install():\n    if {OLD}:\n        Attention.forward = forward\n"
     result = migrate({"m.py": before.encode(), "other.py": text.encode()}, options((0, 18)))
     assert result.files["m.py"].decode() == before
-    assert f"Not deleted: `install` would be empty then, and {because}" in [one.text for one in result.plan.remarks]
+    [said] = [one.text for one in result.plan.remarks]
+    assert said.startswith(f"Not deleted: `install` would be empty then, and {because}. It never runs on")
 
 
 def test_a_name_of_a_module_stays_while_no_release_is_pinned() -> None:
     """As slime's for older releases: nothing of the newest Megatron reads it, what runs may."""
     name = "parallel_state.is_inside_encoder"
-    text = f"from megatron.core import parallel_state\n\ndef new():\n    return 1\n\n{name} = new\n"
+    text = f"from megatron.core import parallel_state\n\n{name} = lambda: False\n"
     chosen = options(unsafe=True, target=(0, 19))
     kept = migrate({"m.py": text.encode()}, chosen)
     assert kept.before[0].verdict == "delete"
@@ -207,8 +212,21 @@ def test_a_name_of_a_module_stays_while_no_release_is_pinned() -> None:
 def test_a_comment_that_names_a_deleted_patch_is_told() -> None:
     head = "# Our own is_inside_encoder,\n# and more.\nfrom megatron.core import parallel_state\n\n\n"
     rest = "def new():\n    return 1\n"
-    text = f"{head}{rest}\n\nparallel_state.is_inside_encoder = new\n"
+    text = f"{head}{rest}\n\nparallel_state.is_inside_encoder = lambda: False\n"
     result = migrate({"m.py": text.encode()}, options((0, 19), (0, 19), unsafe=True, target=(0, 19)))
     assert result.files["m.py"].decode().endswith(rest)
     said = [(one.line, one.text) for one in result.plan.remarks if one.kind == "by-hand"]
     assert said == [(1, "this comment still speaks of the patch of `is_inside_encoder`, which is deleted")]
+
+
+def test_a_file_that_cannot_be_imported_on_the_judged_release_is_left() -> None:
+    """It is for an older Megatron, whatever could be deleted or rewritten in it for this one."""
+    line = "from megatron.training.utils import get_batch_on_this_cp_rank\n"
+    text = f"{line}from megatron.core import parallel_state\n\nparallel_state.is_inside_encoder = lambda: False\n"
+    result = migrate({"m.py": text.encode()}, options((0, 19), (0, 19), unsafe=True, target=(0, 19)))
+    assert not result.plan.edits
+    [said] = [one.text for one in result.plan.remarks]
+    missing = "megatron-core 0.19 has no `get_batch_on_this_cp_rank`, which line 1 imports"
+    assert said.startswith(f"Not deleted: {missing}: the file is for another release. ")
+    lazy = f"def f():\n    {line}\n\n{text.removeprefix(line)}"
+    assert migrate({"m.py": lazy.encode()}, options((0, 19), (0, 19), unsafe=True, target=(0, 19))).plan.edits

@@ -194,3 +194,28 @@ def test_a_part_of_the_package_is_not_what_has_its_name() -> None:
     editor.move(moved, {"patch_postprocess"}, COMPAT, SAFE)
     new = Tree(editor.source).made(bench.import_changes()).decode()
     assert f"import ray\nimport torch\nfrom {COMPAT} import patch_postprocess\n\nfrom slime.ray import group\n" in new
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "rows"),
+    [
+        ("pyproject.toml", "[tool.black]\nline-length = 120\n", False),
+        ("pyproject.toml", "[tool.black]\nline-length = 120\n[tool.ruff.lint]\nextend-select = ['I']\n", True),
+        ("pyproject.toml", "[tool.ruff]\nline-length = 120\n[tool.ruff.lint]\nselect = ['I']\n", False),
+        ("pyproject.toml", "[tool.black]\nline-length = 120\n[tool.isort]\nprofile = 'black'\n", True),
+        ("ruff.toml", "line-length = 120\n[lint]\nselect = ['I']\n", False),
+        ("setup.cfg", "[isort]\nline_length = 120\n", False),
+        ("pyproject.toml", "[tool.ruff]\nline-length = 'long'\n", True),
+    ],
+)
+def test_an_import_is_as_wide_as_what_sorts_imports_allows(name: str, settings: str, rows: bool) -> None:
+    """A name that goes leaves one line only where that fits; it was in rows before."""
+    name_that_stays = "one_of_a_length_that_matters_here_and_in_the_settings"
+    before = f"from some.package.with_a_name import (\n    {name_that_stays},\n    other,\n)\n".encode()
+    files = {"pkg/m.py": before, name: settings.encode()}
+    bench = Workbench(Repository(["pkg/m.py"], files.__contains__, files.__getitem__))
+    node = bench.source("pkg/m.py").tree.body[0]
+    assert isinstance(node, ast.ImportFrom)
+    bench.imports("pkg/m.py").drop(node, {"other"}, SAFE)
+    new = Tree(bench.source("pkg/m.py")).made(bench.import_changes()).decode()
+    assert len(new.splitlines()) == (3 if rows else 1), new

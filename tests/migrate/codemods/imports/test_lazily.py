@@ -32,6 +32,7 @@ from megatron.core.tensor_parallel.layers import ColumnParallelLinear
 model = GPTModel(config)
 """
 GPT = "from megatron.core.models.gpt import GPTModel\n"
+BRIDGE = "from megatron.bridge import AutoBridge\n"
 OURS = "from mcore_unpatch.compat import add_value_head\n"
 HEAD = "import torch\nfrom heads import LastLayer\nfrom torch.nn import Module\n"
 
@@ -68,6 +69,16 @@ HEAD = "import torch\nfrom heads import LastLayer\nfrom torch.nn import Module\n
             "model = GPTModel(config)\n",
             "from heads import LastLayer\nfrom mcore_unpatch.compat import add_value_head\n",
         ),
+        (  # what the handler says of another package would be wrong of ours
+            f"try:\n    {BRIDGE}except ImportError:\n    print('install Megatron-Bridge')\n    raise\n\n{HEAD}",
+            "model = AutoBridge.from_hf(config).to_megatron_model()\n",
+            f"from heads import LastLayer\n{OURS}",
+        ),
+        (
+            f"{HEAD}\ntry:\n    {BRIDGE}except ImportError:\n    HAVE_BRIDGE = False\n",
+            LAZY,
+            f"    {OURS}    {GPT}",
+        ),
     ],
     ids=[
         "in the function",
@@ -76,6 +87,8 @@ HEAD = "import torch\nfrom heads import LastLayer\nfrom torch.nn import Module\n
         "in a try that raises",
         "not for checkers",
         "one of two releases",
+        "not in a try for another package",
+        "nor where the function imports Megatron",
     ],
 )
 def test_an_import_stands_beside_those_of_megatron(head: str, imports: str, where: str) -> None:

@@ -9,6 +9,7 @@ import releases
 from planning import Result, migrate
 
 from mcore_unpatch.editing.edits import Options
+from mcore_unpatch.findings.rules import Selection
 
 UNSAFE = Options(unsafe_fixes=True)
 MTP = "verl/models/mcore/mtp_patch.py"
@@ -268,7 +269,8 @@ def test_a_fork_that_passes_the_hook_itself_is_left_alone(given: str) -> None:
     assert "`output_processor` already" in left(result, path)
     assert not result.remarks("differs")
     assert not left(result, "ours/engine.py")
-    assert migrate(files, UNSAFE).changed == set(files)
+    assert not migrate(files, UNSAFE).changed  # an offer, and no patch: it is taken where the rule is named
+    assert migrate(files, Options(unsafe_fixes=True, selection=Selection(("MCU701",)))).changed == set(files)
 
 
 @pytest.mark.parametrize("given", ["output_processor=None", "output_processor=output_processor", "temperature=1.0"])

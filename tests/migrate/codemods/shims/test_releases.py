@@ -13,6 +13,7 @@ from planning import Result, migrate
 
 from mcore_unpatch.codemods.registry import own
 from mcore_unpatch.editing.edits import Options
+from mcore_unpatch.findings.rules import Selection
 
 pytestmark = pytest.mark.slow
 REVIEWED = json.loads((Path(__file__).parents[1] / "reviewed.json").read_text(encoding="utf-8"))
@@ -202,11 +203,16 @@ def test_what_stands_on_the_hook_is_left_alone_and_an_offer_is_made(migrated: Ca
     [stays, fallback] = [remark for remark in result.plan.remarks if remark.path == FUSED]
     assert stays.kind == fallback.kind == "left"
     assert "`output_processor` already" in stays.text
-    assert "`--unsafe-fixes` puts the shim in its place: fused kernels with MTP on" in stays.text
+    assert (
+        "`unpatch migrate --select MCU1,MCU7 --unsafe-fixes` puts the shim in its place: fused kernels with MTP on"
+        in stays.text
+    )
     lines = before[FUSED].decode().splitlines()
     assert lines[fallback.line - 1].strip().startswith("model.forward = ")
     assert "delete this branch" in fallback.text
-    asked = migrate(releases.patched_part("0.9.1", "model_forward_fused.py", "util.py"), Options(unsafe_fixes=True))
+    part = releases.patched_part("0.9.1", "model_forward_fused.py", "util.py")
+    assert migrate(part, Options(unsafe_fixes=True)).files[FUSED] == before[FUSED]
+    asked = migrate(part, Options(unsafe_fixes=True, selection=Selection(("MCU1", "MCU7"))))
     assert b"def " not in asked.files[FUSED]
     assert {edit.applicability for edit in asked.plan.edits if edit.path == FUSED} == {"unsafe"}
 
