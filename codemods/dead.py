@@ -8,17 +8,16 @@ branches lie within each other and share their helpers; and for what is dead no 
 from __future__ import annotations
 
 import ast
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from mcore_unpatch.codemods import standing
-from mcore_unpatch.codemods.changes import Asked, Change, Reason, Remove, Taken, Unwrap, least_safe
+from mcore_unpatch.codemods.changes import Asked, Change, Reason, Taken, Unwrap, least_safe
 from mcore_unpatch.codemods.emptied import Emptied, with_emptied
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.syntax import bound_by_import, is_pure, leaf
+from mcore_unpatch.codemods.syntax import bound_by_import, is_pure
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Options, Remark
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line, mentioned
@@ -105,8 +104,6 @@ def delete_dead(
                 found.removes.append(finding)
         if fits:
             found.asked += asked
-            gone = [one for one in answered[path] if one in found.removes]
-            found.remarks += _comments_of(bench.source(path), gone, asked)
             for source, node, name in emptied.imports if asked else ():
                 bench.imports(source.path).drop(node, {name}, _elsewhere(least_safe(one.reason for one in asked)))
     return found, dead, closed
@@ -121,12 +118,9 @@ def _changes(bench: Workbench, cuts: Sequence[_DeadBranch]) -> tuple[list[Asked]
         whole: dict[ast.AST, Reason] = {node: cut.reason for cut in outer for node in cut.whole}
         helpers = list(unused(source, [cut.guard for cut in outer], gone, bench))
         emptied = with_emptied(bench, source, [*(node for cut in outer for node in cut.whole), *helpers])
-        if emptied.why_not and emptied.function is not None:
-            staying.append((emptied.function, emptied.why_not))
-        elif said := _said_to_be_done(source, outer, emptied):
-            staying.append(said)
-        else:
+        if not emptied.why_not or emptied.function is None:
             break
+        staying.append((emptied.function, emptied.why_not))
         cuts = [cut for cut in cuts if not _is_inside(cut.guard.lineno, staying[-1][0])]
     else:
         return [], Emptied(), staying
@@ -146,29 +140,6 @@ def _changes(bench: Workbench, cuts: Sequence[_DeadBranch]) -> tuple[list[Asked]
 def _elsewhere(reason: Reason) -> Reason:
     """Why something in another file goes: with a patch that is deleted, whose own notes are not about this line."""
     return replace(reason, finding_line=0, notes=())
-
-
-def _comments_of(source: Source, gone: Sequence[Finding], asked: Sequence[Asked]) -> Iterator[Remark]:
-    """Comments that stay and name what is no longer patched: a person has to read what they say then."""
-    lines = {
-        line
-        for one in asked
-        if one.path == source.path and isinstance(one.change, Remove)
-        for line in range(one.change.first, one.change.last + 1)
-    }
-    for finding in gone:
-        name = finding.target.rpartition(".")[2]
-        if "_" not in name:  # a word of many meanings, such as `forward`
-            continue
-        patched_still = any(leaf(node) == name and node.lineno not in lines for node in source.every(ast.Attribute))
-        said = [
-            number
-            for number in range(1, len(source.lines) + 1)
-            if number not in lines and source.is_comment(number) and re.search(rf"\b{name}\b", source.line(number))
-        ]
-        if said and not patched_still:
-            text = f"this comment still speaks of the patch of `{name}`, which is deleted"
-            yield Remark(source.path, said[0], finding.rule, "by-hand", text)
 
 
 def _restores(finding: Finding) -> Iterator[tuple[str, int]]:
@@ -256,29 +227,6 @@ def _without_effect(bench: Workbench, finding: Finding, pinned: bool) -> _DeadBr
         return f"`{name}` is also named {where}, which may mean this one"
     reason = Reason(finding.rule, "unsafe", _NOT_NEEDED, (finding.evidence,), finding.line)
     return _DeadBranch(source, node, "", (), reason, whole=(node,))
-
-
-def _said_to_be_done(source: Source, cuts: Sequence[_DeadBranch], emptied: Emptied) -> tuple[Function, str] | None:
-    """A function with a message that speaks of a patch which goes, and would be wrong without it; and why not."""
-    for cut in cuts:
-        around = source.function_of(cut.guard)
-        if (
-            around is None
-            or not isinstance(cut.guard, ast.Assign)
-            or not isinstance(cut.guard.targets[0], ast.Attribute)
-        ):
-            continue
-        target, nodes = cut.guard.targets[0], [node for node in walk(around) if not emptied.holds(source, node)]
-        again = any(
-            isinstance(node, ast.Assign) and node is not cut.guard and leaf(node.targets[0]) == target.attr
-            for node in nodes
-        )
-        said = re.compile(rf"\b{leaf(target.value)}\.{target.attr}\b" if again else rf"\b{target.attr}\b")
-        texts = ((node.lineno, node.value) for node in nodes if isinstance(node, ast.Constant))
-        for line, text in texts:
-            if isinstance(text, str) and " " in text and said.search(text):
-                return around, f"line {line} says in a text that `{target.attr}` is patched: delete both"
-    return None
 
 
 def _cut(bench: Workbench, path: str, guard: Guard, reason: Reason) -> _DeadBranch | None:

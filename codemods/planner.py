@@ -21,6 +21,7 @@ from mcore_unpatch.codemods.dead import delete_dead
 from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
 from mcore_unpatch.codemods.removal import together
 from mcore_unpatch.codemods.shims.move import Analysis, Move
+from mcore_unpatch.codemods.stale import left_behind
 from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Edit, Options, Plan, Remark, Repository
@@ -48,6 +49,7 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     edits = list(_answering(bench, made, contribution.removes, findings))
     needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in edits)
     needs_hook = needs_compat or any(HOOK_ARGUMENTS[0].encode() in edit.replacement for edit in edits)
+    contribution.remarks += left_behind(bench, findings, contribution.removes, edits)
     floors = [HOOK_SINCE] if needs_hook else []
     floors += filter(None, (floor(one) for one in contribution.removes if one.verdict == "delete"))
     errors = {error for _, analysis in known for error in analysis.exports.errors}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -168,7 +169,11 @@ class _Adding:
         heading = heads_others(self.source, inner[0], ())
         first = first_line(inner[0]) if heading else self.source.first_with_comments(inner[0])
         lines = [self.source.line(number) for number in range(first, last_line(inner[0]) + 1)]
-        yield above(self.source, self.function, textwrap.dedent("\n".join(lines)) + "\n\n")
+        text, given = textwrap.dedent("\n".join(lines)), leaf(target.value)
+        first_parameter = next(iter(parameters(inner[0])), "")
+        if first_parameter == "self" and given not in own and given.isidentifier():  # it is a method no longer
+            text = re.sub(r"\bself\b", given, text)
+        yield above(self.source, self.function, text + "\n\n")
         yield from remove(self.source, [inner[0], statement])
         yield from self._called(target.attr, inner[0].name, {leaf(target.value)})
 
@@ -262,7 +267,8 @@ class _Adding:
             ]
         # What had no such method raised when it was called.
         unknown = [f'raise TypeError(f"{name} does not know {{type({given}).__name__}}")']
-        rest = [source.text(statement) for statement in self._rest] or unknown
+        others = "|".join(re.escape(method) for method in self._branches[1])  # the message was for all of them
+        rest = [re.sub(rf"\b(?:{others})\b", name, source.text(statement)) for statement in self._rest] or unknown
         return "\n".join([*lines, "    else:", *(textwrap.indent(text, "        ") for text in rest)])
 
     def _called(self, method: str, function: str, objects: set[str]) -> Iterator[Fix]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 from typing import TYPE_CHECKING
 
-from mcore_unpatch.codemods.codemod import ByHand, Codemod, Example, Fix, Left, Match
+from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Left, Match
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,7 +124,3 @@ Megatron does (rotary embeddings): hooks do not run there.
         if finding.seam == "hook" or finding.answer == _MTP:
             made = to_hook(match.situation)
             yield from [Left(made)] if isinstance(made, str) else made.fix()
-            name = ".".join(finding.target.split(".")[-2:])
-            for node in source.every(ast.Constant):
-                if isinstance(node.value, str) and name in node.value and "patch" in node.value.lower():
-                    yield ByHand(f"line {node.lineno} still says that `{name}` is patched")

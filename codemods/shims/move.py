@@ -150,6 +150,10 @@ class Move:
             for finding in self.findings
             if finding.path == path and any(first <= finding.line <= last for first, last in gone)
         ]
+        users = [use for use in self.uses if not is_test(use.source.path)]
+        if exported and not any(place.origin.where == path for use in users for place in use.asked):
+            text = f"nothing here uses {listed(sorted(exported))}: delete this file, unless code elsewhere imports it"
+            contribution.remarks.append(Remark(path, definition.units[0].node.lineno, reason.rule, "guard", text))
         moved = list(dict.fromkeys(rules[name] for name in names))
         contribution.remarks += _tests_of_internals(definition, moved, self.looks.values())
 

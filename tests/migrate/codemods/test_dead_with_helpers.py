@@ -98,10 +98,6 @@ def test_a_try_that_is_left_empty_goes() -> None:
     [
         ("\n\ndef run(block):\n    return block._checkpointed_forward()\n", "also named elsewhere in this file"),
         ("\n\ndef undo(block, old):\n    block.x = new\n", ""),
-        (
-            "    log('patched block._checkpointed_forward')\n",
-            "line 15 says in a text that `_checkpointed_forward` is patched",
-        ),
     ],
 )
 def test_what_is_not_deleted_says_why(more: str, because: str) -> None:
@@ -209,14 +205,38 @@ def test_a_name_of_a_module_stays_while_no_release_is_pinned() -> None:
     assert b"is_inside_encoder" not in pinned.files["m.py"]
 
 
-def test_a_comment_that_names_a_deleted_patch_is_told() -> None:
+def test_a_text_that_speaks_of_a_deleted_patch_is_told() -> None:
     head = "# Our own is_inside_encoder,\n# and more.\nfrom megatron.core import parallel_state\n\n\n"
-    rest = "def new():\n    return 1\n"
+    rest = (
+        'def f(log):\n    """Patched."""\n    log("our is_inside_encoder is on")\n    log("inside_encoder patched")\n'
+    )
     text = f"{head}{rest}\n\nparallel_state.is_inside_encoder = lambda: False\n"
     result = migrate({"m.py": text.encode()}, options((0, 19), (0, 19), unsafe=True, target=(0, 19)))
     assert result.files["m.py"].decode().endswith(rest)
-    said = [(one.line, one.text) for one in result.plan.remarks if one.kind == "by-hand"]
-    assert said == [(1, "this comment still speaks of the patch of `is_inside_encoder`, which is deleted")]
+    said = {one.line: one.text for one in result.plan.remarks if one.kind == "by-hand"}
+    sentence = "this text still speaks of the patch of `parallel_state.is_inside_encoder`, which is gone"
+    assert said == dict.fromkeys([1, 8], sentence)
+
+
+def test_what_only_removed_code_used_is_named() -> None:
+    """Public functions stay, for others may import them; of what only these used the same is said."""
+    head = f"from pkg.util import shared\n{dedent(HEAD).strip()}\n"
+    patch = f"\n\nif {OLD}:\n    Attention.forward = lambda *args: shared(helper(*args))\n"
+    helper = (
+        "\n\ndef helper(x):\n    return Inner()(x)\n\n\nclass Inner:\n    ...\n\n\ndef used():\n    ...\n\n\nused()\n"
+    )
+    files = {
+        "pkg/__init__.py": b"",
+        "pkg/a.py": (head + helper + patch).encode(),
+        "pkg/util.py": b"def shared(x):\n    return x\n",
+        "tests/test_a.py": b"from pkg.a import helper\n\nhelper(1)\n",
+    }
+    result = migrate(files, options((0, 18)))
+    said = {(one.path, one.text.split("`")[1]) for one in result.plan.remarks if one.kind == "guard"}
+    assert said == {("pkg/a.py", "helper"), ("pkg/a.py", "Inner"), ("pkg/util.py", "shared")}
+    files["pkg/b.py"] = b"from pkg.a import helper\n\nhelper(1)\n"
+    said = {one.text.split("`")[1] for one in migrate(files, options((0, 18))).plan.remarks if one.kind == "guard"}
+    assert said == {"shared"}
 
 
 def test_a_file_that_cannot_be_imported_on_the_judged_release_is_left() -> None:

@@ -117,6 +117,23 @@ def chained_to_host(self, pin=True):
     assert files["pkg/other.py"] == "def sleep(trainer):\n    trainer.to_host()\n"
 
 
+def test_what_is_raised_names_the_function_that_raises_it() -> None:
+    """As ROLL's, which names the first of two methods."""
+    line = "        optimizer.{0}_states = types.MethodType({1}_{0}, optimizer)\n"
+    classes = {"chained": "ChainedOptimizer", "distributed": "DistributedOptimizer"}
+    imports = "from megatron.core.optimizer import ChainedOptimizer, DistributedOptimizer"
+    adding = f"import types\n\n{imports}\n\n\ndef bind(optimizer):\n"
+    for kind, name in classes.items():
+        adding += f"    {'if' if kind == 'chained' else 'elif'} isinstance(optimizer, {name}):\n"
+        adding += line.format("offload", kind) + line.format("reload", kind)
+    adding += "    else:\n        raise RuntimeError(f'{optimizer} has no offload_states func')\n"
+    for kind in classes:
+        adding += f"\n\ndef {kind}_offload(self): ...\n\n\ndef {kind}_reload(self): ...\n"
+    files, _ = made("from pkg.offload import bind\n", adding)
+    new = files["pkg/offload.py"]
+    assert [new.count(f"'{{optimizer}} has no {name}_states func'") for name in ("offload", "reload")] == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("trainer", "adding", "other", "because"),
     [
@@ -182,8 +199,8 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 
 
 # Told by the schedule.
-def _set_shape(self, shapes):
-    self.index = shapes[0]
+def _set_shape(model, shapes):
+    model.index = shapes[0]
 
 
 def adjust(model: GPTModel, width):

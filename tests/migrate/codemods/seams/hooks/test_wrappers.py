@@ -34,7 +34,7 @@ def test_a_text_that_speaks_of_the_patch_is_told(text: str, told: int) -> None:
     result = migrate({"m.py": WRAPPER + b'    print("%b")\n' % said}, Options(unsafe_fixes=True))
     assert b"register_forward_hook" in result.files["m.py"]
     assert [one.text for one in result.plan.remarks] == [
-        "line 11 still says that `TransformerBlock.forward` is patched"
+        "this text still speaks of the patch of `TransformerBlock.forward`, which is gone"
     ] * told
 
 

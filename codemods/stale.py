@@ -1,0 +1,121 @@
+"""What edits leave for people: texts that still speak of a patch which is gone, and code that nobody calls any more."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.editing.edits import Edit, Remark, splice
+from mcore_unpatch.editing.source import Source, first_line, last_line
+from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.repository.paths import is_test
+from mcore_unpatch.scanner.sources.nodes import walk
+
+_PATCHING = re.compile(r"patch|wrap|monkey|replac|overrid", re.IGNORECASE)
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def left_behind(
+    bench: Workbench, findings: Sequence[Finding], gone: Sequence[Finding], edits: Sequence[Edit]
+) -> Iterator[Remark]:
+    """A remark for each text, and for each function or class, that is of no more use once all edits are made."""
+    by_path: defaultdict[str, list[Edit]] = defaultdict(list)
+    for edit in edits:
+        by_path[edit.path].append(edit)
+    for path in {one.path: None for one in gone if one.path in by_path}:
+        here = [one for one in gone if one.path == path and "." in one.target]
+        staying = [one for one in findings if one.path == path and one not in gone]
+        ends = ([1 + bench.data(path).count(b"\n", 0, end) for end in (one.start, one.end)] for one in by_path[path])
+        changed = {line for first, last in ends for line in range(first, last)}
+        yield from _texts(bench.source(path), here, staying, changed)
+    yield from _orphans(bench, by_path)
+
+
+def _texts(source: Source, gone: Sequence[Finding], staying: Sequence[Finding], changed: set[int]) -> Iterator[Remark]:
+    """Comments, docstrings and messages that name what was patched: a person has to read what they say now."""
+    lines = [number for number in range(1, len(source.lines) + 1) if source.is_comment(number)]
+    for node in source.every(ast.Constant):
+        if isinstance(node.value, str) and " " in node.value:
+            lines += range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    patched = {part for one in staying for part in one.target.split(".")[-2:]}
+    told = set(changed)
+    for finding in gone:
+        owner, name = finding.target.split(".")[-2:]
+        # A word of many meanings, such as `forward`, is meant only in the function that patches it.
+        common, kind = "_" not in name.strip("_"), re.sub(r"^(_?(?:set|get)_|)", "", name)
+        around = {
+            line
+            for function in source.every(ast.FunctionDef, ast.AsyncFunctionDef)
+            if first_line(function) <= finding.line <= last_line(function)
+            for line in range(first_line(function), last_line(function) + 1)
+        }
+        words = {kind: r"\b", owner: r"\b", name: r"(?<![\w.])" if common else r"\b"}
+        for number in sorted(set(lines) - told):
+            line = source.line(number)
+            said = {word for word, edge in words.items() if re.search(rf"{edge}{word}\b", line)} - patched
+            meant = said if not common or number in around else said & {owner}
+            deleted = name in meant and not common and finding.verdict == "delete"
+            if meant and (deleted or _PATCHING.search(line)):
+                told.add(number)
+                text = f"this text still speaks of the patch of `{owner}.{name}`, which is gone"
+                yield Remark(source.path, number, finding.rule, "by-hand", text)
+
+
+def _orphans(bench: Workbench, edits: dict[str, list[Edit]]) -> Iterator[Remark]:
+    """Functions and classes that only code which is gone asked for, and those that only these ask for, and so on."""
+    new = {path: Source(path, splice(bench.data(path), some)) for path, some in edits.items()}
+    idle: defaultdict[str, set[str]] = defaultdict(set)  # by path, the names of the definitions that nobody uses
+    waiting = [
+        (source.path, _names(bench.source(path).tree) - _names(source.tree), edits[path][0].rule)
+        for path, source in new.items()
+    ]
+    while waiting:
+        path, lost, rule = waiting.pop(0)
+        for where, node in _defined(bench, path, lost):
+            if node.name in idle[where.path] or is_test(where.path):
+                continue
+            now = new.get(where.path, where)
+            if _definition(now, node.name) and not _is_named(bench, new, where.path, node.name, idle):
+                idle[where.path].add(node.name)
+                waiting.append((where.path, _names(node), rule))
+                text = f"nothing here but tests uses `{node.name}` any more: delete it, unless code elsewhere does"
+                yield Remark(where.path, node.lineno, rule, "guard", text)
+
+
+def _names(tree: ast.AST) -> set[str]:
+    return {node.id for node in walk(tree) if isinstance(node, ast.Name)}
+
+
+def _definition(source: Source, name: str) -> _Definition | None:
+    return next((one for one in source.tree.body if isinstance(one, _Definition) and one.name == name), None)
+
+
+def _defined(bench: Workbench, path: str, names: set[str]) -> Iterator[tuple[Source, _Definition]]:
+    """Where names of a file are defined: there, or in another file of the repository."""
+    source = bench.source(path)
+    homes = {name: (source, name) for name in names}
+    for statement in source.every(ast.ImportFrom):
+        for alias in statement.names:
+            if (alias.asname or alias.name) in names:
+                origin = bench.locate(path, statement.module or "", statement.level)
+                if origin and (other := bench.readable(origin)):
+                    homes[alias.asname or alias.name] = (other, alias.name)
+    for where, name in homes.values():
+        if node := _definition(where, name):
+            yield where, node
+
+
+def _is_named(bench: Workbench, new: dict[str, Source], path: str, name: str, idle: dict[str, set[str]]) -> bool:
+    """Whether code that stays, tests and what nobody uses left out, says a name by more than an import."""
+    for before in bench.sources_naming(name):
+        source = new.get(before.path, before)
+        unused = [one for each in idle.get(source.path, ()) if (one := _definition(source, each))]
+        own = _definition(source, name) if source.path == path else None
+        left_out = [*unused, *([own] if own else []), *source.every(ast.Import, ast.ImportFrom)]
+        inside = {id(node) for one in left_out for node in walk(one)}
+        if not is_test(source.path) and any(id(node) not in inside for node in source.mentions.get(name, ())):
+            return True
+    return False
