@@ -11,8 +11,7 @@ from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS, HOOK_CARRIERS
-from mcore_unpatch.megatron.roots import within
-from mcore_unpatch.megatron.versions import Version, show
+from mcore_unpatch.megatron.versions import Version, show, within
 from mcore_unpatch.scanner.sources.nodes import walk
 
 PROCESSOR = HOOK_ARGUMENTS[0]
