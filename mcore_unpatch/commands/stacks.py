@@ -55,7 +55,8 @@ def lines(found: Stacks) -> Iterator[Line]:
     for stack in found.all:
         yield from _stack(stack)
     if hints := found.hints:
-        yield [("Only a hint, not judged for:", "dim")]
+        judged = not found.all and any(hint.versions for hint in hints)
+        yield [("Only a hint:" if judged else "Only a hint, not judged for:", "dim")]
         for hint in hints:
             yield from wrapped(f"{hint.revision}: {hint.place}", 2)
         yield []

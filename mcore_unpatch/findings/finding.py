@@ -111,7 +111,7 @@ class Assessment:
 
     verdict: str = "keep"
     evidence: str = ""
-    waits_for: str = ""  # the release with the official way, where an older one is judged for too
+    waits_for: str = ""  # the release with the official way, where an older one is judged for
     is_read: bool = False  # by the repository, though Megatron no longer has it
     unread: int = 0  # nobody reads what it sets; the line that sets the same elsewhere
     on_stacks: tuple[OnStacks, ...] = ()  # where the stacks of the repository differ

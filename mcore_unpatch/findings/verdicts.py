@@ -181,11 +181,10 @@ class _Seen:
 
     @property
     def waits_for(self) -> str:
-        """The release with the way, where it is judged for one with it and one without."""
+        """The release with the way, where it is judged for one without."""
         if self.row is None or self.row.verdict == KEEP:
             return ""
-        have = {version >= self.row.needs for version in self.versions}
-        return show(self.row.needs) if len(have) == 2 else ""
+        return show(self.row.needs) if any(version < self.row.needs for version in self.versions) else ""
 
     @property
     def guard(self) -> str:

@@ -167,7 +167,8 @@ def _told(outcome: Outcome) -> Iterator[_Entry]:
             steps = (f"{number}. {step}" for number, step in enumerate(finding.steps, 1))
             yield _Entry("by-hand", *at, "\n".join([finding.evidence, *steps]), subject)
         else:
-            yield _Entry("finding", *at, reason or finding.evidence, subject)
+            raised = next((text for text in finding.breaks if "Error" in text), *finding.breaks[:1] or [""])
+            yield _Entry("finding", *at, ". ".join(filter(None, [raised, reason or finding.evidence])), subject)
 
 
 def _summary(outcome: Outcome) -> Iterator[Line]:

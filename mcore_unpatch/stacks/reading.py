@@ -22,7 +22,7 @@ _OF_LOCAL = re.compile(_LOCAL.pattern.encode(), re.MULTILINE)
 # What kind of file a name is; the first that fits. Hints are shown and not judged for.
 _KINDS = {
     "hint": "README* *[Ii][Nn][Ss][Tt][Aa][Ll][Ll]*.md *[Ii][Nn][Ss][Tt][Aa][Ll][Ll]*.rst *[Dd]ockerfile*.md "
-    "*[Dd]ockerfile*.rst",
+    "*[Dd]ockerfile*.rst docs/*.md docs/*.rst */docs/*.md */docs/*.rst",
     "dependency": "pyproject*.toml",
     "lock": "uv*.lock poetry*.lock pdm*.lock Pipfile.lock pylock*.toml",
     "requirements": "*requirements*.txt *constraints*.txt *requirements*.in */requirements/*.txt requirements/*.txt "

@@ -55,7 +55,7 @@ class Stacks:
         folder = posixpath.dirname(path)
         if folder not in self._known:
             stacks = self.all if self.given else self._narrowed(_grouped(self._said_for(folder)), quietly=True)
-            self._known[folder] = Judged(stacks or (self._newest(),))
+            self._known[folder] = Judged(stacks or self._unsaid())
         return self._known[folder]
 
     def asked(self, path: str) -> Judged | None:
@@ -129,13 +129,16 @@ class Stacks:
             raise UsageError(f"No stack goes by {' or '.join(self.only)}; the repository has: {names}.")
         return kept
 
-    def _newest(self) -> Stack:
-        hints = self.hints
-        hint = f"; {hints[0]} is only a hint" if hints else ""
+    def _unsaid(self) -> tuple[Stack, ...]:
+        """What counts where no project file names a release: what documentation says, else the newest that is known."""
         others = [said for said in self.found.said if said.source != HINT]
+        told = self._narrowed(tuple(hint for hint in self.hints if hint.versions and not others), quietly=True)
+        if told:
+            only = "only a hint, but no project file names a release"
+            return tuple(Stack(hint.revision, why=f"{hint.place}, {only}") for hint in told)
         others_say = f" for it; {others[0].place} names one for its own folder" if others else ""
-        why = f"the newest known, no project file names a release{others_say or hint}"
-        return Stack(Revision(show(NEWEST), (NEWEST,)), why=why)
+        why = f"the newest known, no project file names a release{others_say}"
+        return (Stack(Revision(show(NEWEST), (NEWEST,)), why=why),)
 
 
 def _grouped(said: Iterable[Said]) -> tuple[Stack, ...]:

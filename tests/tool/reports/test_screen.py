@@ -194,3 +194,12 @@ def test_what_is_kept_for_an_old_megatron_alone_is_told_apart() -> None:
     waits = replace(ONE, line=4, assessment=Assessment(waits_for="0.18"))
     assert "1  kept: the official way needs 0.18\n" in text(waits)
     assert "2  kept: for 1 the official way needs 0.18, for 1 no official way yet" in text(waits, ONE)
+
+
+def test_what_waits_for_a_later_release_and_breaks_is_told_so_by_scan_and_by_migrate(tmp_path: Path) -> None:
+    lines = "from megatron.core import optimizer\ndef groups(a): return []\noptimizer._get_param_groups = groups\n"
+    write_files(tmp_path, {"a.py": lines})
+    scanned = unpatch("scan", "--target-mcore", "0.15.0", cwd=tmp_path)
+    assert "1  kept: the official way needs 0.16" in scanned.out
+    left = unpatch("migrate", "--check", "--target-mcore", "0.15.0", cwd=tmp_path)
+    assert "passes: TypeError on megatron-core 0.12+. An official way exists" in " ".join(left.out.split())

@@ -130,7 +130,12 @@ def test_what_a_readme_says_is_a_hint(tmp_path: Path) -> None:
     )
     stacks = Stacks(tmp_path)
     assert [stack.name for stack in stacks.hints] == ["0.12.1"]
-    assert str(stacks.of("a.py")).endswith("names a release; 0.12.1 (README.md:4) is only a hint.")
+    told = "0.12.1: README.md:4, only a hint, but no project file names a release."
+    assert str(stacks.of("a.py")) == f"Judged for megatron-core {told}"
+    assert stacks.asked("a.py") is None
+    assert stacks.pinned("a.py") == ()
+    write_files(tmp_path, {"requirements.txt": "megatron-core==0.18.0\n"})
+    assert [stack.name for stack in Stacks(tmp_path).of("a.py").stacks] == ["0.18.0"]
 
 
 @pytest.mark.parametrize(

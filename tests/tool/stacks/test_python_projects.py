@@ -193,7 +193,9 @@ def test_what_a_folder_of_the_repository_asks_for_that_is_installed_with_it(tmp_
     assert judged(tmp_path, {**files, **adapter}, "a.py") == ("0.16.1", "adapter/pyproject.toml:2")
 
 
-@pytest.mark.parametrize("name", ["docs/build_dockerfile_page.rst", "docs/Dockerfile.md", "README.rst"])
+@pytest.mark.parametrize(
+    "name", ["docs/build_dockerfile_page.rst", "docs/Dockerfile.md", "README.rst", "docs/en/Quick-start.md"]
+)
 def test_what_documentation_says_is_a_hint(tmp_path: Path, name: str) -> None:
     write_files(tmp_path, {name: "RUN pip install megatron-core==0.12.0\n", "a.py": ""})
     stacks = Stacks(tmp_path)
