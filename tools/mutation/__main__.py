@@ -20,7 +20,7 @@ from pathlib import Path
 from tools.mutation import reach, report
 from tools.mutation.bench import take_a_bench
 from tools.mutation.sample import AREAS, REPOSITORY, sample
-from tools.mutation.trial import Result, attempt
+from tools.mutation.trial import FAILING, Result, attempt
 from tools.mutation.typed import with_types
 
 
@@ -49,6 +49,7 @@ def main() -> int:
         if not arguments.as_recorded:
             reach.record(arguments.jobs)
         folder.mkdir(parents=True, exist_ok=True)
+        FAILING.unlink(missing_ok=True)
         waiting.sort(key=lambda place: place[1])  # of every area, also where the run is cut short
         with ProcessPoolExecutor(arguments.jobs, get_context("spawn"), initializer=take_a_bench) as pool:
             trials = {

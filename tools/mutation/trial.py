@@ -11,12 +11,14 @@ from tests.limits import Countdown
 from tools.mutation.bench import BENCHES, Bench
 from tools.mutation.faults import Fault
 from tools.mutation.nearest import function_of, nearest
+from tools.mutation.reach import REPOSITORY
 
 _TURNS = (10, 40, 150)  # tests that are collected and run together: most faults fall to the first
 _FIRST = 6  # cases of a test that are tried before the others get their turn
 _UNREACHED = 20.0  # seconds for a fault whose lines no test is known to run
 UNREACHED, LATE = "no test runs it", "then there was no more time"  # what is said of a fault that nobody noticed
-_KNOWN: dict[str, bool] = {}  # tests by their ids: whether they pass without any fault
+_PASSING: set[str] = set()  # tests by their ids that pass without any fault
+FAILING = REPOSITORY / ".cache" / "mutation" / "failing.txt"  # those that do not, for all processes of a run
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,9 @@ def attempt(fault: Fault, seconds: float) -> Result:
     cases, reached = nearest(fault)
     limit = Countdown(seconds if reached else _UNREACHED)
     by_function: dict[tuple[str, str], list[str]] = {}
+    failing = known_to_fail()
     for case in cases:
-        if _KNOWN.get(case, True):
+        if not failing & {case, case.partition("::")[0]}:
             by_function.setdefault(function_of(case), []).append(case)
     functions, tried = list(by_function), 0
     late = LATE if reached else UNREACHED
@@ -64,12 +67,23 @@ def attempt(fault: Fault, seconds: float) -> Result:
     return Result(fault, None, tried, said, time.monotonic() - start)
 
 
+def known_to_fail() -> set[str]:
+    """The tests that were seen to fail without any fault: nothing is learned from them."""
+    return set(FAILING.read_text().splitlines()) if FAILING.exists() else set()
+
+
 def _passes(bench: Bench, failed: str) -> bool:
     """Whether a test that failed, or the file that could not be collected, passes without the fault."""
-    if failed not in _KNOWN:
+    if failed in known_to_fail():
+        return False
+    if failed not in _PASSING:
         path, is_test, _ = failed.partition("::")
-        _KNOWN[failed] = not bench.run([path], _Chosen([failed] if is_test else []), 600.0).failed
-    return _KNOWN[failed]
+        if bench.run([path], _Chosen([failed] if is_test else []), 600.0).failed:
+            with FAILING.open("a") as file:
+                file.write(f"{failed}\n")
+            return False
+        _PASSING.add(failed)
+    return True
 
 
 @dataclass(frozen=True)
