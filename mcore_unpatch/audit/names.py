@@ -21,9 +21,6 @@ from mcore_unpatch.audit.origin import OURS, CodeOrigin, code_of, origin_of, pac
 from mcore_unpatch.audit.report import Deviation
 from mcore_unpatch.megatron.versions import PACKAGES, within
 
-# Python and its libraries put these on every class and module.
-_GENERATED = ("__class_getitem__", "__subclasshook__", "__loader__", "__builtins__")
-
 
 class OwnCode:
     """The code objects of one module's file."""
@@ -128,7 +125,7 @@ def loaded_modules() -> dict[str, ModuleType]:
 def replaced_modules() -> list[Deviation]:
     """Modules under a name of Megatron's that do not lie where the installed Megatron lies."""
     root = sys.modules.get("megatron.core")
-    folder = str(Path(root.__file__ or "").parents[1]) if root is not None and root.__file__ else None
+    folder = str(Path(root.__file__).parents[1]) if root is not None and root.__file__ else None
     if folder is None:
         return []
     others = []
@@ -163,7 +160,7 @@ def _inside(holder: ModuleType | type, own: OwnCode) -> Iterator[tuple[Deviation
     home = own.module.__name__
     prefix = f"{holder.__qualname__}." if isinstance(holder, type) else ""
     for name, value in list(vars(holder).items()):
-        if name in _GENERATED or not is_code(value):
+        if not is_code(value):
             continue
         qualified = f"{prefix}{name}"
         kind = ""

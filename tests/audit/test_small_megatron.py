@@ -78,6 +78,26 @@ PATCHES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "import sys; sys.modules['megatron.core.fake'] = patches.Callable(1)",
         [("module", "fake", "ours.patches.Callable")],
     ),
+    "of Python": (
+        "shapes.plain = len",
+        [("function", "shapes.plain", "builtins.builtin_function_or_method"), ("stale", "users.plain", PLAIN)],
+    ),
+    "of Python over a decorated one": ("shapes.area = len", []),
+    "opaque": ("shapes.area = patches.Opaque()", [("function", "shapes.area", "ours.patches.Opaque")]),
+    "a mock beside Megatron's own mocks": ("from unittest import mock; engine.Narrow = mock.MagicMock()", []),
+    "a mock of a function beside them": (
+        "from unittest import mock; engine.run = mock.MagicMock()",
+        [("function", "engine.run", "unittest.mock.MagicMock")],
+    ),
+    "a mock of a class": (
+        "from unittest import mock; shapes.Shape = mock.MagicMock()",
+        [("function", "shapes.Shape", "unittest.mock.MagicMock"), ("stale", "users.Shape", SHAPE)],
+    ),
+    "a class inside a class": (
+        "shapes.Shape.Edge = type('Edge', (), {'__module__': 'megatron.core.shapes', '__qualname__': 'Shape.Edge'})",
+        [],
+    ),
+    "a generated method": ("exec('def extra(self): pass', vars(shapes)); shapes.Shape.extra = shapes.extra", []),
     "an empty cell": (
         "shapes.Shape.forward = patches.hidden()",
         [("method", FORWARD, "ours.patches.hidden.<locals>.never_filled")],
@@ -187,6 +207,9 @@ patches.install()
 patches.put_back(original)
 shapes.switched = shapes.area
 shapes.later = patches.mine
+patches.removes()
+patches.install_on_the_type("forward")
+list(patches.yields())
 same = audit.watch() is running
 rows = [[one.name.removeprefix("megatron.core."), one.by.name, one.moment, *one.stack[:1]] for one in
         audit.audit(files=False).rebindings]
@@ -302,11 +325,17 @@ def test_a_watch(said: dict[str, Any]) -> None:
         [FORWARD, MINE, "install returned"],
         [BACKWARD, "ours.patches.again", "install_by_name returned"],
         [FORWARD, f"megatron.core.{FORWARD}", "put_back returned"],
+        [BACKWARD, "builtins.NoneType", "removes returned"],
+        [FORWARD, MINE, "install_on_the_type returned"],
+        [FORWARD, "ours.patches.again", "yields returned"],
     ]
     assert [row[3].rpartition("/")[2].split(":")[1].split()[2] for row in rows] == [
         "install",
         "install_by_name",
         "put_back",
+        "removes",
+        "install_on_the_type",
+        "yields",
     ]
     assert (same, after, tool) == (True, 0, None)
 
@@ -318,6 +347,7 @@ def test_files_beside_their_record(said: dict[str, Any]) -> None:
         [
             "megatron/core/shapes.py differs from the wheel",
             "megatron/core/gone.py is missing, though the wheel has it",
+            "megatron/core/engine.py is not in the wheel",
             "megatron/core/users.py is not in the wheel",
         ],
         [],

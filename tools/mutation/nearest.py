@@ -16,7 +16,8 @@ from tools.mutation.reach import PACKAGES, REPOSITORY, running, seconds
 
 def nearest(fault: Fault) -> tuple[list[str], bool]:
     """The tests that run the lines of a fault, the nearest and quickest first; whether any is known to."""
-    cases, reached = running(fault.path, fault.line, fault.last_line)
+    sure, others, reached = running(fault.path, fault.line, fault.last_line)
+    cases, surely = list(dict.fromkeys([*sure, *others])), set(map(function_of, sure))
     known = _tests()
     seen = Counter(word for words in known.values() for word in words)
     wanted = {word: weight * math.log(len(known) / seen[word]) for word, weight in _wanted(fault).items() if seen[word]}
@@ -32,6 +33,7 @@ def nearest(fault: Fault) -> tuple[list[str], bool]:
         words = known.get(test, frozenset())
         near = 2.0 if fault.path.split("/")[1].removesuffix(".py") in test[0] else 1.0
         near *= 3.0 if Path(fault.path).stem in Path(test[0]).stem else 1.0
+        near *= 1.0 if test in surely else 0.4
         near *= 0.1 + sum(wanted.get(word, 0.0) for word in words) / math.log2(8 + len(words))
         return float(near / (0.5 + quickest[test]) ** 0.7)
 

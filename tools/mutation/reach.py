@@ -117,22 +117,22 @@ def seconds() -> dict[str, float]:
     return {test: took for part in _parts() for test, took in part["took"].items()}
 
 
-def running(path: str, first: int, last: int) -> tuple[list[str], bool]:
-    """The tests, by their ids, that run lines of a file, or else the statement that they belong to, and True.
+def running(path: str, first: int, last: int) -> tuple[list[str], list[str], bool]:
+    """The tests, by their ids, that run lines of a file, or the statement that they belong to; those that may; True.
 
     What stands beside functions runs once, at the import: there it is the tests of the functions that speak of it.
     Where nobody runs the lines, or their text is newer than the record, it is the tests of the function around it, and
-    False.
+    False. A test that ran lines of the file which are gone may run any that came in their place.
     """
     name = function_at(path, first)
-    readers = _of_lines(path, "", [AS_TEXT])
+    others = [*_of_lines(path, "", [AS_TEXT]), *_of_what_is_gone(path)]
     if not name:
-        return list(dict.fromkeys([*(_of_names(path, first) or _of_functions(path, None)), *readers])), True
+        return _of_names(path, first) or _of_functions(path, None), others, True
     start, end = _statement_at(path, first)
     for here in (range(first, last + 1), range(start, end + 1)):
         if tests := _of_lines(path, name, [_text_of(path)[line - 1].strip() for line in here]):
-            return list(dict.fromkeys([*tests, *readers])), True
-    return [*_of_functions(path, name), *readers], False
+            return tests, others, True
+    return _of_functions(path, name), others, False
 
 
 def _of_lines(path: str, name: str, texts: Iterable[str]) -> list[str]:
@@ -142,6 +142,23 @@ def _of_lines(path: str, name: str, texts: Iterable[str]) -> list[str]:
         known = part["reached"].get(path, {}).get(name, {})
         for text in wanted & known.keys():
             tests |= dict.fromkeys(part["tests"][at] for at in part["sets"][known[text]])
+    return list(tests)
+
+
+@cache
+def _of_what_is_gone(path: str) -> list[str]:
+    """The tests that ran lines of a file, or of one that is gone from its folder, which it has no longer."""
+    there = {(function_at(path, line), text.strip()) for line, text in enumerate(_text_of(path), start=1)}
+    tests: dict[str, None] = {}
+    for part in _parts():
+        for file, functions in part["reached"].items():
+            moved = Path(file).parent == Path(path).parent and not (REPOSITORY / file).exists()
+            if file != path and not moved:
+                continue
+            for function, known in functions.items():
+                for text, number in known.items():
+                    if function and (function, text) not in there:
+                        tests |= dict.fromkeys(part["tests"][at] for at in part["sets"][number])
     return list(tests)
 
 

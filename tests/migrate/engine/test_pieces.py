@@ -1,0 +1,141 @@
+"""The pieces that a migration is made of, one by one: statements, comments above them, words in files, own folders."""
+
+import ast
+import errno
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from mcore_unpatch.editing.edits import Edit, Repository, in_order, splice
+from mcore_unpatch.editing.source import Source, suites
+from mcore_unpatch.migrate import files
+from mcore_unpatch.migrate.dependencies import too_old_python
+from mcore_unpatch.migrate.state import Record
+from mcore_unpatch.scanner.sources.parsed import Parsed
+
+TEXT = """\
+# the head of the file
+import a
+# first
+# second
+@wrapped
+def f():
+    x = 1; y = 2  # why
+    z = [
+        1,
+    ]
+"""
+
+
+def source(text: str = TEXT, encoding: str = "utf-8") -> Source:
+    return Source("f.py", text.encode(encoding), Parsed())
+
+
+def test_statements_and_the_comments_above_them() -> None:
+    whole = source()
+    first, function = whole.tree.body
+    assert isinstance(function, ast.FunctionDef)
+    assert [whole.first_with_comments(node) for node in (first, function)] == [2, 3]
+    assert [whole.owns_lines(node) for node in (first, function, *function.body)] == [True, True, False, False, True]
+    assert whole.indentation(function.body[0]) == "    "
+    assert [whole.line(number) for number in (1, 7)] == ["# the head of the file", "    x = 1; y = 2  # why"]
+
+
+def test_a_byte_order_mark_stays_where_it_is() -> None:
+    whole = source("x = 1\ny = 2\n", "utf-8-sig")
+    assert whole.line(1) == "x = 1"
+    assert [(span.start, span.end) for span in (whole.line_span(1, 1), whole.line_span(2, 2))] == [(3, 9), (9, 15)]
+    assert whole.line_span(1, 5).end == 15
+
+
+def test_every_list_of_statements() -> None:
+    tree = ast.parse(
+        "if a:\n    b\nelse:\n    c\nfor d in e:\n    f\nelse:\n    g\n"
+        "try:\n    h\nexcept i:\n    j\nelse:\n    k\nfinally:\n    l\n"
+    )
+    firsts = [ast.unparse(suite[0]) for suite in suites(tree)]
+    assert sorted(first for first in firsts if len(first) == 1) == list("bcfghjkl")
+
+
+def edit(start: int, end: int, replacement: bytes = b"") -> Edit:
+    return Edit("f.py", "MCU501", "safe", start, end, replacement, "title")
+
+
+def test_edits_by_position() -> None:
+    """What is put in before something comes before what replaces it, whoever asked first."""
+    given = [edit(4, 5), edit(2, 4, b"X"), edit(2, 2, b"I"), edit(2, 2, b"J")]
+    assert [(one.start, one.end, one.replacement) for one in in_order(given)] == [
+        (2, 2, b"I"),
+        (2, 2, b"J"),
+        (2, 4, b"X"),
+        (4, 5, b""),
+    ]
+    assert splice(b"abcdef", given) == b"abIJXf"
+    for wrong in ([edit(0, 3), edit(2, 4)], [edit(0, 7)], [edit(3, 2)]):
+        with pytest.raises(
+            ValueError, match=r"^f.py: the edit of MCU501 at bytes \d-\d of 6 overlaps another or is out"
+        ):
+            splice(b"abcdef", wrong)
+
+
+def test_which_files_say_a_word() -> None:
+    texts = {"a.py": b"core = 1", "tests/test_a.py": b"score()", "b.py": b"(", "c.txt": b"core", "d.py": b"core ("}
+    whole = Repository(list(texts), lambda _: True, texts.__getitem__)
+
+    def paths(word: str | re.Pattern[bytes], **given: bool) -> list[str]:
+        return [one.path for one in whole.sources_saying(word, **given)]
+
+    assert paths("core") == ["a.py", "tests/test_a.py"]  # one that is no Python says nothing
+    assert paths("core", tests=False) == ["a.py"]
+    assert paths(re.compile(rb"\bcore\b")) == ["a.py"]
+    assert [whole.named_elsewhere("core", path) for path in ("a.py", "c.txt")] == [True, True]
+    assert not whole.named_elsewhere("score", "tests/test_a.py")
+    assert (whole.readable("c.txt"), whole.readable("b.py")) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_older"),
+    [(">=3.6", True), (">=3.11", True), (">=3.12", False), ("==3.6.*", True), ("^3.10", True), ("~3.12", False)],
+)
+def test_the_python_that_a_project_allows(tmp_path: Path, said: str, is_older: bool) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "pyproject.toml").write_text(f'[project]\nrequires-python = "{said}"\n')
+    assert too_old_python(tmp_path / "inner", tmp_path) == (f"pyproject.toml says Python {said}" if is_older else "")
+
+
+def test_folders_of_our_own(tmp_path: Path) -> None:
+    files.own_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+    files.own_folder(tmp_path / "a" / "b")  # again
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    file = tmp_path / "file"
+    file.write_text("")
+    files.check_own(file)
+    os.link(file, tmp_path / "second")
+    for path, why in ((tmp_path / "link", "it is a link"), (file, "it is not a file of its own")):
+        with pytest.raises(OSError, match=why) as refused:
+            files.check_own(path)
+        assert refused.value.errno == errno.EPERM
+
+
+def test_new_content_in_one_step(tmp_path: Path) -> None:
+    file = tmp_path / "state"
+    (tmp_path / "state.tmp").write_text("left by a crash")
+    files.publish(file, b"one")
+    assert (file.read_bytes(), files.content_of(file), files.content_of(tmp_path / "none")) == (b"one", b"one", None)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "inside").touch()
+    with pytest.raises(OSError, match="folder"):
+        files.publish(tmp_path / "folder", b"two")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "state"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"base": 1}, {"pending": "../x"}, {"last": "no token"}, {"replacing": 1}, {"undoing": "yes"}]
+)
+def test_a_record_that_nobody_here_wrote(wrong: dict[str, object]) -> None:
+    assert Record("/base") == Record("/base", None, False, None, False)
+    with pytest.raises(ValueError):
+        Record(**{"base": "/base", **wrong})  # type: ignore[arg-type]
