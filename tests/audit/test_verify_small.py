@@ -1,8 +1,10 @@
 """What `unpatch verify` decides and writes, without a model: its settings, its table, which rank's row counts."""
 
 import inspect
+import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -207,3 +209,90 @@ def test_the_formats_of_a_file_of_values(tmp_path: Path, name: str, text: str) -
         pytest.importorskip("yaml")
     (tmp_path / name).write_text(text)
     assert models.read(tmp_path / name)[0]["num_layers"] == 1
+
+
+def test_a_setting_by_its_name_alone() -> None:
+    assert Setting("GPT") == Setting("GPT", False, False, False, 1, 1, "float32", "cpu", 96, {})
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        (Setting("GPT"), {"num_layers": 2, "mtp_num_layers": None, "params_dtype": torch.float32, "bf16": False}),
+        (Setting("Hybrid", hybrid=True), {"num_layers": 4, "mtp_num_layers": None}),
+        (Setting("MTP", mtp=True), {"mtp_num_layers": 1, "mtp_loss_scaling_factor": 0.3, "num_layers": 2}),
+        (Setting("MTP", mtp=True, values={"mtp_num_layers": 2}), {"mtp_num_layers": 2}),
+        (Setting("given", values={"mtp_num_layers": 2, "num_layers": 3}), {"mtp_num_layers": None, "num_layers": 3}),
+        (Setting("half", dtype="bfloat16"), {"params_dtype": torch.bfloat16, "bf16": True, "fp16": False}),
+        (Setting("half", dtype="float16"), {"params_dtype": torch.float16, "bf16": False, "fp16": True}),
+        (Setting("split", tp=2, cp=2), {"tensor_model_parallel_size": 2, "context_parallel_size": 2}),
+        (Setting("other", values={"hidden_size": 32, "num_attention_heads": 2}), {"hidden_size": 32}),
+    ],
+)
+def test_the_configuration_of_a_setting(setting: Setting, expected: dict[str, Any]) -> None:
+    config = models.config_of(setting)
+    assert {name: getattr(config, name) for name in expected} == expected
+    always = {"use_cpu_initialization": True, "hidden_dropout": 0.0, "attention_dropout": 0.0, "add_bias_linear": False}
+    fusions = ("gradient_accumulation", "masked_softmax", "bias_dropout", "bias_activation", "apply_rope")
+    always |= {"persist_layer_norm": False, **{f"{name}_fusion": False for name in fusions}}
+    assert {name: getattr(config, name) for name in always} == always
+
+
+def test_a_batch_is_the_same_every_time_and_split_over_ranks() -> None:
+    whole = models.batch(Setting("GPT", vocab=10), 0)
+    assert {name: tuple(value.shape) for name, value in whole.items() if value is not None} == dict.fromkeys(
+        ("input_ids", "position_ids", "labels", "loss_mask"), (2, 16)
+    )
+    assert whole["attention_mask"] is None
+    assert whole["position_ids"].tolist() == [list(range(16))] * 2
+    assert whole["loss_mask"].min() == 1
+    assert 0 <= min(whole[name].min() for name in ("input_ids", "labels")) < 2
+    assert 8 <= max(whole[name].max() for name in ("input_ids", "labels")) < 10
+    again = models.batch(Setting("GPT", vocab=10), 0)
+    assert all(torch.equal(whole[name], again[name]) for name in ("input_ids", "labels"))
+    assert not torch.equal(whole["input_ids"], whole["labels"])
+    second = models.batch(Setting("GPT", cp=2, vocab=10), 1)
+    assert second["position_ids"].tolist() == [list(range(4, 12))] * 2
+    assert torch.equal(second["labels"], whole["labels"][:, 4:12])
+
+
+def test_norms_and_attention_are_those_of_torch() -> None:
+    config: Any = SimpleNamespace(normalization="RMSNorm", params_dtype=torch.float64)
+    norm = models.norm_of(config, 4)
+    assert isinstance(norm, torch.nn.RMSNorm)
+    assert (norm.eps, norm.weight.dtype, tuple(norm.weight.shape)) == (1e-5, torch.float64, (4,))
+    config.normalization = "LayerNorm"
+    assert isinstance(models.norm_of(config, 4, eps=1e-3), torch.nn.LayerNorm)
+    alone: Any = SimpleNamespace(cp=SimpleNamespace(size=lambda: 1, rank=lambda: 0))
+    attention = models.CausalAttention(config, alone)
+    generator = torch.Generator().manual_seed(1)
+    query, key, value = (torch.randn(5, 2, heads, 3, generator=generator) for heads in (4, 2, 2))  # [s, b, heads, d]
+    found = attention(query, key, value, None)
+    expected = torch.empty(5, 2, 4, 3)
+    for place, sample, head in itertools.product(range(5), range(2), range(4)):
+        keys, values = (x[: place + 1, sample, head // 2] for x in (key, value))
+        weights = (keys @ query[place, sample, head] / 3**0.5).softmax(0)
+        expected[place, sample, head] = weights @ values
+    torch.testing.assert_close(found, expected.flatten(2))
+
+
+def test_what_rounding_may_do() -> None:
+    eps = torch.finfo(torch.float32).eps
+    assert measure.tolerance(torch.float32, 16) == eps * 12
+    assert measure.tolerance(torch.float64, 16) == eps * 12
+    assert measure.tolerance(torch.bfloat16, 16) == 2**-7 + eps * 12
+    three, four = torch.tensor([3.0]), torch.tensor([4.0])
+    assert measure.distance(three, four) == 0.25
+    assert measure.distance(three, four, floor=10.0) == 0.1
+    assert measure.distance(three, torch.zeros(1)) == 3.0
+
+
+def test_a_parameter_without_a_gradient_has_one_of_zeros() -> None:
+    model = torch.nn.Linear(2, 1)
+    model.weight.grad = torch.ones(1, 2)
+    found = measure._gradients(model)
+    assert {name: value.tolist() for name, value in found.items()} == {
+        "gradients of weight": [[1.0, 1.0]],
+        "gradients of bias": [0.0],
+    }
+    assert found["gradients of weight"] is not model.weight.grad

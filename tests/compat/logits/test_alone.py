@@ -1,0 +1,161 @@
+"""Lazy logits and the shims' small parts in one process, without ranks or a model: each answer in exact values."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from harness.rounding import assert_close
+
+from mcore_unpatch.compat import HookError, LazyLogits, ProcessGroups, nemo_rl, requirements, skyrl
+from mcore_unpatch.compat.fused_head.settings import HeadSettings
+from mcore_unpatch.compat.logits import lazy
+from mcore_unpatch.compat.logits.lazy import LMHead
+from mcore_unpatch.compat.verl.batches import vision_arguments
+from mcore_unpatch.compat.verl.model_forward_fused import _row_temperature
+
+WORDS = 30
+
+
+def logits_of(**settings: Any) -> LazyLogits:
+    generator = torch.Generator().manual_seed(1)
+    hidden, weight = torch.randn(2, 5, 8, generator=generator), torch.randn(WORDS, 8, generator=generator)
+    return LazyLogits(hidden.requires_grad_(), LMHead.of(weight, ProcessGroups(), HeadSettings(**settings)))
+
+
+def test_the_steps_of_any_optimizer_are_counted() -> None:
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.grad = torch.ones(2)
+    before = lazy._steps()[0]
+    torch.optim.SGD([parameter]).step()
+    assert lazy._steps()[0] == before + 1
+    assert logits_of().head.steps == before + 1
+
+
+def test_a_weight_that_was_written_to_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, or, where that would mean waiting for the device, with a flag beside the weight."""
+    head = logits_of().head
+    assert head.read() == (head.weight, None)
+    monkeypatch.setattr(lazy, "waiting_is_free", lambda _: False)
+    assert head.read()[1] == torch.tensor(True)
+    head.weight.data += 1  # nothing counts that
+    assert head.read()[1] == torch.tensor(False)
+    monkeypatch.undo()
+    with pytest.raises(HookError, match="was written to after the forward"):
+        head.read()
+    counted = logits_of().head
+    counted.weight.add_(0)
+    with pytest.raises(HookError, match="was written to after the forward"):
+        counted.read()
+    freed = logits_of().head
+    freed.weight.untyped_storage().resize_(0)
+    with pytest.raises(HookError, match="was freed after the forward"):
+        freed.read()
+
+
+def test_sums_and_means_are_of_everything() -> None:
+    logits = logits_of(logit_scale=0.5)
+    real = logits.logits()
+    assert_close(logits.sum().detach(), real.sum().detach())
+    assert_close(logits.mean().detach(), real.mean().detach())
+    per_token = logits / torch.arange(1.0, 11.0).view(2, 5, 1)
+    assert_close(per_token.sum().detach(), (real / torch.arange(1.0, 11.0).view(2, 5, 1)).sum().detach())
+    for refused in (lambda: logits.mean(-1), lambda: logits.mean(dim=0), lambda: logits.sum(0)):
+        with pytest.raises(TypeError, match="sum over some dimensions"):
+            refused()
+
+
+def test_a_shape_ends_in_the_vocabulary() -> None:
+    logits: Any = logits_of()
+    assert [tuple(logits.reshape(*shape).shape) for shape in ((-1, WORDS), (5, 2, -1), (10, 30))] == [
+        (10, WORDS),
+        (5, 2, WORDS),
+        (10, WORDS),
+    ]
+    for wrong in ((), (WORDS,), (30, 10), (5, -1), (5.0, 2, WORDS), (WORDS, -1)):
+        with pytest.raises((TypeError, RuntimeError), match=r"shape"):
+            logits.reshape(*wrong)
+
+
+@pytest.mark.parametrize(("own", "other", "fits"), [(None, 5, True), (7, 7, True), (7, 8, False), (7, None, False)])
+def test_a_teacher_of_the_same_words(own: int | None, other: int | None, fits: bool) -> None:
+    logits = logits_of(vocab_size=own)
+    if fits:
+        logits.require_vocabulary(other)
+    else:
+        with pytest.raises(ValueError, match=f"its vocab_size is {own} and the student's {other}; give both the same"):
+            logits.require_vocabulary(other)
+
+
+@pytest.mark.parametrize(("grad", "inference_only"), [(True, False), (True, True), (False, False), (False, True)])
+@pytest.mark.parametrize("shim", ["nemo_rl", "skyrl"])
+def test_a_graph_is_kept_where_both_ask_for_it(
+    monkeypatch: pytest.MonkeyPatch, shim: str, grad: bool, inference_only: bool
+) -> None:
+    """Who calls it under `no_grad` gets none, and neither does a call for inference."""
+    hidden, weight = torch.randn(2, 5, 8, requires_grad=True), torch.randn(WORDS, 8)
+    tokens, seen = torch.arange(10).view(2, 5), []
+
+    def linear_logprob(*_: Any, **__: Any) -> Any:
+        seen.append(torch.is_grad_enabled())
+        return torch.zeros(5, 2) if shim == "nemo_rl" else torch.zeros(2, 5), None
+
+    module: Any = nemo_rl if shim == "nemo_rl" else skyrl
+    monkeypatch.setattr(module, "linear_logprob", linear_logprob)
+    group: Any = SimpleNamespace(size=lambda: 1, rank=lambda: 0)
+    with torch.set_grad_enabled(grad):
+        if shim == "nemo_rl":
+            given = (hidden.transpose(0, 1), weight, None, tokens, 0, WORDS, group)
+            module.from_parallel_hidden_states_to_logprobs(*given, inference_only=inference_only)
+        else:
+            module.from_parallel_hidden_to_logprobs(
+                hidden, weight, tokens, 0, WORDS, group, inference_only=inference_only
+            )
+    assert seen == [grad and not inference_only]
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent: list[str] = []
+
+    def import_module(name: str) -> Any:
+        if name in absent:
+            raise ModuleNotFoundError(name=name)
+        return SimpleNamespace(__version__=version)
+
+    monkeypatch.setattr(requirements, "import_module", import_module)
+    version = "0.18.0rc1"
+    requirements.require_megatron("The shim")
+    version = "0.17.1"
+    with pytest.raises(ImportError, match=r"^The shim needs megatron-core >= 0\.18, .* but 0\.17\.1 is installed"):
+        requirements.require_megatron("The shim")
+    for module, package in (("torch", "torch"), ("triton", "triton"), ("megatron.core", "megatron-core")):
+        absent[:] = [module]
+        with pytest.raises(ImportError, match=rf"^The shim needs {package}, which is not installed; run `pip install"):
+            requirements.require_megatron("The shim")
+
+
+def test_images_and_videos_go_to_the_model() -> None:
+    names = ("pixel_values", "image_grid_thw", "pixel_values_videos", "video_grid_thw")
+    given = {name: torch.tensor([number]) for number, name in enumerate((*names, "other"))}
+    assert vision_arguments(given, torch.device("cpu")) == {name: given[name] for name in names}
+    assert vision_arguments(None, torch.device("cpu")) == {}
+
+
+def test_a_temperature_for_every_token() -> None:
+    batch: Any = SimpleNamespace(pack=lambda values, fill: (values, fill))
+    tokens = torch.zeros(2, 3)
+    nested = torch.nested.nested_tensor([torch.zeros(1), torch.zeros(2)], layout=torch.jagged)
+    assert _row_temperature(0.5, tokens, batch) == 0.5
+    assert _row_temperature(torch.tensor([[0.5]]), tokens, batch) == 0.5
+    by_row = [[2.0] * 3, [4.0] * 3]
+    for given in (torch.tensor([2.0, 4.0]), torch.tensor([[2.0], [4.0]]), torch.tensor(by_row)):
+        packed: Any = _row_temperature(given, tokens, batch)
+        assert (packed[0].tolist(), packed[1]) == (by_row, 1)
+    packed = _row_temperature(torch.tensor([2.0, 4.0]), nested, batch)
+    assert packed[0].values().tolist() == [2.0, 4.0, 4.0]
+    one = torch.nested.nested_tensor([torch.tensor([3.0])], layout=torch.jagged)
+    packed = _row_temperature(one, one, batch)
+    assert packed[0].values().tolist() == [3.0]
+    for wrong in (torch.ones(3), torch.ones(2, 2), torch.ones(2, 3, 1)):
+        with pytest.raises(ValueError, match=r"one per sequence or one per token of \[2, 3\], got"):
+            _row_temperature(wrong, tokens, batch)
