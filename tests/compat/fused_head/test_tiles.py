@@ -5,8 +5,15 @@ from typing import Any
 import pytest
 import torch
 
-from mcore_unpatch.compat.fused_head.problem import Problem, WeightGradBuffer
-from mcore_unpatch.compat.fused_head.tiles import TileCost, Tiles, default_tile_bytes, plan_tiles, tile_cost
+from mcore_unpatch.compat.fused_head.problem import (
+    Problem,
+    TileCost,
+    Tiles,
+    WeightGradBuffer,
+    default_tile_bytes,
+    plan_tiles,
+    tile_cost,
+)
 
 WIDTH, VECTORS = 10, 64  # eight vectors of 8 bytes beside each row
 FULL, HALF = torch.float32, torch.bfloat16
