@@ -22,13 +22,12 @@ from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Options, Remark
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line, mentioned
 from mcore_unpatch.findings.finding import Finding, Guard
-from mcore_unpatch.megatron import api, known
+from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import NEWEST, Version, parse_version, reached, show
 from mcore_unpatch.scanner.sources.nodes import walk
 
 _TITLE = "deletes what never runs"
 _NOT_NEEDED = "deletes what Megatron does not need"
-_WITHOUT_A_PIN = "no project file names a release of megatron-core: support for older ones goes with it"
 _IMPORTS = ast.Import | ast.ImportFrom
 
 
@@ -51,7 +50,8 @@ def delete_dead(
         found.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", text))
 
     def take(finding: Finding, cut: _DeadBranch) -> None:
-        if why := standing.missing_import(cut.source, options.judged(finding.path)):
+        missing = standing.missing_import(cut.source, options.judged(finding.path))
+        if why := options.guessed(finding.path) or missing:
             hold(finding, why)
         elif options.applies(cut.reason.applicability):
             cuts[finding.path].setdefault((cut.guard.lineno, cut.branch), cut)
@@ -61,20 +61,18 @@ def delete_dead(
     never = {one for one in findings if _is_dead(one, options.judged(one.path))}
     restored = {place for one in findings if one not in never for place in _restores(one)}
     for finding in findings:
-        versions, pinned = options.judged(finding.path), bool(options.pinned(finding.path))
+        versions = options.judged(finding.path)
         if finding not in never:
             if finding.verdict != "delete" or not any(map(finding.live.on, versions)):
                 continue
-            without = _without_effect(bench, finding, pinned)
+            without = _without_effect(bench, finding)
             if isinstance(without, _DeadBranch):
                 idle.append((finding, without))
             elif without:
                 hold(finding, without)
             continue
         dead.add(finding)
-        unsure = options.unsure(finding.path) if pinned else _WITHOUT_A_PIN
-        notes = (unsure,) if unsure else ()
-        reason = Reason(finding.rule, "unsafe" if unsure else "safe", _TITLE, notes, finding.line)
+        reason = Reason(finding.rule, "safe", _TITLE, finding_line=finding.line)
         guard = _guard(finding, versions)
         cut = _cut(bench, finding.path, guard, reason) if guard and finding.path in bench.editable else None
         if cut is not None and cut.undoes(finding, restored) and cut.is_for_all(findings):
@@ -82,7 +80,7 @@ def delete_dead(
             continue
         oldest, *later = map(show, versions)
         where = f" (see line {guard.line})" if guard is not None and not guard.path else ""
-        what = "delete this branch, what it installs, and the tests of it"
+        what = options.guessed(finding.path) or "delete this branch, what it installs, and the tests of it"
         text = f"this never runs on megatron-core {oldest}{' or later' if later else ''}{where}: {what}"
         found.remarks.append(Remark(finding.path, finding.line, finding.rule, "left", text))
     for finding, cut in idle:
@@ -203,7 +201,7 @@ class _DeadBranch:
         return len(here) == len(names) and all(one.verdict == "delete" for one in here)
 
 
-def _without_effect(bench: Workbench, finding: Finding, pinned: bool) -> _DeadBranch | str:
+def _without_effect(bench: Workbench, finding: Finding) -> _DeadBranch | str:
     """The assignment that makes a patch which is to be deleted wherever it runs, or why it cannot go by itself."""
     if finding.path not in bench.editable or not finding.path.endswith(".py"):
         return ""
@@ -215,9 +213,6 @@ def _without_effect(bench: Workbench, finding: Finding, pinned: bool) -> _DeadBr
     plain = isinstance(target, ast.Attribute) and target.attr == name and isinstance(node.value, ast.Name | ast.Lambda)
     if not plain:
         return "it is not a plain assignment of a function or class"
-    holder = api.lookup(finding.target.rpartition(".")[0])
-    if holder is not None and holder.kind == "module" and not pinned:
-        return f"no project file names a release of megatron-core, and others may read `{name}` in the module"
     if restores := [related.line for related in finding.related if related.role == "restore"]:
         return f"line {restores[0]} puts the original back"
     # What Megatron no longer has may be called by the repository itself.

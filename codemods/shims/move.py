@@ -161,7 +161,8 @@ class Move:
         told: set[tuple[str, str]] = set()
         for (path, name), found in self.changed.items():
             rule = self.exports.definitions[path].shim.names[name]
-            for changed in found if self.options.wants(rule) and not self._stands((path, rule)) else ():
+            left = self._stands((path, rule)) or self.options.older(path)  # for another reason
+            for changed in found if self.options.wants(rule) and not left else ():
                 difference = changed.difference
                 if (changed.path, difference.name) in told:
                     continue
@@ -173,9 +174,9 @@ class Move:
 
     def _replaced(self) -> Iterator[Remark]:
         """Which numbers change where a changed function is replaced all the same."""
-        for (path, name), found in self.changed.items() if self.options.unsafe_fixes else ():
+        for (path, name), found in self.changed.items():
             definition = self.exports.definitions[path]
-            if self.options.wants(rule := definition.shim.names[name]):
+            if self.moves(definition, rule := definition.shim.names[name]):
                 because = " and ".join(f"`{one}`" for one in dict.fromkeys(one.difference.name for one in found))
                 text = (
                     f"`{name}` now computes what {self.contract.package} does: the changes made to {because} are lost"
@@ -199,6 +200,11 @@ class Move:
                     text = f"{listed(names)} {'is' if len(names) == 1 else 'are'} left: {because}"
                     if older := self.options.older(path):  # the same for all of them: then it is said once
                         text = f"not rewritten: {older}"
+                        yield from (
+                            Remark(path, one.line, one.rule, "left", text)
+                            for one in self.findings
+                            if one.path == path and one.can_move
+                        )
                     elif self._stands((path, rule)):
                         text = _stands(definition.shim.gain)
                     yield Remark(path, line, rule, "left", text)

@@ -134,6 +134,11 @@ class Options:
         """The oldest and the newest release that a file is judged for."""
         return self.pinned(path) or (self.target,)
 
+    def guessed(self, path: str) -> str:
+        """Why nothing is deleted for the releases that a file is judged for: a guess; nothing where they are named."""
+        unknown = "which Megatron runs here is not known: name it in a project file, or with --target-mcore"
+        return self.unsure(path) if self.pinned(path) else unknown
+
     def without_hook(self, path: str) -> str:
         """Why a file may not import what needs the hook: a release that it runs on, or that its project allows."""
         oldest = min(self.pinned(path), default=HOOK_SINCE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -25,9 +25,14 @@ _BRANCHES = {
 }
 
 
-def settled(findings: Iterable[Finding], versions: dict[str, tuple[Version, ...]]) -> list[Finding]:
-    """The findings with their verdicts; `versions` are the releases that each path is judged for."""
-    return _together([_settled(finding, versions[finding.path]) for finding in findings])
+def settled(
+    findings: Iterable[Finding], versions: dict[str, tuple[Version, ...]], guessed: Container[str] = ()
+) -> list[Finding]:
+    """The findings with their verdicts; `versions` are the releases that each path is judged for.
+
+    Of a path whose releases are `guessed` a branch for others may be the one that runs: it is not to be deleted.
+    """
+    return _together([_settled(one, versions[one.path], one.path in guessed) for one in findings])
 
 
 def _together(findings: list[Finding]) -> list[Finding]:
@@ -47,8 +52,8 @@ def _together(findings: list[Finding]) -> list[Finding]:
     return [said(finding) for finding in findings]
 
 
-def _settled(finding: Finding, versions: tuple[Version, ...]) -> Finding:
-    case = _Seen(finding, versions)
+def _settled(finding: Finding, versions: tuple[Version, ...], guessed: bool) -> Finding:
+    case = _Seen(finding, versions, guessed)
     verdict, words = next((verdict, words) for holds, verdict, words in _TABLE if holds(case))
     evidence = words.format(case)
     left = finding.assessment.left_because.rstrip(".")
@@ -76,8 +81,8 @@ def floor(finding: Finding) -> Version | None:
 class _Seen:
     """One finding, the releases it is judged for, and the row of what is known that speaks for it."""
 
-    def __init__(self, finding: Finding, versions: tuple[Version, ...]) -> None:
-        self.finding, self.versions, self.live = finding, versions, finding.live
+    def __init__(self, finding: Finding, versions: tuple[Version, ...], guessed: bool = False) -> None:
+        self.finding, self.versions, self.live, self.guessed = finding, versions, finding.live, guessed
         self.row: Answer | None = next((answer for answer in answers() if answer.name == finding.answer), None)
 
     # --- questions of the table ----------------------------------------------------------------------------------
@@ -218,6 +223,11 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
         _Seen.is_for_later,
         KEEP,
         "It is for another Megatron than {0.oldest} to {0.newest}: on these it never runs.",
+    ),
+    (
+        lambda case: case.guessed and case.live.releases and case.never_runs(),
+        KEEP,
+        "It is for other releases than {0.on}, the newest: which one runs here is not known.",
     ),
     (_Seen.never_runs, DELETE, "It never runs on {0.on}: {0.guard}{0.deletes}."),
     (lambda case: case.finding.upstream_has, DELETE, "{0.finding.upstream_has}."),

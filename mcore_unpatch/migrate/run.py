@@ -7,12 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mcore_unpatch import rewrites
-from mcore_unpatch.editing.edits import Options, Plan, Remark, none_older
+from mcore_unpatch.editing.edits import Options, Remark
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import fixes
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.megatron.layout import HOOK_SINCE
-from mcore_unpatch.megatron.versions import show
 from mcore_unpatch.migrate import dependencies, transaction, vcs
 from mcore_unpatch.migrate.lock import exclusive
 from mcore_unpatch.migrate.outcome import Dependency, Outcome
@@ -21,7 +19,6 @@ from mcore_unpatch.migrate.state import locate
 from mcore_unpatch.migrate.undo import written_by_last
 from mcore_unpatch.migrate.verify import Planner, sound_plan
 from mcore_unpatch.repository.discover import root_of, top_of
-from mcore_unpatch.repository.paths import from_here
 from mcore_unpatch.scanner.parallel import no_collection
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
@@ -73,9 +70,6 @@ def _prepare(request: Request, planner: Planner, progress: Progress | None) -> O
     rewrites, remaining = made.rewrites, made.remaining
     plan = replace(made.plan, remarks=(*made.plan.remarks, *_left(known, made.left)))
     outcome = Outcome(known, plan, options, rewrites, remaining, fixable=_fixable(known, remaining, options))
-    if not rewrites and any(map(options.older, made.repository.editable)):
-        anywhere = replace(options, older=none_older)
-        _refuse_older_megatron(known, planner(made.repository, (*known.findings, *known.elsewhere), anywhere), options)
     if rewrites and plan.dependency:
         outcome.dependency = Dependency(plan.dependency, dependencies.too_old_python(known.found.root, known.found.top))
     return outcome
@@ -94,16 +88,3 @@ def _left(known: Survey, reasons: dict[str, str]) -> Iterator[Remark]:
             if finding.path == path:
                 text = f"left as it is: {why}; migrate it by hand, or leave it out with --exclude"
                 yield Remark(path, finding.line, finding.rule, "left", text)
-
-
-def _refuse_older_megatron(known: Survey, plan: Plan, options: Options) -> None:
-    """Raise where all that could be done needs a newer release than the project, or the user, names."""
-    for edit in plan.edits if plan.requirement else ():
-        judged = known.stacks.of(edit.path)
-        if judged.versions[-1] < HOOK_SINCE:
-            release = show(judged.versions[-1])
-            raise UsageError(
-                f"{from_here(known.found.top / edit.path)} would need megatron-core>={show(HOOK_SINCE)}, the first "
-                f"with the hook, but is for megatron-core {release} ({judged.why}). Nothing was written: raise that "
-                f"first, or see what would change with --target-mcore {show(HOOK_SINCE)} --diff"
-            )

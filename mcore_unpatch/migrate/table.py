@@ -64,12 +64,12 @@ def lines(outcome: Outcome) -> Iterator[Line]:
 def _head(outcome: Outcome) -> Iterator[Line]:
     if not outcome.rewrites:
         yield [("Nothing to migrate.", "green")]
-        if any(outcome.options.older(finding.path) for finding in outcome.survey.findings):
-            yield from wrapped(
-                f"A Megatron that runs here has no hook. `unpatch migrate --diff --target-mcore {RELEASES[-1]}` shows "
-                "the edits of the day after an upgrade.",
-                0,
-            )
+        held = [one.path for one in outcome.survey.findings if outcome.options.older(one.path)]
+        if held:
+            known = not all(map(outcome.options.unsure, held))
+            why = "A Megatron that runs here has no hook." if known else "Which Megatron runs here is not known."
+            command = f"`unpatch migrate --diff --target-mcore {RELEASES[-1]}`"
+            yield from wrapped(f"{why} {command} shows the edits for that release.", 0)
         return
     done = "Migrated" if outcome.written else "Would migrate"
     yield [(f"{done}: {count(len(outcome.rewrites), 'file')}, {count(len(outcome.plan.edits), 'edit')}.", "bold")]

@@ -203,7 +203,8 @@ class Survey:
     def settled(self, findings: list[Finding]) -> list[Finding]:
         """The findings with what becomes of each, by what else is known of it."""
         judged = {finding.path: self.stacks.versions(finding.path) for finding in findings}
-        return [self._on_stacks(finding) for finding in verdicts.settled(findings, judged)]
+        guessed = {path for path in judged if not self.stacks.pinned(path)}
+        return [self._on_stacks(finding) for finding in verdicts.settled(findings, judged, guessed)]
 
     def _on_stacks(self, finding: Finding) -> Finding:
         """A finding with what becomes of it on each stack, where that is not the same on all."""

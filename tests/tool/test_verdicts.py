@@ -25,7 +25,13 @@ def install():
     ("guard", "pin", "verdict", "fix", "said"),
     [
         (OLD, "megatron-core>=0.18", "delete", "safe", "; `unpatch migrate` deletes it."),
-        (OLD, "torch", "delete", "unsafe", "; `unpatch migrate --unsafe-fixes` deletes it."),
+        (
+            OLD,
+            "torch",
+            "keep",
+            None,
+            "It is for other releases than megatron-core 0.19, the newest: which one runs here",
+        ),
         (OLD, "megatron-core==0.15.*", "keep", None, "`unpatch pin` tells when it changes again."),
         ("", "megatron-core>=0.18", "keep", None, "`unpatch pin` tells when it changes again."),
         (

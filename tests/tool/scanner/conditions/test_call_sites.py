@@ -18,7 +18,8 @@ def only(source: Source) -> Finding:
 
 
 def test_every_call_is_under_a_condition() -> None:
-    finding = only(INSTALL + OLD)
+    assert only(INSTALL + OLD).verdict == "keep"  # nobody named a release: the older one may be what runs
+    (finding,) = found_in(INSTALL + OLD, target=(0, 19))
     assert str(finding.live) == "<=0.15.3"
     assert finding.verdict == "delete"
     assert finding.evidence == "It never runs on megatron-core 0.19: it is called only where patches.py:6 allows it."
