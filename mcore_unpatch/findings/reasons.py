@@ -116,6 +116,9 @@ def _of_module(target: str, found: Known, release: Model) -> str:
         return f"Nothing of megatron-core {_minor(release.label)} reads it; other packages may"
     use = _telling(target, release) or _telling(found.name, release)
     if use is None:
+        imports = any(fact.kind == "import" and fact.detail == target for fact in release.facts.values())
+        if not imports:
+            return f"Who reads it in megatron-core {_minor(release.label)} is not evident; other packages may"
         return "Megatron imports it from there by name: no argument or config field for another is known"
     is_class = found.fact.kind == "class"
     match use.how:

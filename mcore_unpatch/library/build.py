@@ -60,7 +60,7 @@ def _build(library: Library, label: str, files: Iterable[SourceFile]) -> Model:
             if known is not None and defaults.get(key, "") not in ("", value):
                 _mark(facts, known.name, f"given:{key}={value}")
     if options := uses.options.names(model):
-        _mark(facts, library.packages[-1], f"options:{','.join(sorted(options))}")
+        _mark(facts, library.programs, f"options:{','.join(sorted(options))}")
     _mark_unread(facts, modules, model, used, uses)
     return Model(library, label, facts, used)
 

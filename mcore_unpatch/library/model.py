@@ -30,6 +30,11 @@ class Library:
         """The folder that every package stands in."""
         return self.packages[0].partition(".")[0]
 
+    @property
+    def programs(self) -> str:
+        """The package that makes the options of programs: the second, where there are several."""
+        return self.packages[:2][-1]
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -190,7 +195,7 @@ class Model:
     @cached_property
     def options(self) -> frozenset[str]:
         """The attributes that the library's parsers put on what they return."""
-        fact = self.facts.get(self.library.packages[-1])
+        fact = self.facts.get(self.library.programs)
         return frozenset(filter(None, (fact.trait("options") or "").split(","))) if fact is not None else frozenset()
 
     # --- uses --------------------------------------------------------------------------------------------------

@@ -130,9 +130,12 @@ class UseCollector:
         root = inner.id
         start = where.local.get(root, f"{where.module.name}.{root}")
         place = where.place
-        if not start:  # an object of the function's own
-            self.loose.update(words)
+        if not start:  # an object of the function's own; what `self` has is no name of a module
+            self.loose.update(words[:-1] if root == _first(where.body) else words)
             return
+        held = self._model.find(start)
+        if start in self._model.facts and (held is None or held.fact.kind == "module"):
+            self._note(start, USED, place)  # a module, or imported from what the source lacks
         prefixes = [start]
         for word in reversed(words):
             prefixes.append(f"{prefixes[-1]}.{word}")
@@ -140,6 +143,8 @@ class UseCollector:
             known = self._model.find(prefix)
             if known is not None and known.fact.kind != "module":
                 way = how if prefix == prefixes[-1] else USED
+                if way == CALLED and known.fact.kind in ("value", "import"):
+                    way = USED  # of calls, those of functions and classes are told apart
                 if way and known.name != place.rpartition(".")[0]:  # a class that names itself tells nothing
                     if way != CALLED:
                         self._note(known.name, way, place)

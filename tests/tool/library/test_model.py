@@ -68,6 +68,37 @@ def model(files: Mapping[str, str], label: str = "1.0") -> Model:
     return build(TOY, label, [(f"toy/{name}.py", text.encode()) for name, text in {"__init__": "", **files}.items()])
 
 
+# Names of a module that its own code reads, however they came there, and others that nothing reads.
+READ = """
+import os
+from elsewhere import gather, keep as kept, barrier, unused, Kind
+from toy.absent import tools
+from toy import helper
+if os.name:
+    reduce = os.reduce
+else:
+    reduce = os.other
+spare = os.spare
+queue = os.queue
+def run(x: Kind):
+    with gather(x):
+        reduce(x)
+        tools.go(x)
+        helper.go(x)
+    return kept
+class Holder:
+    def barrier(self):
+        from elsewhere import barrier
+        return barrier(self.queue)
+"""
+
+
+def test_what_a_module_reads_of_its_own_is_read() -> None:
+    toy = model({"a": READ, "helper": "def go(x): ..."})
+    names = {name.removeprefix("toy.a.") for name, fact in toy.facts.items() if fact.trait("unread") is not None}
+    assert names == {"spare", "queue", "barrier", "unused", "Kind", "run"}
+
+
 def test_callbacks_are_followed_and_options_collected() -> None:
     toy = model(CALLBACKS)
     hands = [word for word in toy.facts["toy.a.pretrain"].traits if word.startswith("hands")]
