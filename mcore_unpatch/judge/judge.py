@@ -212,8 +212,9 @@ def _parameters(case: Case, model: Model) -> Iterator[Statement]:
         wrong = "" if unknown else taken.misfit(call)
         if wrong:
             since = _since(model, _fits_not(case, wrong))
-            name = getattr(case.new.function, "name", "the replacement")
-            text = f"`{short(usage.place)}` {unfit(wrong, f'`{name}`')}: TypeError on {since}"
+            name = getattr(case.new.function, "name", "")
+            who = f"`{name}`" if name else "the replacement"
+            text = f"`{short(usage.place)}` {unfit(wrong, who)}: TypeError on {since}"
             text += only_if(*callers(model, install.target))
             yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
     if lacking:
