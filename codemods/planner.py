@@ -40,7 +40,7 @@ Known = list[tuple[type[Move], Analysis]]
 
 def plan(repository: Repository, findings: Sequence[Finding], options: Options) -> Plan:
     """What is to be done about the findings of a repository."""
-    known = _known(repository, options)
+    known = downstreams(repository, options.older)
     bench, contribution = _found(repository, findings, options, known)
     tree_of = _trees(bench)
     contribution.asked = _with_imports(bench, tree_of, contribution.asked)
@@ -64,13 +64,12 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
 
 
 def fixed(
-    repository: Repository, findings: Sequence[Finding], choices: Sequence[Options]
+    repository: Repository, findings: Sequence[Finding], choices: Sequence[Options], known: Known
 ) -> Iterator[tuple[set[Finding], dict[Finding, str]]]:
-    """The findings that a plan takes away, for each of some options; the files are looked into once for all.
+    """The findings that a plan takes away, for each of some options; `known` are the downstreams of the repository.
 
     The others are left though there is a way, and why.
     """
-    known = _known(repository, choices[0])
     for options in choices:
         found = _found(repository, findings, options, known, told=False)[1]
         applied = {(asked.path, asked.reason.finding_line, asked.reason.rule) for asked in found.asked}
@@ -98,16 +97,19 @@ def _answering(
         yield edit
 
 
-def _known(repository: Repository, options: Options) -> Known:
+def downstreams(repository: Repository, older: Callable[[str], str]) -> Known:
+    """What a repository has of the downstreams with shims, whatever is found in it.
+
+    Files that are for a release without the hook may not be edited: `older` tells why.
+    """
     kinds = [kind for codemod in registry.codemods() if (kind := codemod.migration())]
-    return [(kind, kind.analyse(_with_the_hook(repository, options))) for kind in kinds]
+    return [(kind, kind.analyse(_with_the_hook(repository, older))) for kind in kinds]
 
 
-def _with_the_hook(repository: Repository, options: Options) -> Workbench:
-    """A bench on which files that are for a release without the hook may not be edited."""
+def _with_the_hook(repository: Repository, older: Callable[[str], str]) -> Workbench:
     bench = Workbench(repository)
-    bench.editable = frozenset(path for path in repository.editable if not options.older(path))
-    bench.older = options.older
+    bench.editable = frozenset(path for path in repository.editable if not older(path))
+    bench.older = older
     return bench
 
 
@@ -155,7 +157,7 @@ def _moved(
     repository: Repository, findings: Sequence[Finding], options: Options, known: Known, held: Sequence[str] = ()
 ) -> tuple[Workbench, Contribution]:
     """The downstreams' moves but those of the held rules, on a bench of their own."""
-    contribution, bench = Contribution(), _with_the_hook(repository, options)
+    contribution, bench = Contribution(), _with_the_hook(repository, options.older)
     for move in [kind(analysis, bench, options, findings, held) for kind, analysis in known]:
         contribution.add(move.outcome())
     bench.editable = repository.editable

@@ -36,9 +36,9 @@ def _marked(survey: Survey) -> list[Finding]:
     findings, choices = survey.findings, [planned(survey, unsafe=unsafe) for unsafe in (True, False)]
     editable = survey.found.editable
     while True:
-        repository = survey.repository(editable)
+        repository, known = survey.downstreams(editable)
         fixes, held = dict[Finding, str](), dict[Finding, str]()
-        both = rewrites.fixed(repository, [*findings, *survey.elsewhere], choices)
+        both = rewrites.fixed(repository, [*findings, *survey.elsewhere], choices, known)
         for name, (gone, left) in zip(("unsafe", "safe"), both, strict=True):
             fixes.update(dict.fromkeys(gone, name))
             held.update(left)

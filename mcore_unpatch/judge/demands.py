@@ -77,9 +77,9 @@ class Demands:
         self._owner, self._follow = owner, follow
         self._seen: set[int] = set()
 
-    def of_import(self, home: Resolver) -> Iterator[Demand]:
+    def of_import(self, home: Resolver) -> list[Demand]:
         """What the import of a file needs: its own imports, and what its statements read."""
-        yield from home.kept("on import", lambda: [*self._of_import(home)])
+        return home.kept("on import", lambda: [*self._of_import(home)])
 
     def _of_import(self, home: Resolver) -> Iterator[Demand]:
         for node in home.once(_imports_of, home.model.tree):

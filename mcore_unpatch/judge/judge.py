@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
+from typing import TypeVar
 
 from mcore_unpatch.judge import dropped
 from mcore_unpatch.judge.asked import absent, advice, instead, is_replaced, leaf, missing, nowhere, raised, short, unfit
@@ -30,6 +31,7 @@ from mcore_unpatch.scanner.sources.effort import Exhausted
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, path_text
 
+T = TypeVar("T")
 _MOST_STEPS = 200_000  # for what one patch asks of Megatron
 _MOST_SAID = 20  # lines of one file that raise before a patch is called
 _PARTIAL = ("partial", "partialmethod")
@@ -45,36 +47,56 @@ class Case:
         self._shapes = shapes or {}  # of the patches of the repository that are known, by target
         self.new: Replacement = replacement.find(install, resolver)
 
-    @cached_property
+    @property
     def demands(self) -> list[Demand]:
-        """What it asks of Megatron: on import, when it is installed, when it is called.
+        """What it asks of Megatron: on import, when it is installed, when it is called."""
+        return [demand for some in self._demands for demand in some]
+
+    def raised_on(self, model: Model) -> Iterator[tuple[Demand, list[Statement]]]:
+        """What a release raises where something is asked of it, in the same order."""
+        *shared, own = self._demands
+        for some in shared:
+            yield from self._of_shared(some, (_raising, model), lambda some: _raising(some, model))
+        yield from _raising(own, model)
+
+    def _of_shared(self, some: list[Demand], key: Hashable, look: Callable[[list[Demand]], T]) -> T:
+        """What is seen in demands that many patches of a file share, looked at once."""
+        return self.resolver.kept((id(some), key), lambda: (some, look(some)))[1]  # held, so that its id stays its own
+
+    @cached_property
+    def _demands(self) -> list[list[Demand]]:
+        """Those that other patches share, list by list, then its own.
 
         The budget of the file pays for finding patches: where it would not last, less is said of this one.
         """
         try:
             with self.resolver.project.effort.at_most(_MOST_STEPS):
-                return self._demands()
+                return self._find_demands()
         except Exhausted:
-            return []
+            return [[]]
 
-    def _demands(self) -> list[Demand]:
+    def _find_demands(self) -> list[list[Demand]]:
         asks = Demands(self.install.owner)
         homes = {id(home): home for home in (self.resolver, self.new.home) if home is not None}
-        found = [demand for home in homes.values() for demand in asks.of_import(home)]
+        shared = [asks.of_import(home) for home in homes.values()]
         installer = self.install.site.scope.function
         if installer is not None:
             # Many patches may stand in one function.
             code, home = installer.node, self.resolver
-            found += home.kept((INSTALL, code), lambda: [*Demands().of_code(code, home, INSTALL, inner=False)])
-        for node in walk(self.install.value) if isinstance(self.install.value, ast.Call) else ():
-            if isinstance(node, ast.Call) and len(node.args) == 2 and reads_by_name(node, self.install):
-                found.append(Demand(self.install.target, INSTALL, self.resolver.on_line(node.lineno)))
+            shared.append(home.kept((INSTALL, code), lambda: [*Demands().of_code(code, home, INSTALL, inner=False)]))
+        found = [
+            Demand(self.install.target, INSTALL, self.resolver.on_line(node.lineno))
+            for node in (walk(self.install.value) if isinstance(self.install.value, ast.Call) else ())
+            if isinstance(node, ast.Call) and len(node.args) == 2 and reads_by_name(node, self.install)
+        ]
         for function, home in self.functions:
             own = itself(function) if self._is_bound or function is not self.new.function else None
             found += asks.of_code(function, home, CALL, itself=own)
-        known_calls = {id(demand.node) for demand in found}
-        found += [self._of_original(node) for node in self.original_calls if id(node) not in known_calls]
-        return found
+        if self.original_calls:
+            known_calls = [_nodes(found), *(self._of_shared(some, _nodes, _nodes) for some in shared)]
+            new = [node for node in self.original_calls if not any(id(node) in some for some in known_calls)]
+            found += map(self._of_original, new)
+        return [*shared, found]
 
     def calls_ours(self, demand: Demand, model: Model) -> bool:
         """Whether a call of the replacement reaches another function of the repository, put in place of Megatron's."""
@@ -325,19 +347,24 @@ def _is_default(case: Case, model: Model) -> bool:
 def _demands(case: Case, model: Model) -> Iterator[Statement]:
     """What raises in the code that a patch stands in and brings; of what runs before it is called, the first few."""
     said: set[tuple[str, int]] = set()
-    for demand in case.demands:
-        early = demand.when != CALL
-        if early and len(said) >= _MOST_SAID:
+    for demand, statements in case.raised_on(model):
+        if demand.when != CALL and len(said) >= _MOST_SAID:
             continue  # the first has stopped the file
-        # Many patches of one file share what runs when it is imported.
-        ask: Callable[[], list[Statement]] = partial(list, raised(demand, model) if known.ever(demand.name) else ())
-        statements = case.resolver.kept((demand, model), ask) if early else ask()
-        if statements and case.calls_ours(demand, model):
+        if case.calls_ours(demand, model):
             statements = list(missing(demand.on(model), model))
         for statement in statements:
             if (statement.exception, statement.line) not in said:
                 said.add((statement.exception, statement.line))
                 yield statement
+
+
+def _raising(demands: list[Demand], model: Model) -> list[tuple[Demand, list[Statement]]]:
+    asked = ((demand, [*raised(demand, model)]) for demand in demands if known.ever(demand.name))
+    return [(demand, statements) for demand, statements in asked if statements]
+
+
+def _nodes(demands: list[Demand]) -> set[int]:
+    return {id(demand.node) for demand in demands}
 
 
 # --- words ----------------------------------------------------------------------------------------------------------

@@ -125,9 +125,18 @@ def may_patch(project: Project, path: str, mocks: bool) -> bool:
 
 
 def analyse(
-    paths: list[str], sizes: list[int], task: Task, jobs: int, parsed: Parsed, start: str = START
+    paths: list[str],
+    sizes: list[int],
+    task: Task,
+    jobs: int,
+    parsed: Parsed,
+    ahead: Callable[[], None] | None = None,
+    start: str = START,
 ) -> Iterator[ScannedPart]:
-    """Analyse files over several processes, part by part as they come in; one job stays in this process."""
+    """Analyse files over several processes, part by part as they come in; one job stays in this process.
+
+    `ahead` is called here as soon as others work: what the caller needs anyway is done meanwhile.
+    """
     total = sum(sizes)
     task = replace(task, thorough=task.thorough and total <= CHECKED_THROUGHOUT)
     # Whether a new interpreter can be kept from looking for modules in the current folder.
@@ -141,17 +150,19 @@ def analyse(
             for share in shares:
                 yield _analyse(share, task, project)
         else:
-            yield from _share_out(shares, task, workers - 1, parsed, start)
+            yield from _share_out(shares, task, workers - 1, parsed, ahead, start)
 
 
-def _share_out(shares: list[list[str]], task: Task, helpers: int, parsed: Parsed, start: str) -> Iterator[ScannedPart]:
+def _share_out(
+    shares: list[list[str]], task: Task, helpers: int, parsed: Parsed, ahead: Callable[[], None] | None, start: str
+) -> Iterator[ScannedPart]:
     """Hand shares to other processes, and take one here whenever all of them are busy."""
     import multiprocessing
     from multiprocessing.connection import wait
 
     # Not a pool: this process takes part in the work.
     context: Any = multiprocessing.get_context(start)
-    api.attribute_names()  # before the fork, so that the tables are read once
+    api.attribute_names(), task.versions("")  # before the fork, so that the tables and the stacks are read once
     # Each process has a run of neighbours, which import the same files, and at the end takes from the longest run left.
     count, workers = len(shares), helpers + 1
     runs = [deque(range(count * n // workers, count * (n + 1) // workers)) for n in range(workers)]
@@ -174,6 +185,8 @@ def _share_out(shares: list[list[str]], task: Task, helpers: int, parsed: Parsed
     try:
         for connection in [*busy, *busy]:  # one to work on and one to go on with
             hand_out(connection)
+        if ahead is not None:
+            ahead()
         project = task.project(parsed)
         while any(busy.values()):
             if (number := _next(runs[0], runs)) is not None:

@@ -14,6 +14,7 @@ from mcore_unpatch.stacks import python, shell, submodules
 from mcore_unpatch.stacks.revision import ReadFile, Said
 
 _MOST_BYTES = 64_000_000
+_WORDS = (b"megatron", b"mcore", b"package_info", b"major")  # one of them stands in all that the next one finds
 _SAYS = re.compile(rb"megatron[-_.](?:core|lm|bridge)|package_info|MAJOR|mcore[-_]?v?\d", re.IGNORECASE)
 _INSTALLS = re.compile(rb"clone|checkout|install|ref:|pip |mcore[-_]?v?\d")
 PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
@@ -152,9 +153,11 @@ def _text(top: Path, path: str, kind: str, found: Found) -> str | None:
     except OSError as error:
         found.notes.append(f"{path} cannot be read: {error.strerror or error}.")
         return None
-    says = bool(_SAYS.search(data)) and (kind not in _COMMANDS or bool(_INSTALLS.search(data)))
+    lower = data.lower()
+    says = any(word in lower for word in _WORDS) and bool(_SAYS.search(data))
+    says = says and (kind not in _COMMANDS or bool(_INSTALLS.search(data)))
     says = says or (kind == "requirements" and bool(_OF_LOCAL.search(data)))
-    says = says or (kind == "submodule" and b"megatron" in data.lower())
+    says = says or (kind == "submodule" and b"megatron" in lower)
     return data.decode(errors="replace") if says else None
 
 

@@ -94,7 +94,7 @@ class _Reader:
 
     def take(self, number: int, line: str) -> None:
         """One line with its continuations."""
-        for image in _IMAGE.finditer(line):
+        for image in _IMAGE.finditer(line) if "mcore" in line.lower() else ():
             if (revision := of_release(image[1])) is not None:
                 words = "by the name of an image"
                 said = replace(revision, words=words, certain=False, is_weak=True)

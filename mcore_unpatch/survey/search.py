@@ -38,6 +38,7 @@ class Search:
     wanted: Callable[[str], bool] = lambda _: True  # rules that are: codemods of no other are asked
     silenced: list[Finding] = field(default_factory=list)  # takes a finding for each that a comment suppresses
     memory: Callable[[Project, object], FileMemory] | None = None  # of what files gave before, under these settings
+    ahead: Callable[[], None] | None = None  # what this process has to do anyway, while others analyse
 
     def __call__(
         self, python: list[str], patches: Iterable[str] = (), progress: Progress | None = None
@@ -49,7 +50,7 @@ class Search:
             task = Task(self.read, self.has or self.exists, self.versions, self.mocks, thorough, words)
             memory = self.memory(task.project(), (self.mocks, thorough, words)) if self.memory is not None else None
             whole, asked = memory.recall(python) if memory is not None else (ScannedPart(), python)
-            for part in analyse(asked, [sizes[path] for path in asked], task, self.jobs, self.parsed):
+            for part in analyse(asked, [sizes[path] for path in asked], task, self.jobs, self.parsed, self.ahead):
                 whole.add(part)
                 if progress:
                     progress(whole.files, len(python))

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from mcore_unpatch import rewrites
 from mcore_unpatch.findings import unread, verdicts
 from mcore_unpatch.findings.finding import FileError, Finding
 from mcore_unpatch.findings.rules import Selection
@@ -40,6 +41,7 @@ from mcore_unpatch.survey.remembered import FileMemory
 from mcore_unpatch.survey.search import Progress, Search
 
 if TYPE_CHECKING:
+    from mcore_unpatch.codemods.planner import Known
     from mcore_unpatch.editing.edits import Repository
     from mcore_unpatch.gate.switches import Gate
     from mcore_unpatch.pins import Pin
@@ -103,8 +105,7 @@ class Survey:
         seen, self.errors = look(progress)
         self.findings = [finding for finding in seen if options.reports(finding)]
         self.possible = [finding for finding in seen if not options.reports(finding)]  # told of, and not reported
-        if any(path.is_dir() for path in self.paths) and (told := self._not_read()):
-            self.notes.append(told)
+        self.notes += filter(None, [self._not_read])
         if any(suppress.OLD_NAME in finding.source for finding in self._silenced):
             self.notes.append("Comments say `mcore-unpatch: ignore`, which is read; write `unpatch: ignore`.")
 
@@ -143,6 +144,18 @@ class Survey:
         read = Overlay(self.files.read, contents or {}).read
         return Repository(self.whole.own, self.files.exists, read, editable, self.parsed)
 
+    @cache  # noqa: B019 - a survey lives as long as its command
+    def downstreams(self, editable: frozenset[str]) -> tuple[Repository, Known]:
+        """The repository with what it has of the downstreams that the codemods know, which waits for no finding."""
+        repository = self.repository(editable)
+        return repository, rewrites.downstreams(repository, self.stacks.before_the_hook)
+
+    def _ahead(self) -> None:
+        """What is needed whatever the files give, while other processes look at them."""
+        _ = self._not_read
+        if self.options.fixes:
+            self.downstreams(self.found.editable)
+
     def rescan(self, contents: Mapping[str, bytes]) -> Found:
         """What the scanner would say if these were the contents of some files; the others are not read again."""
         return self._search(self.found, contents=contents)
@@ -172,6 +185,7 @@ class Survey:
             options.selection.__contains__,
             silenced,
             partial(self._file_memory, place) if place is not None else None,
+            self._ahead if discovery is self.found and contents is None else None,
         )
         findings, errors = search(discovery.own, discovery.patches, progress)
         chosen = [finding for finding in findings if finding.rule in options.selection]
@@ -230,8 +244,11 @@ class Survey:
         """The files of the repository that are neither Python nor patches nor prose."""
         return settings(self.found.top)
 
+    @cached_property
     def _not_read(self) -> str:
         """A sentence on code below the folder of the scan that is in no Python file and may patch."""
+        if not any(path.is_dir() for path in self.paths):
+            return ""
         top, base, exclude = self.found.top, self.options.exclude_base or self.found.root, self.options.exclude
         start = f"{relative(self.found.root, top)}/".removeprefix("./")
         names = (path for path in self._settings if path.startswith(start))

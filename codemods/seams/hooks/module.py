@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from mcore_unpatch.codemods.seams.hooks.site import FORWARD
@@ -21,7 +21,7 @@ from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
 from mcore_unpatch.repository.paths import is_test
 
 # Called, or an argument; not of what a call returns, as in `super().forward(...)`.
-_SAID = re.compile(rb"(?<!\(\))\.forward\s*[(,)]")
+_SAID = re.compile(rb"\.forward(?<!\(\)\.forward)\s*[(,)]")
 _REGISTERS = {"register_forward_hook", "register_forward_pre_hook"}
 # YaRN's embedding calls its own `forward` for its cache, MimoModel that of its submodules.
 _OF_MEGATRON, _ROTARY = ("RotaryEmbedding", "ModalitySubmodules"), "rotary_pos_emb"
@@ -61,9 +61,9 @@ def name_of(module: ast.expr, around: Function | None) -> str:
     return MODEL if isinstance(node, ast.Name) and _is_model(node, around) else ""
 
 
-def may_be_the_same(one: Patch, other: Patch) -> bool:
+def may_be_the_same(one: Patch, other: Patch, name: Callable[[ast.expr, Function | None], str] = name_of) -> bool:
     """Whether two patches may be of one module: not if these have other names, or one holds the other."""
-    names = name_of(one.target.value, one.around), name_of(other.target.value, other.around)
+    names = name(one.target.value, one.around), name(other.target.value, other.around)
     if all(names):
         return names[0] == names[1]
     if one.source.path != other.source.path:

@@ -47,17 +47,17 @@ def looked_at(patch: Patch, site: WrapperSite, gone: Sequence[ast.AST]) -> str:
     for node in walk_without(patch.source.tree, taken):
         if isinstance(node, ast.Constant) and node.value in names:
             return f"line {node.lineno} asks for `{node.value}` by name"
-        if patch.source.function_of(node) is not patch.around:
+        if not isinstance(node, ast.Attribute | ast.Name) or patch.source.function_of(node) is not patch.around:
             continue
         if isinstance(node, ast.Attribute) and ast.unparse(node) == site.calling.target:
             return f"line {node.lineno} looks at `{site.calling.target}`"
         inner = isinstance(node, ast.Attribute) and node.attr == "__dict__" and not _is_of_another(patch, node)
         if inner or is_name(node, "vars"):
-            return f"line {node.lineno} inspects the layer's attributes"  # type: ignore[attr-defined]
+            return f"line {node.lineno} inspects the layer's attributes"
         if is_name(node, site.calling.original):
             used = patch.source.parents[node]
             if not (isinstance(used, ast.Call) and used.func is node):
-                return f"line {node.lineno} passes the original on"  # type: ignore[attr-defined]
+                return f"line {node.lineno} passes the original on"
     return ""
 
 

@@ -10,8 +10,9 @@ import ast
 import io
 import textwrap
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Rewrite
@@ -61,8 +62,12 @@ class _Wrappers:
     """The wrappers of a repository: two around one module can become hooks if their order does not matter."""
 
     def __init__(self, files: Workbench) -> None:
-        self.files, self.reached = files, Reached(files)
+        self.files, self._name = files, cache(name_of)
         self._known: dict[_Key, tuple[Patch | None, _Wrapped | str]] = {}
+
+    @cached_property
+    def _reached(self) -> Reached:
+        return Reached(self.files)  # by a look at all files, for a wrapper that is one otherwise
 
     def to_hook(self, situation: Situation) -> Rewritten | str:
         """The hook, for a wrapper and all others that may be around the same module."""
@@ -120,7 +125,7 @@ class _Wrappers:
         if key not in self._known:
             patch = find_patch(situation)
             why = OTHER_CLASS if situation.finding.target.endswith(".__class__") else NOT_PLAIN
-            self._known[key] = patch, _wrapped(patch, self.reached) if patch is not None else why
+            self._known[key] = patch, _wrapped(patch, lambda: self._reached) if patch is not None else why
         return self._known[key]
 
     def _around_the_same(self, situation: Situation) -> Iterator[Situation]:
@@ -132,7 +137,7 @@ class _Wrappers:
                 continue
             other, there = self._read(one)
             if "possible" in (mine.confidence, theirs.confidence):
-                alike = may_be_the_same(patch, other) if patch and other else theirs.path == mine.path
+                alike = may_be_the_same(patch, other, self._name) if patch and other else theirs.path == mine.path
             else:
                 alike = True
             if alike and not (isinstance(here, Hooked) and isinstance(there, Hooked) and _excludes(here, there)):
@@ -165,7 +170,7 @@ def _others(situation: Situation) -> Iterator[Situation]:
             yield replace(situation, finding=one)
 
 
-def _wrapped(patch: Patch, reached: Reached) -> _Wrapped | str:
+def _wrapped(patch: Patch, reached: Callable[[], Reached]) -> _Wrapped | str:
     around = patch.around
     if patch.target.attr != FORWARD or patch.finding.shape != "instance-attr":
         if patch.finding.target.endswith(".__class__"):
@@ -182,7 +187,7 @@ def _wrapped(patch: Patch, reached: Reached) -> _Wrapped | str:
     function = site.function
     if not all(map(patch.source.owns_lines, (patch.statement, *function.body))):
         return f"line {patch.statement.lineno} or `{function.name}` holds several statements on a line"
-    if because := why_not(patch.target.value, around, patch.source.path, reached):
+    if because := why_not(patch.target.value, around, patch.source.path, reached()):
         return because
     if called_by_megatron(patch.target.value, around, patch.finding):
         return "Megatron itself calls `forward` of such a module directly, where hooks do not run"

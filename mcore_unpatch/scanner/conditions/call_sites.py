@@ -20,12 +20,14 @@ from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, last_attribute, path_text
 
-_TESTS = b"__version__ version_info find_spec signature( mcore_ge mcore_gt mcore_lt mcore_version".split()
+_TESTS = b"__version__ version_info find_spec signature(".split()
+_OF_MEGATRON = b"mcore_ge mcore_gt mcore_lt mcore_version".split()
 
 
 def tests_a_release(data: bytes) -> bool:
     """Whether a file may ask which release it runs on."""
-    return any(word in data for word in _TESTS)  # a pattern of these takes ten times as long
+    # A pattern of these takes ten times as long.
+    return any(word in data for word in (*_TESTS, *(_OF_MEGATRON if b"mcore_" in data else ())))
 
 
 def installer(scope: Scope) -> str:

@@ -212,7 +212,7 @@ def named_definition(install: Install, resolver: Resolver) -> tuple[ast.AST | No
 def _returned_closure(node: ast.AST | None, home: Resolver) -> FunctionNode | ast.Lambda | None:
     """The inner function that a factory returns."""
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    inner = {item.name: item for item in walk(node) if isinstance(item, ast.FunctionDef) and item is not node}
+    inner = home.once(_inner_functions, node)
     for statement, _ in home.model.returns.get(node, []):
         value = statement.value
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
@@ -224,6 +224,10 @@ def _returned_closure(node: ast.AST | None, home: Resolver) -> FunctionNode | as
         if isinstance(value, ast.Name) and value.id in inner:
             return inner[value.id]
     return None
+
+
+def _inner_functions(node: ast.AST) -> dict[str, ast.FunctionDef]:
+    return {item.name: item for item in walk(node) if isinstance(item, ast.FunctionDef) and item is not node}
 
 
 def _words(node: ast.AST) -> frozenset[str]:

@@ -25,17 +25,18 @@ def _tokens(pattern: bytes) -> re.Pattern[bytes]:
 
 
 # `.attribute = value`, `.attribute: T = value`, `.attribute, other = ...`, `[a.attribute] = ...`
-_ASSIGNMENT = _tokens(
-    rb"\.~([A-Za-z_]\w*+)(?=((?:[\s\\)\]]|#[^\n]*+\n)*+(?:[:,][^=]{0,300}+|<<|>>|[-+*/%@&|^]{1,2}+)?)=(?!=)"
+_TO = (
+    rb"~([A-Za-z_]\w*+)(?=((?:[\s\\)\]]|#[^\n]*+\n)*+(?:[:,][^=]{0,300}+|<<|>>|[-+*/%@&|^]{1,2}+)?)=(?!=)"
     rb"(?:[\s(\[\\])*+([^\n]{0,120}))"
 )
+_ASSIGNMENT, _BUT_OF_SELF = _tokens(rb"\." + _TO), _tokens(rb"\.(?<![^\w.]self\.)(?<!\Aself\.)" + _TO)
 # `for GPTModel.forward in ...`, `with ... as (a, GPTModel.forward):`
 _TARGETS = tuple(
     _tokens(word + rb"[\s\\(\[*]++(?:\w++~,[\s\\(\[*]*+)*+\w++(?:~\.~(\w++))++~(?:in\b|[:,)\]])")
     for word in (b"for", b"as")
 )
 _EXECS = _tokens(rb"exec~\("), _tokens(rb"eval~\(")
-_LAYER_ASSIGNMENT = _tokens(rb"\blayers~\[[^\]]{0,200}+\]~=(?!=)")
+_LAYER_ASSIGNMENT = _tokens(rb"layers(?<!\wlayers)~\[[^\]]{0,200}+\]~=(?!=)")
 # A value that is written out, and nothing behind it.
 _CONSTANT = re.compile(
     rb"=[ \t\f]*+(?:True|False|-?[0-9][\w.]*+|\{\}|[fbrFBR]{0,2}(?:\"[^\"\\\n]*+\"|'[^'\\\n]*+'))[ \t\f]*+(?:[#;\n]|$)"
@@ -51,21 +52,23 @@ _TYPE_OF_A_NAME = re.compile(rb"[ \t]*+(?!(?:else|try|finally)\b)\w++[ \t]*+:(?!
 _KEYWORD = re.compile(rb"(?:^|\W)(?:for|as|in|and|or|not|if|else|return|yield|await|assert|del|is|while|elif|with)$")
 _SETATTR = re.compile(rb"setattr(?:__)?\(\s*+([^\s,()\[\]#]{0,200}+)\s*+,\s*+(?:[\"'](\w{1,100}+)[\"']\s*+(?=,))?")
 _DEF = re.compile(rb"def[\s\\]++(\w++)")
-_SELF = _tokens(rb"\n(?:async[ \t]++)?def[\s\\]++\w++[\s\\]*+\(~self\b")
+_SELF = tuple(_tokens(head + rb"def[\s\\]++\w++[\s\\]*+\(~self\b") for head in (rb"\n", rb"\nasync[ \t]++"))
 _NAMESPACES = (b"getsource", b"__dict__", b"__globals__")
 _VARS = re.compile(rb"vars(?<!\wvars)\b")
 _CHILDREN = _tokens(rb"\.~_modules\b")
 _CHILD_SETTERS = (b"add_module", b"register_module", b"set_submodule")
 _HOOK, _HEAD = b"register_forward", b"output_layer"  # a hook on the LM head
-_SYS_MODULES = _tokens(rb"sys~\.~modules\b|import~sys~as\b|from~sys~import\b")
+_SYS_MODULES = _tokens(rb"sys~\.~modules\b"), _tokens(rb"import~sys~as\b"), _tokens(rb"from~sys~import\b")
 _MOCKS = (b"monkeypatch", b"mock")
 # A class, or an object and a name of it.
 _GIVEN = (
     rb"~\(~(?:\w++~=~)?(?:[\w.\[\]\s\\]{1,200}+,~(?:\w++~=~)?[\"'][\w.]++[\"']|"
     rb"(?:[\w.\[\]\s\\]{1,200}+,~)?(?:\w+~\.~)*[A-Z]\w++~[,.)])"
 )
-_PATCH_VERBS = (b"patch", b"Patch", b"override", b"swap", b"replace", b"substitute", b"wrap")
-_PATCH_CALLS = {verb: _tokens(verb + rb"\w{0,100}+" + _GIVEN) for verb in _PATCH_VERBS}
+_PATCH_CALLS = {
+    verb: _tokens(verb + rb"\w{0,100}+" + _GIVEN)
+    for verb in (b"patch", b"Patch", b"override", b"swap", b"replace", b"substitute", b"wrap")
+}
 # A name that is computed, on an object that the function or the class around may be given.
 _COMPUTED = _tokens(rb"setattr(?:__)?~\(~(?!self,)([\w.]{1,200}+)~,~(?![\"'])[\w.]{1,200}+")
 _OTHER_CLASS = _tokens(rb"\b(\w++)~\.~__class__~=(?!=)")
@@ -85,12 +88,20 @@ _ROOT = re.compile(rb"megatron(?<=[\"']megatron)[\"'.]")
 _BY_NAME = (b"import_module", b"__import__")
 # Calls that matter by a word in them, and by more than that.
 _CALL_WORDS = (b"setattr", b"delattr", b"getsource", b"__dict__", b"vars", b"patch", b"exec", _HOOK, *_CHILD_SETTERS)
-# `put = setattr`, `put = partial(setattr, GPTModel)`, `names = vars(module)`: what goes by another name. The first
-# pattern finds what is named; the second, in what stands before it, the name.
-_NAMED = _tokens(rb"setattr\b(?!~\()|vars\b|__dict__|_modules\b|patch~\.~object\b(?!~\()")
-_NAMED_WORDS = (b"setattr", b"vars", b"__dict__", b"_modules", b"patch")
+# `put = setattr`, `put = partial(setattr, GPTModel)`, `names = vars(module)`: what goes by another name. The patterns
+# find what is named, by a word in it; the next one, in what stands before it, the name.
+_NAMED = {
+    b"setattr": _tokens(rb"setattr\b(?!~\()"),
+    b"vars": _tokens(rb"vars\b"),
+    b"__dict__": _tokens(rb"__dict__"),
+    b"_modules": _tokens(rb"_modules\b"),
+    b"patch": _tokens(rb"patch~\.~object\b(?!~\()"),
+}
 # `from unittest.mock import patch as replaced`
-_IMPORTED_AS = _tokens(rb"\b(?:patch|mock|setattr|partial)[\s\\]++as[\s\\]++(\w++)")
+_IMPORTED_AS = {
+    word: _tokens(rb"%b(?<!\w%b)[\s\\]++as[\s\\]++(\w++)" % (word, word))
+    for word in (b"patch", b"mock", b"setattr", b"partial")
+}
 _NAME_OF = _tokens(rb"(\w++)~=(?!=)~[\w.(\s\\]*+$")
 _DELETION = re.compile(rb"del(?<!\wdel)[\s\\(]++(?!self\b)[^\n=]{1,200}+")
 _IMPORT = re.compile(
@@ -156,7 +167,7 @@ def calls_matter(data: bytes, mocks: bool) -> bool:
         or (_HOOK in data and _HEAD in data)
         or any(word in data for word in _CHILD_SETTERS)  # m.add_module("output_layer", x)
         or (b"_modules" in data and _CHILDREN.search(data))
-        or (b"modules" in data and _SYS_MODULES.search(data))
+        or (b"modules" in data and any(pattern.search(data) for pattern in _SYS_MODULES))
         or next(_runs_text(data), None) is not None
     ):
         return True
@@ -168,7 +179,7 @@ def calls_matter(data: bytes, mocks: bool) -> bool:
         return True
     if mocks and b"patch" in data and any(word in data for word in _MOCKS):
         return True
-    return b"megatron" in data and any(verb in data and _PATCH_CALLS[verb].search(data) for verb in _PATCH_VERBS)
+    return b"megatron" in data and any(_places(_PATCH_CALLS, data))
 
 
 def call_lines(data: bytes) -> list[int]:
@@ -176,10 +187,10 @@ def call_lines(data: bytes) -> list[int]:
     data = plain(data)
     if not calls_matter(data, True) and b"delattr" not in data:
         return []
-    patterns = [_PATCH_CALLS[verb] for verb in _PATCH_VERBS if verb in data]
-    patterns += [_tokens(rb"\b%b~[.(]" % name) for name in sorted(_aliases(data))]
+    patterns = [_tokens(rb"\b%b~[.(]" % name) for name in sorted(_aliases(data))]
     patterns += [STRING_TARGETS] if b"megatron" in data else []
     starts = {match.start() for pattern in patterns for match in pattern.finditer(data)}
+    starts |= {match.start() for match in _places(_PATCH_CALLS, data)}
     starts.update(_runs_text(data))
     starts |= {match.start() for word in _CALL_WORDS if word in data for match in re.finditer(word, data)}
     found: list[int] = []
@@ -203,12 +214,17 @@ def _runs_text(data: bytes) -> Iterator[int]:
 
 def _aliases(data: bytes) -> set[bytes]:
     """The names that something goes by which writes attributes."""
-    found = {match[1] for match in _IMPORTED_AS.finditer(data)}
-    for match in _NAMED.finditer(data) if any(word in data for word in _NAMED_WORDS) else ():
+    found = {match[1] for match in _places(_IMPORTED_AS, data)}
+    for match in _places(_NAMED, data):
         before = data[max(0, match.start() - _LOOK_BACK) : match.start()]
         if b"=" in before and (name := _NAME_OF.search(before)):
             found.add(name[1])
     return found
+
+
+def _places(patterns: dict[bytes, re.Pattern[bytes]], data: bytes) -> Iterator[re.Match[bytes]]:
+    """What patterns find that are worth looking for where a file has the word of each."""
+    return (match for word, pattern in patterns.items() if word in data for match in pattern.finditer(data))
 
 
 def installers(data: bytes) -> frozenset[str]:
@@ -264,11 +280,12 @@ class _Assignments:
     @cached_property
     def _self_is_given(self) -> bool:
         """Whether a plain function has a parameter `self`, which may be anything."""
-        return _SELF.search(self._data) is not None
+        return any(pattern.search(self._data) for pattern in _SELF)
 
     def plausible(self) -> Iterator[re.Match[bytes]]:
         """Those that may be: by the attribute, its owner or the value."""
-        return filter(self._is_plausible, _ASSIGNMENT.finditer(self._data))
+        pattern = _ASSIGNMENT if self._self_is_given else _BUT_OF_SELF
+        return filter(self._is_plausible, pattern.finditer(self._data))
 
     def of_methods(self) -> Iterator[tuple[bytes, int]]:
         """The objects, and where, of which an attribute that Megatron has becomes `forward` or another method."""
@@ -282,11 +299,6 @@ class _Assignments:
 
     def _is_plausible(self, match: re.Match[bytes]) -> bool:
         """Whether one may be."""
-        start = match.start()
-        if self._data[start - 4 : start] == b"self" and not self._self_is_given:
-            before = self._data[max(0, start - 5) : start - 4]
-            if not before.isalnum() and before not in (b"_", b"."):
-                return False
         attribute, _, value = match.groups()
         known = attribute in _known_attributes() or attribute[:2] == b"__"
         if not known and _WORD.match(value) is None:
