@@ -196,23 +196,23 @@ def _instance_attribute(site, resolver, base, name, value, install) -> list[Inst
 
 def _item(site: Site, resolver: Resolver, target: ast.Subscript, value: ast.expr) -> list[Install]:
     """`something[key] = value`: sys.modules, a `__dict__`, a list of layers."""
-    if resolver.at(site).text(target.value) == "sys.modules":
-        return whole_modules(site, strings(target.slice, resolver.at(site)), value)
+    at = resolver.at(site)
+    names = strings(target.slice, at)
+    if any(map(within, names)) and at.text(target.value) == "sys.modules":
+        return whole_modules(site, names, value)
     holder, base = namespace(target.value, site, resolver)
     if holder is not None:
         if base is not None and base.kind == "function":
             base = module_of(base)  # `function.__globals__`
         if base is None or not base.is_core:
             return []
-        names = strings(target.slice, resolver.at(site))
         if isinstance(holder, ast.Name) and _is_own_self(holder, site.scope):
             # A function under the name of a child: `nn.Module` would have refused it.
             names = [name for name in names if api.submodule(base.name, name) and is_function(site, resolver, value)]
         shape = "sys-modules" if base.kind == "module" else ""
         return [i for name in names for i in _attribute(site, resolver, holder, base, name, value, shape)]
     if isinstance(target.value, ast.Attribute):
-        owner = resolver.at(site).expr(target.value.value)
-        name = target.value.attr
+        owner, name = at.expr(target.value.value), target.value.attr
         if owner and owner.kind == "instance" and api.item_class(owner.name, name):
             where = f"{owner.name}.{name}"
             return [Install(site, site.node, where, "submodule", owner.sure, owner.why, value, owner.name, name)]
