@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from weakref import WeakSet
 
 from mcore_unpatch.scanner.names.expressions import KINDS
 from mcore_unpatch.scanner.names.resolver import Modules, Resolver
@@ -30,6 +31,7 @@ class Project(Modules):
         self.parsed = parsed or Parsed()
         self._resolvers: OrderedDict[str, Resolver | None] = OrderedDict()
         self._bytes = 0
+        self._let_go: WeakSet[Resolver] = WeakSet()  # a file that others still refer to, and may ask again
         self._asked = ""  # the file at hand
         self._wanted: set[str] = set()  # files that others were seen to import, or that will be asked for again
         self.links: set[tuple[str, str]] = set()  # files that are found, with who finds them, without an import of them
@@ -44,7 +46,9 @@ class Project(Modules):
             _, resolver = self._resolvers.popitem(last=False)
             if resolver is not None:
                 self._bytes -= len(resolver.model.data)
-                resolver.forget()
+                self._let_go.add(resolver)
+        for resolver in self._let_go:
+            resolver.forget()
 
     def expect(self, path: str) -> None:
         """Say that a file will be asked for again: it is not let go of as soon as the next one is begun."""

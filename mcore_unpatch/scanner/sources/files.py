@@ -37,7 +37,6 @@ class Files:
         self.exists, self.read = exists, read
         self.effort = Effort()
         self.data = lru_cache(_READ)(self._data)
-        self.has_name = lru_cache(_ANSWERS)(self._has_name)
         self._found = lru_cache(_ANSWERS)(self._locate)
         self._bases = lru_cache(_ANSWERS)(self._find_bases)
         self._texts = {} if texts is None else texts  # what is known before, and what is added for others
@@ -70,7 +69,7 @@ class Files:
     def _find_bases(self, folder: str, head: str) -> tuple[str, ...]:
         """Folders at or above `folder` that hold the top-level name `head`; most imports have none."""
         above = self._bases(posixpath.dirname(folder), head) if folder else ()
-        here = [base for base in (folder, posixpath.join(folder, "src")) if self.has_name(posixpath.join(base, head))]
+        here = [base for base in (folder, posixpath.join(folder, "src")) if self._has_name(posixpath.join(base, head))]
         return (*here, *above)
 
     def _has_name(self, stem: str) -> bool:
