@@ -11,11 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.cst_tree import not_given_back
-    from mcore_unpatch.codemods.planner import downstreams, fixed, plan
+    from mcore_unpatch.codemods.planner import Known, downstreams, fixed, plan
     from mcore_unpatch.codemods.registry import answered, codemods, complete, folders, words
 
-__all__ = ["answered", "codemods", "complete", "downstreams", "fixed", "folders", "not_given_back", "plan", "words"]
-_HOMES = {"not_given_back": "cst_tree", "downstreams": "planner", "fixed": "planner", "plan": "planner"}
+__all__ = [
+    "Known",
+    "answered",
+    "codemods",
+    "complete",
+    "downstreams",
+    "fixed",
+    "folders",
+    "not_given_back",
+    "plan",
+    "words",
+]
+_HOMES = dict.fromkeys(("Known", "downstreams", "fixed", "plan"), "planner") | {"not_given_back": "cst_tree"}
 
 
 def __getattr__(name: str) -> Any:

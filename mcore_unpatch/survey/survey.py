@@ -41,10 +41,10 @@ from mcore_unpatch.survey.remembered import FileMemory
 from mcore_unpatch.survey.search import Progress, Search
 
 if TYPE_CHECKING:
-    from mcore_unpatch.codemods.planner import Known
     from mcore_unpatch.editing.edits import Repository
     from mcore_unpatch.gate.switches import Gate
     from mcore_unpatch.pins import Pin
+    from mcore_unpatch.rewrites import Known
 
 Found = tuple[list[Finding], list[FileError]]
 
