@@ -21,6 +21,9 @@ from mcore_unpatch.audit.origin import OURS, CodeOrigin, code_of, origin_of, pac
 from mcore_unpatch.audit.report import Deviation
 from mcore_unpatch.megatron.versions import PACKAGES, within
 
+# Python and its libraries put these on every class and module.
+_GENERATED = ("__class_getitem__", "__subclasshook__", "__loader__", "__builtins__")
+
 
 class OwnCode:
     """The code objects of one module's file."""
@@ -160,7 +163,7 @@ def _inside(holder: ModuleType | type, own: OwnCode) -> Iterator[tuple[Deviation
     home = own.module.__name__
     prefix = f"{holder.__qualname__}." if isinstance(holder, type) else ""
     for name, value in list(vars(holder).items()):
-        if not is_code(value):
+        if name in _GENERATED or not is_code(value):
             continue
         qualified = f"{prefix}{name}"
         kind = ""

@@ -37,7 +37,8 @@ _UNSEEN = {
 }  # fmt: skip
 # Bounds on effort, with room: one more or one less is the same. How many of something are shown is not such a bound.
 _ROOM = re.compile(
-    r"_((LARGEST|LONGEST|DEEPEST|PATIENCE|KEPT)(_[A-Z]+)?|MOST_(FILES|BYTES|READ|HOPS|HELPERS|BASES|STEPS))"
+    r"_((LARGEST|LONGEST|DEEPEST|DEPTH|STEPS|LEVELS|NEAREST|PATIENCE|KEPT)(_[A-Z_]+)?"
+    r"|MOST_(FILES|BYTES|READ|HOPS|HELPERS|BASES|STEPS|LINKS|COMMITS|ENTRIES|ROWS))"
 )
 _BOUND = 60  # a larger number is a bound with room, or a size that only costs speed
 
@@ -131,6 +132,8 @@ def _is_silent(node: ast.AST) -> bool:
         case ast.BoolOp(ast.Or(), [ast.Attribute(attr="end_lineno" | "end_col_offset"), _]):
             return True  # the parser sets both; the question is for the type checker
         case ast.If(ast.Name("TYPE_CHECKING")) | ast.Assign([ast.Name("__all__")]):
+            return True
+        case ast.Assign([ast.Name(name)], ast.Constant()) if _ROOM.fullmatch(name):
             return True
         case ast.Assign(_, ast.Subscript(ast.Name("Callable" | "Annotated" | "dict" | "list" | "set" | "tuple"))):
             return True  # the name of a type

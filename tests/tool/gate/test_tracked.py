@@ -13,15 +13,6 @@ PATCH = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print
 OTHER = PATCH.replace("forward", "_postprocess")
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    """A branch `main` without a patch; the branch `work` is checked out."""
-    made = Repository(tmp_path / "repository")
-    made.commit({"plain.py": "x = 1\n"})
-    made.git("checkout", "--quiet", "-b", "work")
-    return made
-
-
 def new_in(repository: Repository, *arguments: str) -> list[str]:
     """The files with new findings."""
     result = unpatch("check", "--base", "main", "--output-format", "json", *arguments, cwd=repository.path)

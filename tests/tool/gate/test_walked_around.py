@@ -1,7 +1,6 @@
 """Ways around the gate that let a patch through once: each is told or counts now."""
 
 import re
-from pathlib import Path
 
 import pytest
 from command import CLEAN, ERROR, FINDINGS, unpatch
@@ -24,14 +23,6 @@ RESTORED = f"""{IMPORT}def run(f):
         GPTModel.forward = kept
 """
 FOR_GOOD = f"{IMPORT}def run(f):\n    GPTModel.forward = f\n    f()\n"
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    made = Repository(tmp_path / "repository")
-    made.commit({"plain.py": "x = 1\n"})
-    made.git("checkout", "--quiet", "-b", "work")
-    return made
 
 
 def on_main(repository: Repository, source: dict[str, str]) -> None:
