@@ -69,7 +69,7 @@ def guard(target: str, version: Version) -> str:
     found = release.find(target)
     if found is None:
         owner, _, name = target.rpartition(".")
-        return _COMES if name != "*" and release.find(owner) else ""
+        return _COMES if name not in ("*", "__bases__") and release.find(owner) else ""
     if not found.fact.digest:
         return "`unpatch pin` tells when it is gone"
     again = " again" if history(target).startswith("Changed") else ""
@@ -94,6 +94,8 @@ def _of_missing(finding: Finding, version: Version) -> str:
         return f"It is put into each loaded module that has `{name}`, and those call it by name"
     if name == "*":
         return f"Which names of `{_leaf(owner)}` it replaces is known only when it runs"
+    if name == "__bases__":
+        return f"It changes which classes `{_leaf(owner)}` inherits from, for every object of it"
     adds = "the patch adds it" + (", and this repository reads it" if finding.assessment.is_read else "")
     on = f"megatron-core {show(version)}"
     if holder is None or holder.kind not in ("class", "module"):

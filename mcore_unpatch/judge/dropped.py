@@ -15,8 +15,8 @@ from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import walk
 
 
-def hook(install: Install, new: Replacement, model: Model) -> Iterator[Statement]:
-    """The output hook, accepted and never called."""
+def hook(install: Install, new: Replacement, model: Model, refused: bool) -> Iterator[Statement]:
+    """The output hook, accepted and never called, or `refused`, which counts where nothing raises without it."""
     carries = (install.owner, install.attribute) in layout.HOOK_CARRIERS
     accepted = new.parameters
     if not carries or parse_version(model.label) < layout.HOOK_SINCE or accepted is None or new.function is None:
@@ -30,6 +30,8 @@ def hook(install: Install, new: Replacement, model: Model) -> Iterator[Statement
     elif name not in names and any_keyword and kwarg is not None and drops(new.function, kwarg.arg, name):
         text = f"accepts `{name}` in `**{kwarg.arg}` but never calls it, so hooks are silently dropped"
         yield Statement(CHANGES, text, line=line)
+    elif name not in names and not any_keyword and refused:
+        yield Statement(CHANGES, f"takes no `{name}`: a TypeError for whoever passes the output hook", line=line)
 
 
 def keywords(

@@ -12,7 +12,7 @@ from typing import TypeVar
 from mcore_unpatch.judge import dropped
 from mcore_unpatch.judge.asked import absent, advice, instead, is_replaced, leaf, missing, nowhere, raised, short, unfit
 from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself, may_create
-from mcore_unpatch.judge.originals import calls_of_original, reaches_original, reads_by_name
+from mcore_unpatch.judge.originals import calls_of_original, is_given_original, reaches_original, reads_by_name
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement, labels, only_if
 from mcore_unpatch.judge.supplied import is_used
 from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_self
@@ -155,7 +155,7 @@ class Case:
         function, value = self.new.function, self.install.value
         if function is None or self.install.adds or not self._decorators <= _TRANSPARENT:
             return None
-        if _wrapper(value) in _PARTIAL:
+        if _wrapper(value) in _PARTIAL or is_given_original(self.install):
             return None
         detail = parameters_of(function)
         return parameters(without_self(detail) if self._is_bound else detail)
@@ -195,7 +195,9 @@ class Case:
 def on(case: Case, model: Model) -> list[Statement]:
     """What one release does to a patch, what raises first."""
     said = [*_parameters(case, model), *_of_class(case, model), *_returns(case, model), *_demands(case, model)]
-    said += [*_unheld(case, model), *dropped.hook(case.install, case.new, model)]
+    said += _unheld(case, model)
+    raises = any(statement.kind == RAISES for statement in said)
+    said += dropped.hook(case.install, case.new, model, refused=not raises)
     said += _idle(case, model)
     return list(dict.fromkeys(said))
 

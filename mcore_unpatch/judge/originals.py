@@ -10,7 +10,7 @@ from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, last_attribute, path_text
 
 _DEEPEST = 3  # a name of a name of a name
 _READERS = {"getattr", "getattr_static"}
@@ -46,6 +46,50 @@ def _is_always_made(call: ast.Call, body: Sequence[ast.stmt]) -> bool:
         if any(isinstance(node, ast.Return) for node in nodes) and not isinstance(statement, FunctionNode):
             return False
     return False
+
+
+def way_around_original(install: Install, new: Replacement) -> int:
+    """The line of a `return` with a value of its own that a replacement comes to without what it replaced; else 0."""
+    held = {id(node) for node in reads_of_original(install, new)}
+    if not isinstance(new.function, FunctionNode) or not held:
+        return 0
+    passed_on = _own_bindings(new)
+    lines: list[int] = []
+
+    def asks(node: ast.AST | None) -> bool:
+        return node is not None and any(id(part) in held for part in walk(node))
+
+    def ways(body: Sequence[ast.stmt], asked: bool) -> bool | None:
+        """Whether the original was asked on every way to the end of some statements; None where none leads there."""
+        for statement in body:
+            inner = [part for part in ("body", "orelse", "finalbody") if getattr(statement, part, None)]
+            if isinstance(statement, ast.Return):
+                value = statement.value
+                plain = value is None or isinstance(value, ast.Constant) or getattr(value, "id", "") in passed_on
+                if not asked and not plain and not asks(value):
+                    lines.append(statement.lineno)
+                return None
+            if isinstance(statement, ast.Raise | ast.Continue | ast.Break):
+                return None
+            if isinstance(statement, ast.If) and not asks(statement.test):
+                ends = [ways(statement.body, asked), ways(statement.orelse, asked)]
+                if ends == [None, None]:
+                    return None
+                asked = all(end for end in ends if end is not None)
+            elif isinstance(statement, ast.With | ast.AsyncWith):
+                end = ways(statement.body, asked or any(asks(item) for item in statement.items))
+                if end is None:
+                    return None
+                asked = end
+            elif asks(statement):
+                asked = True
+            elif inner and not isinstance(statement, FunctionNode | ast.ClassDef):
+                for part in inner:  # a loop may not run, an exception may end what is tried: nobody asks in there
+                    ways(getattr(statement, part), asked)
+        return asked
+
+    ways(new.function.body, False)
+    return min(lines, default=0)
 
 
 def reaches_original(install: Install, new: Replacement) -> bool:
@@ -122,6 +166,8 @@ def _given(install: Install, new: Replacement) -> Iterator[str]:
     """Parameters for the original: of the factory in `make(x.forward)`, the first one in `partial(new, x.forward)`."""
     call, function = install.value, new.function
     factory = _factory(new)
+    if is_given_original(install) and function is not None:
+        yield from (parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)[:1])
     if install.shape == "string-target" and factory is not None and len(factory.args.args) == 1:
         yield factory.args.args[0].arg  # a registry hands the original to what makes the replacement
     if not isinstance(call, ast.Call) or function is None:
@@ -136,6 +182,13 @@ def _given(install: Install, new: Replacement) -> Iterator[str]:
         passed = argument(call, factory, parameter.arg, False)  # type: ignore[arg-type]
         if passed is not None and _is_original(passed, install, new):
             yield parameter.arg
+
+
+def is_given_original(install: Install) -> bool:
+    """`wrap_function_wrapper("module", "name", f)`: a wrapper is given the original, then what the caller gave."""
+    call = install.node
+    wraps = isinstance(call, ast.Call) and "wrap" in last_attribute(call.func).lower()
+    return wraps and install.shape == "string-target"
 
 
 def _names_it(node: ast.expr, function: FunctionNode | ast.Lambda) -> bool:

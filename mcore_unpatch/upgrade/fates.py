@@ -10,6 +10,7 @@ from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.judge import judge
 from mcore_unpatch.judge.demands import IMPORT
 from mcore_unpatch.judge.judge import Case
+from mcore_unpatch.judge.originals import way_around_original
 from mcore_unpatch.judge.statement import IDLE, RAISES, SILENT, STOPS, Statement, labels
 from mcore_unpatch.judge.step import between
 from mcore_unpatch.library.digests import split, statement_digests
@@ -222,7 +223,10 @@ def _copy_of(case: Case, happened: Change, old: Model) -> Copy | None:
 
 def _body(case: Case, happened: Change, copied: Copy | None, new: Model) -> list[str]:
     """What the function that is replaced does now, and the replacement does not."""
-    if case.new.function is None or case.reaches_original or happened.kind not in ("body", "signature"):
+    if case.new.function is None or happened.kind not in ("body", "signature"):
+        return []
+    around = way_around_original(case.install, case.new) if case.reaches_original else 0
+    if case.reaches_original and not around:
         return []
     if copied is not None and (copied.missing or copied.stale):
         lacks = f"lacks {_statements(copied.missing)} that came with megatron-core {new.label}"
@@ -232,6 +236,8 @@ def _body(case: Case, happened: Change, copied: Copy | None, new: Model) -> list
     before, after = (known and known.fact.statements for known in (happened.before, happened.after))
     if copied is not None or (before is not None and before == after):
         return []
+    if around:
+        return [f"body changed; line {around} returns without a call of the original, and so without that change"]
     return ["body changed; the replacement does not call the original, so it does not have that change"]
 
 

@@ -190,3 +190,17 @@ def test_a_method_that_is_gone_may_be_called_by_the_repository(reader: str, expe
         TransformerBlock._checkpointed_forward = new
         """
     assert verdict({"patches.py": patch, "other.py": reader + "\n"})[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("patch", "said"),
+    [
+        ("TransformerConfig.hidden_dropout = property(lambda self: 0.0)", "`hidden_dropout` is a field of"),
+        ("TransformerConfig.__bases__ = (object,)", "It changes which classes `TransformerConfig` inherits from"),
+        ("TransformerConfig.hidden_dropout_of_mine = lambda self: 0.0", ""),
+    ],
+)
+def test_what_a_class_has_though_it_is_no_method_is_replaced(patch: str, said: str) -> None:
+    head = "from megatron.core.transformer.transformer_config import TransformerConfig\n"
+    told, why = verdict({"patches.py": f"{head}{patch}\n"})
+    assert (told == "keep") is bool(said) and said in why

@@ -158,6 +158,7 @@ def _class_attribute(site, resolver, subject, base, name, value, install) -> lis
     if kind == "class-attr" and base.node is not None and not api.is_model(base.name):
         return []  # to override a method in a class of one's own is no patch, however it is written
     replaces = api.has_callable(base.name, name) or (name == "__bases__" and base.node is None)
+    replaces = replaces or (api.defines(f"{base.name}.{name}") and _is_code(site, resolver, value))  # a field
     replaces = replaces or (is_in_no_wheel(base.name) and _is_code(site, resolver, value))
     if not replaces and (base.node is not None or not is_callable(site, resolver, value)):
         return []

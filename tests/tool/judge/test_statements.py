@@ -53,8 +53,60 @@ def said(source: str, old: str, new: str) -> str:
     return "\n".join(reason for fate in fates for reason in fate.reasons)
 
 
+# One way through it does not come to the original.
+AROUND = """\
+import torch
+from megatron.core.tensor_parallel.layers import VocabParallelEmbedding
+_old = VocabParallelEmbedding.forward
+def new(self, ids):
+    with torch.no_grad():
+        if ids is None:
+            return None
+        for _ in ():
+            continue
+        if ids.numel():
+            result = {}
+        else:
+            result = _old(self, ids)
+    return result + 1
+VocabParallelEmbedding.forward = new
+"""
+FORWARD = """\
+from megatron.core.models.gpt.gpt_model import GPTModel
+_old = GPTModel.forward
+def new(self, input_ids, position_ids, attention_mask, decoder_input=None, labels=None, inference_context=None,
+        packed_seq_params=None, extra_block_kwargs=None, runtime_gather_output=None, *, inference_params=None,
+        loss_mask=None{}):
+    return _old(self, input_ids, position_ids, attention_mask, labels=labels{})
+GPTModel.forward = new
+"""
+WRAPPED_BY_NAME = """\
+import wrapt
+def new({}):
+    return wrapped(*args, **kwargs)
+wrapt.{}("megatron.core.pipeline_parallel.schedules", "forward_step", new)
+"""
+
 # What is said, the two releases, and a patch of each kind.
 KINDS = {
+    "body changed; line 14 returns without a call of the original": (
+        "0.18.0",
+        "0.19.2",
+        AROUND.format("torch.embedding(self.weight, ids)"),
+        AROUND.format("_old(self, ids)"),
+    ),
+    "takes no `output_processor`: a TypeError for whoever passes the output hook": (
+        "0.17.1",
+        "0.18.2",
+        FORWARD.format("", ""),
+        FORWARD.format(", **rest", ", **rest"),
+    ),
+    "lacks `is_first_microbatch`": (
+        "0.17.1",
+        "0.18.2",
+        WRAPPED_BY_NAME.format("wrapped, args, kwargs", "register_patch"),
+        WRAPPED_BY_NAME.format("wrapped, instance, args, kwargs", "wrap_function_wrapper"),
+    ),
     "passes 17 values by position, where 2 fit, which `Mine.apply` does not take: TypeError": (
         "0.18.2",
         "0.19.2",
