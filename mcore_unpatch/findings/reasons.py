@@ -150,13 +150,15 @@ def _of_class(owner: str, name: str, found: Known, release: Model) -> str:
     """A method or an attribute: what counts is who builds the object."""
     short = _leaf(owner)
     origin, _, method = (found.fact.trait("from") or "").partition(":")
+    use = _telling(owner, release)
+    if origin == "argument" and use is not None and use.how in (CALLED, EXACT):
+        return f"`{short}.{method}` takes `{name}` as an argument, but {_who(use, 'makes')} the call"
     if origin:
         return f"`{short}.{method}` {_MAKING[origin].format(name)}"
     if not api.has_callable(owner, name):
         return f"`{name}` is a field of `{short}`: it can be set where one is built, not later"
     if LANGUAGE_MODULE in api.ancestry(owner):
         return f"It is a method of the model itself: only the code that builds `{short}` can use a subclass"
-    use = _telling(owner, release)
     where = "; a subclass helps only where a ModuleSpec names it" if slots.named(owner) else ""
     if use is not None and use.how in (CALLED, EXACT, DERIVED):
         what = f"subclasses of `{short}`" if use.how == DERIVED else f"`{short}`"
