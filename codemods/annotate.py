@@ -9,7 +9,7 @@ from textwrap import wrap
 from mcore_unpatch.codemods.changes import Asked, Insert, Reason, Remove
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Options
-from mcore_unpatch.editing.source import Source, first_line
+from mcore_unpatch.editing.source import Source, first_line, last_line
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import find
 
@@ -56,15 +56,10 @@ def _comment(finding: Finding, indent: int) -> str:
 
 def _statement(source: Source, finding: Finding) -> ast.stmt:
     """The innermost statement of a finding that begins its own line."""
-    best: ast.stmt | None = None
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.stmt) and first_line(node) <= finding.line <= (node.end_lineno or node.lineno):
-            text = source.line(first_line(node))
-            begins = len(text.encode()) - len(text.lstrip().encode()) == node.col_offset
-            if begins and (best is None or first_line(node) >= first_line(best)):
-                best = node
-    assert best is not None
-    return best
+    around = [node for node in source.every(ast.stmt) if first_line(node) <= finding.line <= last_line(node)]
+    return max(
+        (node for node in around if not source.line(first_line(node))[: node.col_offset].strip()), key=first_line
+    )
 
 
 def _is_annotated(source: Source, statement: ast.stmt, rule: str) -> bool:

@@ -10,49 +10,38 @@ from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.finding import FileError, Finding
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.sources.parsing import Unreadable
-from mcore_unpatch.scanner.sources.quoting import Text
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.codemod import Codemod, Match
     from mcore_unpatch.editing.edits import Repository
 
 
-class Quote:
-    """Makes findings of the nodes of one file."""
-
-    def __init__(self, source: Source) -> None:
-        self.path, self.source = source.path, source
-        self._text: Text | None = None
-
-    def finding(
-        self,
-        node: ast.stmt | ast.expr,
-        rule: str,
-        shape: str,
-        seam: str,
-        target: str,
-        message: str,
-        replacement: str,
-        end: int = 0,
-    ) -> Finding:
-        """A finding at a node."""
-        if self._text is None:
-            self._text = Text([self.source.line(number) for number in range(1, len(self.source.lines) + 1)])
-        end_line = end or node.end_lineno or node.lineno
-        return Finding(
-            rule=rule,
-            path=self.path,
-            line=node.lineno,
-            column=self._text.characters(node.lineno, node.col_offset) + 1,
-            end_line=end_line,
-            target=target,
-            shape=shape,
-            seam=seam,
-            message=message,
-            replacement=replacement,
-            in_test=is_test(self.path),
-            source=self._text.between(node.lineno, end_line),
-        )
+def finding_at(
+    source: Source,
+    node: ast.stmt | ast.expr,
+    rule: str,
+    shape: str,
+    seam: str,
+    said: tuple[str, str, str],  # the target, the message and the replacement
+    end: int = 0,
+) -> Finding:
+    """A finding at a node of a file."""
+    end_line = end or node.end_lineno or node.lineno
+    target, message, replacement = said
+    return Finding(
+        rule=rule,
+        path=source.path,
+        line=node.lineno,
+        column=len(source.line(node.lineno).encode()[: node.col_offset].decode(errors="replace")) + 1,
+        end_line=end_line,
+        target=target,
+        shape=shape,
+        seam=seam,
+        message=message,
+        replacement=replacement,
+        in_test=is_test(source.path),
+        source="\n".join(map(source.line, range(node.lineno, end_line + 1))),
+    )
 
 
 def findings(codemod: Codemod, project: Repository) -> Iterator[Finding | FileError]:
@@ -72,10 +61,9 @@ def findings(codemod: Codemod, project: Repository) -> Iterator[Finding | FileEr
 
 def matches(codemod: Codemod, source: Source) -> Iterator[tuple[Finding, Match]]:
     """What a codemod finds in a file, each as a finding too."""
-    quote = Quote(source)
     for match in codemod.find(source):
         seams = [rule.seam for rule in codemod.rules if rule.code == match.rule]
         if not seams:
             raise ValueError(f"it found {match.rule!r}, which is none of its rules")
         said = (match.target, match.message, match.instead)
-        yield quote.finding(match.node, match.rule, codemod.shape, seams[0], *said), match
+        yield finding_at(source, match.node, match.rule, codemod.shape, seams[0], said), match

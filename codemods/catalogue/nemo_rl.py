@@ -118,7 +118,7 @@ where the flag is given or read in another way, the line is left and reported wi
 
     def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:
         """Every use of the patch function, and every line with the flag."""
-        from mcore_unpatch.codemods.quote import Quote
+        from mcore_unpatch.codemods.quote import finding_at
         from mcore_unpatch.codemods.shims.sightings import found
 
         exports, findings = found(NEMO_RL, project, known)
@@ -128,7 +128,7 @@ where the flag is given or read in another way, the line is left and reported wi
             places = flag_places(source) if path not in exports.definitions else []
             for node in {node.lineno: node for node in reversed(places)}.values():
                 said = (FLAG, message, f"pass `**{fusion_kwargs('model')}` from `{COMPAT}`")
-                yield Quote(source).finding(node, RULE, self.shape, self.rules[0].seam, *said)
+                yield finding_at(source, node, RULE, self.shape, self.rules[0].seam, said)
 
     def migration(self) -> type[Move]:
         """All files together: while the patch stays, so does the flag."""

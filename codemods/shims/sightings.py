@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from mcore_unpatch.codemods.quote import Quote
+from mcore_unpatch.codemods.quote import finding_at
 from mcore_unpatch.codemods.shims.contract import Contract
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports, ShimOrigin
@@ -41,7 +41,6 @@ def uses(exports: Exports, looks: Mapping[str, Use]) -> Iterator[Finding]:
         for place in use.asked:
             where, rule = flow_of(place.origin)
             together.setdefault((place.node.lineno, rule, where), (place.node, []))[1].append(place.origin)
-        quote = Quote(use.source)
         for (_, rule, where), (node, origins) in together.items():
             names = sorted({origin.name for origin in origins})
             stands = any(reason.stands for reason in holds.reasons((where, rule)))
@@ -50,15 +49,9 @@ def uses(exports: Exports, looks: Mapping[str, Use]) -> Iterator[Finding]:
                 instead = f"nothing has to change on a Megatron with the hook; {OFFER} puts the shim in its place"
             elif origins[0].definition is not None and is_test(path):  # of the function itself, by its own insides
                 instead = f"adapt or delete this test with the function, which `{origins[0].shim.compat}` replaces"
-            yield quote.finding(
-                node,
-                rule,
-                USE,
-                rules()[rule].seam,
-                _target(exports, origins[0], names),
-                f"uses {listed(names)}{_what(exports, origins[0], rule, stands)}",
-                instead,
-            )
+            message = f"uses {listed(names)}{_what(exports, origins[0], rule, stands)}"
+            said = (_target(exports, origins[0], names), message, instead)
+            yield finding_at(use.source, node, rule, USE, rules()[rule].seam, said)
 
 
 def definitions(exports: Exports, known: Iterable[Finding]) -> Iterator[Finding]:
@@ -73,16 +66,10 @@ def definitions(exports: Exports, known: Iterable[Finding]) -> Iterator[Finding]
             if any(first <= line <= last for line in lines.get(path, ()) for first, last in spans):
                 continue
             node = min((definition.defined[name].node for name in names), key=first_line)
-            yield Quote(definition.source).finding(
-                node,
-                rule,
-                DEFINITION,
-                rules()[rule].seam,
-                _target(exports, ShimOrigin(definition.shim, names[0], definition), names),
-                f"defines {listed(names)}: {rules()[rule].summary}",
-                f"import {'it' if len(names) == 1 else 'them'} from `{definition.shim.compat}`",
-                end=node.lineno,
-            )
+            target = _target(exports, ShimOrigin(definition.shim, names[0], definition), names)
+            instead = f"import {'it' if len(names) == 1 else 'them'} from `{definition.shim.compat}`"
+            said = (target, f"defines {listed(names)}: {rules()[rule].summary}", instead)
+            yield finding_at(definition.source, node, rule, DEFINITION, rules()[rule].seam, said, end=node.lineno)
 
 
 def by_rule(definition: Definition) -> dict[str, list[str]]:

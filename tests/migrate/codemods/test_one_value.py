@@ -11,7 +11,7 @@ import pytest
 import releases
 from goldens import CASES, GOLDEN, directives
 
-from mcore_unpatch.codemods.planner import fixed, plan
+from mcore_unpatch.codemods.planner import downstreams, fixed, plan
 from mcore_unpatch.codemods.testing import findings as found
 from mcore_unpatch.editing.edits import Options, Repository
 from mcore_unpatch.findings.rules import Selection
@@ -30,7 +30,9 @@ def check(files: Mapping[str, bytes], options: Options) -> None:
     def repository() -> Repository:
         return Repository(sorted(files), present.__contains__, files.__getitem__)
 
-    for choice, (gone, _) in zip(choices, fixed(repository(), findings, choices), strict=True):
+    whole = repository()
+    both = fixed(whole, findings, choices, downstreams(whole, options.older))
+    for choice, (gone, _) in zip(choices, both, strict=True):
         made = plan(repository(), findings, choice)
         answered = {one.rule for one in gone}
         for edit in made.edits:  # one without a line is in another file than what it goes with
