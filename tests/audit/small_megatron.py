@@ -180,9 +180,17 @@ LIBRARY = {
             from megatron.core import shapes
             setattr(shapes.Shape, name, again)
 
+        class Data:
+            pass
+
+        def holding_each_other():
+            first, second = Callable(mine), Callable(mine)
+            first.fn, second.fn = second, first
+            return first
+
         def install_data():
             from megatron.core import shapes
-            shapes.limit = 4
+            shapes.limit = Data()
 
         def put_back(original):
             from megatron.core import shapes

@@ -98,6 +98,10 @@ PATCHES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         [],
     ),
     "a generated method": ("exec('def extra(self): pass', vars(shapes)); shapes.Shape.extra = shapes.extra", []),
+    "wrappers that hold each other": (
+        "shapes.Shape.forward = patches.holding_each_other()",
+        [("method", FORWARD, "ours.patches.Callable")],
+    ),
     "an empty cell": (
         "shapes.Shape.forward = patches.hidden()",
         [("method", FORWARD, "ours.patches.hidden.<locals>.never_filled")],

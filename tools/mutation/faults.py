@@ -33,7 +33,7 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 # our own mistakes, an encoding that this machine has without being asked, how long is waited and how much at a time.
 _UNSEEN = {
     "stacklevel", "strict", "check", "encoding", "help", "show_default", "flush", "category", "repr", "maxsize",
-    "indent", "clean", "timeout", "chunksize", "compresslevel", "buffering", "daemon", "max_workers",
+    "indent", "clean", "timeout", "chunksize", "compresslevel", "buffering", "daemon", "max_workers", "digest_size",
 }  # fmt: skip
 # Bounds on effort, with room: one more or one less is the same. How many of something are shown is not such a bound.
 _ROOM = re.compile(

@@ -1,5 +1,7 @@
 """Lazy logits and the shims' small parts in one process, without ranks or a model: each answer in exact values."""
 
+import re
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,7 @@ from mcore_unpatch.compat.fused_head.settings import HeadSettings
 from mcore_unpatch.compat.logits import lazy
 from mcore_unpatch.compat.logits.lazy import LMHead
 from mcore_unpatch.compat.verl.batches import vision_arguments
+from mcore_unpatch.compat.verl.installed import warn_where_kept
 from mcore_unpatch.compat.verl.model_forward_fused import _row_temperature
 
 WORDS = 30
@@ -75,6 +78,78 @@ def test_a_shape_ends_in_the_vocabulary() -> None:
     for wrong in ((), (WORDS,), (30, 10), (5, -1), (5.0, 2, WORDS), (WORDS, -1)):
         with pytest.raises((TypeError, RuntimeError), match=r"shape"):
             logits.reshape(*wrong)
+
+
+MASK = torch.tensor([[True, False, True, False, False], [False, True, True, True, False]])
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        (0,),
+        (slice(None), 2),
+        (1, slice(1, 4)),
+        (None, 0),
+        (..., slice(None)),
+        (0, ...),
+        (MASK,),
+        (MASK, slice(None)),
+        (MASK.byte(),),
+        (slice(None), MASK[0]),
+        (slice(None), MASK[0], slice(None)),
+        (torch.tensor([1, 0]), torch.tensor([4, 4])),
+        (slice(None), slice(None), slice(0, WORDS)),
+    ],
+    ids=str,
+)
+def test_tokens_are_selected_as_those_of_a_tensor(index: Any) -> None:
+    logits = logits_of()
+    assert_close(logits[index].logits().detach(), logits.logits().detach()[index])
+
+
+@pytest.mark.parametrize(
+    ("index", "error", "said"),
+    [
+        ((0, 0, 0, 0), IndexError, "too many indices for logits [2, 5, 30]: 4"),
+        ((MASK, 0, 0), IndexError, "too many indices for logits [2, 5, 30]: 4"),
+        ((MASK, 0), TypeError, "an index into the vocabulary"),
+        ((0, 0, slice(1, None)), TypeError, "an index into the vocabulary"),
+        ((..., 0), TypeError, "an index into the vocabulary"),
+        ((..., slice(0, 5)), TypeError, "an index into the vocabulary"),
+    ],
+    ids=str,
+)
+def test_the_vocabulary_is_not_indexed(index: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=re.escape(said)):
+        logits_of()[index]
+
+
+MUP, RANKS = "the logits are not scaled by MuP's factor", "hidden-state gradients are not summed over the 2 "
+
+
+@pytest.mark.parametrize(
+    ("config", "numbers", "logits_alone", "told"),
+    [
+        ({}, "verl", False, []),
+        ({"use_mup": True}, "verl", False, [MUP]),
+        ({"use_mup": True}, "megatron", False, []),
+        ({"tensor_model_parallel_size": 2}, "verl", False, [RANKS]),
+        ({"tensor_model_parallel_size": 2}, "verl", True, []),
+        ({"tensor_model_parallel_size": 2, "sequence_parallel": True}, "verl", False, []),
+        ({"tensor_model_parallel_size": 2, "use_mup": True}, "verl", False, [MUP, RANKS]),
+    ],
+)
+def test_where_a_downstreams_numbers_are_not_megatrons(
+    config: dict[str, Any], numbers: Any, logits_alone: bool, told: list[str]
+) -> None:
+    whole = SimpleNamespace(**{"tensor_model_parallel_size": 1, "sequence_parallel": False, **config})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_where_kept("shim", numbers, whole, logits_alone=logits_alone)
+    said = [str(one.message) for one in caught]
+    assert len(said) == bool(told)
+    assert all(part in said[0] for part in told)
+    assert [part for part in (MUP, RANKS) if said and part in said[0]] == told
 
 
 @pytest.mark.parametrize(("own", "other", "fits"), [(None, 5, True), (7, 7, True), (7, 8, False), (7, None, False)])

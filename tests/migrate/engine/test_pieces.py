@@ -105,6 +105,18 @@ def test_the_python_that_a_project_allows(tmp_path: Path, said: str, is_older: b
     assert too_old_python(tmp_path / "inner", tmp_path) == (f"pyproject.toml says Python {said}" if is_older else "")
 
 
+def test_the_nearest_project_file_counts_and_none_above_the_repository(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    (top / "a" / "b").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text('[project]\nrequires-python = ">=3.6"\n')
+    assert too_old_python(top / "a" / "b", top) == ""
+    (top / "setup.cfg").write_text("[options]\npython_requires = >=3.7\n")
+    assert too_old_python(top / "a" / "b", top) == "setup.cfg says Python >=3.7"
+    (top / "a" / "pyproject.toml").write_text('[project]\nrequires-python = ">=3.8"\n')
+    assert too_old_python(top / "a" / "b", top) == "a/pyproject.toml says Python >=3.8"
+    assert too_old_python(top, top) == "setup.cfg says Python >=3.7"
+
+
 def test_folders_of_our_own(tmp_path: Path) -> None:
     files.own_folder(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
