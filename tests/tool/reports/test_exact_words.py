@@ -1,11 +1,15 @@
 """Small sentences in full: how many things a line names before it counts the rest, and ranges of releases."""
 
+from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
+from mcore_unpatch.editing.edits import Edit
 from mcore_unpatch.findings.finding import Finding, Live, OnStacks
+from mcore_unpatch.gate import compare
 from mcore_unpatch.judge.statement import Statement, labels, only_if
 from mcore_unpatch.library.model import Usage
 from mcore_unpatch.megatron import slots
@@ -13,7 +17,7 @@ from mcore_unpatch.megatron.versions import RELEASES, parse_version
 from mcore_unpatch.migrate import table
 from mcore_unpatch.report import text
 from mcore_unpatch.survey.other_code import not_read
-from mcore_unpatch.upgrade import matrix
+from mcore_unpatch.upgrade import matrix, mend
 from mcore_unpatch.upgrade.run import UpgradeReport
 
 
@@ -154,6 +158,52 @@ def test_a_statement_says_its_line_where_that_is_another(
     statement: Statement, from_there: str, from_elsewhere: str
 ) -> None:
     assert (statement.seen_from("a.py", 3), statement.seen_from("b.py", 3)) == (from_there, from_elsewhere)
+
+
+def edit(path: str, start: int, end: int, **more: Any) -> Edit:
+    return Edit(path, "MCU501", "safe", start, end, b"x", "title", **more)
+
+
+def test_edits_that_touch_are_apart_and_those_that_overlap_the_first_go() -> None:
+    first, behind, inside, before = (edit("a.py", *span) for span in ((2, 5), (5, 7), (3, 4), (0, 2)))
+    assert mend._apart([first, first, behind, inside, before]) == [first, behind, before]
+
+
+def test_files_and_notes_of_a_migration() -> None:
+    """A file has the rules of its findings and of the edits in it; a note is told once for each finding."""
+    noted = [edit("a.py", 0, 1, finding_line=3, notes=("careful",)), edit("b.py", 4, 4, notes=("look",))]
+    changes = [SimpleNamespace(edit=one, before=SimpleNamespace(line=9)) for one in (noted[0], *noted)]
+    outcome: Any = SimpleNamespace(
+        answered=[Finding("MCU101", "a.py", 3, 1, 3, "t", "class-attr", "m")],
+        plan=SimpleNamespace(edits=noted),
+        rewrites=[SimpleNamespace(path="a.py"), SimpleNamespace(path="b.py")],
+        shown=str,
+        changes=changes,
+    )
+    assert plain(table._files(outcome)) == ["", "Files changed", "  a.py  MCU101, MCU501", "  b.py  MCU501"]
+    assert [(entry.kind, entry.path, entry.line, entry.text) for entry in table._notes(outcome)] == [
+        ("note", "a.py", 3, "careful"),
+        ("note", "b.py", 9, "look"),
+    ]
+
+
+def test_one_patch_of_the_base_stands_for_one_patch_now() -> None:
+    """The least of those that did as much is taken away, once."""
+    finding = Finding("MCU101", "a.py", 3, 1, 3, "t", "class-attr", "m")
+    always, passing = (Live(), False, False), (Live(), True, False)
+    version = parse_version(LAST)
+    there = Counter({always: 2, passing: 1})
+    assert compare._take(finding, there, (version,))
+    assert there == {always: 1, passing: 1}
+    assert compare._take(replace(finding, temporary=True), there, (version,))
+    assert there == {always: 1, passing: 0}
+    assert compare._take(finding, there, (version,))
+    assert not compare._take(finding, there, (version,))
+    assert [compare._gain(Live(), *flags) for flags in ((False, True), (True, False), (False, False))] == [
+        "before this change it stood in a test",
+        "before this change it was undone again",
+        "before this change it did not run",
+    ]
 
 
 FIRST, SECOND, LAST = RELEASES[0], RELEASES[1], RELEASES[-1]
