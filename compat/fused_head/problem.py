@@ -145,14 +145,6 @@ class TileCost:
     row: int
     column: int
 
-    def rows_for(self, columns: int, budget: int) -> int:
-        """The most rows of a tile that has `columns` columns."""
-        return (budget - columns * self.column) // (columns * self.cell + self.row)
-
-    def columns_for(self, rows: int, budget: int) -> int:
-        """The most columns of a tile that has `rows` rows."""
-        return (budget - rows * self.row) // (rows * self.cell + self.column)
-
 
 def default_tile_bytes(device_type: str) -> int:
     """The tile size if the caller gives none: cache-friendly on a CPU, wide on a GPU."""
@@ -180,11 +172,11 @@ def tile_cost(problem: Problem, keeps_low_precision: bool) -> TileCost:
 def plan_tiles(rows: int, columns: int, cost: TileCost, budget: int) -> tuple[int, int]:
     """Rows and columns of a tile within `budget` bytes; all rows if that leaves the tile wide enough."""
     rows, columns = max(rows, 1), max(columns, 1)
-    wide = cost.columns_for(rows, budget)
+    wide = (budget - rows * cost.row) // (rows * cost.cell + cost.column)
     if wide >= min(columns, _THINNEST):
         return rows, columns if wide >= columns else wide // _ALIGNED * _ALIGNED
     for thin in (min(columns, 2 * _THINNEST), min(columns, 32), 1):
-        tall = cost.rows_for(thin, budget)
+        tall = (budget - thin * cost.column) // (thin * cost.cell + cost.row)
         if tall >= min(rows, 32) or (thin == 1 and tall >= 1):
             return min(rows, tall), thin
     least = cost.cell + cost.row + cost.column

@@ -86,23 +86,16 @@ def broadcast_from_last_stage(result: Any, pp_group: ProcessGroup | None, device
     last = pp_group.size() - 1
     sends = pp_group.rank() == last
     leaves, shape = tree_flatten(result)
-    message = [(shape, [_Hole((leaf.shape, leaf.dtype)) if isinstance(leaf, Tensor) else leaf for leaf in leaves])]
-    message = message if sends else [None]  # type: ignore[list-item]
+    holes = [leaf.new_empty(leaf.shape, device="meta") if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    message: list[Any] = [(shape, holes) if sends else None]
     torch.distributed.broadcast_object_list(message, group=pp_group, group_src=last)
     shape, described = message[0]
     for number, leaf in enumerate(described):
-        if isinstance(leaf, _Hole):
-            tensor = leaves[number].detach().contiguous() if sends else leaf.new(device)
+        if isinstance(leaf, Tensor):
+            tensor = leaves[number].detach().contiguous() if sends else torch.empty_like(leaf, device=device)
             torch.distributed.broadcast(tensor, group=pp_group, group_src=last)
             described[number] = tensor
     return result if sends else tree_unflatten(described, shape)
-
-
-class _Hole(tuple[torch.Size, torch.dtype]):
-    """Stands for a tensor that follows: its shape and its dtype."""
-
-    def new(self, device: torch.device) -> Tensor:
-        return torch.empty(self[0], dtype=self[1], device=device)
 
 
 Gradient = Literal["own", "summed"]

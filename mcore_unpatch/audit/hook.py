@@ -41,8 +41,7 @@ class HookOutcome:
 
 
 class _Sentinel:
-    def __init__(self) -> None:
-        self.called = False
+    called = False
 
     def __call__(self, **keywords: Any) -> Any:
         self.called = True

@@ -23,24 +23,8 @@ from mcore_unpatch.survey.survey import ScanOptions
 DEFAULT_BASELINE = "unpatch.baseline.json"
 
 
-class TextOrJson(StrEnum):
-    """For people or for programs."""
-
-    text = "text"
-    json = "json"
-
-
-class OutputFormat(StrEnum):
-    """How a report is written."""
-
-    text = "text"
-    concise = "concise"
-    markdown = "markdown"
-    json = "json"
-    sarif = "sarif"
-    github = "github"
-    gitlab = "gitlab"
-    html = "html"
+TextOrJson = StrEnum("TextOrJson", "text json")
+OutputFormat = StrEnum("OutputFormat", "text concise markdown json sarif github gitlab html")
 
 
 def option(name: str, about: str, *short: str) -> Any:

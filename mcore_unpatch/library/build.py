@@ -36,7 +36,11 @@ def build(library: Library, label: str, files: Iterable[SourceFile]) -> Model:
 
 
 def _build(library: Library, label: str, files: Iterable[SourceFile]) -> Model:
-    modules = dict(_modules(library, files))
+    modules: dict[str, ModuleFacts] = {}
+    for path, data in files:
+        if library.holds(".".join(path.removesuffix(".py").removesuffix("/__init__").split("/"))):
+            module = read_module(library, path, data)
+            modules[module.name] = module
     if not modules:
         raise UsageError(f"This source holds no package {library.packages[0]}; pass a complete checkout or wheel.")
     facts: dict[str, Fact] = {}
@@ -68,13 +72,6 @@ def _build(library: Library, label: str, files: Iterable[SourceFile]) -> Model:
 def _mark(facts: dict[str, Fact], name: str, *words: str) -> None:
     if name in facts:
         facts[name] = replace(facts[name], traits=(*facts[name].traits, *words))
-
-
-def _modules(library: Library, files: Iterable[SourceFile]) -> Iterator[tuple[str, ModuleFacts]]:
-    for path, data in files:
-        if library.holds(".".join(path.removesuffix(".py").removesuffix("/__init__").split("/"))):
-            module = read_module(library, path, data)
-            yield module.name, module
 
 
 def read_module(library: Library, path: str, data: bytes) -> ModuleFacts:

@@ -200,7 +200,8 @@ class ModuleFacts:
                 self.facts[f"{name}.{attribute}"] = Fact("value", "", (*own.traits, *traits), own.digest)
         if fields:
             marks.append(f"fields:{','.join(fields)}")
-        bases = " ".join(filter(None, (_base(base) for base in node.bases)))
+        named = (base.value if isinstance(base, ast.Subscript) else base for base in node.bases)
+        bases = " ".join(filter(None, map(dotted, named)))
         self._put(node.name, Fact("class", bases, tuple(marks), digests.digest_of(b"".join(pieces))))
         self.classes.append((name, node))
 
@@ -244,10 +245,6 @@ def _successors(text: str) -> list[str]:
     """The names that a text says to use instead."""
     found = _SUCCESSOR.findall(text) if "instead" in text or " by " in text or " to " in text or " of " in text else []
     return [name for names in found for name in names if name]
-
-
-def _base(node: ast.expr) -> str:
-    return dotted(node.value if isinstance(node, ast.Subscript) else node)
 
 
 def _of_field(value: ast.expr | None) -> tuple[ast.expr | None, bool]:

@@ -160,17 +160,14 @@ class Model:
             fact = self.facts.get(name)
             module = name.rpartition(".")[0]
             for text in fact.detail.split() if fact is not None and fact.kind == "class" else ():
-                found += self.lineage(self._base(module, text))
+                known = self.find(f"{module}.{text}")
+                found += self.lineage(
+                    text if known is None else known.fact.detail if known.fact.kind == "import" else known.name
+                )
             # A class that several bases share stands behind all of them, as in Python's own order.
             last = {base: index for index, base in enumerate(found)}
             self._lineages[name] = tuple(base for index, base in enumerate(found) if last[base] == index)
         return self._lineages[name]
-
-    def _base(self, module: str, text: str) -> str:
-        known = self.find(f"{module}.{text}")
-        if known is None:
-            return text
-        return known.name if known.fact.kind != "import" else known.fact.detail
 
     @cached_property
     def derived(self) -> dict[str, list[str]]:

@@ -57,10 +57,6 @@ def _limited(files: Iterator[SourceFile], place: str | Path) -> Files:
     return found
 
 
-def _wanted(path: str, library: Library) -> bool:
-    return path.endswith(".py") and path.startswith(tuple(f"{one.replace('.', '/')}/" for one in library.packages))
-
-
 def _too_large(path: str, size: int) -> UsageError:
     return UsageError(f"{path} is too large to be read: {size >> 20} MB of source in one file.")
 
@@ -84,10 +80,11 @@ def _in_folder(folder: Path, library: Library) -> Iterator[SourceFile]:
 def _in_wheel(file: Path, library: Library) -> Iterator[SourceFile]:
     if kind := reading.kind(file):
         raise UsageError(f"{file} is {kind}, not a wheel.")
+    packages = tuple(f"{package.replace('.', '/')}/" for package in library.packages)
     try:
         with zipfile.ZipFile(file) as archive:
             for info in sorted(archive.infolist(), key=lambda one: one.filename):
-                if not _wanted(info.filename, library):
+                if not (info.filename.endswith(".py") and info.filename.startswith(packages)):
                     continue
                 if info.flag_bits & 1:
                     raise UsageError(f"{file} is encrypted; pass a plain wheel, or unpack it first.")
@@ -177,7 +174,8 @@ class ModuleByModule(Mapping[str, Fact]):
 
     def __init__(self, library: Library, files: Files) -> None:
         self._library = library
-        self._waiting = {_module_of(path): (path, data) for path, data in files.items()}
+        modules = {path: path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in files}
+        self._waiting = {modules[path]: (path, data) for path, data in files.items()}
         self.read: dict[str, Fact] = {}
 
     def __getitem__(self, name: str) -> Fact:
@@ -234,7 +232,3 @@ class _NamesInText(NameIndex):
 def light_model(library: Library, label: str, files: Files) -> Model:
     """A model for a few questions about names; it knows nothing of how the library uses them."""
     return Model(library, label, ModuleByModule(library, files), {})
-
-
-def _module_of(path: str) -> str:
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

@@ -243,7 +243,8 @@ class UseCollector:
                 yield f"{owner}.{head}", True, CALLED
                 return
             for name in self._held(owner, head):
-                yield f"{name}.{'forward' if self._is_module(name) else '__call__'}", True, CALLED
+                is_module = any(base.rpartition(".")[2].endswith("Module") for base in model.lineage(name)[1:])
+                yield f"{name}.{'forward' if is_module else '__call__'}", True, CALLED
             return
         if "." not in tail:
             held = list(self._held(owner, head))
@@ -286,9 +287,6 @@ class UseCollector:
         name = known.name if known is not None and known.fact.kind == "class" else ""
         is_one = any(base.rpartition(".")[2] == "Function" for base in self._model.lineage(name)) if name else False
         return name if is_one and f"{name}.forward" in self._model.facts else ""
-
-    def _is_module(self, name: str) -> bool:
-        return any(base.rpartition(".")[2].endswith("Module") for base in self._model.lineage(name)[1:])
 
     def _by_name(self, method: str) -> Iterator[tuple[str, bool, str]]:
         self.loose.add(method)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
+from string import Template
 
 from mcore_unpatch.repository.paths import shown
 
@@ -58,26 +59,16 @@ def page(
 ) -> str:
     """The whole page; the cards stand in the order of their urgency."""
     own = files("mcore_unpatch.report")
-    style, script = (f"\n{own.joinpath(f'page.{end}').read_text('utf-8')}" for end in ("css", "js"))
+    empty, style, script = (f"\n{own.joinpath(f'page.{end}').read_text('utf-8')}" for end in ("html", "css", "js"))
     known = {**kinds, **(marks or {})}
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en">',
-            '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">',
-            f'<meta http-equiv="Content-Security-Policy" content="{_policy(style, script)}">',
-            f"<title>{_text(title)}</title>",
-            f"<style>{style}</style></head>",
-            "<body>",
-            f"<h1>{_text(title)}</h1>",
-            f'<p class="soft">{_sentence(summary)}</p>',
-            *_form(kinds, marks or {}, cards),
-            "<main>",
-            *(line for card in cards for line in _card(card, known)),
-            "</main>",
-            f"<script>{script}</script>",
-            "</body></html>\n",
-        ]
+    return Template(empty[1:]).substitute(
+        title=_text(title),
+        summary=_sentence(summary),
+        form="\n".join(_form(kinds, marks or {}, cards)),
+        cards="\n".join(line for card in cards for line in _card(card, known)),
+        policy=_policy(style, script),
+        style=style,
+        script=script,
     )
 
 

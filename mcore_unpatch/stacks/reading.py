@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from pathlib import Path
@@ -73,7 +73,20 @@ def read_all(top: Path, paths: Collection[str]) -> Found:
     modules = _text(top, ".gitmodules", "submodule", found) or ""
     kinds = {path: match.lastgroup or "" for path in paths if (match := _NAMED.match(path))}
     vendored = tuple(path.removesuffix("core/package_info.py") for path in kinds if kinds[path] == "vendored")
-    scope_of = _Scopes(paths)
+    projects = {posixpath.dirname(path) for path in paths if posixpath.basename(path) in PROJECT_FILES}
+    code = {posixpath.dirname(path) for path in paths if path.endswith(".py")}
+
+    def scope_of(path: str, kind: str) -> str:
+        """The folder that a file speaks for: the project it lies in, or its own folder where that holds code."""
+        folder = posixpath.dirname(path)
+        if kind == "vendored":  # its own project file is Megatron's: what is around that runs it
+            folder = posixpath.dirname(path.removesuffix("megatron/core/package_info.py").rstrip("/"))
+        if kind in OF_PYTHON and folder in code | projects:
+            return folder
+        while folder and folder not in projects:
+            folder = posixpath.dirname(folder)
+        return folder
+
     locals_of: list[tuple[str, str]] = []  # a folder that is installed, and the one it is installed for
     for path, kind in kinds.items():
         if kind != "vendored" and path.startswith(vendored):
@@ -101,24 +114,6 @@ def read_all(top: Path, paths: Collection[str]) -> Found:
         asked = [said for said in found.said if said.scope == folder != scope and said.source in OF_PYTHON]
         found.said += [replace(said, scope=scope) for said in asked]
     return found
-
-
-class _Scopes:
-    """The folder that a file speaks for: the project it lies in, or its own folder where that holds code."""
-
-    def __init__(self, paths: Iterable[str]) -> None:
-        self._projects = {posixpath.dirname(path) for path in paths if posixpath.basename(path) in PROJECT_FILES}
-        self._code = {posixpath.dirname(path) for path in paths if path.endswith(".py")}
-
-    def __call__(self, path: str, kind: str) -> str:
-        folder = posixpath.dirname(path)
-        if kind == "vendored":  # its own project file is Megatron's: what is around that runs it
-            folder = posixpath.dirname(path.removesuffix("megatron/core/package_info.py").rstrip("/"))
-        if kind in OF_PYTHON and folder in self._code | self._projects:
-            return folder
-        while folder and folder not in self._projects:
-            folder = posixpath.dirname(folder)
-        return folder
 
 
 def _of_workflow(file: ReadFile) -> None:

@@ -43,7 +43,7 @@ class TritonBackend:
             chosen = torch.zeros_like(chosen) if chosen is not None else None
         kept = room_to_keep(problem, len(w))
         top: list[tuple[Tensor, Tensor]] = []
-        for r in spans(rows if len(w) else 0, tiles.sizes.forward_rows):
+        for r in spans(rows if len(w) else 0, tiles.forward_rows):
             x = tiles.load_rows(r)
             scale = problem.scale[r] if isinstance(problem.scale, Tensor) else problem.scale
             own_kept = kept.rows(r) if kept is not None else None
@@ -111,8 +111,7 @@ class TritonTiles(Tiles):
     def __init__(self, problem: Problem, weight_grad: GradBuffer = None, kept: KeptShares | None = None) -> None:
         super().__init__(problem, problem.weight.dtype)
         apart = self.sums_apart(weight_grad, row_tiles=1)
-        self.sizes = tile_sizes(problem, self.column_count, apart)
-        self.tile_rows, self.tile_columns = self.sizes.rows, self.sizes.columns
+        self.forward_rows, self.tile_rows, self.tile_columns = tile_sizes(problem, self.column_count, apart)
         self.kept_columns = 0 if kept is None else kept.exp_z.shape[1]
         # Kept columns need no room: all in one product, unless their sums stand apart, in a buffer of their size.
         apart = self.sums_apart(weight_grad, len(self.row_spans()))

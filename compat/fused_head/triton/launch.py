@@ -3,7 +3,6 @@
 The TMA, Hopper's Tensor Memory Accelerator, copies blocks of a matrix that a descriptor describes.
 """
 
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import frexp, prod
 from typing import Any
@@ -22,17 +21,8 @@ _TURN_COLUMNS = 33 * BLOCK_COLUMNS
 _ENOUGH_BYTES = 128 << 20
 
 
-@dataclass(frozen=True)
-class TileSizes:
-    """The rows a forward launch takes, and the rows and columns of a tile of gradients."""
-
-    forward_rows: int
-    rows: int
-    columns: int
-
-
-def tile_sizes(problem: Problem, columns: int, sums_apart: bool) -> TileSizes:
-    """The sizes for a problem with so many columns of vocabulary.
+def tile_sizes(problem: Problem, columns: int, sums_apart: bool) -> tuple[int, int, int]:
+    """For so many columns of vocabulary the rows of a forward launch, and the rows and columns of a tile of gradients.
 
     `tile_bytes` bounds a tile together with the float32 sums of its columns, where these are kept apart: by
     `sums_apart`, or because the rows come in several tiles. It also bounds, for itself, the copy of a tile's or a
@@ -51,11 +41,7 @@ def tile_sizes(problem: Problem, columns: int, sums_apart: bool) -> TileSizes:
         tall, beside = tall // BLOCK_ROWS * BLOCK_ROWS, column_sum
     turns = max(1, round(_ENOUGH_BYTES / (tall * cell * _TURN_COLUMNS)))
     wide = min(budget // (tall * cell + beside), turns * _TURN_COLUMNS) // BLOCK_COLUMNS * BLOCK_COLUMNS
-    return TileSizes(
-        forward_rows=rows if rows <= most else most // BLOCK_ROWS * BLOCK_ROWS,
-        rows=tall,
-        columns=min(max(columns, 1), wide),
-    )
+    return rows if rows <= most else most // BLOCK_ROWS * BLOCK_ROWS, tall, min(max(columns, 1), wide)
 
 
 def _copied_bytes(problem: Problem) -> int:

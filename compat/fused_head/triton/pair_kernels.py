@@ -48,7 +48,7 @@ class TritonPair(Pair):
         """So many numbers of each segment of the columns and row, `[count, segments, rows]`."""
         first, second = (TritonTiles(head.problem) for head in self.heads)
         rows, columns, device = first.problem.row_count, first.column_count, first.problem.weight.device
-        most_rows = min(first.sizes.forward_rows, second.sizes.forward_rows)
+        most_rows = min(first.forward_rows, second.forward_rows)
         column_blocks = max(1, -(-columns // _BLOCK))  # a shard may have no column
         height, splits, segment = cut_columns(-(-most_rows // _BLOCK), column_blocks, multiprocessors(device))
         parts = first.new(count, splits, rows).zero_()

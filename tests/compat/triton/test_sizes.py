@@ -85,7 +85,7 @@ def test_tiles_and_copies_keep_within_tile_bytes() -> None:
                     HALF.itemsize if shift and not masked and hidden_dtype == HALF else 0,
                 )
             )
-            for height in (tiles.tile_rows, tiles.sizes.forward_rows):
+            for height in (tiles.tile_rows, tiles.forward_rows):
                 assert height * width * copied <= budget or height <= BLOCK_ROWS
 
 
@@ -96,7 +96,7 @@ def test_tiles_and_copies_keep_within_tile_bytes() -> None:
 def test_the_default_tiles_stay_wide(rows: int, width: int, columns: int, masked: bool) -> None:
     """As they were measured: a mask makes them no smaller."""
     tiles = TritonTiles(problem(rows, width, DEFAULT, masked, HALF, 0))
-    assert (tiles.sizes.forward_rows, tiles.tile_rows, tiles.tile_columns) == (rows, rows, columns)
+    assert (tiles.forward_rows, tiles.tile_rows, tiles.tile_columns) == (rows, rows, columns)
 
 
 @pytest.mark.parametrize("size", [BLOCK_ROWS, BLOCK_COLUMNS, BLOCK_WIDTH])
