@@ -16,6 +16,7 @@ UPSTREAM = "NVIDIA/Megatron-LM"
 DEFAULT_BRANCH = "HEAD"
 CARRIER = r"megatron[-_.]bridge"  # a package that brings the Megatron it was written for
 _TAG = re.compile(r"core_([vr])(\d+\.\d+\.\d+)(.*)")
+_BUILT = re.compile(r"\+(?:megatron|mcore)[-_.]?v?(\d[\w.]*)$")  # a vendor's own version, `0.1.0+megatron0.15.0rc7`
 _REFERENCE = re.compile(r"^(?:refs/)?(?:heads/|tags/|remotes/)?(?:origin/|upstream/)?")
 _ASK = "pass its source with --target-mcore: CLONE@COMMIT, a checkout, a wheel, or `installed`"
 
@@ -74,6 +75,8 @@ def of_release(text: str) -> Revision | None:
         version = parse_version(name)
     except ValueError:
         return None
+    if (built := _BUILT.fullmatch(f"+{local}")) and (release := of_release(built[1])) is not None:
+        return _built_from(release, text.strip())
     if commits.is_commit(local):  # `0.19.0+71e418ea7`, as a build from git names itself
         revision = of_reference(local)
         if revision.versions or (near := of_release(name)) is None:
@@ -94,6 +97,10 @@ def of_release(text: str) -> Revision | None:
     after = [one for one in RELEASES if parse_version(one) >= version][:1]
     around = tuple(map(parse_version, (*before, *after)))
     return Revision(name, around, _between(*before, *after), certain=False, settle=_ASK)
+
+
+def _built_from(release: Revision, name: str) -> Revision:
+    return Revision(name, release.versions, f"built from megatron-core {release.name}", certain=False, settle=_ASK)
 
 
 def of_reference(reference: str, repository: str = UPSTREAM) -> Revision:
@@ -118,6 +125,8 @@ def of_reference(reference: str, repository: str = UPSTREAM) -> Revision:
         versions = tuple(map(parse_version, newest)) or release.versions
         by_name = f"by its name {' to '.join(map(show, versions))}"
         return Revision(shown, versions, by_name, certain=False, settle=_ASK)
+    if (built := _BUILT.search(name)) and (release := of_release(built[1])) is not None:
+        return _built_from(release, shown)
     said = "not a branch or tag that is known" if upstream else "a fork"
     return Revision(shown, (), said, certain=False, settle=_ASK)
 

@@ -54,6 +54,7 @@ def test_a_requirement(text: str, expected: Row | None) -> None:
         ("0.1", ("0.1", "0.1", "older than 0.12.0, the oldest known", "")),
         ("99.0", ("99.0", "99.0", "newer than 0.19.2, the newest known", "ask")),
         ("0.18.0+local", ("0.18.0", "0.18.0", "", "certain")),
+        ("0.1.0+mcore0.15", ("0.1.0+mcore0.15", "0.15.3", "built from megatron-core 0.15", "ask")),
         (
             "0.19.0+71e418ea7",
             ("71e418ea", "0.18.0 0.19.0", "main of 2026-06-08, between 0.18.0 and 0.19.0", "ask"),
@@ -77,6 +78,7 @@ def test_a_release(text: str, expected: Row | None) -> None:
         ("core_r0.18.0", "fork/m", ("fork/m@core_r0.18.0", "0.18.2", "by its name 0.18.2", "ask")),
         ("core_r9.9.0", "fork/m", ("fork/m@core_r9.9.0", "9.9.0", "by its name 9.9.0", "ask")),
         ("main", "fork/m", ("fork/m@main", "", "a fork", "ask")),
+        ("v0.1+megatron0.16.0", "f/m", ("f/m@v0.1+megatron0.16.0", "0.16.0", "built from megatron-core 0.16.0", "ask")),
         ("feature", "", ("feature", "", "not a branch or tag that is known", "ask")),
         ("71e418ea7", "", ("71e418ea", "0.18.0 0.19.0", "main of 2026-06-08, between 0.18.0 and 0.19.0", "ask")),
         (

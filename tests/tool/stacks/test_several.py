@@ -76,10 +76,12 @@ class TestMigrate:
         assert migrate(top).code == CLEAN
         assert "mcore_unpatch.compat.verl" in (top / "caller.py").read_text()
 
-    def test_only_older_ones_are_refused(self, top: Path) -> None:
+    def test_for_older_ones_nothing_is_written_and_they_are_named(self, top: Path) -> None:
         result = migrate(top, "--stack", "npu")
-        assert result.code == ERROR
-        assert "is for megatron-core 0.16.1 (docker/ascend/Dockerfile:2). Nothing was written" in said(result)
+        assert result.code == CLEAN
+        assert (top / "caller.py").read_text() == CALLER
+        assert "Nothing to migrate. A Megatron that runs here has no hook." in said(result)
+        assert "Judged for megatron-core core_r0.16.0: docker/ascend/Dockerfile:2." in said(result)
 
     def test_a_fork_is_not_taken_for_the_newest(self, tmp_path: Path) -> None:
         write_files(tmp_path, {**FORK, "caller.py": CALLER})
@@ -110,7 +112,8 @@ class TestMigrate:
         write_files(
             tmp_path, {"caller.py": CALLER, "Dockerfile": image.format("1dcf0dafa884ad52ffb243625717a3471643e087")}
         )
-        assert migrate(tmp_path).code == ERROR
+        assert migrate(tmp_path).code == CLEAN
+        assert (tmp_path / "caller.py").read_text() == CALLER
         write_files(tmp_path, {"Dockerfile": image.format("71e418ea")})  # 0.18.0 and 0.19.0 both have it
         assert migrate(tmp_path).code == CLEAN
         assert "mcore_unpatch.compat.verl" in (tmp_path / "caller.py").read_text()
