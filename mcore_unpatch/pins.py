@@ -258,7 +258,7 @@ def difference(pinned: Pin, release: Model) -> str | None:
     if _form(now, pinned) == was:
         return None
     if now.kind == ABSENT_KIND:
-        from mcore_unpatch.judge.asked import advice, instead
+        from mcore_unpatch.judge.instead import advice, instead
 
         said = advice(pinned.name, instead(pinned.name, release))
         return f"was removed{f'; {said}' if said else ''}"

@@ -10,6 +10,7 @@ from functools import cache
 
 from mcore_unpatch.judge import reached
 from mcore_unpatch.judge.demands import IMPORT, INSTALL, Demand
+from mcore_unpatch.judge.instead import absent, advice, instead, leaf, made_by, nowhere, short, unfit
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, SPEED, Statement
 from mcore_unpatch.judge.supplied import is_supplied
 from mcore_unpatch.library.fact import Call, Parameters, quoted
@@ -60,7 +61,7 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
     said = nowhere(name) if every and not known.ever(name) else f"`{short(name)}` {gone}"
     now = instead(name, model, old)
     told = _fitting(advice(name, now, when), now, demand, model)
-    yield _raises(demand, kind, said, told or _made_by(name, model, old))
+    yield _raises(demand, kind, said, told or made_by(name, model, old))
 
 
 def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
@@ -304,107 +305,6 @@ def _unpacked_by(found: Known, model: Model) -> dict[int, str]:
     """How many values the library itself unpacks from a function, and who does."""
     calls = [(usage.call.unpacked, usage.place) for usage in model.calls(found.name) if usage.call and usage.sure]
     return {count: place for count, place in calls if count}
-
-
-# --- words ----------------------------------------------------------------------------------------------------------
-
-
-def unfit(wrong: str, who: str) -> str:
-    """What `misfit` says of a call, with who is called."""
-    return f"{wrong}, which {who} {'requires' if wrong.startswith('does not pass') else 'does not take'}"
-
-
-def leaf(name: str) -> str:
-    """The last part of a name."""
-    return name.rpartition(".")[2]
-
-
-def short(name: str) -> str:
-    """`Class.method`, or `module.function`."""
-    return ".".join(name.split(".")[-2:])
-
-
-def nowhere(name: str) -> str:
-    """Of a name that no release has."""
-    return f"`{short(name)}` is in no known release of megatron-core; if a fork has it, name that one"
-
-
-def absent(name: str, model: Model) -> str:
-    """Since when a release lacks a name, or which is the next to have it; nothing where none has it."""
-    here = RELEASES.index(model.label) if model.label in RELEASES else len(RELEASES)
-    if (last := known.last(name)) is None:
-        return ""
-    if RELEASES.index(last) < here:
-        return f"after megatron-core {last}"
-    first = next(release for release in RELEASES[here:] if known.has(name, release))
-    return f"before megatron-core {first}" if first != model.label else f"in this source of megatron-core {first}"
-
-
-def _was(name: str, old: Model | None) -> Known | None:
-    """What a name was in an older release: the one given, or the last that had it."""
-    last = known.last(name)
-    return old.find(name) if old is not None else known.model(last).find(name) if last is not None else None
-
-
-def instead(name: str, model: Model, old: Model | None = None) -> str | None:
-    """Where the name is now, by what it was in an older release; else what took its place there."""
-    found = _was(name, old)
-    if found is None:
-        return None
-    if found.fact.kind == "import":  # of another package
-        return found.fact.detail
-    if model.find(found.name) is not None:
-        return found.name  # only a re-export is gone
-    now = model.moved(found.name, found.fact)
-    if now is not None and leaf(now) == leaf(name):
-        return now
-    # The body that is most alike may have become a helper of what took its place.
-    return _named_by_text(found, model) or _called_instead(found, model, old) or now
-
-
-def _named_by_text(found: Known, model: Model) -> str | None:
-    """What the text of a function, a class or a field said to use in its place, where the release has it."""
-    said, owner = found.fact.trait("says"), found.name.rpartition(".")[0]
-    around = (f"{place}.{said}" for place in (owner, owner.rpartition(".")[0])) if said else ()
-    return next((known.name for place in around if (known := model.find(place)) and known.name != found.name), None)
-
-
-def _called_instead(found: Known, model: Model, old: Model | None) -> str | None:
-    """The new function beside it that most of those call now who called it."""
-    last = known.last(found.name)
-    before = old if old is not None else known.model(last) if last is not None else None
-    owner = found.name.rpartition(".")[0]
-    if before is None or found.fact.kind != "function":
-        return None
-    callers = {usage.place for usage in before.calls(found.name)}
-    fresh = [f"{owner}.{other}" for other, fact in model.members(owner) if fact.kind == "function"]
-    fresh = [other for other in fresh if before.find(other) is None]
-    score = {other: len(callers & {usage.place for usage in model.calls(other)}) for other in fresh}
-    best = [other for other, number in score.items() if number and number == max(score.values())]
-    return best[0] if len(best) == 1 else None
-
-
-def _made_by(name: str, model: Model, old: Model | None) -> str:
-    """Of an object that is gone the class that it was of, where the release still has that."""
-    found = _was(name, old)
-    made = found.fact.trait("made") if found is not None else None
-    cls = model.find(made) if made else None
-    return f"it was one of `{cls.name}`: make your own, and keep it" if cls is not None else ""
-
-
-def advice(name: str, now: str | None, when: str = "") -> str:
-    """What to write in place of a name, as a sentence; one with another name is only much alike.
-
-    when: since when a release lacks it, as `absent` says.
-    """
-    if now is None:
-        return ""
-    if leaf(now) != leaf(name):
-        return f"`{short(now)}` is the closest match"
-    is_method, was_one = (leaf(each.rpartition(".")[0])[:1].isupper() for each in (now, name))
-    if when.startswith("before"):
-        return f"there it is `{now}`"
-    return f"it is a method now: `{short(now)}`" if is_method and not was_one else f"it is now `{now}`"
 
 
 def _fitting(advised: str, now: str | None, demand: Demand, model: Model) -> str:

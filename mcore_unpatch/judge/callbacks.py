@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from mcore_unpatch.judge.asked import leaf, unfit
 from mcore_unpatch.judge.demands import CALL, Demand
+from mcore_unpatch.judge.instead import leaf, unfit
 from mcore_unpatch.judge.meaning import class_around
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
 from mcore_unpatch.library.fact import Call, Fact, parameters, without_self

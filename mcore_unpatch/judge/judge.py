@@ -10,8 +10,9 @@ from functools import cached_property
 from typing import TypeVar
 
 from mcore_unpatch.judge import dropped
-from mcore_unpatch.judge.asked import absent, advice, instead, is_replaced, leaf, missing, nowhere, raised, short, unfit
+from mcore_unpatch.judge.asked import is_replaced, missing, raised
 from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself, may_create
+from mcore_unpatch.judge.instead import absent, advice, instead, leaf, nowhere, short, unfit
 from mcore_unpatch.judge.originals import calls_of_original, is_given_original, reaches_original, reads_by_name
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement, labels, only_if
 from mcore_unpatch.judge.supplied import is_used

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from mcore_unpatch.judge import dropped
-from mcore_unpatch.judge.asked import changed, leaf, short
+from mcore_unpatch.judge.asked import changed
 from mcore_unpatch.judge.demands import CALL
+from mcore_unpatch.judge.instead import leaf, short
 from mcore_unpatch.judge.judge import Case, here, on
 from mcore_unpatch.judge.reached import turned
 from mcore_unpatch.judge.statement import CHANGES, IDLE, STOPS, Statement

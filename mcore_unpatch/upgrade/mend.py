@@ -13,8 +13,8 @@ from pathlib import Path
 
 from mcore_unpatch.editing.edits import Edit, splice
 from mcore_unpatch.editing.source import Source, Span
-from mcore_unpatch.judge.asked import instead, leaf
 from mcore_unpatch.judge.demands import Demand
+from mcore_unpatch.judge.instead import instead, leaf
 from mcore_unpatch.library.fact import Parameters
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.versions import within

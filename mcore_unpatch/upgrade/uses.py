@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mcore_unpatch.findings.finding import FileError
-from mcore_unpatch.judge.asked import changed, forgiven, leaf, raised
+from mcore_unpatch.judge.asked import changed, forgiven, raised
 from mcore_unpatch.judge.callbacks import handed
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
+from mcore_unpatch.judge.instead import leaf
 from mcore_unpatch.judge.options import MAKER, gone, unread
 from mcore_unpatch.judge.overrides import overridden
 from mcore_unpatch.judge.statement import IDLE, RAISES, STOPS, Statement
