@@ -49,7 +49,9 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
     owner = name.rpartition(".")[0]
     if not demand.module and owner and within(owner) and not known.holds(model, owner):
         return  # its module or class is gone, which is said where that is read
-    exception, kind = "AttributeError", "AttributeError"
+    read = getattr(demand.node, "func", demand.node)
+    kind = {ast.Name: "NameError", ast.Subscript: "KeyError"}.get(type(read), "AttributeError")
+    exception = kind
     if demand.module:
         exception, kind = "ImportError", "ImportError" if known.holds(model, demand.module) else "ModuleNotFoundError"
     if not demand.runs_on(model, exception) or is_supplied(demand, model):
@@ -217,7 +219,7 @@ def _defaults(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     for name, value in fresh:
         if value.startswith("'") and (was := _given_before(old, new).get(name, value)) != value:
             other[name] = f"new on megatron-core {new.label}: {value} by default, where Megatron itself passes {was}"
-    for name in _set_beside(demand) if other else ():
+    for name in (*_set_beside(demand), *_shut_off(demand, now, new)) if other else ():
         other.pop(name, None)
     for kind in (CHANGES, SPEED, IDLE) if other and demand.runs_on(new, "TypeError") else ():
         names = [name for name in other if _kind(f"{demand.on(new).name}.{name}", new) == kind]
@@ -265,6 +267,18 @@ def _set_beside(demand: Demand) -> set[str]:
     scope = demand.at.scope.function or demand.at.scope
     nodes = walk(scope.node) if scope.node is not None else ()
     return {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+
+
+def _shut_off(demand: Demand, taken: Parameters, model: Model) -> Iterator[str]:
+    """Parameters that are read only where a switch is on, which the call leaves or turns off."""
+    known = model.function(demand.on(model).name)
+    for switch, _, name in (word.partition("=") for word in (known.fact.every("behind") if known is not None else ())):
+        values = [word.value for word in getattr(demand.node, "keywords", ()) if word.arg == switch]
+        if demand.call is None or switch in taken.positional[: demand.call.positions]:
+            continue
+        off = taken.defaults.get(switch) in ("False", "None") if not values else None
+        if off or (values and isinstance(values[0], ast.Constant) and not values[0].value):
+            yield name
 
 
 def _values(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:

@@ -16,7 +16,7 @@ from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.scanner.names.bindings import own_class
-from mcore_unpatch.scanner.names.resolver import Position, Resolver
+from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.sources.nodes import children, walk
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, path_text
 
@@ -87,7 +87,7 @@ class Demands:
             if place.scope.kind == "module":
                 yield from _imported(node, place, IMPORT)
         for statement in home.model.tree.body:
-            if not isinstance(statement, _APART):
+            if not isinstance(statement, _APART) and not is_for_types(getattr(statement, "test", None)):
                 yield from self.of_code(statement, home, IMPORT, inner=False)
 
     def of_code(
@@ -109,6 +109,9 @@ class Demands:
                     continue
                 case ast.Import() | ast.ImportFrom():
                     yield from _imported(node, self._place(node, home), when)
+                case ast.If(test=test, orelse=orelse) if is_for_types(test):
+                    waiting += [(one, tests, 0) for one in orelse]
+                    continue
                 case ast.IfExp(test=test, body=body, orelse=orelse):
                     waiting += [
                         (test, tests, 0),
@@ -143,6 +146,11 @@ class Demands:
                     else:
                         yield from self._prefixes(node.func, meant, home, when, tests)
                     continue
+                case ast.Subscript(value=of, slice=ast.Constant(value=str(name))):
+                    if (meant := self._meant(of, home, itself)) is not None and _is_enum(meant.names[0]):
+                        member = ever(f"{meant.names[0]}.{name}", through=True)
+                        if member is not None:
+                            yield _asked(member, when, self._place(node, home), node, tests)
                 case ast.Attribute() if isinstance(node.ctx, ast.Load):
                     if (meant := self._meant(node, home, itself)) is not None:
                         yield from self._prefixes(node, meant, home, when, tests)
@@ -160,10 +168,28 @@ class Demands:
                 call = replace(call, keywords=(*call.keywords, *(key for key in put if key not in call.keywords)))
             yield replace(_asked(meant, when, place, node, tests), call=call)
             return
+        for given, part in self._in_parts(node, place, home):
+            yield replace(_asked(given, when, place, node, tests), call=part)
         ref = place.expr(node.func) if self._follow and depth < _DEEPEST else None
         if ref is not None and ref.home is not None and ref.kind == "local-function":
             if isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield from self.of_code(ref.node, ref.home, when, True, None, depth + 1)
+
+    def _in_parts(self, node: ast.Call, place: Position, home: Resolver) -> Iterator[tuple[Meant, Call]]:
+        """What gets some of its arguments: `partial(f, x=1)`, `replace(config, x=1)`, `ours(x=1)` that passes it on."""
+        keywords = tuple(word.arg for word in node.keywords if word.arg)
+        name = place.text(node.func) if keywords and isinstance(node.func, ast.Name | ast.Attribute) else ""
+        if name == "functools.partial" and node.args:
+            meant = self._meant(node.args[0], home, None)
+            if meant is not None:
+                yield meant, Call(len(node.args) - 1, keywords, star=True, double_star=True)
+        elif name in ("dataclasses.replace", "copy.replace") and node.args:
+            held = place.expr(node.args[0])
+            if held is not None and held.kind == "instance" and held.is_core and held.sure and held.node is None:
+                yield Meant((held.name,)), Call(0, keywords, star=True, double_star=True)
+        elif name and (ref := place.expr(node.func)) is not None and ref.kind == "local-function":
+            for meant, rest in _passed_on(ref, keywords):
+                yield meant, Call(0, rest, star=True, double_star=True)
 
     def _prefixes(self, node: ast.expr, meant: Meant, home: Resolver, when: str, tests: Tests) -> Iterator[Demand]:
         """What `module.Class.method` reads on the way."""
@@ -208,7 +234,7 @@ class Demands:
         if ref.node is not None:
             return built(ref) if isinstance(node, ast.Name) and node.id != "cls" else None
         unbound = not ref.bound if base is None else base.kind == "class"
-        return Meant((ref.name,), isinstance(node, ast.Name), unbound)
+        return Meant((ref.name,), isinstance(node, ast.Name) and not _is_of_a_star(node, at), unbound)
 
 
 def _asked(meant: Meant, when: str, place: Position, node: ast.expr, tests: Tests) -> Demand:
@@ -219,26 +245,68 @@ def _asked(meant: Meant, when: str, place: Position, node: ast.expr, tests: Test
     )
 
 
+def _is_of_a_star(node: ast.Name, at: Position) -> bool:
+    """Whether a name comes from `from module import *`, which does not fail without it."""
+    return bool(at.home.model.stars) and not any(node.id in scope.bindings for scope in at.scope.chain())
+
+
+def _is_enum(name: str) -> bool:
+    return any(base.rpartition(".")[2].endswith("Enum") for base in api.ancestry(name))
+
+
+def _passed_on(ref: Ref, keywords: tuple[str, ...]) -> Iterator[tuple[Meant, tuple[str, ...]]]:
+    """What a function of the repository passes its `**rest` to, and the keywords of a call that are in it."""
+    function = ref.node
+    if not isinstance(function, ast.FunctionDef) or function.args.kwarg is None or ref.home is None:
+        return
+    own = {parameter.arg for parameter in (*function.args.args, *function.args.kwonlyargs)}
+    rest, more = function.args.kwarg.arg, tuple(name for name in keywords if name not in own)
+    nodes = list(walk(function)) if more else []
+    if any(_takes_out(node, rest) for node in nodes):
+        return
+    for node in nodes:
+        starred = getattr(node, "keywords", ()) if isinstance(node, ast.Call) else ()
+        if any(word.arg is None and getattr(word.value, "id", "") == rest for word in starred):
+            function_of = node.func  # type: ignore[attr-defined]
+            if isinstance(function_of, ast.Name | ast.Attribute) and (meant := written(function_of, ref.home)):
+                yield meant, more
+
+
 def _put_into(node: ast.Call, place: Position) -> list[str]:
     """The keys of what a call passes as `**rest`: written out where it is made, or put in whatever happens."""
     rest = {word.value.id for word in node.keywords if word.arg is None and isinstance(word.value, ast.Name)}
     function = place.scope.function
     body = getattr(function.node, "body", ()) if rest and function is not None else ()
-    found: dict[str, None] = {}
+    written_out = [word.value for word in node.keywords if word.arg is None and isinstance(word.value, ast.Dict)]
+    found: dict[str, None] = {key: None for one in written_out for key in _keys(one)}
     for name in sorted(rest):
         made = place.scope.bindings.get(name, [])
         value = made[0].node if len(made) == 1 and made[0].kind == "value" else None
         takes_out = any(_takes_out(inner, name) for statement in body for inner in walk(statement)) if value else False
         match value:
-            case ast.Dict(keys=keys) if not takes_out:
-                found |= {str(key.value): None for key in keys if isinstance(key, ast.Constant)}
+            case ast.Dict() if not takes_out:
+                found |= dict.fromkeys(_keys(value))
             case ast.Call(func=ast.Name(id="dict"), args=[], keywords=words) if not takes_out:
                 found |= {word.arg: None for word in words if word.arg}
     for statement in body if isinstance(body, list) else ():
         match statement:
             case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str(key)))]):
                 found |= {key: None} if name in rest else {}
+            case ast.AugAssign(target=ast.Name(id=name), op=ast.BitOr(), value=ast.Dict() as more):
+                found |= dict.fromkeys(_keys(more)) if name in rest else {}
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="update")) as call):
+                keys = [
+                    *(word.arg for word in call.keywords if word.arg),
+                    *(k for one in call.args for k in _keys(one)),
+                ]
+                found |= dict.fromkeys(keys) if name in rest else {}
     return list(found)
+
+
+def _keys(node: ast.expr) -> list[str]:
+    """The keys of a dict that is written out."""
+    keys = node.keys if isinstance(node, ast.Dict) else ()
+    return [str(key.value) for key in keys if isinstance(key, ast.Constant)]
 
 
 def _takes_out(node: ast.AST, name: str) -> bool:
@@ -265,11 +333,16 @@ def _imports_of(tree: ast.Module) -> list[ast.stmt]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             statements.append(node)
         elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.expr):
-            if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            if isinstance(node, ast.If) and is_for_types(node.test):
                 waiting += node.orelse
             else:
                 waiting += children(node)
     return statements
+
+
+def is_for_types(test: ast.expr | None) -> bool:
+    """`if TYPE_CHECKING:`: what stands there never runs."""
+    return test is not None and (path_text(test) or "").rpartition(".")[2] == "TYPE_CHECKING"
 
 
 def _imported(node: ast.AST, place: Position, when: str) -> Iterator[Demand]:

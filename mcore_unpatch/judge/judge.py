@@ -9,19 +9,19 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
 
-from mcore_unpatch.judge import dropped
+from mcore_unpatch.judge import dropped, left_out
 from mcore_unpatch.judge.asked import is_replaced, missing, raised
 from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself, may_create
 from mcore_unpatch.judge.instead import absent, advice, instead, leaf, nowhere, short, unfit
 from mcore_unpatch.judge.originals import calls_of_original, is_given_original, reaches_original, reads_by_name
-from mcore_unpatch.judge.statement import IDLE, RAISES, Statement, labels, only_if
+from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, Statement, labels, only_if
 from mcore_unpatch.judge.supplied import is_used
 from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_self
 from mcore_unpatch.library.model import DEFAULT, EXACT, Model, Usage
 from mcore_unpatch.library.syntax import parameters_of
 from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import known, layout
-from mcore_unpatch.megatron.versions import RELEASES, minor, parse_version, show, within
+from mcore_unpatch.megatron.versions import RELEASES, ROOT, minor, parse_version, show, within
 from mcore_unpatch.scanner.judging import replacement
 from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.names.bindings import own_class
@@ -91,7 +91,7 @@ class Case:
             if isinstance(node, ast.Call) and len(node.args) == 2 and reads_by_name(node, self.install)
         ]
         for function, home in self.functions:
-            own = itself(function) if self._is_bound or function is not self.new.function else None
+            own = itself(function) if self.is_bound or function is not self.new.function else None
             found += asks.of_code(function, home, CALL, itself=own)
         if self.original_calls:
             known_calls = [_nodes(found), *(self._of_shared(some, _nodes, _nodes) for some in shared)]
@@ -159,7 +159,7 @@ class Case:
         if _wrapper(value) in _PARTIAL or is_given_original(self.install):
             return None
         detail = parameters_of(function)
-        return parameters(without_self(detail) if self._is_bound else detail)
+        return parameters(without_self(detail) if self.is_bound else detail)
 
     def taken_from(self, usage: Usage, model: Model) -> Parameters | None:
         """What it takes of one call: a plain function in place of a static method gets no object through the class."""
@@ -176,15 +176,19 @@ class Case:
         return {_decorator(one) for one in every if one is not self.install.node}
 
     @cached_property
-    def _is_bound(self) -> bool:
+    def is_bound(self) -> bool:
         """Whether the replacement is given the object that is patched."""
         wrapper = _wrapper(self.install.value)
         if "staticmethod" in self._decorators and isinstance(self.install.value, ast.Name):
             return False  # the static method itself is assigned, not what a class makes of it
         if wrapper in ("MethodType", "__get__"):
             return True
-        alone = self.install.shape in ("instance-attr", "submodule") or self.install.on_instance
-        return self._of_class and not alone and wrapper not in ("staticmethod", *_PARTIAL)
+        return self._of_class and not self.is_alone and wrapper not in ("staticmethod", *_PARTIAL)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one object is patched, not its class."""
+        return self.install.shape in ("instance-attr", "submodule") or self.install.on_instance
 
     @cached_property
     def _of_class(self) -> bool:
@@ -252,7 +256,11 @@ def _parameters(case: Case, model: Model) -> Iterator[Statement]:
         verb = "passes" if len(places) == 1 else "pass"
         text = f"lacks {quoted(lacking)}, which {who} {verb}: TypeError on {since}"
         text += only_if(*callers(model, install.target))
-        yield Statement(RAISES, text, "TypeError", *here(case), CALL, places[0])
+        kind, exception = RAISES, "TypeError"
+        if case.is_alone and all(place.startswith(f"{ROOT}.inference.") for place in places):
+            kind, exception = CHANGES, ""
+            text += ", once Megatron's own inference is given this object"
+        yield Statement(kind, text, exception, *here(case), CALL, places[0])
 
 
 def _of_class(case: Case, model: Model) -> Iterator[Statement]:
@@ -350,11 +358,14 @@ def _is_default(case: Case, model: Model) -> bool:
 def _demands(case: Case, model: Model) -> Iterator[Statement]:
     """What raises in the code that a patch stands in and brings; of what runs before it is called, the first few."""
     said: set[tuple[str, int]] = set()
+    calls = [usage.call for usage in callers(model, case.install.target) if usage.call is not None]
     for demand, statements in case.raised_on(model):
         if demand.when != CALL and len(said) >= _MOST_SAID:
             continue  # the first has stopped the file
         if case.calls_ours(demand, model):
             statements = list(missing(demand.on(model), model))
+        if demand.when == CALL and not left_out.lets(demand, case.new.function, case.is_bound, calls, model):
+            continue
         for statement in statements:
             if (statement.exception, statement.line) not in said:
                 said.add((statement.exception, statement.line))

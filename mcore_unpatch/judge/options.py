@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from mcore_unpatch.judge import reached
-from mcore_unpatch.judge.asked import absent, short
 from mcore_unpatch.judge.demands import CALL, Demand
+from mcore_unpatch.judge.instead import absent, short
 from mcore_unpatch.judge.meaning import only_value, written
 from mcore_unpatch.judge.statement import CHANGES, RAISES, Statement
 from mcore_unpatch.library.model import Model

@@ -60,8 +60,14 @@ def _truth(model: Model, test: ast.expr, at: Position) -> bool | None:
 
 
 def is_caught(block: Block | None, exception: str) -> bool:
-    """Whether a `try` around a block, within the same function, handles an exception."""
+    """Whether a `try` or a `suppress` around a block, within the same function, handles an exception."""
     while block is not None and block.kind not in ("function", "class"):
+        if isinstance(block.owner, ast.With):
+            calls = [item.context_expr for item in block.owner.items if isinstance(item.context_expr, ast.Call)]
+            quiet = [one for one in calls if (path_text(one.func) or "").rpartition(".")[2] == "suppress"]
+            named = {(path_text(name) or "").rpartition(".")[2] for one in quiet for name in one.args}
+            if named & (_CATCHES.get(exception, {exception}) | _ALWAYS):
+                return True
         if block.kind == "try" and isinstance(block.owner, ast.Try):
             for handler in block.owner.handlers:
                 caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]

@@ -22,9 +22,9 @@ _MOST_SHOWN = 50  # characters of a condition
 
 def between(case: Case, old: Model, new: Model) -> list[Statement]:
     """What the step from one release to another does to a patch."""
-    before = {_bare(statement) for statement in on(case, old)}
+    before = {_bare(statement, old) for statement in on(case, old)}
     ever = is_in_some_release(case.install.owner)  # what no release has runs on none: the one in use is another
-    said = [replace(statement, before=ever and _bare(statement) in before) for statement in on(case, new)]
+    said = [replace(statement, before=ever and _bare(statement, new) in before) for statement in on(case, new)]
     said = [_stopped(statement, case, old) for statement in said]
     said += dropped.keywords(case.install, case.new, case.taken, old, new)
     asked = [demand for demand in case.demands if not case.calls_ours(demand, new)]
@@ -46,9 +46,9 @@ def _stopped(statement: Statement, case: Case, old: Model) -> Statement:
     return replace(statement, kind=STOPS, text=text)
 
 
-def _bare(statement: Statement) -> tuple[object, ...]:
+def _bare(statement: Statement, model: Model) -> tuple[object, ...]:
     """A statement without its release."""
-    text = statement.text.partition(" on megatron-core")[0].partition(" after ")[0]
+    text = statement.text.partition(" on megatron-core")[0].partition(" after ")[0].replace(model.label, "")
     return statement.kind, statement.exception, statement.line, statement.when, text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 from mcore_unpatch.library import digests
@@ -144,6 +145,7 @@ class ModuleFacts:
             traits.append(f"type:@{'|'.join(texts)}")
         if picked := _picked(body.nodes):
             traits.append(f"picks:@{'|'.join(picked)}")
+        traits += [f"behind:{switch}={name}" for switch, name in _read_behind(node)]
         parts = digests.parts(node, self._top)
         return Fact(
             "function", parameters_of(node), tuple(traits), digests.digest_of(parts), digests.statements_of(parts)
@@ -280,6 +282,21 @@ def slot_of(call: ast.Call) -> str:
     first = call.args[0] if leaf_of(call.func) == "build_module" and call.args else call.func
     path = dotted(first)
     return path.rpartition(".")[2] if "submodules" in path.rpartition(".")[0] else ""
+
+
+def _read_behind(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, str]]:
+    """Parameters that are read only where another one is true: behind `if not other: ...; return`."""
+    spec = function.args
+    optional = [*spec.args[len(spec.args) - len(spec.defaults) :], *spec.kwonlyargs]
+    left = {parameter.arg for parameter in optional}
+    for statement in function.body:
+        left -= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        match statement:
+            case ast.If(
+                test=ast.UnaryOp(op=ast.Not(), operand=ast.Name(id=switch)), body=[*_, ast.Return() | ast.Raise()]
+            ) if left and switch in {parameter.arg for parameter in (*spec.args, *spec.kwonlyargs)}:
+                yield from ((switch, name) for name in sorted(left))
+                return
 
 
 def _picked(nodes: Nodes) -> list[str]:

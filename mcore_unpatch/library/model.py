@@ -206,6 +206,8 @@ class Model:
         known = self.find(name)
         owner, _, leaf = name.rpartition(".")
         holder = self.find(owner)
+        if name in self.facts and self.facts[name].kind == "import":  # only those who have it from there
+            return self._through(name)
         usages = [usage for usage in self.uses(known.name if known else name) if usage.call is not None]
         if holder is not None and holder.fact.kind == "class":
             mine = known or Known(name, Fact("function"))
@@ -216,6 +218,14 @@ class Model:
                 if self.find(f"{sub}.{leaf}") == known:
                     usages += self._answered(f"{sub}.{leaf}")
         return sorted(usages, key=lambda usage: (not usage.sure, usage.place))
+
+    def _through(self, name: str, seen: frozenset[str] = frozenset()) -> list[Usage]:
+        """The calls by a module's name for what another defines, and by those that import it from that module."""
+        usages = [usage for usage in self.uses(name) if usage.call is not None]
+        for other in self._names.ending(name.rpartition(".")[2]):
+            if other not in seen and (fact := self.facts.get(other)) and (fact.kind, fact.detail) == ("import", name):
+                usages += self._through(other, seen | {name})
+        return usages
 
     def _answered(self, name: str) -> list[Usage]:
         return [usage for usage in self.uses(name) if usage.how == CALLED and usage.call is not None]

@@ -148,8 +148,8 @@ class UseCollector:
                 if way and known.name != place.rpartition(".")[0]:  # a class that names itself tells nothing
                     if way != CALLED:
                         self._note(known.name, way, place)
-                    if prefix == start and start != known.name and self._model.library.holds(start):
-                        self._note(start, way if way != CALLED else EXACT, place)
+                    if prefix == start and start != known.name and way != CALLED and self._model.library.holds(start):
+                        self._note(start, way, place)
 
     def _call(self, node: ast.Call, roles: ById, unpacked: dict[int, int], where: _Where) -> None:
         place = where.place
@@ -172,6 +172,8 @@ class UseCollector:
             self.options.added(node, where.body.owner if where.body is not None else "")
         if path in where.given:
             self.handed.called(place, path, call, condition)
+        if alias := self._alias(path, where):
+            self._note(alias, EXACT, place, call, condition=condition)
         for name, sure, how in self._called(path, node.func, where):
             self._note(name, how, place, call, sure, condition)
             if sure and where.given:
@@ -183,6 +185,19 @@ class UseCollector:
                 root, _, rest = target.partition(".")
                 start = where.local.get(root, f"{where.module.name}.{root}")
                 self.options.opened(name.removesuffix(".__init__"), f"{start}.{rest}".rstrip("."), node, where.nodes)
+
+    def _alias(self, path: str, where: _Where) -> str:
+        """The name of a module by which something is called that another one defines, if it is such a name."""
+        root, _, rest = path.partition(".")
+        start = where.local.get(root, f"{where.module.name}.{root}")
+        name = f"{start}.{rest}".rstrip(".") if path and start else ""
+        holder = self._model.find(name.rpartition(".")[0]) if rest else None
+        if holder is not None and holder.fact.kind == "module":
+            name = f"{holder.name}.{name.rpartition('.')[2]}"
+        elif rest:
+            return ""
+        known = self._model.find(name) if name in self._model.facts else None
+        return name if known is not None and known.name != name else ""
 
     def _called(self, path: str, function: ast.expr, where: _Where) -> Iterator[tuple[str, bool, str]]:
         """The functions that an expression may call, whether that is sure, and whether it is just that definition."""

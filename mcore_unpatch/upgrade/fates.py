@@ -150,7 +150,7 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model) -> Fate:
     copied = _copy_of(case, happened, old)
     different = judge.texts(statements, case, *SILENT)
     different += _unjudged(finding, happened, old, new) or (_unheld(finding, old, new) if not raises else [])
-    different += _body(case, happened, copied, new) if not idle else []
+    different += _body(case, happened, copied, old, new) if not idle else []
     reasons = [*raises, *different, *idle]
     # What the older release runs and the newer one never does is no help, unless the same is set elsewhere.
     elsewhere = finding.assessment.unread and happened.before is not None and new.find(happened.before.name)
@@ -221,7 +221,7 @@ def _copy_of(case: Case, happened: Change, old: Model) -> Copy | None:
     return Copy(release, share, missing, stale, bool(now) and has <= set(now) and (had - has).isdisjoint(now))
 
 
-def _body(case: Case, happened: Change, copied: Copy | None, new: Model) -> list[str]:
+def _body(case: Case, happened: Change, copied: Copy | None, old: Model, new: Model) -> list[str]:
     """What the function that is replaced does now, and the replacement does not."""
     if case.new.function is None or happened.kind not in ("body", "signature"):
         return []
@@ -234,11 +234,23 @@ def _body(case: Case, happened: Change, copied: Copy | None, new: Model) -> list
         which = lacks if copied.missing else keeps
         return [f"a copy of {copied.release}'s function ({copied.share:.0%} alike) {which}"]
     before, after = (known and known.fact.statements for known in (happened.before, happened.after))
-    if copied is not None or (before is not None and before == after):
+    if copied is not None or (before is not None and before == after) or _stands_for_itself(case, happened, old, new):
         return []
     if around:
         return [f"body changed; line {around} returns without a call of the original, and so without that change"]
     return ["body changed; the replacement does not call the original, so it does not have that change"]
+
+
+def _stands_for_itself(case: Case, happened: Change, old: Model, new: Model) -> bool:
+    """Whether a replacement has nothing of the function, and both releases call it alike: its change is none of ours.
+
+    What a spec is made into is decided by who gets it.
+    """
+    assert happened.before is not None
+    shared = set(split(statements_of(case))).intersection(split(happened.before.fact.statements))
+    then, now = ({usage.call for usage in judge.callers(model, case.install.target)} for model in (old, new))
+    returned = happened.before.fact.trait("type") or ""
+    return not shared and bool(then) and then == now and not returned.endswith("ModuleSpec")
 
 
 def _statements(number: int) -> str:

@@ -280,7 +280,8 @@ def demands_of(home: Resolver) -> Iterator[Demand]:
             for item in (*cls.bases, *cls.decorator_list, *cls.body):
                 if not isinstance(item, _DEFINITIONS | ast.Import | ast.ImportFrom):
                     yield from asks.of_code(ast.Expr(item) if isinstance(item, ast.expr) else item, home, IMPORT, False)
-        for function in home.model.functions:
+        lambdas = (node for node in walk(home.model.tree) if isinstance(node, ast.Lambda))
+        for function in (*home.model.functions, *lambdas):
             yield from asks.of_code(function, home, CALL, inner=False)
 
 

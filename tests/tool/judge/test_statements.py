@@ -226,6 +226,61 @@ KINDS = {
 }
 
 
+ROTARY = "from megatron.core.{} import {} as m\ndef new(t, freqs, config, cu_seqlens=None): ...\n"
+ROTARY += "m.apply_rotary_pos_emb = new\n"
+MASKS = """\
+from megatron.core.transformer.moe.token_dispatcher import _DeepepManager
+_old = _DeepepManager.setup_metadata
+def new(self, routing_map, probs, masks=None):
+    if masks is None:
+        return _old(self, routing_map, probs)
+    return _old(self, routing_map, probs, masks)
+_DeepepManager.setup_metadata = new
+"""
+
+
+class TestWhoCallsIt:
+    def test_callers_of_a_name_are_those_who_have_it_from_its_module(self) -> None:
+        embeddings = "models.common.embeddings"
+        passed = said(ROTARY.format("transformer", "multi_latent_attention"), "0.18.2", "0.19.2")
+        assert "`MLASelfAttention.get_query_key_value_tensors`" in passed and "DynamicInferenceContext" not in passed
+        assert "DynamicInferenceContext" in said(ROTARY.format(embeddings, "rope_utils"), "0.18.2", "0.19.2")
+        assert "TypeError" not in said(ROTARY.format(embeddings, "rotary_pos_embedding"), "0.18.2", "0.19.2")
+
+    def test_what_no_caller_passes_leads_nowhere(self) -> None:
+        assert "TypeError" not in said(MASKS, "0.16.1", "0.19.2")
+        direct = MASKS.replace("if masks is None:", "if probs is None:")
+        assert "passes 3 values by position, where 2 fit" in said(direct, "0.16.1", "0.19.2")
+        assert "TypeError" in said(f"{MASKS}_DeepepManager().setup_metadata(1, 2, masks=3)\n", "0.16.1", "0.19.2")
+
+    def test_a_call_that_never_fitted_is_no_matter_of_the_step(self) -> None:
+        direct = MASKS.replace("if masks is None:", "if probs is None:")
+        assert "(on 0.16.1 too)" in said(direct, "0.16.1", "0.19.2")
+
+    def test_an_object_that_inference_may_never_see(self) -> None:
+        source = f"{GPT}def new(self, input_ids, position_ids, attention_mask=None, decoder_input=None, labels=None, "
+        source += "inference_context=None, packed_seq_params=None, extra_block_kwargs=None, loss_mask=None): ...\n"
+        one = said(f"{source}def put(model: GPTModel):\n    model.forward = new.__get__(model)\n", "0.18.2", "0.19.2")
+        assert one.startswith("lacks `runtime_gather_output`") and "once Megatron's own inference is given this" in one
+        assert "once" not in said(f"{source}GPTModel.forward = new\n", "0.18.2", "0.19.2")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "version", "told"),
+    [
+        ("tensor_parallel.mappings", "dist_all_gather_func", "0.18.0", "`mappings._gather_along_first_dim` uses it by"),
+        ("distributed.param_and_grad_buffer", "_coalescing_manager", "0.18.0", "start_grad_sync` uses it by name"),
+        ("dist_checkpointing.strategies.base", "async_calls", "0.16.0", "Nothing of megatron-core 0.16 reads it"),
+    ],
+)
+def test_who_reads_a_name_of_a_module(owner: str, name: str, version: str, told: str, tmp_path: Path) -> None:
+    """However it got it: by an import of another package, in a branch."""
+    source = f"import megatron.core.{owner} as m\ndef mine(*args): ...\nm.{name} = mine\n"
+    write_files(tmp_path, {"a.py": source})
+    found = unpatch("scan", "--output-format", "json", "--target-mcore", version, cwd=tmp_path).json["findings"]
+    assert [(one["verdict"], told in one["evidence"]) for one in found] == [("keep", True)]
+
+
 @pytest.mark.parametrize("words", KINDS)
 def test_it_is_said_where_it_is_so_and_nowhere_else(words: str) -> None:
     old, new, so, not_so = KINDS[words]

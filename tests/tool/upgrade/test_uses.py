@@ -17,6 +17,7 @@ HELPER = "from megatron.core.transformer.multi_token_prediction import MTPLossLo
 CONFIG = "from megatron.core.transformer.transformer_config import TransformerConfig\n"
 STATE = "from megatron.core import parallel_state as mpu\n"
 KINDS = "from megatron.core.enums import ModelType\n"
+SAVE = "from megatron.core.dist_checkpointing.serialization import save\n"
 # old, new, the exception (none for what changes silently), words of the sentence, a file
 AFFECTED = {
     "ruled out, and set anew": ("0.16.1", "0.19.2", "AttributeError", "encoder_and_decoder", KINDS + """
@@ -41,6 +42,40 @@ def make(kind, table):
     "state that is set, and gone": ("0.12.0", "0.19.2", "", "Megatron does not read what is set here", STATE + """
 def start(rank):
     mpu._PIPELINE_MODEL_PARALLEL_SPLIT_RANK = rank
+"""),
+    "a part of a call": ("0.18.2", "0.19.2", "TypeError", "common_strategy", SAVE + """
+from functools import partial
+put = partial(save, common_strategy=None)
+"""),
+    "a dict that is written out in the call": ("0.18.2", "0.19.2", "TypeError", "common_strategy", SAVE + """
+def put(state):
+    save(state, "d", **{"common_strategy": None})
+"""),
+    "a dict that is added to": ("0.18.2", "0.19.2", "TypeError", "common_strategy", SAVE + """
+def put(state):
+    rest = {}
+    rest.update(common_strategy=None)
+    save(state, "d", **rest)
+"""),
+    "through a function that passes the rest on": ("0.18.2", "0.19.2", "TypeError", "common_strategy", SAVE + """
+def put(state, folder, **rest):
+    return save(state, folder, **rest)
+put({}, "d", common_strategy=None)
+"""),
+    "a copy of a config": ("0.16.1", "0.19.2", "TypeError", "moe_use_legacy_grouped_gemm", CONFIG + """
+from dataclasses import replace
+def old(config: TransformerConfig):
+    return replace(config, moe_use_legacy_grouped_gemm=True)
+"""),
+    "a lambda": ("0.18.2", "0.19.2", "AttributeError", "clean_loss_in_tracker", HELPER + """
+clean = lambda: Log.clean_loss_in_tracker()
+"""),
+    "a member of an enum by its name": ("0.16.1", "0.19.2", "KeyError", "encoder_and_decoder", KINDS + """
+kind = ModelType["encoder_and_decoder"]
+"""),
+    "a name of a star": ("0.16.1", "0.19.2", "NameError", "has_separate_all_gather_group", """
+from megatron.core.parallel_state import *
+has_separate_all_gather_group()
 """),
     "an import": ("0.18.2", "0.19.2", "ImportError", "strategies.base", """
 from megatron.core.dist_checkpointing.strategies import base
@@ -132,6 +167,27 @@ class Mine(BaseInferenceContext):
 }  # fmt: skip
 # What is not said: guarded, not Megatron's, or as it was.
 QUIET = {
+    "an import for types": ("0.18.2", "0.19.2", """
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    from megatron.core.models.gpt.fine_grained_callables import PostProcessNode
+"""),
+    "an exception that is suppressed": ("0.18.2", "0.19.2", HELPER + """
+import contextlib
+def clean():
+    with contextlib.suppress(AttributeError):
+        Log.clean_loss_in_tracker()
+"""),
+    "a choice that is read only where a switch is on": ("0.18.2", "0.19.2", SAVE + """
+save({}, "d", async_sharded_save=False)
+save({}, "d")
+"""),
+    "a keyword that is taken out before the rest is passed on": ("0.18.2", "0.19.2", SAVE + """
+def put(state, folder, **rest):
+    rest.pop("common_strategy")
+    return save(state, folder, **rest)
+put({}, "d", common_strategy=None)
+"""),
     "state that is set, and there": ("0.12.0", "0.19.2", STATE + """
 def start(group):
     mpu._TENSOR_MODEL_PARALLEL_GROUP = group
