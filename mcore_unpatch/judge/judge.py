@@ -4,197 +4,26 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import TypeVar
 
 from mcore_unpatch.judge import dropped, left_out
-from mcore_unpatch.judge.asked import is_replaced, missing, raised
-from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself, may_create
+from mcore_unpatch.judge.asked import missing
+from mcore_unpatch.judge.case import Case, decorator_name
+from mcore_unpatch.judge.demands import CALL, INSTALL, may_create
 from mcore_unpatch.judge.instead import absent, advice, instead, leaf, nowhere, short, unfit
-from mcore_unpatch.judge.originals import calls_of_original, is_given_original, reaches_original, reads_by_name
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, Statement, labels, only_if
 from mcore_unpatch.judge.supplied import is_used
-from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_self
-from mcore_unpatch.library.model import DEFAULT, EXACT, Model, Usage
+from mcore_unpatch.library.fact import parameters, quoted, without_self
+from mcore_unpatch.library.model import DEFAULT, Model, Usage
 from mcore_unpatch.library.syntax import parameters_of
-from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import known, layout
 from mcore_unpatch.megatron.versions import RELEASES, ROOT, minor, parse_version, show, within
-from mcore_unpatch.scanner.judging import replacement
-from mcore_unpatch.scanner.judging.replacement import Replacement
-from mcore_unpatch.scanner.names.bindings import own_class
-from mcore_unpatch.scanner.names.resolver import Resolver
-from mcore_unpatch.scanner.shapes.evidence import is_class_of_object
-from mcore_unpatch.scanner.shapes.install import Install
-from mcore_unpatch.scanner.sources.effort import Exhausted
-from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, path_text
 
 T = TypeVar("T")
-_MOST_STEPS = 200_000  # for what one patch asks of Megatron
+
 _MOST_SAID = 20  # lines of one file that raise before a patch is called
-_PARTIAL = ("partial", "partialmethod")
-# Decorators that leave the parameters of a function as they are.
-_TRANSPARENT = {"staticmethod", "no_grad", "inference_mode", "enable_grad", "wraps", "compile", "jit_fuser"}
-
-
-class Case:
-    """One patch: what it replaces, with what, and what that reaches."""
-
-    def __init__(self, install: Install, resolver: Resolver, shapes: Mapping[str, str] | None = None) -> None:
-        self.install, self.resolver = install, resolver
-        self._shapes = shapes or {}  # of the patches of the repository that are known, by target
-        self.new: Replacement = replacement.find(install, resolver)
-
-    @property
-    def demands(self) -> list[Demand]:
-        """What it asks of Megatron: on import, when it is installed, when it is called."""
-        return [demand for some in self._demands for demand in some]
-
-    def raised_on(self, model: Model) -> Iterator[tuple[Demand, list[Statement]]]:
-        """What a release raises where something is asked of it, in the same order."""
-        *shared, own = self._demands
-        for some in shared:
-            yield from self._of_shared(some, (_raising, model), lambda some: _raising(some, model))
-        yield from _raising(own, model)
-
-    def _of_shared(self, some: list[Demand], key: Hashable, look: Callable[[list[Demand]], T]) -> T:
-        """What is seen in demands that many patches of a file share, looked at once."""
-        return self.resolver.kept((id(some), key), lambda: (some, look(some)))[1]  # held, so that its id stays its own
-
-    @cached_property
-    def _demands(self) -> list[list[Demand]]:
-        """Those that other patches share, list by list, then its own.
-
-        The budget of the file pays for finding patches: where it would not last, less is said of this one.
-        """
-        try:
-            with self.resolver.project.effort.at_most(_MOST_STEPS):
-                return self._find_demands()
-        except Exhausted:
-            return [[]]
-
-    def _find_demands(self) -> list[list[Demand]]:
-        asks = Demands(self.install.owner)
-        homes = {id(home): home for home in (self.resolver, self.new.home) if home is not None}
-        shared = [asks.of_import(home) for home in homes.values()]
-        installer = self.install.site.scope.function
-        if installer is not None:
-            # Many patches may stand in one function.
-            code, home = installer.node, self.resolver
-            shared.append(home.kept((INSTALL, code), lambda: [*Demands().of_code(code, home, INSTALL, inner=False)]))
-        found = [
-            Demand(self.install.target, INSTALL, self.resolver.on_line(node.lineno))
-            for node in (walk(self.install.value) if isinstance(self.install.value, ast.Call) else ())
-            if isinstance(node, ast.Call) and len(node.args) == 2 and reads_by_name(node, self.install)
-        ]
-        for function, home in self.functions:
-            own = itself(function) if self.is_bound or function is not self.new.function else None
-            found += asks.of_code(function, home, CALL, itself=own)
-        if self.original_calls:
-            known_calls = [_nodes(found), *(self._of_shared(some, _nodes, _nodes) for some in shared)]
-            new = [node for node in self.original_calls if not any(id(node) in some for some in known_calls)]
-            found += map(self._of_original, new)
-        return [*shared, found]
-
-    def calls_ours(self, demand: Demand, model: Model) -> bool:
-        """Whether a call of the replacement reaches another function of the repository, put in place of Megatron's."""
-        return is_replaced(demand.on(model), model, self._shapes, self.install.target)
-
-    @cached_property
-    def original_calls(self) -> list[ast.Call]:
-        """Where the replacement calls what it replaced."""
-        return calls_of_original(self.install, self.new)
-
-    def _of_original(self, node: ast.Call) -> Demand:
-        """A call of what was replaced, by whatever name: `original(self, ...)`, `self._old(...)`."""
-        assert self.new.function is not None
-        passed = getattr(node.args[0], "id", "") if node.args else ""
-        at = (self.new.home or self.resolver).on_line(node.lineno)
-        unbound = isinstance(node.func, ast.Attribute) and is_class_of_object(node.func.value)  # type(self).name(other)
-        given = unbound or (bool(passed) and passed == itself(self.new.function))
-        return Demand(self.install.target, CALL, at, form(node), by_name=True, through_class=given, node=node)
-
-    @cached_property
-    def functions(self) -> list[tuple[FunctionNode | ast.Lambda, Resolver]]:
-        """The code that runs in place of Megatron's: a function, or the methods of a class."""
-        home = self.new.home or self.resolver
-        if self.new.function is not None:
-            return [(self.new.function, home)]
-        node, home = self.own_class
-        body = node.body if node is not None else ()
-        return [(item, home) for item in body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
-
-    @cached_property
-    def own_class(self) -> tuple[ast.ClassDef | None, Resolver]:
-        """The class of the repository that takes the place of one of Megatron's."""
-        value, site = self.install.value, self.install.site
-        node, home = None, self.resolver
-        if self.install.named:
-            node, home = replacement.named_definition(self.install, self.resolver)
-        elif value is not None:
-            ref = self.resolver.at(site).expr(value)
-            if ref is not None and ref.home is not None and ref.kind == "class":
-                node, home = ref.node, ref.home
-        return (node if isinstance(node, ast.ClassDef) else None), home
-
-    def derives_from(self, name: str) -> bool:
-        """Whether that class derives from the one that it replaces."""
-        node, home = self.own_class
-        return node is not None and own_class(node, home).name == name
-
-    @cached_property
-    def reaches_original(self) -> bool:
-        """Whether the replacement calls what it replaced."""
-        return reaches_original(self.install, self.new)
-
-    @cached_property
-    def taken(self) -> Parameters | None:
-        """What the replacement takes, the object itself left out; None where that is not evident."""
-        function, value = self.new.function, self.install.value
-        if function is None or self.install.adds or not self._decorators <= _TRANSPARENT:
-            return None
-        if _wrapper(value) in _PARTIAL or is_given_original(self.install):
-            return None
-        detail = parameters_of(function)
-        return parameters(without_self(detail) if self.is_bound else detail)
-
-    def taken_from(self, usage: Usage, model: Model) -> Parameters | None:
-        """What it takes of one call: a plain function in place of a static method gets no object through the class."""
-        target = model.find(self.install.target)
-        is_static = target is not None and target.fact.trait("static") is not None
-        if self.taken is None or self.new.function is None or not is_static or usage.how != EXACT:
-            return self.taken
-        return parameters(parameters_of(self.new.function))
-
-    @cached_property
-    def _decorators(self) -> set[str]:
-        """The decorators of the replacement, the one that registers it left out."""
-        every = getattr(self.new.function, "decorator_list", ())
-        return {_decorator(one) for one in every if one is not self.install.node}
-
-    @cached_property
-    def is_bound(self) -> bool:
-        """Whether the replacement is given the object that is patched."""
-        wrapper = _wrapper(self.install.value)
-        if "staticmethod" in self._decorators and isinstance(self.install.value, ast.Name):
-            return False  # the static method itself is assigned, not what a class makes of it
-        if wrapper in ("MethodType", "__get__"):
-            return True
-        return self._of_class and not self.is_alone and wrapper not in ("staticmethod", *_PARTIAL)
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether one object is patched, not its class."""
-        return self.install.shape in ("instance-attr", "submodule") or self.install.on_instance
-
-    @cached_property
-    def _of_class(self) -> bool:
-        owner = known.last(self.install.owner)
-        found = known.model(owner).find(self.install.owner) if owner is not None else None
-        return found is not None and found.fact.kind == "class"
 
 
 def on(case: Case, model: Model) -> list[Statement]:
@@ -270,7 +99,7 @@ def _of_class(case: Case, model: Model) -> Iterator[Statement]:
         return
     derived = case.derives_from(found.name)  # its methods are judged as overrides
     for method in (item for item in node.body if isinstance(item, ast.FunctionDef)):
-        marks = set(map(_decorator, method.decorator_list))
+        marks = set(map(decorator_name, method.decorator_list))
         if (derived and method.name != "__init__") or not marks <= {"staticmethod", "classmethod"}:
             continue
         detail = parameters_of(method)
@@ -372,15 +201,6 @@ def _demands(case: Case, model: Model) -> Iterator[Statement]:
                 yield statement
 
 
-def _raising(demands: list[Demand], model: Model) -> list[tuple[Demand, list[Statement]]]:
-    asked = ((demand, [*raised(demand, model)]) for demand in demands if known.ever(demand.name))
-    return [(demand, statements) for demand, statements in asked if statements]
-
-
-def _nodes(demands: list[Demand]) -> set[int]:
-    return {id(demand.node) for demand in demands}
-
-
 # --- words ----------------------------------------------------------------------------------------------------------
 
 
@@ -401,16 +221,6 @@ def _since(model: Model, holds: Callable[[Model], bool]) -> str:
             break
         first = other
     return f"megatron-core {show(minor(parse_version((first or model).label)))}+"
-
-
-def _decorator(node: ast.expr) -> str:
-    return (path_text(node.func if isinstance(node, ast.Call) else node) or "?").rpartition(".")[2]
-
-
-def _wrapper(value: ast.expr | None) -> str:
-    """What is called to make the value: `staticmethod`, `partial`, `__get__`."""
-    function = value.func if isinstance(value, ast.Call) else None
-    return getattr(function, "attr", "") or getattr(function, "id", "")
 
 
 def texts(statements: Iterable[Statement], case: Case, *kinds: str) -> list[str]:

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from mcore_unpatch.judge import dropped
 from mcore_unpatch.judge.asked import changed
+from mcore_unpatch.judge.case import Case
 from mcore_unpatch.judge.demands import CALL
 from mcore_unpatch.judge.instead import leaf, short
-from mcore_unpatch.judge.judge import Case, here, on
+from mcore_unpatch.judge.judge import here, on
 from mcore_unpatch.judge.reached import turned
 from mcore_unpatch.judge.statement import CHANGES, IDLE, STOPS, Statement
 from mcore_unpatch.library.fact import Fact

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from mcore_unpatch.findings.finding import Finding, Live
 from mcore_unpatch.judge import judge
-from mcore_unpatch.judge.judge import Case
+from mcore_unpatch.judge.case import Case
 from mcore_unpatch.judge.statement import RAISES
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import Version, show

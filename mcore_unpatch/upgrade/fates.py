@@ -8,8 +8,8 @@ from typing import Any
 
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.judge import judge
+from mcore_unpatch.judge.case import Case
 from mcore_unpatch.judge.demands import IMPORT
-from mcore_unpatch.judge.judge import Case
 from mcore_unpatch.judge.originals import way_around_original
 from mcore_unpatch.judge.statement import IDLE, RAISES, SILENT, STOPS, Statement, labels
 from mcore_unpatch.judge.step import between

@@ -10,8 +10,8 @@ from typing import Any
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.finding import NO_PATCHES, Finding, Report
 from mcore_unpatch.findings.rules import UNUSED_IGNORE
+from mcore_unpatch.judge.case import Case
 from mcore_unpatch.judge.demands import CALL
-from mcore_unpatch.judge.judge import Case
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.sources import MegatronSource
