@@ -26,7 +26,7 @@ _DEEPEST = 5  # functions that call functions that call the installer
 
 
 @dataclass(slots=True)
-class Tree:
+class SourceTree:
     """The Python files of one commit, or of the work tree."""
 
     paths: Iterable[str]
@@ -81,7 +81,7 @@ class Tree:
             self._texts[name] = [path for path in self.paths if not is_test(path) and word in self.data(path)]
         return self._texts[name]
 
-    def before(self, added: Set[str], contents: Mapping[str, bytes]) -> Tree:
+    def before(self, added: Set[str], contents: Mapping[str, bytes]) -> SourceTree:
         """The same without some files, and with what others held, or those that are gone."""
 
         def read(path: str) -> bytes:
@@ -94,7 +94,7 @@ class Tree:
 
         now = [self.data(path) for path in (*added, *contents)]
         paths = sorted({*self.paths, *contents}.difference(added))
-        return Tree(paths, exists, read, self.versions, [*contents.values(), *now])
+        return SourceTree(paths, exists, read, self.versions, [*contents.values(), *now])
 
     def data(self, path: str) -> bytes:
         """The bytes of a file; none where it cannot be read."""
@@ -134,8 +134,8 @@ def _called_as(scope: Scope) -> tuple[str, FunctionNode | None]:
 
 
 def awakened(
-    now: Tree,
-    before: list[Tree],
+    now: SourceTree,
+    before: list[SourceTree],
     changed: Mapping[str, object],
     pairs: Callable[[Finding], Iterable[Finding]],
     known_ones: Iterable[Finding],

@@ -13,7 +13,7 @@ from pathlib import Path
 from mcore_unpatch import pins
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding, Live
-from mcore_unpatch.gate.awake import Tree, awakened
+from mcore_unpatch.gate.awake import SourceTree, awakened
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.repository import git
 from mcore_unpatch.repository.discover import is_excluded, is_megatron_itself, is_patch_file, is_source
@@ -166,7 +166,7 @@ def _gain(_: Live, temporary: bool, in_test: bool) -> str:
 def woken(
     top: Path,
     revisions: Iterable[str],
-    now: Tree,
+    now: SourceTree,
     there: Iterable[Finding],
     before: list[Finding],
     renamed: Mapping[str, str],

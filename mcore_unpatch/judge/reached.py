@@ -45,6 +45,8 @@ def turned(function: ast.AST, home: Resolver, old: Model, new: Model) -> Iterato
             isinstance(part, ast.In | ast.NotIn) for part in ast.walk(node.test)
         ):
             at = home.on_line(node.test.lineno)
+            if at.block.owner is node and at.block.parent is not None:
+                at = at._replace(block=at.block.parent)  # all of it stands on one line
             then, now = (_truth(model, node.test, at) for model in (old, new))
             if then is not None and now is not None and then is not now:
                 yield node.test, now

@@ -207,7 +207,7 @@ class Model:
         owner, _, leaf = name.rpartition(".")
         holder = self.find(owner)
         if name in self.facts and self.facts[name].kind == "import":  # only those who have it from there
-            return self._through(name)
+            return sorted(self._through(name), key=lambda usage: (not usage.sure, usage.place))
         usages = [usage for usage in self.uses(known.name if known else name) if usage.call is not None]
         if holder is not None and holder.fact.kind == "class":
             mine = known or Known(name, Fact("function"))

@@ -281,7 +281,7 @@ class Survey:
     def _new_findings(self, progress: Progress | None) -> Found:
         """What is new in the files asked for. Both sides are seen in full, so that a copy is not taken for a move."""
         from mcore_unpatch.gate import baseline, compare
-        from mcore_unpatch.gate.awake import Tree
+        from mcore_unpatch.gate.awake import SourceTree
 
         asked, options = self.found, self.options
         assert options.base is not None
@@ -307,7 +307,7 @@ class Survey:
             self.notes.append(f"Megatron's own source changed, which is not read for patches: {told}.")
         unpinned = self._unpinned(now, compare.pinned_at(asked.top, revisions))
         new = compare.new_findings(unpinned, before, renamed, self.stacks.versions)
-        tree = Tree(everything.own, self.files.exists, self.files.read, self.stacks.versions)
+        tree = SourceTree(everything.own, self.files.exists, self.files.read, self.stacks.versions)
         fresh_ones = {finding.sort_key for finding in new}
         there = [finding for finding in unpinned if finding.sort_key not in fresh_ones]
         new += (woken := compare.woken(asked.top, revisions, tree, there, before, renamed))

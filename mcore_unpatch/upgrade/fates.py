@@ -234,10 +234,12 @@ def _body(case: Case, happened: Change, copied: Copy | None, old: Model, new: Mo
         which = lacks if copied.missing else keeps
         return [f"a copy of {copied.release}'s function ({copied.share:.0%} alike) {which}"]
     before, after = (known and known.fact.statements for known in (happened.before, happened.after))
-    if copied is not None or (before is not None and before == after) or _stands_for_itself(case, happened, old, new):
+    if copied is not None or (before is not None and before == after):
         return []
     if around:
         return [f"body changed; line {around} returns without a call of the original, and so without that change"]
+    if _stands_for_itself(case, happened, old, new):
+        return []
     return ["body changed; the replacement does not call the original, so it does not have that change"]
 
 
@@ -289,6 +291,9 @@ def _harmless(happened: Change, case: Case) -> str:
             return "it adds a name, or replaces one that Megatron Core does not define"
     if case.reaches_original:
         return f"{happened.sentence}; the replacement calls the original"
+    if happened.before is not None and happened.after is not None:
+        if happened.before.fact.statements != happened.after.fact.statements:
+            return f"{happened.sentence}; the replacement has nothing of the original, and is called as before"
     return f"{happened.sentence}; the statements are the same, and its callers pass what the replacement takes"
 
 

@@ -188,6 +188,12 @@ KINDS = {
         f"{MTP}MTPLossLoggingHelper.save_metrics_to_tracker = print\n",
     ),
     "body changed; the replacement does not call the original": (
+        "0.15.3",
+        "0.16.1",
+        f"{ROUTER}def new(self, logits, *args, **kwargs):\n    return logits\nTopKRouter.apply_z_loss = new\n",
+        wrapped(ROUTER, "TopKRouter.apply_z_loss", "pass"),
+    ),
+    "the replacement has nothing of the original, and is called as before": (
         "0.18.2",
         "0.19.2",
         f"{ROUTER}def new(self, logits, *args, **kwargs):\n    return logits\nTopKRouter.routing = new\n",
