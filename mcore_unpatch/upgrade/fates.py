@@ -167,7 +167,7 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model) -> Fate:
         reasons.append("there is a replacement for it; run `unpatch migrate`")
     else:
         urgency = "harmless"
-        reasons += [] if idle else [_harmless(happened, case)]
+        reasons += [] if idle else [_harmless(happened, case, old, new)]
     if copied is not None and copied.upstreamed:
         reasons.append(f"megatron-core {new.label} already does what this copy does; delete the patch")
     return Fate(finding, urgency, happened, tuple(dict.fromkeys(reasons)), tuple(statements), copied, case)
@@ -248,7 +248,8 @@ def _stands_for_itself(case: Case, happened: Change, old: Model, new: Model) -> 
 
     What a spec is made into is decided by who gets it.
     """
-    assert happened.before is not None
+    if happened.before is None:
+        return False
     shared = set(split(statements_of(case))).intersection(split(happened.before.fact.statements))
     then, now = ({usage.call for usage in judge.callers(model, case.install.target)} for model in (old, new))
     returned = happened.before.fact.trait("type") or ""
@@ -283,7 +284,7 @@ def _unheld(finding: Finding, old: Model, new: Model) -> list[str]:
     return [f"neither release has `{'.'.join(owner.split('.')[-2:])}`, so what this changes is not known"]
 
 
-def _harmless(happened: Change, case: Case) -> str:
+def _harmless(happened: Change, case: Case, old: Model, new: Model) -> str:
     match happened.kind:
         case "unchanged":
             return "what it replaces is unchanged"
@@ -291,9 +292,8 @@ def _harmless(happened: Change, case: Case) -> str:
             return "it adds a name, or replaces one that Megatron Core does not define"
     if case.reaches_original:
         return f"{happened.sentence}; the replacement calls the original"
-    if happened.before is not None and happened.after is not None:
-        if happened.before.fact.statements != happened.after.fact.statements:
-            return f"{happened.sentence}; the replacement has nothing of the original, and is called as before"
+    if case.new.function is not None and _stands_for_itself(case, happened, old, new):
+        return f"{happened.sentence}; the replacement has nothing of the original, and is called as before"
     return f"{happened.sentence}; the statements are the same, and its callers pass what the replacement takes"
 
 
