@@ -49,9 +49,9 @@ def delete_dead(
         text = f"Not deleted: {why}. {finding.evidence}"
         found.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", text))
 
-    def take(finding: Finding, cut: _DeadBranch) -> None:
+    def take(finding: Finding, cut: _DeadBranch, guessed: str) -> None:
         missing = standing.missing_import(cut.source, options.judged(finding.path))
-        if why := options.guessed(finding.path) or missing:
+        if why := guessed or missing:
             hold(finding, why)
         elif options.applies(cut.reason.applicability):
             cuts[finding.path].setdefault((cut.guard.lineno, cut.branch), cut)
@@ -76,7 +76,7 @@ def delete_dead(
         guard = _guard(finding, versions)
         cut = _cut(bench, finding.path, guard, reason) if guard and finding.path in bench.editable else None
         if cut is not None and cut.undoes(finding, restored) and cut.is_for_all(findings):
-            take(finding, cut)
+            take(finding, cut, options.guessed(finding.path))
             continue
         oldest, *later = map(show, versions)
         where = f" (see line {guard.line})" if guard is not None and not guard.path else ""
@@ -84,10 +84,11 @@ def delete_dead(
         text = f"this never runs on megatron-core {oldest}{' or later' if later else ''}{where}: {what}"
         found.remarks.append(Remark(finding.path, finding.line, finding.rule, "left", text))
     for finding, cut in idle:
-        if with_shims and tuple(finding.target.rsplit(".", 1)) in standing.HOOK:
-            cut = replace(cut, reason=replace(cut.reason, applicability="safe"))
+        guessed = options.guessed(finding.path)
+        if with_shims and tuple(finding.target.rsplit(".", 1)) in standing.HOOK:  # these need a release that is known
+            cut, guessed = replace(cut, reason=replace(cut.reason, applicability="safe")), ""
         closed.add(finding)
-        take(finding, cut)
+        take(finding, cut, guessed)
     spans = Taken(taken)
     for path in cuts:
         asked, emptied, staying = _changes(bench, list(cuts[path].values()))

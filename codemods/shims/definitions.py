@@ -234,9 +234,16 @@ class Definition:
         text = f"__all__ = [{', '.join(quoted)}]"
         if len(text) > 88:
             text = "\n".join(["__all__ = [", *(f"    {name}," for name in quoted), "]"])
-        imports = [unit.node for unit in self.units if unit.is_import]
+        imports = [node for unit in kept if _imports(node := unit.node)]
+        imports = imports or [unit.node for unit in self.units if unit.is_import]
         place = below(imports[-1], f"\n{text}") if imports else Insert(self.units[0].node, 1, text)
         return Asked(self.source, place, reason)
+
+
+def _imports(node: ast.stmt) -> bool:
+    """Whether a statement does nothing but import, or try to."""
+    tried = node.body if isinstance(node, ast.Try | ast.If) else [node]
+    return all(isinstance(one, ast.Import | ast.ImportFrom) for one in tried)
 
 
 def _is_private(unit: Unit) -> bool:

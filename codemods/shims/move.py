@@ -87,11 +87,14 @@ class Move:
         return reason and replace(reason, finding_line=line)
 
     def level(self, *flows: Flow) -> Applicability | None:
-        """How flows that go together are edited; None if they stay, as those on the hook do unless they are named."""
+        """How flows that go together are edited; None if they stay.
+
+        What somebody changed, or stands on the hook already, is theirs: it goes only where its rule is named too.
+        """
         reasons = [(rule, reason) for where, rule in flows for reason in self.holds.reasons((where, rule))]
-        stay = any(one.stands and not self.options.selection.names(rule) for rule, one in reasons)
-        held = stay or any(rule in self.held for _, rule in flows) or any(one.final for _, one in reasons)
-        if held or (reasons and not self.options.unsafe_fixes):
+        asked = self.options.unsafe_fixes and all(self.options.selection.names(rule) for rule, _ in reasons)
+        final = any(rule in self.held for _, rule in flows) or any(reason.final for _, reason in reasons)
+        if final or (reasons and not asked):
             return None
         return "unsafe" if reasons else "safe"
 
@@ -238,7 +241,7 @@ class Move:
         text = "; ".join(listed)
         if any(reason.final for reason in reasons):
             return text
-        return f"{text}; `--unsafe-fixes` replaces it all the same"
+        return f"{text}; port that first, or {OFFER} replaces it all the same"
 
 
 def _stands(gain: str) -> str:

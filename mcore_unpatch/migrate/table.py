@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from mcore_unpatch.editing.edits import Edit
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.megatron.versions import RELEASES
+from mcore_unpatch.megatron.versions import RELEASES, parse_version
 from mcore_unpatch.migrate.outcome import Outcome
 from mcore_unpatch.report.counts import group_of, groups
 from mcore_unpatch.report.lines import Line, count, show, wrapped
@@ -207,6 +207,10 @@ def _needs(outcome: Outcome) -> Iterator[Line]:
     rows = []
     if outcome.plan.requirement and outcome.rewrites:
         rows.append(("megatron-core", f"{outcome.plan.requirement} is now required"))
+        floor = parse_version(outcome.plan.requirement.partition(">=")[2])
+        if older := outcome.survey.stacks.older_than(floor):
+            named = ", ".join(f"{stack.name} ({stack.place})" for stack in older)
+            rows.append(("older ones", f"stop working with this: {named}"))
     if needed := outcome.dependency:
         rows.append(("dependency", f"{needed.line} (add it to your dependencies)"))
         if needed.python:

@@ -45,6 +45,11 @@ class Stacks:
             return self._narrowed(tuple(Stack(revision, why=self.given_by) for revision in self.given))
         return self._narrowed(_grouped(said for said in self.found.said if said.source != HINT))
 
+    def older_than(self, version: Version) -> list[Stack]:
+        """What files of the repository install that is older than a release, whatever it is judged for."""
+        stacks = _grouped(said for said in self.found.said if said.source != HINT)
+        return [stack for stack in stacks if stack.needed and min(stack.needed) < version]
+
     @property
     def hints(self) -> tuple[Stack, ...]:
         """What a README or the like speaks of."""

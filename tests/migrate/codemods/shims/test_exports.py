@@ -5,6 +5,7 @@ from __future__ import annotations
 from planning import migrate, planned
 
 from mcore_unpatch.editing.edits import Options
+from mcore_unpatch.findings.rules import Selection
 
 FORK = "vendor/fork"
 DEFINITION = b"""\
@@ -19,7 +20,7 @@ def _postprocess(self, hidden_states, **kwargs):
     mtp_loss = self.mtp(hidden_states)
     return mtp_loss
 """
-UNSAFE = Options(unsafe_fixes=True)
+UNSAFE = Options(unsafe_fixes=True, selection=Selection(("MCU",)))  # functions of no release: the rules are named
 
 
 def tree(files: dict[str, bytes]) -> dict[str, bytes]:
@@ -92,7 +93,7 @@ def test_rules_that_are_not_wanted_change_nothing() -> None:
     files = tree({"models/mcore/engine": b"from .mtp_patch import patch_postprocess\n"})
     from mcore_unpatch.findings.rules import Selection
 
-    made, _ = planned(files, Options(unsafe_fixes=True, selection=Selection(ignore=("MCU201", "MCU702"))))
+    made, _ = planned(files, Options(unsafe_fixes=True, selection=Selection(("MCU",), ignore=("MCU201", "MCU702"))))
     assert not made.edits
 
 

@@ -128,7 +128,7 @@ def test_a_changed_body_is_left_and_shown() -> None:
 
 
 def test_a_changed_body_goes_when_asked_for() -> None:
-    result = migrate(forked("mtp_patch.py"), Options(unsafe_fixes=True))
+    result = migrate(forked("mtp_patch.py"), Options(unsafe_fixes=True, selection=Selection(("MCU2", "MCU7"))))
     assert result.files[FORKED] == migrate(releases.patched_part("0.8.0", "mtp_patch.py")).files[FORKED]
     assert {edit.applicability for edit in result.plan.edits if edit.path == FORKED} == {"unsafe"}
     assert result.remarks("differs")
