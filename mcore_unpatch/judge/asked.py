@@ -134,7 +134,11 @@ def is_replaced(demand: Demand, model: Model, shapes: Mapping[str, str], own: st
     found = model.find(demand.name)
     names = [demand.name, *((found.name, f"{found.name}.__init__") if found is not None else ())]
     built = model.find(names[-1])
-    hit = {shapes[name] for name in (*names, built.name if built is not None else "") if name in shapes and name != own}
+    owner, _, method = demand.name.rpartition(".")
+    holder = model.find(owner) if not demand.through_class else None  # whose object may be of a subclass
+    below = [f"{sub}.{method}" for sub in model.derived.get(holder.name, ())] if holder is not None else []
+    every = (*names, *below, built.name if built is not None else "")
+    hit = {shapes[name] for name in every if name in shapes and name != own}
     if not hit or (isinstance(demand.node, ast.Call) and _is_kept(demand.node.func, names)):
         return False
     return not demand.by_name or hit != {"module-attr"}

@@ -83,6 +83,24 @@ def test_a_plain_function_in_place_of_a_static_method_gets_no_object_through_the
     assert "does not pass" in reasons(report(tmp_path, more, "0.16.1"))
 
 
+def test_a_method_that_the_repository_replaces_on_the_subclass_takes_what_it_takes(tmp_path: Path) -> None:
+    source = """
+        from megatron.core.transformer.multi_latent_attention import MLASelfAttention, MultiLatentAttention
+
+        def values(self, hidden_states, rotary_pos_emb=None, **kwargs):
+            return hidden_states, hidden_states, hidden_states
+
+        def forward(self, hidden_states, *args, **kwargs):
+            query, key, value = self.get_query_key_value_tensors(hidden_states, none_such=None)
+            return query, None
+
+        MultiLatentAttention.forward = forward
+    """
+    ours = "    MLASelfAttention.get_query_key_value_tensors = values\n"
+    assert "passes `none_such`" in reasons(report(tmp_path, source))
+    assert "passes `none_such`" not in reasons(report(tmp_path, source + ours))
+
+
 def test_a_sibling_that_hands_on_does_not_call_the_subclass(tmp_path: Path) -> None:
     said = report(
         tmp_path,
