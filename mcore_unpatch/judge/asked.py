@@ -100,11 +100,13 @@ def _raises(demand: Demand, exception: str, text: str, advised: str = "") -> Sta
 
 def _is_in_main(demand: Demand) -> bool:
     """Whether it stands under `if __name__ == "__main__":`."""
-    return any(
-        isinstance(node, ast.If) and node.lineno <= demand.line <= (node.end_lineno or 0)
-        for node in demand.at.home.model.tree.body
-        if isinstance(test := getattr(node, "test", None), ast.Compare) and getattr(test.left, "id", "") == "__name__"
-    )
+    home = demand.at.home
+    return any(node.lineno <= demand.line <= (node.end_lineno or 0) for node in home.once(_mains, home.model.tree))
+
+
+def _mains(tree: ast.Module) -> list[ast.If]:
+    tested = [node for node in tree.body if isinstance(node, ast.If) and isinstance(node.test, ast.Compare)]
+    return [node for node in tested if getattr(node.test.left, "id", "") == "__name__"]  # type: ignore[attr-defined]
 
 
 def misused(demand: Demand, model: Model) -> Iterator[Statement]:

@@ -49,18 +49,16 @@ class Case:
 
     def raised_on(self, model: Model) -> Iterator[tuple[Demand, list[Statement]]]:
         """What a release raises where something is asked of it, in the same order."""
-        *shared, own = self._demands
-        for some in shared:
-            yield from self._of_shared(some, (_raising, model), lambda some: _raising(some, model))
-        yield from _raising(own, model)
+        for some in filter(None, self._demands):
+            yield from self._of_all(some, (_raising, model), lambda some: _raising(some, model))
 
-    def _of_shared(self, some: list[Demand], key: Hashable, look: Callable[[list[Demand]], T]) -> T:
-        """What is seen in demands that many patches of a file share, looked at once."""
+    def _of_all(self, some: list[Demand], key: Hashable, look: Callable[[list[Demand]], T]) -> T:
+        """What is seen in demands, which many patches of a file may share, looked at once."""
         return self.resolver.kept((id(some), key), lambda: (some, look(some)))[1]  # held, so that its id stays its own
 
     @cached_property
     def _demands(self) -> list[list[Demand]]:
-        """Those that other patches share, list by list, then its own.
+        """All of them, list by list: most are shared with other patches.
 
         The budget of the file pays for finding patches: where it would not last, less is said of this one.
         """
@@ -68,30 +66,34 @@ class Case:
             with self.resolver.project.effort.at_most(_MOST_STEPS):
                 return self._find_demands()
         except Exhausted:
-            return [[]]
+            return []
 
     def _find_demands(self) -> list[list[Demand]]:
         asks = Demands(self.install.owner)
         homes = {id(home): home for home in (self.resolver, self.new.home) if home is not None}
-        shared = [asks.of_import(home) for home in homes.values()]
+        found = [asks.of_import(home) for home in homes.values()]
         installer = self.install.site.scope.function
         if installer is not None:
             # Many patches may stand in one function.
             code, home = installer.node, self.resolver
-            shared.append(home.kept((INSTALL, code), lambda: [*Demands().of_code(code, home, INSTALL, inner=False)]))
-        found = [
+            found.append(home.kept((INSTALL, code), lambda: [*Demands().of_code(code, home, INSTALL, inner=False)]))
+        read = [
             Demand(self.install.target, INSTALL, self.resolver.on_line(node.lineno))
             for node in (walk(self.install.value) if isinstance(self.install.value, ast.Call) else ())
             if isinstance(node, ast.Call) and len(node.args) == 2 and reads_by_name(node, self.install)
         ]
-        for function, home in self.functions:
-            own = itself(function) if self.is_bound or function is not self.new.function else None
-            found += asks.of_code(function, home, CALL, itself=own)
+        functions = [
+            (function, home, itself(function) if self.is_bound or function is not self.new.function else None)
+            for function, home in self.functions
+        ]
+        found += [read, self.resolver.kept((CALL, self.install.owner, *functions), lambda: [
+            demand for code, home, own in functions for demand in asks.of_code(code, home, CALL, itself=own)
+        ])]  # fmt: skip
         if self.original_calls:
-            known_calls = [_nodes(found), *(self._of_shared(some, _nodes, _nodes) for some in shared)]
+            known_calls = [self._of_all(some, _nodes, _nodes) for some in found]
             new = [node for node in self.original_calls if not any(id(node) in some for some in known_calls)]
-            found += map(self._of_original, new)
-        return [*shared, found]
+            found.append([self._of_original(node) for node in new])
+        return found
 
     def calls_ours(self, demand: Demand, model: Model) -> bool:
         """Whether a call of the replacement reaches another function of the repository, put in place of Megatron's."""

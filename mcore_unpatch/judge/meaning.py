@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
-from mcore_unpatch.scanner.sources.scopes import path_text
+from mcore_unpatch.scanner.sources.scopes import Binding, path_text
 
 _MOST_BASES = 30
 _NAMES = ast.Attribute | ast.Name
@@ -39,20 +39,24 @@ def written(node: ast.Attribute | ast.Name, home: Resolver) -> Meant | None:
     around = next((one for one in scope.chain() if root in one.bindings), None)
     if around is None:
         return None
-    names: dict[str, None] = {}
-    for binding in around.bindings[root]:
-        if binding.kind == "import":
-            start = binding.detail
-        elif binding.kind == "from" and isinstance(binding.node, ast.ImportFrom) and not binding.node.level:
-            start = f"{binding.node.module}.{binding.detail}"
-        elif isinstance(binding.node, ast.Constant) and binding.node.value is None:
-            continue  # the fallback of an import
-        else:
-            return None
-        names[f"{start}.{rest}" if rest else start] = None
+    starts = home.kept((written, around, root), lambda: _imported(around.bindings[root]))
+    names = tuple(f"{start}.{rest}" if rest else start for start in starts)
     if not names or not all(map(within, names)):
         return None
-    return Meant(tuple(names), not rest, True, rest.count(".") + 1 if rest else 0)
+    return Meant(names, not rest, True, rest.count(".") + 1 if rest else 0)
+
+
+def _imported(bindings: list[Binding]) -> list[str]:
+    """What a name is imported as, each once; nothing where it may be something else."""
+    found: dict[str, None] = {}
+    for binding in bindings:
+        if binding.kind == "import":
+            found[binding.detail] = None
+        elif binding.kind == "from" and isinstance(binding.node, ast.ImportFrom) and not binding.node.level:
+            found[f"{binding.node.module}.{binding.detail}"] = None
+        elif not (isinstance(binding.node, ast.Constant) and binding.node.value is None):  # the fallback of an import
+            return []
+    return list(found)
 
 
 def picked(node: ast.expr, home: Resolver) -> Meant | None:

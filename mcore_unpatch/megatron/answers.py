@@ -6,9 +6,10 @@ does not.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from functools import cache
 from importlib.resources import files
 
@@ -54,7 +55,12 @@ class Answer:
         """Whether a patch of one of these names, made in that way, may be meant."""
         if self.shapes and shape not in self.shapes:
             return False
-        return any(fnmatchcase(name, target) for name in names for target in self.targets)
+        return any(map(_pattern(self.targets).match, names)) if self.targets else False
+
+
+@cache
+def _pattern(targets: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, targets)))
 
 
 @cache

@@ -141,14 +141,31 @@ class Undone:
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
         self._known: dict[tuple[int, Scope | None], bool] = {}
+        self._near: dict[int, dict[Scope, list[Site]]] = {}
 
     def is_temporary(self, install: Install) -> bool:
         """Whether the patch is undone by a `finally`, a generator (context manager, fixture) or an `__exit__`."""
-        key = (id(install.restores), install.site.scope.function)
+        function = install.site.scope.function
+        key = (id(install.restores), function)
         if key not in self._known:
-            self._resolver.project.effort.spend(len(install.restores))
-            self._known[key] = _is_undone(install, self._resolver)
+            sites = self._beside(install, function) if function is not None else ()
+            self._known[key] = any(_undoes(site, function) for site in sites if function is not None)
         return install.mock or self._known[key] or _is_for_a_while(install.site)
+
+    def _beside(self, install: Install, function: Scope) -> Iterator[Site]:
+        """The restores of a patch in its function, in those around and within, and beside an `__enter__`."""
+        key = id(install.restores)
+        if key not in self._near:
+            near = self._near[key] = {}
+            for site in install.restores:
+                for scope in site.scope.function.outwards() if site.scope.function is not None else ():
+                    near.setdefault(scope, []).append(site)
+        enters = getattr(function.node, "name", "") in {"__enter__", "__aenter__"}
+        for scope in function.outwards():
+            if scope.kind == "function" or (enters and scope is function.parent):
+                sites = self._near[key].get(scope, ())
+                self._resolver.project.effort.spend(len(sites))
+                yield from sites
 
 
 def _is_for_a_while(site: Site) -> bool:
@@ -161,22 +178,18 @@ def _is_for_a_while(site: Site) -> bool:
     return isinstance(around, ast.Call) and (path_text(around.func) or "").endswith(".enter_context")
 
 
-def _is_undone(install: Install, resolver: Resolver) -> bool:
-    function = install.site.scope.function
-    for site in install.restores:
-        other = site.scope.function
-        if function is None or other is None:
-            continue
-        if function in other.outwards() or other in function.outwards():
-            inner = takewhile(lambda block: block.kind != "function", site.block.outwards())
-            if any(block.kind == "finally" for block in inner) or _is_callback(site):
-                return True
-            if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in own_nodes(function.node)):
-                return True
-        names = (getattr(function.node, "name", ""), getattr(other.node, "name", ""))
-        if function.parent is other.parent and names in {("__enter__", "__exit__"), ("__aenter__", "__aexit__")}:
+def _undoes(site: Site, function: Scope) -> bool:
+    """Whether a restore takes back, sooner or later, what a function patches."""
+    other = site.scope.function
+    assert other is not None
+    if function in other.outwards() or other in function.outwards():
+        inner = takewhile(lambda block: block.kind != "function", site.block.outwards())
+        if any(block.kind == "finally" for block in inner) or _is_callback(site):
             return True
-    return False
+        if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in own_nodes(function.node)):
+            return True
+    names = (getattr(function.node, "name", ""), getattr(other.node, "name", ""))
+    return function.parent is other.parent and names in {("__enter__", "__exit__"), ("__aenter__", "__aexit__")}
 
 
 def _is_callback(site: Site) -> bool:
