@@ -19,7 +19,7 @@ from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.related import restores
 from mcore_unpatch.scanner.related.surroundings import Surroundings
 from mcore_unpatch.scanner.shapes import calls, helpers, hook_takers, registries, source_rewrites, sysmodules
-from mcore_unpatch.scanner.shapes.assignments import from_assignment
+from mcore_unpatch.scanner.shapes.assignments import FUNCTION_PARTS, from_assignment
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.quoting import Text
@@ -176,6 +176,8 @@ def _message(install: Install, breaks: list[str]) -> str:
         text = f"removes `{short}`"
     elif install.adds:
         text = f"adds `{short}` {_HOW[install.shape]}"
+    elif (part := getattr(install.site.target, "attr", "")) in FUNCTION_PARTS:
+        text = f"replaces `{part}` of `{short}`"
     else:
         text = f"replaces `{short}` {_HOW[install.shape]}"
     parts = [text, *breaks]

@@ -12,6 +12,7 @@ from mcore_unpatch.library.syntax import own_nodes
 from mcore_unpatch.scanner.judging.replacement import find
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.names.strings import strings
+from mcore_unpatch.scanner.shapes.assigned import method_in
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import Scope, Site, last_name, path_text
@@ -52,17 +53,18 @@ def backup_attributes(resolver: Resolver) -> dict[str, str]:
     """`x.kept = x.name`: kept -> name, over the whole module."""
     found = {}
     for site in resolver.model.sites:
-        if isinstance(site.target, ast.Attribute) and isinstance(site.value, ast.Attribute):
-            if site.target.attr != site.value.attr:
-                found[site.target.attr] = site.value.attr
+        value = method_in(site.value) if site.value is not None else None
+        if isinstance(site.target, ast.Attribute) and isinstance(value, ast.Attribute):
+            if site.target.attr != value.attr:
+                found[site.target.attr] = value.attr
     return found
 
 
 def _restores(install: Install, resolver: Resolver, backups: dict[str, str]) -> str:
     """Whether an assignment puts the original back: yes, maybe (it is called so), or no."""
-    value = install.value
-    if value is None or install.mock or isinstance(value, ast.IfExp):
+    if install.value is None or install.mock or isinstance(install.value, ast.IfExp):
         return "no"  # `new if recent else original` does both
+    value = method_in(install.value)
     ref = resolver.at(install.site).expr(value)
     if ref is not None and ref.kind == "local-function":
         return "no"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from mcore_unpatch.findings.finding import Related
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
-from mcore_unpatch.scanner.sources.scopes import Scope, Site, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, path_text
 
 T = TypeVar("T")
 
@@ -115,11 +115,11 @@ class Surroundings:
             here = {line for _, line in written}
             toggles = set().union(*(self._lines_of[base, name] for name in {name for name, _ in written}))
             for name in function.globals if function is not None else ():
-                lines = set(self._constant_lines(name))
-                inside = {line for line in lines if function is not None and _spans(function.node, line)}
+                lines, node = self._constant_lines(name), cast("FunctionNode", cast("Scope", function).node)
+                inside = lines[bisect_left(lines, node.lineno) : bisect_right(lines, node.end_lineno or 0)]
                 if inside:
-                    here |= inside
-                    toggles |= lines - {min(lines)}
+                    here.update(inside)
+                    toggles.update(lines[1:])
             self._resolver.project.effort.spend(len(here) + len(toggles))
             self._known_flags[base, function] = sorted(here), sorted(toggles - here)
         return self._known_flags[base, function]
@@ -147,7 +147,3 @@ def nearest(places: Sequence[T], line: int, line_of: Callable[[T], int]) -> Sequ
 
 def _line(install: Install) -> int:
     return install.node.lineno  # type: ignore[attr-defined,no-any-return]
-
-
-def _spans(node: ast.AST, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or 0)  # type: ignore[attr-defined,no-any-return]

@@ -24,6 +24,7 @@ from mcore_unpatch.scanner.shapes.install import Install, core_target
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, last_attribute, last_name, path_text
 
 _STEPS_OF_A_NAME = 10
+FUNCTION_PARTS = {"__code__", "__defaults__", "__kwdefaults__", "__signature__"}
 
 
 def from_assignment(site: Site, resolver: Resolver) -> list[Install]:
@@ -140,9 +141,9 @@ def _attribute(
         return _class_attribute(site, resolver, subject, base, name, value, install)
     if base.kind == "instance":
         return _instance_attribute(site, resolver, base, name, value, install)
-    if base.kind == "function" and name in {"__code__", "__defaults__", "__kwdefaults__"}:
-        in_module = module_of(base).name == base.name.rpartition(".")[0]
-        return [install("module-attr" if in_module else "class-attr", base.name)]
+    if base.kind == "function" and name in FUNCTION_PARTS:  # it is the function that does something else
+        owner, _, name = base.name.rpartition(".")
+        return [install("module-attr" if module_of(base).name == owner else "class-attr", owner)]
     if base.kind == "field" and name in {"default", "default_factory"} and is_callable(site, resolver, value):
         owner, _, attribute = base.name.rpartition(".")
         return [install("class-attr", owner, f"{owner}.{attribute}")]
@@ -212,6 +213,8 @@ def _item(site: Site, resolver: Resolver, target: ast.Subscript, value: ast.expr
             names = [name for name in names if api.submodule(base.name, name) and is_function(site, resolver, value)]
         shape = "sys-modules" if base.kind == "module" else ""
         return [i for name in names for i in _attribute(site, resolver, holder, base, name, value, shape)]
+    if (held := at.expr(target.value)) is not None and held.kind == "fields":
+        return fields_of(site, held, names, value)
     if isinstance(target.value, ast.Attribute):
         owner, name = at.expr(target.value.value), target.value.attr
         if owner and owner.kind == "instance" and api.item_class(owner.name, name):
@@ -228,6 +231,16 @@ def whole_modules(site: Site, keys: list[str], value: ast.expr) -> list[Install]
     target = core_target(names[0])
     why = f"and {len(names) - 1} more modules in the same loop" if len(names) > 1 else ""
     return [Install(site, site.node, target, "sys-modules", True, why, value, target, "")]
+
+
+def fields_of(site: Site, held: Ref, names: list[str], value: ast.expr) -> list[Install]:
+    """`TransformerConfig.__dataclass_fields__["name"] = field`; a loop over several names is one patch."""
+    target = f"{held.name}.{names[0] if names else '*'}"
+    return [
+        Install(
+            site, site.node, target, "class-attr", held.sure, held.why, value, held.name, names[0] if names else "*"
+        )
+    ]
 
 
 def namespace(node: ast.expr, site: Site, resolver: Resolver) -> tuple[ast.expr | None, Ref | None]:

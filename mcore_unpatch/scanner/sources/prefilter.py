@@ -53,7 +53,7 @@ _KEYWORD = re.compile(rb"(?:^|\W)(?:for|as|in|and|or|not|if|else|return|yield|aw
 _SETATTR = re.compile(rb"setattr(?:__)?\(\s*+([^\s,()\[\]#]{0,200}+)\s*+,\s*+(?:[\"'](\w{1,100}+)[\"']\s*+(?=,))?")
 _DEF = re.compile(rb"def[\s\\]++(\w++)")
 _SELF = tuple(_tokens(head + rb"def[\s\\]++\w++[\s\\]*+\(~self\b") for head in (rb"\n", rb"\nasync[ \t]++"))
-_NAMESPACES = (b"getsource", b"__dict__", b"__globals__")
+_NAMESPACES = (b"getsource", b"__dict__", b"__globals__", b"__dataclass_fields__")
 _VARS = re.compile(rb"vars(?<!\wvars)\b")
 _CHILDREN = _tokens(rb"\.~_modules\b")
 _CHILD_SETTERS = (b"add_module", b"register_module", b"set_submodule")

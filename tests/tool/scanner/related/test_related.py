@@ -55,6 +55,23 @@ class TestRelatedLines:
             temporary=True,
         )
 
+    def test_a_static_method_kept_on_its_own_class(self) -> None:
+        check_found(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def run(fast):
+                GPTModel.shape_orig = staticmethod(GPTModel.set_input_tensor)
+                GPTModel.set_input_tensor = fast
+                try:
+                    yield
+                finally:
+                    GPTModel.set_input_tensor = staticmethod(GPTModel.shape_orig)
+            """,
+            line=5,
+            related={"restore": [9]},
+            temporary=True,
+        )
+
     def test_flag_on_the_class(self) -> None:
         check_found(
             """

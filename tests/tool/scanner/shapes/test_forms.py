@@ -105,8 +105,13 @@ def test_each_row_is_a_patch_of_its_own() -> None:
 @pytest.mark.parametrize(
     "statement, target",
     [
-        ("MLP.forward.__code__ = f.__code__", f"{FORWARD}.__code__"),
-        ("MLP.forward.__defaults__ = (None,)", f"{FORWARD}.__defaults__"),
+        ("MLP.forward.__code__ = f.__code__", FORWARD),
+        ("MLP.forward.__defaults__ = (None,)", FORWARD),
+        ("MLP.forward.__signature__ = inspect.signature(f)", FORWARD),
+        (
+            "mlp.TransformerConfig.__dataclass_fields__['a'] = f",
+            f"{CORE}.transformer.transformer_config.TransformerConfig.a",
+        ),
         ("MLP.__bases__ = (object,)", f"{CORE}.transformer.mlp.MLP.__bases__"),
         ("MLP.forward.__globals__['bias_swiglu_impl'] = f", f"{CORE}.transformer.mlp.bias_swiglu_impl"),
         ("exec('class MLP: ...', mlp.__dict__)", f"{CORE}.transformer.mlp.MLP"),
