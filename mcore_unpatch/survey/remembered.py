@@ -18,6 +18,7 @@ import posixpath
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,7 @@ def finding_of(data: dict[str, object]) -> Finding:
     return Finding(**{**data, "live": lives, "related": related, "assessment": assessment, **texts})  # type: ignore[arg-type]
 
 
+@cache
 def _tool() -> str:
     """What would find something else: another version of this package, of a codemod's package, or of Python."""
     folders = (*map(Path, mcore_unpatch.__path__), *rewrites.folders())

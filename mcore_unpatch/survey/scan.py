@@ -31,11 +31,18 @@ def report_of(survey: Survey) -> Report:
         from mcore_unpatch.findings import fixes
 
         before = survey.findings
-        if any(map(fixes.may_be_fixed, before)):
+        fixable = any(map(fixes.may_be_fixed, before))
+        if fixable:
             report.proposed = lambda: _proposed(survey, before)
-            survey.findings = fixes.assessed(survey)
-        project = Project(survey.files.exists, survey.files.read, survey.parsed)
-        survey.findings = spec_places.told(survey.findings, survey.whole.own, project, found.shown)
+
+        def complete() -> list[Finding]:
+            known = fixes.assessed(survey) if fixable else before
+            project = Project(survey.files.exists, survey.files.read, survey.parsed)
+            return spec_places.told(known, survey.whole.own, project, found.shown)
+
+        survey.findings = (
+            survey.completed((str(found.root), fixable, sorted(found.links)), complete) if before else before
+        )
     if traces.may_exist(found.top):
         from mcore_unpatch.migrate.recovery import describe_interrupted
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import islice
@@ -164,9 +164,7 @@ class Survey:
         self, discovery: Discovery, progress: Progress | None = None, contents: Mapping[str, bytes] | None = None
     ) -> Found:
         """Everything of the selected rules, in Python and patch files; what is remembered is not looked for again."""
-        options = self.options
-        wanted = options.cache and contents is None and options.source is None
-        place = remembered.folder(self.found.top) if wanted else None
+        options, place = self.options, self._memory if contents is None else None
         name = self._remembered_as(discovery) if place is not None else ""
         if place is not None and (known := remembered.recall(place, name)) is not None:
             self._silenced += known.silenced
@@ -195,15 +193,34 @@ class Survey:
             remembered.keep(place, name, remembered.SearchResult(findings, errors + discovery.errors, silenced))
         return findings, errors + discovery.errors
 
+    def completed(self, asked: object, complete: Callable[[], list[Finding]]) -> list[Finding]:
+        """The findings with more that is known of them, remembered with what was asked."""
+        if (place := self._memory) is None:
+            return complete()
+        name = remembered.key((self._remembered_as(self.found), asked, self.findings), (), self.files.read)
+        if (known := remembered.recall(place, name)) is not None:
+            return known.findings
+        findings = complete()
+        remembered.keep(place, name, remembered.SearchResult(findings))
+        return findings
+
+    @cached_property
+    def _memory(self) -> Path | None:
+        """Where results are remembered, if they are."""
+        wanted = self.options.cache and self.options.source is None
+        return remembered.folder(self.found.top) if wanted else None
+
     def _remembered_as(self, discovery: Discovery) -> str:
         """All that the findings of some files depend on: every file of the repository, for who may read a name."""
-        options, whole = self.options, self.whole
-        asked = (options.selection, self.stacks.all)
-        return remembered.key(
-            (str(self.found.top), asked, discovery.errors, discovery.python, discovery.patches),
-            [*whole.python, *whole.patches, *self._settings],
-            self.files.read,
-        )
+        asked = (str(self.found.top), self.options.selection, self.stacks.all)
+        there = (discovery.errors, discovery.python, discovery.patches)
+        return remembered.key((self._contents, asked, there), (), self.files.read)
+
+    @cached_property
+    def _contents(self) -> str:
+        """A digest of every file of the repository."""
+        files = [*self.whole.python, *self.whole.patches, *self._settings]
+        return remembered.key((), files, self.files.read)
 
     def _file_memory(self, place: Path, project: Project, asked: object) -> FileMemory:
         """What files gave before, where the same files were there and the same was asked."""
