@@ -50,6 +50,21 @@ def test_the_same_files_are_not_analysed_again(repository: Repository, cache: Pa
     assert unpatch("scan", cwd=repository.path).code == CLEAN  # other settings, another entry
 
 
+def test_what_codemods_say_is_not_asked_again(repository: Repository, cache: Path) -> None:
+    def scan() -> Result:
+        return unpatch("scan", "--output-format", "json", cwd=repository.path)
+
+    check(repository)
+    searched = set(cache.iterdir())
+    first = scan()
+    assert scan() == first
+    (completed,) = set(cache.iterdir()) - searched
+    completed.write_text(completed.read_text().replace("replaces `GPTModel", "remembers `GPTModel"))
+    assert is_remembered(scan())
+    repository.write({"base.py": "x = 2\n"})
+    assert not is_remembered(scan())
+
+
 @pytest.mark.parametrize(
     "change",
     [
