@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -36,7 +37,9 @@ class _Commands(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if name in _MODULES:
             alone = typer.Typer(add_completion=False, **_SETTINGS)
+            gc.disable()  # among what is imported there is no garbage
             alone.command(name)(getattr(import_module(_home(name)), name))
+            gc.enable()
             command = typer.main.get_command(alone)
         return name, command, rest
 

@@ -20,7 +20,8 @@ _ASSIGNED = re.compile(
 )
 _YAML_VALUE = re.compile(r"""^-?\s*([A-Z][A-Z0-9_]*):\s+["']?([^"'#\s]+)["']?\s*$""")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?[-=]([^{}]*))?\}|([A-Za-z_]\w*))")
-_WORTH = re.compile(r"megatron|mcore|git|cd |pushd|popd|\w=", re.IGNORECASE)
+_WORTH = ("megatron", "mcore", "git", "cd ", "pushd", "popd")
+_SETS = re.compile(r"\w=")
 _COMMANDS = re.compile(r"&&|\|\||;|\||\$\(|[()]|\bthen\b|\bdo\b|\belse\b|\bRUN\b")
 _INSTRUCTION = re.compile(r"^\s*(FROM|ARG|ENV|WORKDIR)\s+(.*)$", re.IGNORECASE | re.DOTALL)
 _PAIR = re.compile(r"""["']?(repo|repository|url)["']?\s*[:=]\s*["']?([^"'\s,]+)""")
@@ -94,7 +95,8 @@ class _Reader:
 
     def take(self, number: int, line: str) -> None:
         """One line with its continuations."""
-        for image in _IMAGE.finditer(line) if "mcore" in line.lower() else ():
+        lower = line.lower()
+        for image in _IMAGE.finditer(line) if "mcore" in lower else ():
             if (revision := of_release(image[1])) is not None:
                 words = "by the name of an image"
                 said = replace(revision, words=words, certain=False, is_weak=True)
@@ -105,7 +107,7 @@ class _Reader:
         if self.yaml and (value := _YAML_VALUE.match(line.strip())):
             self.values[value[1]] = [value[2]]
             return
-        if not _WORTH.search(line):
+        if not any(word in lower for word in _WORTH) and not ("=" in line and _SETS.search(line)):
             return
         at = 0
         for command in _COMMANDS.split(line):

@@ -38,8 +38,8 @@ def _in(path: str, project: Project) -> list[Place]:
     """The calls of Megatron's spec functions and of `ModuleSpec` in a file."""
     try:
         data = project.data(path)
-        names = {(match[2] or match[1]).decode() for match in _MAKERS.finditer(data)}
-        if not names or b"megatron" not in data:
+        names = {(match[2] or match[1]).decode() for match in _MAKERS.finditer(data)} if b"megatron" in data else ()
+        if not names:
             return []
         project.begin()
         resolver = project.resolver(path)
