@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from operator import itemgetter
@@ -13,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from mcore_unpatch.scanner.sources.nodes import children, walk
-from mcore_unpatch.scanner.sources.parsed import Parsed
+from mcore_unpatch.scanner.sources.parsed import Parsed, RecentValues
 
 Node = TypeVar("Node", bound=ast.AST)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -186,22 +185,14 @@ class ParsedSources:
     def __init__(self, read: Callable[[str], bytes], parsed: Parsed) -> None:
         self._read, self._parsed = read, parsed
         self._held: WeakValueDictionary[str, Source] = WeakValueDictionary()
-        self._last: OrderedDict[str, Source] = OrderedDict()
-        self._bytes = 0
+        self._last: RecentValues[Source] = RecentValues(_KEPT_BYTES)
 
     def get(self, path: str) -> Source:
         """A parsed file; raises `Unreadable` and `OSError`."""
         source = self._held.get(path)
         if source is None:
             source = self._held[path] = Source(path, self._read(path), self._parsed)
-        if path not in self._last:
-            self._last[path] = source
-            self._bytes += len(source.data)
-        self._last.move_to_end(path)
-        while self._bytes > _KEPT_BYTES and len(self._last) > 1:
-            _, old = self._last.popitem(last=False)
-            self._bytes -= len(old.data)
-        return source
+        return self._last.get(path) or self._last.keep(path, source, len(source.data))
 
 
 def mentioned(node: ast.AST) -> tuple[str, ...]:
