@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator, contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 # Below this many bytes a second process costs more than it saves.
 _WORTH_A_PROCESS = 1_500_000
 _SMALLEST_SHARE = 200_000
+_WIDTH = 4  # bytes of a share's number
 # Up to this many bytes every file's syntax is checked; beyond, only of files that may patch Megatron.
 CHECKED_THROUGHOUT = 2_000_000
 
@@ -156,53 +156,61 @@ def analyse(
 def _share_out(
     shares: list[list[str]], task: Task, helpers: int, parsed: Parsed, ahead: Callable[[], None] | None, start: str
 ) -> Iterator[ScannedPart]:
-    """Hand shares to other processes, and take one here whenever all of them are busy."""
+    """Share the work with other processes: each takes the next share when it is done with one, and so does this."""
     import multiprocessing
     from multiprocessing.connection import wait
 
-    # Not a pool: this process takes part in the work.
+    # Not a pool: this process takes part in the work, and the others do not wait until it has time for them.
     context: Any = multiprocessing.get_context(start)
     api.attribute_names(), task.versions("")  # before the fork, so that the tables and the stacks are read once
-    # Each process has a run of neighbours, which import the same files, and at the end takes from the longest run left.
+    # Each process has a run of neighbours, which import the same files, and at the end takes from those of others.
     count, workers = len(shares), helpers + 1
-    runs = [deque(range(count * n // workers, count * (n + 1) // workers)) for n in range(workers)]
-    own: dict[Connection, deque[int]] = {}
-    busy: dict[Connection, int] = {}
+    runs = [_numbers(range(count * n // workers, count * (n + 1) // workers), context) for n in range(workers)]
+    working: list[Connection] = []
     processes = []
-
-    def hand_out(connection: Connection) -> None:
-        if (number := _next(own[connection], runs)) is not None:
-            connection.send(number)
-            busy[connection] += 1
-
     with _safe_path():
-        for run in runs[1:]:
-            ours, theirs = context.Pipe()
-            processes.append(context.Process(target=_work, args=(shares, task, theirs), daemon=True))
+        for own in range(1, workers):
+            ours, theirs = context.Pipe(duplex=False)
+            taken = [*runs[own:], *runs[:own]]
+            processes.append(context.Process(target=_work, args=(shares, task, taken, theirs), daemon=True))
             processes[-1].start()
             theirs.close()  # else the end of a worker that died would never be seen
-            own[ours], busy[ours] = run, 0
+            working.append(ours)
     try:
-        for connection in [*busy, *busy]:  # one to work on and one to go on with
-            hand_out(connection)
         if ahead is not None:
             ahead()
         project = task.project(parsed)
-        while any(busy.values()):
-            if (number := _next(runs[0], runs)) is not None:
+        number = _next(runs)
+        while number is not None or working:
+            if number is not None:
                 yield _analyse(shares[number], task, project)
-            open_ones: list[Any] = [connection for connection, handed in busy.items() if handed]
-            for ready in cast("list[Connection]", wait(open_ones, 0 if any(runs) else None)):
-                part: ScannedPart = ready.recv()
-                busy[ready] -= 1
-                hand_out(ready)
-                yield part
+                number = _next(runs)
+            for ready in cast("list[Connection]", wait(working, None if number is None else 0)):
+                part: ScannedPart | None = ready.recv()
+                if part is None:
+                    working.remove(ready)
+                else:
+                    yield part
     except (EOFError, ConnectionError):
         raise UsageError("a worker process died, perhaps out of memory; try --jobs 1") from None
     finally:
         for process in processes:
             process.terminate()
             process.join()
+
+
+def _numbers(run: range, context: Any) -> Connection:
+    """A pipe that holds some numbers: whoever reads one has it to himself."""
+    reader, writer = context.Pipe(duplex=False)
+    os.write(writer.fileno(), b"".join(number.to_bytes(_WIDTH) for number in run))
+    writer.close()
+    return cast("Connection", reader)
+
+
+def _next(runs: list[Connection]) -> int | None:
+    """The number of the next share, from the first run that has one; None at the end of the work."""
+    taken = next(filter(None, (os.read(run.fileno(), _WIDTH) for run in runs)), None)
+    return int.from_bytes(taken) if taken is not None else None
 
 
 @contextmanager
@@ -219,23 +227,12 @@ def _safe_path() -> Iterator[None]:
             os.environ["PYTHONSAFEPATH"] = before
 
 
-def _next(own: deque[int], runs: list[deque[int]]) -> int | None:
-    """The number of the next share for who has a run, None at the end of the work."""
-    if own:
-        return own.popleft()
-    longest = max(runs, key=len)
-    return longest.pop() if longest else None
-
-
-def _work(shares: list[list[str]], task: Task, connection: Connection) -> None:
+def _work(shares: list[list[str]], task: Task, runs: list[Connection], connection: Connection) -> None:
     with no_collection():
         project = task.project()
-        while True:
-            try:
-                number = connection.recv()
-            except EOFError:
-                return  # the end of the work
+        while (number := _next(runs)) is not None:
             connection.send(_analyse(shares[number], task, project))
+        connection.send(None)
 
 
 def _shares(paths: list[str], sizes: list[int], wanted: int) -> list[list[str]]:

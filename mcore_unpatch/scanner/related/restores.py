@@ -162,7 +162,7 @@ class Undone:
             for site in install.restores:
                 for scope in site.scope.function.outwards() if site.scope.function is not None else ():
                     near.setdefault(scope, []).append(site)
-        enters = getattr(function.node, "name", "") in {"__enter__", "__aenter__"}
+        enters = getattr(function.node, "name", "").endswith("enter__")
         for scope in function.outwards():
             if scope.kind == "function" or (enters and scope is function.parent):
                 sites = self._near[key].get(scope, ())

@@ -34,10 +34,9 @@ def is_callable(site: Site, resolver: Resolver, value: ast.expr) -> bool:
         return True
     if isinstance(value, ast.Call):
         name = last_name(value.func)
-        if (inner := method_in(value)) is not value:
-            ref = resolver.at(site).expr(inner)
-            return ref is None or not ref.is_core  # else what Megatron has, kept under another name
-        made = {"property", "wraps", "partialmethod", "cached_property"}
+        if (inner := method_in(value)) is not value and (ref := resolver.at(site).expr(inner)) and ref.is_core:
+            return False  # what Megatron has, kept under another name
+        made = {"property", "staticmethod", "classmethod", "wraps", "partialmethod", "cached_property"}
         return name in made or is_function(site, resolver, value)
     ref = resolver.at(site).expr(value)
     return ref is not None and (ref.kind == "local-function" or (ref.kind == "class" and ref.home is not None))

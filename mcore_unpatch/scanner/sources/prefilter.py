@@ -52,23 +52,21 @@ _TYPE_OF_A_NAME = re.compile(rb"[ \t]*+(?!(?:else|try|finally)\b)\w++[ \t]*+:(?!
 _KEYWORD = re.compile(rb"(?:^|\W)(?:for|as|in|and|or|not|if|else|return|yield|await|assert|del|is|while|elif|with)$")
 _SETATTR = re.compile(rb"setattr(?:__)?\(\s*+([^\s,()\[\]#]{0,200}+)\s*+,\s*+(?:[\"'](\w{1,100}+)[\"']\s*+(?=,))?")
 _DEF = re.compile(rb"def[\s\\]++(\w++)")
-_SELF = tuple(_tokens(head + rb"def[\s\\]++\w++[\s\\]*+\(~self\b") for head in (rb"\n", rb"\nasync[ \t]++"))
+_SELF = [_tokens(head + rb"def[\s\\]++\w++[\s\\]*+\(~self\b") for head in (rb"\n", rb"\nasync[ \t]++")]
 _NAMESPACES = (b"getsource", b"__dict__", b"__globals__", b"__dataclass_fields__")
 _VARS = re.compile(rb"vars(?<!\wvars)\b")
 _CHILDREN = _tokens(rb"\.~_modules\b")
 _CHILD_SETTERS = (b"add_module", b"register_module", b"set_submodule")
 _HOOK, _HEAD = b"register_forward", b"output_layer"  # a hook on the LM head
-_SYS_MODULES = _tokens(rb"sys~\.~modules\b"), _tokens(rb"import~sys~as\b"), _tokens(rb"from~sys~import\b")
+_SYS_MODULES = [_tokens(rb"sys~\.~modules\b"), _tokens(rb"import~sys~as\b"), _tokens(rb"from~sys~import\b")]
 _MOCKS = (b"monkeypatch", b"mock")
 # A class, or an object and a name of it.
 _GIVEN = (
     rb"~\(~(?:\w++~=~)?(?:[\w.\[\]\s\\]{1,200}+,~(?:\w++~=~)?[\"'][\w.]++[\"']|"
     rb"(?:[\w.\[\]\s\\]{1,200}+,~)?(?:\w+~\.~)*[A-Z]\w++~[,.)])"
 )
-_PATCH_CALLS = {
-    verb: _tokens(verb + rb"\w{0,100}+" + _GIVEN)
-    for verb in (b"patch", b"Patch", b"override", b"swap", b"replace", b"substitute", b"wrap")
-}
+_PATCH_VERBS = (b"patch", b"Patch", b"override", b"swap", b"replace", b"substitute", b"wrap")
+_PATCH_CALLS = {verb: _tokens(verb + rb"\w{0,100}+" + _GIVEN) for verb in _PATCH_VERBS}
 # A name that is computed, on an object that the function or the class around may be given.
 _COMPUTED = _tokens(rb"setattr(?:__)?~\(~(?!self,)([\w.]{1,200}+)~,~(?![\"'])[\w.]{1,200}+")
 _OTHER_CLASS = _tokens(rb"\b(\w++)~\.~__class__~=(?!=)")
@@ -90,6 +88,7 @@ _BY_NAME = (b"import_module", b"__import__")
 _CALL_WORDS = (b"setattr", b"delattr", b"getsource", b"__dict__", b"vars", b"patch", b"exec", _HOOK, *_CHILD_SETTERS)
 # `put = setattr`, `put = partial(setattr, GPTModel)`, `names = vars(module)`: what goes by another name. The patterns
 # find what is named, by a word in it; the next one, in what stands before it, the name.
+_NAMED_WORDS = (b"setattr", b"vars", b"__dict__", b"_modules", b"patch")
 _NAMED = {
     b"setattr": _tokens(rb"setattr\b(?!~\()"),
     b"vars": _tokens(rb"vars\b"),
@@ -179,7 +178,7 @@ def calls_matter(data: bytes, mocks: bool) -> bool:
         return True
     if mocks and b"patch" in data and any(word in data for word in _MOCKS):
         return True
-    return b"megatron" in data and any(_places(_PATCH_CALLS, data))
+    return b"megatron" in data and any(_places(_PATCH_VERBS, _PATCH_CALLS, data))
 
 
 def call_lines(data: bytes) -> list[int]:
@@ -190,7 +189,7 @@ def call_lines(data: bytes) -> list[int]:
     patterns = [_tokens(rb"\b%b~[.(]" % name) for name in sorted(_aliases(data))]
     patterns += [STRING_TARGETS] if b"megatron" in data else []
     starts = {match.start() for pattern in patterns for match in pattern.finditer(data)}
-    starts |= {match.start() for match in _places(_PATCH_CALLS, data)}
+    starts |= {match.start() for match in _places(_PATCH_VERBS, _PATCH_CALLS, data)}
     starts.update(_runs_text(data))
     starts |= {match.start() for word in _CALL_WORDS if word in data for match in re.finditer(word, data)}
     found: list[int] = []
@@ -214,17 +213,17 @@ def _runs_text(data: bytes) -> Iterator[int]:
 
 def _aliases(data: bytes) -> set[bytes]:
     """The names that something goes by which writes attributes."""
-    found = {match[1] for match in _places(_IMPORTED_AS, data)}
-    for match in _places(_NAMED, data):
+    found = {match[1] for match in _places(_IMPORTED_AS, _IMPORTED_AS, data)}
+    for match in _places(_NAMED_WORDS, _NAMED, data):
         before = data[max(0, match.start() - _LOOK_BACK) : match.start()]
         if b"=" in before and (name := _NAME_OF.search(before)):
             found.add(name[1])
     return found
 
 
-def _places(patterns: dict[bytes, re.Pattern[bytes]], data: bytes) -> Iterator[re.Match[bytes]]:
-    """What patterns find that are worth looking for where a file has the word of each."""
-    return (match for word, pattern in patterns.items() if word in data for match in pattern.finditer(data))
+def _places(words: Iterable[bytes], patterns: dict[bytes, re.Pattern[bytes]], data: bytes) -> Iterator[re.Match[bytes]]:
+    """What the patterns of some words find, each looked for where a file has its word."""
+    return (match for word in words if word in data for match in patterns[word].finditer(data))
 
 
 def installers(data: bytes) -> frozenset[str]:

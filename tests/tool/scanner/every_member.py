@@ -121,6 +121,7 @@ CASES: dict[str, str | dict[str, str]] = {
     },
     "assignments._attribute": "from megatron.core.transformer.moe.moe_layer import MoESubmodules\n"
     "MoESubmodules.__dataclass_fields__['router'].{} = f",
+    "assignments.FUNCTION_PARTS": "GPTModel.forward.{} = f",
     "assigned._TYPES": "setattr(GPTModel, sys.argv[1], {}())",
     "expressions._instance_member#property": "class Own:\n    @functools.{}\n    def model(self) -> GPTModel: ...\n"
     "def g(own: Own): own.model.forward = f",
@@ -211,7 +212,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "append": "patches.append(('megatron.core.models.gpt.GPTModel.forward', f))",
         "update": "patches.update({'megatron.core.models.gpt.GPTModel.forward': f})",
     },
-    "restores._is_undone": {
+    "restores._undoes": {
         word: f"class A:\n    {kind} __{start}enter__(self):\n        self.old = GPTModel.forward\n"
         f"        GPTModel.forward = f\n    {kind} __{start}exit__(self, *a): GPTModel.forward = self.old"
         for kind, start in (("def", ""), ("async def", "a"))
@@ -262,6 +263,8 @@ CASES: dict[str, str | dict[str, str]] = {
     },
     "prefilter._CHILD_SETTERS": "#!def g(m: GPTModel): m.{}('output_layer', Head())",
     "prefilter._NAMESPACES": {
+        "__dataclass_fields__": "#!from megatron.core.transformer import TransformerConfig\n"
+        "TransformerConfig.__dataclass_fields__['x'] = f",
         "getsource": "#!import builtins, inspect\ndef g():\n    source = inspect.getsource(GPTModel.forward)\n"
         "    builtins.exec(source)",
         "__dict__": "#!import megatron.core.utils as u\nu.__dict__['get_model_config'] = f",
