@@ -55,10 +55,11 @@ def family(process: int) -> list[int]:
 
 
 def resident(process: int) -> int:
-    """Bytes of a process in memory; 0 where the system does not tell."""
+    """Bytes of a process in memory, its part of what it shares with others; 0 where the system does not tell."""
     try:
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    except (OSError, StopIteration):
         return 0
 
 

@@ -85,7 +85,7 @@ VERL_LIVES = {
     f"{MCORE}/model_forward_fused.py": [">=0.13.0,<=0.17.1"],
     f"{MCORE}/mtp_patch.py": ["any", "any", "<=0.17.1"],
     f"{MCORE}/patch.py": [">=0.16.0", "<=0.12.3", "<=0.16.1", "<=0.12.3", "==0.12.1", ">=0.16.0", "any"],
-    "verl/utils/megatron/router_replay_patch.py": ["<=0.13.1", ">=0.14.0", ">0.19.2", ">0.19.2", "any", "any", "any"],
+    "verl/utils/megatron/router_replay_patch.py": ["<=0.13.1", ">=0.14.0", ">0.19.2", ">0.19.2", *["any"] * 4],
 }
 
 
