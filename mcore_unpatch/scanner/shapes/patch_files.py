@@ -109,7 +109,7 @@ class _Scratch:
                 (self._folder / name).write_bytes(self._source.files[name])
             self._laid.add(name)
         patch = b"\n".join(_renamed(file, old, new)) + b"\n"
-        options = ("-p1", "--whitespace=nowarn", "-")
+        options = ["-p1", "--whitespace=nowarn", "-"]
         if self._runs("apply", *options, stdin=patch):
             return APPLIES
         return DONE if self._runs("apply", "--reverse", "--check", *options, stdin=patch) else FAILS

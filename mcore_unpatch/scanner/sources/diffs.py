@@ -86,8 +86,7 @@ def _files(lines: list[bytes]) -> Iterator[FileDiff]:
         if head or (side and (file is None or file.changes or (sided and side[1] == b"---"))):
             if file is not None:
                 yield file
-            old, new = _both(head) if head else ("", "")
-            file, sided = FileDiff(number, old, new), False
+            file, sided = FileDiff(number, *(_both(head) if head else [""] * 2)), False
         if file is None:
             continue
         file.text.append(raw)
