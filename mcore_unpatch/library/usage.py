@@ -156,6 +156,8 @@ class UseCollector:
         path = dotted(node.func)
         leaf = path.rpartition(".")[2] or getattr(node.func, "attr", "")
         call, condition = form(node, unpacked.get(id(node), 0)), where.conditions.get(id(node), "")
+        if alias := self._alias(path, where):
+            self._note(alias, EXACT, place, call, condition=condition)
         by_spec, slot = leaf == "build_module" and bool(node.args), slot_of(node)
         if by_spec or slot:
             # A spec adds its submodules and parameters to what is passed.
@@ -172,8 +174,6 @@ class UseCollector:
             self.options.added(node, where.body.owner if where.body is not None else "")
         if path in where.given:
             self.handed.called(place, path, call, condition)
-        if alias := self._alias(path, where):
-            self._note(alias, EXACT, place, call, condition=condition)
         for name, sure, how in self._called(path, node.func, where):
             self._note(name, how, place, call, sure, condition)
             if sure and where.given:

@@ -74,6 +74,7 @@ import os
 from elsewhere import gather, keep as kept, barrier, unused, Kind
 from toy.absent import tools
 from toy import helper
+from toy.helper import build_module, go as went, go as left
 if os.name:
     reduce = os.reduce
 else:
@@ -85,6 +86,7 @@ def run(x: Kind):
         reduce(x)
         tools.go(x)
         helper.go(x)
+        build_module(x, went(x))
     return kept
 class Holder:
     def barrier(self):
@@ -94,9 +96,9 @@ class Holder:
 
 
 def test_what_a_module_reads_of_its_own_is_read() -> None:
-    toy = model({"a": READ, "helper": "def go(x): ..."})
+    toy = model({"a": READ, "helper": "def go(x): ...\ndef build_module(x, y): ..."})
     names = {name.removeprefix("toy.a.") for name, fact in toy.facts.items() if fact.trait("unread") is not None}
-    assert names == {"spare", "queue", "barrier", "unused", "Kind", "run"}
+    assert names == {"spare", "queue", "barrier", "unused", "left", "Kind", "run"}
 
 
 def test_callbacks_are_followed_and_options_collected() -> None:
