@@ -59,7 +59,9 @@ def of_specifiers(text: str) -> Revision | None:
     versions = allowed(specifiers) if specifiers else ()
     exact = next((specifier.version for specifier in specifiers if specifier.operator in {"==", "==="}), None)
     if exact is not None and len(specifiers) == 1 and not exact.endswith(".*"):
-        return of_release(exact)
+        return of_release(
+            exact if exact.count(".") != 1 or not exact[-1].isdigit() else f"{exact}.0"
+        )  # as pip reads it
     if not versions:
         return Revision(plain, (), "no known release fits", certain=False, settle=_ASK) if specifiers else None
     operators = {specifier.operator for specifier in specifiers}

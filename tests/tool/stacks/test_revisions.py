@@ -22,6 +22,7 @@ def row(revision: Revision | None) -> Row | None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("==0.18", ("0.18.0", "0.18.0", "", "certain")),
         ("==0.18.0", ("0.18.0", "0.18.0", "", "certain")),
         ("===0.18.0", ("0.18.0", "0.18.0", "", "certain")),
         ("==0.18.*", ("==0.18.*", "0.18.0 0.18.2", "", "")),
