@@ -73,8 +73,8 @@ def test_the_guard_is_told_and_no_numbers_change(migrated: Callable[[str], Resul
     result = migrated("0.7.1")
     lines = {path: data.decode().splitlines() for path, data in releases.verl("0.7.1").items()}
     guards = [lines[path][line - 1] for path, line in result.remarks("guard")]
-    assert len(guards) == 2
-    assert all("mtp" in guard for guard in guards)
+    assert [guard for guard in guards if "mtp" not in guard] == ["def postprocess_packed_seqs_for_dict_output("]
+    assert len(guards) == 3, "and the helper that only the patches used"
     assert not result.remarks("numerics")
 
 
@@ -209,7 +209,7 @@ def test_what_stands_on_the_hook_is_left_alone_and_an_offer_is_made(migrated: Ca
     )
     lines = before[FUSED].decode().splitlines()
     assert lines[fallback.line - 1].strip().startswith("model.forward = ")
-    assert "delete this branch" in fallback.text
+    assert "this never runs on megatron-core 0.19" in fallback.text
     part = releases.patched_part("0.9.1", "model_forward_fused.py", "util.py")
     assert migrate(part, Options(unsafe_fixes=True)).files[FUSED] == before[FUSED]
     asked = migrate(part, Options(unsafe_fixes=True, selection=Selection(("MCU1", "MCU7"))))
