@@ -1,16 +1,18 @@
 """The golden files, and what becomes of each: migrated once for all tests that look at it.
 
-The first line of a file may say `# golden: path=... unsafe annotate target=0.19`.
+The first line of a file may say `# golden: path=... unsafe annotate select=MCU7 target=0.19`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from planning import migrate
 
 from mcore_unpatch.editing.edits import Options
+from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.megatron.versions import parse_version
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -22,9 +24,10 @@ def directives(data: bytes) -> tuple[str, Options]:
     head = data.partition(b"\n")[0].decode()
     words = head.removeprefix("# golden:").split() if head.startswith("# golden:") else []
     values = dict(word.partition("=")[::2] for word in words)
-    options = Options(unsafe_fixes="unsafe" in values, annotate="annotate" in values)
+    selection = Selection((values["select"],)) if "select" in values else Selection()
+    options = Options("unsafe" in values, "annotate" in values, selection)
     if "target" in values:
-        options = Options(options.unsafe_fixes, options.annotate, target=parse_version(values["target"]))
+        options = replace(options, target=parse_version(values["target"]))
     return values.get("path", "pkg/module.py"), options
 
 

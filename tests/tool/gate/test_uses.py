@@ -132,8 +132,10 @@ def test_a_comment_in_the_file_that_defines_it(tmp_path: Path) -> None:
     path = "verl/models/mcore/model_forward_fused.py"
     told = DEFINITION.replace("(model, GPTModel)", "(model, GPTModel)  # unpatch: ignore[MCU101]")
     folder = repo(tmp_path, {path: told, "a.py": USER})
-    assert found(folder) == [("a.py", 1, "MCU701", "unsafe")]
-    assert unpatch("migrate", "--unsafe-fixes", cwd=folder).code == CLEAN
+    named = ("--select", "MCU1,MCU7")
+    assert found(folder) == [("a.py", 1, "MCU701", None)]  # a function of the fork's own
+    assert found(folder, *named) == [("a.py", 1, "MCU701", "unsafe")]
+    assert unpatch("migrate", "--unsafe-fixes", *named, cwd=folder).code == CLEAN
     assert (folder / path).read_text() == told
 
 
@@ -177,10 +179,11 @@ def test_a_definition_without_a_patch_of_its_own_is_one_finding(tmp_path: Path) 
     path = "verl/models/mcore/model_forward_fused.py"
     files = {path: "def fused_forward_model_gen():\n    pass\n\n\ndef fused_forward_qwen2_5_vl():\n    pass\n"}
     folder = repo(tmp_path, files)
-    assert found(folder) == [(path, 1, "MCU701", "unsafe")]
-    assert would_change(folder, "--unsafe-fixes")
+    assert found(folder) == [(path, 1, "MCU701", None)]
+    assert not would_change(folder, "--unsafe-fixes")
+    assert would_change(folder, "--unsafe-fixes", "--select", "MCU7")
     write_files(folder, {path: DEFINITION})
-    assert found(folder) == [(path, 5, "MCU101", "unsafe")]
+    assert found(folder, "--select", "MCU1,MCU7") == [(path, 5, "MCU101", "unsafe")]
 
 
 def test_a_file_that_does_not_compile_is_left_and_says_so(tmp_path: Path) -> None:
