@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 
 from mcore_unpatch.findings.finding import Finding, Live
@@ -27,6 +28,7 @@ from mcore_unpatch.scanner.sources.scopes import Scope
 
 _STEPS_OF_A_FINDING = 10
 _MOST_CONDITIONS = 3  # that are named
+_AS_TEXT = re.compile(r"__version__\s*[<>]=?\s*[\x27\"]|[\x27\"]\s*[<>]=?\s*[\w.]*__version__")
 _HOW = {
     "class-attr": "on the class",
     "class-of-instance": "on the class of an instance",
@@ -135,7 +137,7 @@ def _finding(
         seam=verdict.seam,
         confidence="certain" if install.sure else "possible" if install.possible else "likely",
         temporary=temporary,
-        message=_message(install, [*breaks, *_when(alive, versions)]),
+        message=_message(install, [*breaks, *_when(alive, versions, resolver.lines)]),
         replacement=verdict.replacement,
         answer=verdict.answer,
         steps=verdict.steps,
@@ -153,9 +155,10 @@ def _finding(
     )
 
 
-def _when(alive: Live, versions: tuple[Version, ...]) -> list[str]:
+def _when(alive: Live, versions: tuple[Version, ...], lines: list[str]) -> list[str]:
     """On which releases a patch is installed, where not on all, and what else that depends on."""
-    said = []
+    as_text = (guard.line for guard in alive.guards if not guard.path and _AS_TEXT.search(lines[guard.line - 1]))
+    said = [f"line {line} compares versions as text, to which 0.9 is newer than 0.19: parse both" for line in as_text]
     if versions and not any(map(alive.on, versions)):
         elsewhere = "" if str(alive) == "none" else f", only on {alive}"
         said.append(f"never runs on megatron-core {' or '.join(map(show, versions))}{elsewhere}")

@@ -108,3 +108,18 @@ def test_a_way_of_a_later_release_is_not_said_to_be_none(tmp_path: Path) -> None
     write_files(tmp_path, {"patches.py": patch, "requirements.txt": "megatron-core==0.16.1\n"})
     [finding] = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
     assert finding["evidence"].startswith("An official way exists, but not on megatron-core 0.16.1: pass `output_pro")
+
+
+@pytest.mark.parametrize(
+    ("test", "told"),
+    [
+        ('megatron.core.__version__ >= "0.9.0"', True),
+        ("'0.16' < megatron.core.__version__", True),
+        ('version.parse(megatron.core.__version__) >= version.parse("0.16")', False),
+        ('megatron.core.__version__ == "0.16.0"', False),
+    ],
+)
+def test_versions_that_are_compared_as_text(tmp_path: Path, test: str, told: bool) -> None:
+    write_files(tmp_path, {"a.py": SOURCE.format(f"if {test}:\n        ")})
+    said = unpatch("scan", "--output-format", "json", "--target-mcore", "0.19.2", cwd=tmp_path).json["findings"]
+    assert ["line 7 compares versions as text" in finding["message"] for finding in said] == [told]
