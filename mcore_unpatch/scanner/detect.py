@@ -28,7 +28,7 @@ from mcore_unpatch.scanner.sources.scopes import Scope
 
 _STEPS_OF_A_FINDING = 10
 _MOST_CONDITIONS = 3  # that are named
-_AS_TEXT = re.compile(r"__version__\s*[<>]=?\s*[\x27\"]|[\x27\"]\s*[<>]=?\s*[\w.]*__version__")
+_AS_TEXT = re.compile(r"""(?:__version__\s*[<>]=?\s*["']|["']\s*[<>]=?\s*[\w.]*__version__)""")
 _HOW = {
     "class-attr": "on the class",
     "class-of-instance": "on the class of an instance",
