@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -93,6 +94,7 @@ def _app(
 
 def main() -> None:
     """Entry point of the console script."""
+    atexit.register(gc.freeze)  # what ends with the process is not searched for garbage first
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the caller: else the next file opened would take its place
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - open until the end
