@@ -13,10 +13,11 @@ from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.run import UpgradeReport
 
-GROUPS = RAISE, CHANGE, SPEEDS, GO, LATER = "raise", "change", "speed", "go", "later"
+GROUPS = RAISE, CHANGE, APPLY, SPEEDS, GO, LATER = "raise", "change", "apply", "speed", "go", "later"
 HEADS = {
     RAISE: "Will raise",
     CHANGE: "Numbers may change",
+    APPLY: "Patch files to apply again",
     SPEEDS: "Only speed or memory may change",
     GO: "Can go now",
     LATER: "Not urgent",
@@ -120,7 +121,9 @@ def _of_fate(fate: Fate, report: UpgradeReport, told: set[tuple[object, ...]]) -
         group = LATER  # as it does on the older release
     if group == CHANGE and own and all(one.kind == IDLE for one in own):
         group = LATER
-    folded = PATCH_FILES if finding.shape == "patch-file" else TESTS if finding.in_test else ""
+    if group == CHANGE and finding.shape == "patch-file":
+        group = APPLY  # no source was held to it: nothing is known of numbers
+    folded = TESTS if finding.in_test else PATCH_FILES if finding.shape == "patch-file" and group != APPLY else ""
     title = f"patch of {'.'.join(finding.target.split('.')[-2:])}" if finding.target else "patch file"
     advice = remedy(finding, report) if fate.fix else ""
     title += _idle(finding.installed_by, report)
@@ -140,8 +143,8 @@ def _of_fate(fate: Fate, report: UpgradeReport, told: set[tuple[object, ...]]) -
 
 
 def urgent(known: Iterable[Item]) -> list[Item]:
-    """What needs work before the move: it raises, or changes silently."""
-    return [item for item in known if item.group in (RAISE, CHANGE)]
+    """What needs work before the move: it raises, changes silently, or has to be applied again."""
+    return [item for item in known if item.group in (RAISE, CHANGE, APPLY)]
 
 
 def _idle(function: str, report: UpgradeReport) -> str:

@@ -10,12 +10,12 @@ from mcore_unpatch.findings.finding import Assessment, Finding, Report
 from mcore_unpatch.report.html import Card, Kind, Pane, page
 from mcore_unpatch.report.pages import head_of, origin_of
 from mcore_unpatch.upgrade.fates import Fate
-from mcore_unpatch.upgrade.items import CHANGE, GO, HEADS, LATER, RAISE, SPEEDS, Item
+from mcore_unpatch.upgrade.items import APPLY, CHANGE, GO, HEADS, LATER, RAISE, SPEEDS, Item
 from mcore_unpatch.upgrade.merge import Merge
 from mcore_unpatch.upgrade.run import UpgradeReport
 
 _RULE = "MCU811"
-_LOOKS = {RAISE: "bad", CHANGE: "warn", SPEEDS: "plain", GO: "good", LATER: "plain"}
+_LOOKS = {RAISE: "bad", CHANGE: "warn", APPLY: "warn", SPEEDS: "plain", GO: "good", LATER: "plain"}
 
 
 def markdown(report: UpgradeReport, known: Sequence[Item], closing: Sequence[str]) -> str:

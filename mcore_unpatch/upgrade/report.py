@@ -11,6 +11,7 @@ from mcore_unpatch.report.lines import Line, count, show, width, wrapped
 from mcore_unpatch.upgrade import pages
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.items import (
+    APPLY,
     CHANGE,
     GO,
     HEADS,
@@ -28,7 +29,7 @@ from mcore_unpatch.upgrade.mend import Mended, is_moved
 from mcore_unpatch.upgrade.merge import Merge
 from mcore_unpatch.upgrade.run import UpgradeReport
 
-_STYLES = {RAISE: "bold red", CHANGE: "bold yellow", SPEEDS: "bold", GO: "bold green", LATER: "bold"}
+_STYLES = {RAISE: "bold red", CHANGE: "bold yellow", APPLY: "bold", SPEEDS: "bold", GO: "bold green", LATER: "bold"}
 _SCREEN = 40  # lines of the report, without --all
 
 
@@ -117,8 +118,12 @@ def _together(members: Sequence[Item], every: bool) -> Iterator[tuple[Item, int]
     same: dict[tuple[object, ...], list[Item]] = {}
     for item in members:
         if every or not item.folded:
-            key = (item.title, item.reasons, item.advice) if not every and item.fate is None else item
-            same.setdefault(key if isinstance(key, tuple) else (id(key),), []).append(item)
+            key: tuple[object, ...] = (id(item),)
+            if not every and item.group == APPLY:
+                key = (item.path.rpartition("/")[0], item.reasons)  # a line for each folder
+            elif not every and item.fate is None:
+                key = (item.title, item.reasons, item.advice)
+            same.setdefault(key, []).append(item)
     return ((first, sum(1 + len(other.more) for other in others)) for first, *others in same.values())
 
 
@@ -150,7 +155,7 @@ def _told(
 ) -> Iterator[Line]:
     """One item: where and what, why, and what to do; of a copy what upstream and the repository made of it."""
     where = "  " + report.scanned.from_here(item.path) + item.where.removeprefix(item.path)
-    where += f" and {count(also, 'more line')}" if also else ""
+    where += f" and {count(also, 'more file' if item.group == APPLY else 'more line')}" if also else ""
     fits = len(where) + 2 + len(item.title) <= width()
     yield [(where, "cyan"), (f"  {item.title}" if item.title and fits else "", "")]
     if not fits:
@@ -207,7 +212,10 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     if not places:
         yield f"Nothing that was read needs work before the move to {release}."
         return
-    text = f"{count(len(places), 'place needs', 'places need')} work before you can {_move(report)} to {release}."
+    files = sum(item.group == APPLY for item in places)
+    needs = [f"{count(len(places) - files, 'place needs', 'places need')} work"] if len(places) > files else []
+    needs += [f"{count(files, 'patch file has', 'patch files have')} to be tried"] if files else []
+    text = f"{' and '.join(needs)} before you can {_move(report)} to {release}."
     safe, unsafe = (sum(item.fix == kind for item in places) for kind in ("safe", "unsafe"))
     mended = {(report.shown(one.path), one.statement.line) for one in report.uses.affected if is_moved(one, report)}
     moved = sum((item.path, item.line) in mended for item in places)

@@ -88,3 +88,14 @@ def test_a_patch_file_that_no_source_was_held_to_needs_work(tmp_path: Path) -> N
     result = upgraded(tmp_path, {"megatron.patch": PATCH_FILE}, "0.13.1", "--all")
     assert "`--to PATH` says whether it still applies" in " ".join(result.out.split())
     assert agreed(result, tmp_path, "0.13.1")["different"] == 1
+
+
+def test_patch_files_are_told_apart_from_numbers_a_line_for_each_folder(tmp_path: Path) -> None:
+    files = dict.fromkeys(("docker/a.patch", "docker/b.patch", "other/c.patch"), PATCH_FILE)
+    for path in files:
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+    said = " ".join(upgraded(tmp_path, files, "0.13.1").out.split())
+    assert "Patch files to apply again (3) docker/a.patch:" in said
+    assert " and 1 more file " in said and "other/c.patch:" in said and "b.patch" not in said
+    assert "Numbers may change" not in said
+    assert "3 patch files have to be tried before you can upgrade" in said
