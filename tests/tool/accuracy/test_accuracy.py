@@ -2,9 +2,11 @@
 
 `MCORE_UNPATCH_CHECKOUTS` names a folder with one checkout for each file in `labels/field`, `labels/held_out` and
 `labels/unseen`, under the repository's own name and at the commit in the file. Without it nothing is measured.
+benchmarks/accuracy.md has a row for each set, and nothing may be worse than it says.
 """
 
 import os
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,8 @@ from accuracy.scoring import SETS, VERDICTS, Label, Repository, Score, repositor
 from command import unpatch
 
 READ = {name: repositories(name) for name in SETS}
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "benchmarks/accuracy.md").read_text()
 
 
 def test_labels_are_whole() -> None:
@@ -55,6 +59,42 @@ def test_accuracy(name: str, capsys: pytest.CaptureFixture[str]) -> None:
             print("\n".join(["", f"{title}:", *(f"  {line}" for line in getattr(total, title))]))
     if not scores:
         pytest.skip("no checkout at the commit of its labels")
+    assert total.promises == []
+    assert len(total.missed) <= _may_miss(_promised(name))  # of a part of the repositories no more than of all
+    if name == "field" and not absent:
+        assert _promised(name) == _row(total)
+
+
+def _promised(name: str, page: str = PAGE) -> str:
+    """What the page says of a set: its last row, which is of the newest measurement."""
+    rows = re.search(rf"(?m)^\|[^|]*\(`{name}`\) \|(.*)\n(?:\| the same after mending \|(.*))?", page)
+    assert rows, name
+    return (rows[2] or rows[1]).strip(" |")
+
+
+def _may_miss(row: str) -> int:
+    places, recall = re.findall(r"[\d.]+", row)[:2]
+    return round(int(places) * (1 - float(recall) / 100))
+
+
+def _row(total: Score) -> str:
+    shares = [total.recall, total.precision, 1 - len(total.wrong_lives) / total.lives, total.right / total.judged]
+    figures = [f"{share:.1%}".replace("%", " %").replace(".0 ", " ") for share in shares]
+    return " | ".join([str(total.labels), *figures, str(len(total.promises))])
+
+
+def test_both_pages_say_the_same() -> None:
+    places, recall, precision, _, verdicts, promises = _promised("field").split(" | ")
+    short = f"| 16 that the tool was made with | {places} | {recall} | {precision} | {verdicts} | {promises} |"
+    assert short in (ROOT / "docs/accuracy.md").read_text()
+    assert all(_promised(name).endswith(" | 0") for name in SETS)
+
+
+def test_a_row_of_the_page_and_what_it_allows() -> None:
+    row = score(read(label(3), label(9)), [finding(3, verdict="keep", live="all"), finding(30)])
+    page = "| first run (`unseen`) | 9 | 1 % |\n| the same after mending | 2 | 50 % | 50 % | 100 % | 100 % | 0 |\n"
+    assert _promised("unseen", page) == _row(row)
+    assert _may_miss(_row(row)) == 1
 
 
 def _commit(folder: Path) -> str:
