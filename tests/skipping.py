@@ -8,6 +8,10 @@ import pytest
 # The reason of a skip, and what to do about it. The first that matches counts.
 REMEDIES = (
     (
+        "MCORE_UNPATCH_DOWNSTREAM_PYTHON",
+        "MCORE_UNPATCH_DOWNSTREAM_PYTHON=PYTHON make everything CHECKOUTS=FOLDER; benchmarks/results.md",
+    ),
+    (
         r"MCORE_UNPATCH_(?P<name>NEMO_RL|SKYRL|SLIME|MILES|ROLL|AREAL|VERL|CHECKOUTS)\b",
         "make everything CHECKOUTS=FOLDER, where FOLDER holds a git clone of the project",
     ),
@@ -23,7 +27,7 @@ REMEDIES = (
     ("git is not installed", "apt-get install git; make test"),
     ("could not import|installed", "make test, which installs what its tests need"),
     ("checkout alone|in a checkout|part of a checkout|wheel has no|folders of a checkout", "make test in a git clone"),
-    ("no such format|/dev/full|named pipes|one GPU is one rank|here is a GPU", "nothing: not possible in this case"),
+    ("/dev/full|named pipes|one GPU is one rank|here is a GPU", "nothing: not possible in this case"),
 )
 
 
