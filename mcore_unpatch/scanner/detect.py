@@ -74,6 +74,8 @@ def collect(resolver: Resolver, mocks: bool = True) -> list[Install]:
         installs += helpers.from_helper_call(site, resolver)
     if prefilter.STRING_TARGETS.search(prefilter.plain(resolver.model.data)) is not None:
         installs += [install for site in resolver.model.literals for install in registries.from_literal(site, resolver)]
+    if prefilter.SOURCE_FILES.search(resolver.model.data) is not None:
+        installs += [install for site in resolver.model.literals for install in source_rewrites.from_texts(site)]
     installs += _rewritten(installs, resolver)
     installs += restores.removals(installs, resolver)
     first: dict[tuple[int, str], Install] = {}

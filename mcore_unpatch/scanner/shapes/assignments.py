@@ -204,8 +204,6 @@ def _item(site: Site, resolver: Resolver, target: ast.Subscript, value: ast.expr
         return whole_modules(site, names, value)
     holder, base = namespace(target.value, site, resolver)
     if holder is not None:
-        if base is not None and base.kind == "function":
-            base = module_of(base)  # `function.__globals__`
         if base is None or not base.is_core:
             return []
         if isinstance(holder, ast.Name) and _is_own_self(holder, site.scope):
@@ -246,7 +244,8 @@ def fields_of(site: Site, held: Ref, names: list[str], value: ast.expr) -> list[
 def namespace(node: ast.expr, site: Site, resolver: Resolver) -> tuple[ast.expr | None, Ref | None]:
     """The object whose names a mapping holds, as it is written and what it is; the mapping may go by a name."""
     if (holder := dict_owner(node)) is not None:
-        return holder, resolver.at(site).expr(holder)
+        base = resolver.at(site).expr(holder)
+        return holder, module_of(base) if base is not None and base.kind == "function" else base  # its `__globals__`
     name = node.id if isinstance(node, ast.Name) else ""
     for home in site.scope.chain() if name else ():
         for binding in reversed(home.bindings.get(name, ())):

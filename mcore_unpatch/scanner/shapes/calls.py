@@ -9,7 +9,14 @@ from dataclasses import replace
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.names.strings import elements, strings
 from mcore_unpatch.scanner.shapes import helpers, mocks, registries, source_rewrites
-from mcore_unpatch.scanner.shapes.assignments import from_setattr, is_setattr, namespace, set_by_name, whole_modules
+from mcore_unpatch.scanner.shapes.assignments import (
+    fields_of,
+    from_setattr,
+    is_setattr,
+    namespace,
+    set_by_name,
+    whole_modules,
+)
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.scopes import Site, last_name
 
@@ -52,6 +59,9 @@ def _from_namespace_update(site: Site, resolver: Resolver) -> list[Install]:
         entries += [(n, call.args[1]) for n in strings(call.args[0], resolver.at(site))]
     if resolver.at(site).text(call.func.value) == "sys.modules":
         return whole_modules(site, [key for key, _ in entries], entries[0][1]) if entries else []
+    held = resolver.at(site).expr(call.func.value)
+    if held is not None and held.kind == "fields":
+        return fields_of(site, held, [name for name, _ in entries], call)
     holder, base = namespace(call.func.value, site, resolver)
     if holder is None or base is None or not base.is_core:
         return []
@@ -82,6 +92,7 @@ _SHAPES = (
     registries.from_table_method,
     _from_namespace_update,
     source_rewrites.from_exec,
+    source_rewrites.from_finder,
     helpers.from_helper_call,
     registries.from_patcher,
 )

@@ -1,9 +1,11 @@
-"""Megatron's source text taken with inspect, edited and exec'd: directly, or by a helper of the repository."""
+"""Megatron's source text, changed: taken with inspect and exec'd, while it is imported, or by a table of texts."""
 
 from __future__ import annotations
 
 import ast
+import re
 
+from mcore_unpatch.megatron import api
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes.assignments import dict_owner, module_of, parameter_of
@@ -11,6 +13,8 @@ from mcore_unpatch.scanner.shapes.install import Install, parted
 from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, last_name
+
+_FILE = re.compile(r"(?:^|/)(megatron/[\w/]+)\.py$")
 
 
 def from_module(resolver: Resolver) -> list[Install]:
@@ -51,6 +55,47 @@ def _defined(text: ast.expr) -> list[str]:
     except (SyntaxError, ValueError):
         return []
     return [node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+
+
+def from_finder(site: Site, resolver: Resolver) -> list[Install]:
+    """`sys.meta_path.insert(0, finder)` in a file that names modules of Megatron: it may load them as it likes."""
+    call = site.call
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in {"insert", "append", "extend"}:
+        return []
+    if resolver.at(site).text(call.func.value) not in {"sys.meta_path", "sys.path_hooks"}:
+        return []
+    modules = [module for module in map(_module, _texts(resolver.model.tree)) if module]
+    why = f"a finder on `{ast.unparse(call.func.value)}` in a file that names the module"
+    return [Install(site, call, m, "source-rewrite", False, why, None, *parted(m)) for m in dict.fromkeys(modules)]
+
+
+def from_texts(site: Site) -> list[Install]:
+    """`RULES = {"megatron/core/x.py": "- old\\n+ new"}`: texts for the files of Megatron's source."""
+    table = site.value if isinstance(site.value, ast.Dict) else ast.Dict([], [])
+    found = []
+    for key, value in zip(table.keys, table.values, strict=True):
+        name = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+        if (
+            key is not None
+            and _FILE.search(name)
+            and (module := _module(name))
+            and any("\n" in t for t in _texts(value))
+        ):
+            why = "a table of texts for files of Megatron's source"
+            found.append(Install(site, key, module, "source-rewrite", False, why, None, *parted(module)))
+    return found
+
+
+def _texts(node: ast.AST) -> list[str]:
+    return [one.value for one in walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+
+
+def _module(text: str) -> str:
+    """The module of Megatron that a text is the name or the file of."""
+    file = _FILE.search(text)
+    name = file[1].replace("/", ".").removesuffix(".__init__") if file else text
+    known = api.lookup(name) if name.startswith("megatron.") else None
+    return name if known is not None and known.kind == "module" else ""
 
 
 def from_helper(site: Site, resolver: Resolver, home: Resolver, function: FunctionNode) -> list[Install]:

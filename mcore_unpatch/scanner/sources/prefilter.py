@@ -53,7 +53,7 @@ _KEYWORD = re.compile(rb"(?:^|\W)(?:for|as|in|and|or|not|if|else|return|yield|aw
 _SETATTR = re.compile(rb"setattr(?:__)?\(\s*+([^\s,()\[\]#]{0,200}+)\s*+,\s*+(?:[\"'](\w{1,100}+)[\"']\s*+(?=,))?")
 _DEF = re.compile(rb"def[\s\\]++(\w++)")
 _SELF = [_tokens(head + rb"def[\s\\]++\w++[\s\\]*+\(~self\b") for head in (rb"\n", rb"\nasync[ \t]++")]
-_NAMESPACES = (b"getsource", b"__dict__", b"__globals__", b"__dataclass_fields__")
+_NAMESPACES = (b"getsource", b"__dict__", b"__globals__", b"__dataclass_fields__", b"meta_path", b"path_hooks")
 _VARS = re.compile(rb"vars(?<!\wvars)\b")
 _CHILDREN = _tokens(rb"\.~_modules\b")
 _CHILD_SETTERS = (b"add_module", b"register_module", b"set_submodule")
@@ -81,11 +81,12 @@ _DEFINITION = re.compile(
     rb"^([ \t]*+)(?:class[ \t]++(\w++)|(?:async[ \t]++)?def[ \t]++(\w++)([^)]{0,1000}+))", re.MULTILINE
 )
 STRING_TARGETS = _tokens(rb"megatron(?<=[\"']megatron)(?:\.|[\"']~(?:[+\"']|[fFrRbBuU]{1,2}[\"']))")
+SOURCE_FILES = re.compile(rb"megatron/[\w/]{1,200}+\.py[\"'][ \t]*+:")  # the keys of a table
 # A root that names are put together from: `f"{ROOT}.core"`.
 _ROOT = re.compile(rb"megatron(?<=[\"']megatron)[\"'.]")
 _BY_NAME = (b"import_module", b"__import__")
 # Calls that matter by a word in them, and by more than that.
-_CALL_WORDS = (b"setattr", b"delattr", b"getsource", b"__dict__", b"vars", b"patch", b"exec", _HOOK, *_CHILD_SETTERS)
+_CALL_WORDS = (b"setattr", b"delattr", b"vars", b"patch", b"exec", _HOOK, *_NAMESPACES, *_CHILD_SETTERS)
 # `put = setattr`, `put = partial(setattr, GPTModel)`, `names = vars(module)`: what goes by another name. The patterns
 # find what is named, by a word in it; the next one, in what stands before it, the name.
 _NAMED_WORDS = (b"setattr", b"vars", b"__dict__", b"_modules", b"patch")
@@ -171,7 +172,9 @@ def calls_matter(data: bytes, mocks: bool) -> bool:
     ):
         return True
     if b"megatron" in data and (
-        STRING_TARGETS.search(data) or (any(word in data for word in _BY_NAME) and _ROOT.search(data))
+        STRING_TARGETS.search(data)
+        or SOURCE_FILES.search(data)
+        or (any(word in data for word in _BY_NAME) and _ROOT.search(data))
     ):
         return True
     if b"setattr" in data and _may_setattr(data):

@@ -28,6 +28,10 @@ REWRITER = "def patch(c, n): exec(inspect.getsource(getattr(c, n)))"
 MADE = "import pytest\nmine = pytest.MonkeyPatch()\n"
 ROW = "for p, g in [('megatron.core.utils.get_model_config', f)]:\n"
 ENTRY = ROW.replace(".get", ":get")
+FINDERS = {
+    word: f"#!import sys\nPATH = '/megatron/core/models/gpt/gpt_model.py'\nsys.{word}.append(f)"
+    for word in ("meta_path", "path_hooks")
+}
 ROPE = "from megatron.core.models.common.embeddings import rope_utils\nrope_utils.fused_apply_rotary_pos_emb = "
 
 # By the set they are for: one text for all members, or one for each; `{}` is the member.
@@ -242,6 +246,10 @@ CASES: dict[str, str | dict[str, str]] = {
         "instance": "class A: pass\nA().output_layer.forward = f",
     },
     "source_rewrites._source_subject": "def g():\n    exec(inspect.{}(GPTModel.forward))",
+    "source_rewrites.from_finder": {
+        **{f"sys.{word}": text for word, text in FINDERS.items()},
+        **{verb: FINDERS["meta_path"].replace("append", verb) for verb in ("insert", "append", "extend")},
+    },
     "source_rewrites.from_helper": {
         "class": f"{REWRITER}\npatch(GPTModel, 'forward')",
         "module": f"{REWRITER}\npatch(megatron.core.utils, 'get_model_config') or patch_all(GPTModel)",
@@ -269,6 +277,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "    builtins.exec(source)",
         "__dict__": "#!import megatron.core.utils as u\nu.__dict__['get_model_config'] = f",
         "__globals__": "#!from megatron.core.utils import divide\ndivide.__globals__['divide'] = f",
+        **FINDERS,
     },
     "prefilter._EXECS": {
         pattern.pattern.decode(): f'#!{verb}("type.__set" "attr__(GPTModel, \'forward\', f)")'
@@ -307,6 +316,10 @@ CASES: dict[str, str | dict[str, str]] = {
             word.decode(): f"m = GPTModel()\nm.{word.decode()}('output_layer', torch.nn.Linear(1, 1))"
             for word in prefilter._CHILD_SETTERS
         },
+        **FINDERS,
+        "__globals__": "from megatron.core.utils import divide\ndivide.__globals__.update(divide=f)",
+        "__dataclass_fields__": "from megatron.core.transformer import TransformerConfig\n"
+        "TransformerConfig.__dataclass_fields__.update(x=f)",
         "patch": "def t(mocker): mocker.patch.object(GPTModel, 'forward')",
         "register_forward": "m = GPTModel()\nm.output_layer.register_forward_hook(f)",
     },
