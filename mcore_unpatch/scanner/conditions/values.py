@@ -189,9 +189,12 @@ def _call(node: ast.Call, at: Position, run: Run) -> object:
 
 
 def _method(subject: object, name: str, node: ast.Call, at: Position, run: Run) -> object:
-    if isinstance(subject, ParameterNames) and name in {"keys", "get"}:
-        wanted = run.value(node.args[0], at) if node.args else None
-        return subject if name == "keys" else wanted if wanted in subject else None
+    if isinstance(subject, ParameterNames) and name == "keys":
+        return subject
+    if isinstance(subject, ParameterNames) and name == "get" and node.args:
+        wanted = run.value(node.args[0], at)
+        missing = UNKNOWN if wanted is UNKNOWN or run.release.is_later else None
+        return wanted if wanted in subject else missing
     arguments = run.values(node.args, at)
     if arguments is None or node.keywords or name not in _METHODS.get(type(subject), "").split():
         return UNKNOWN
