@@ -38,7 +38,7 @@ def overridden(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
             if (name := method.name) == "__init__" or not name.startswith("__"):
                 target = _Override(cls, method, every, home.model.path)
                 yield from target.between(f"{before}.{name}", f"{now}.{name}", old, new)
-        yield from _abstract(cls, set(home.model.classes[cls].bindings), before, now, old, new, home)
+        yield from _abstract(cls, every.union(home.model.classes[cls].bindings), before, now, old, new, home)
 
 
 def _bases(cls: ast.ClassDef, home: Resolver) -> list[str]:
@@ -198,10 +198,9 @@ def _abstract(
     by_itself = any("abstractmethod" in ast.unparse(decorator) for item in cls.body if isinstance(item, Function)
                     for decorator in item.decorator_list)  # fmt: skip
     if fresh and not by_itself and len(cls.bases) == 1:
-        verb = "is" if len(fresh) == 1 else "are"
-        text = (
-            f"{quoted(fresh)} of `{leaf(now)}` {verb} abstract on megatron-core {new.label}, and `{cls.name}` lacks it"
-        )
+        verb, them = ("is", "it") if len(fresh) == 1 else ("are", "them")
+        where = f"of `{leaf(now)}` {verb} abstract on megatron-core {new.label}"
+        text = f"{quoted(fresh)} {where}, and `{cls.name}` lacks {them}"
         yield Statement(
             RAISES, text, "TypeError", home.model.path, cls.lineno, CALL, trigger=f"when a `{cls.name}` is built"
         )

@@ -88,7 +88,8 @@ class Parameters:
     def misfit(self, call: Call) -> str:
         """Why a call does not fit, as the end of a sentence that starts with the caller; empty if it does."""
         if call.positions > len(self.positional) and not self.any_position:
-            return f"passes {call.positions} values by position, where {len(self.positional)} fit"
+            many = "value" if call.positions == 1 else "values"
+            return f"passes {call.positions} {many} by position, where {len(self.positional)} fit"
         taken = set(self.positional[: call.positions])
         known = set(self.names) - self.position_only
         if unknown := [name for name in call.keywords if name not in known and not self.any_keyword]:
