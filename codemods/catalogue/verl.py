@@ -173,7 +173,8 @@ def forward(model):
 A function goes as a `safe` edit only if it and all it calls are those of a release: its syntax tree without
 docstrings, comments and annotations has a hash in `codemods/fingerprints/verl.json`, the names it imports come from
 where upstream has them, and the packing helpers of `util.py`, which the shims have their own of, are unchanged too.
-Otherwise the function and its callers are left, and the report shows which statements differ from the nearest release.
+Otherwise the function and its callers are left, and the report shows which statements differ from the nearest release;
+one that only leaves parts of it out, has its helpers elsewhere or words errors otherwise goes with `--unsafe-fixes`.
 What passes `output_processor` itself, as the fused forward of 0.9 does, stays too. `--select MCU1,MCU7 --unsafe-fixes`
 replaces both all the same. What only tests ask a file for stays;
 with `--unsafe-fixes` it goes, and the tests are named.

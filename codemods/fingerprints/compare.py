@@ -51,6 +51,7 @@ class Difference:
     release: str
     lines: int
     diff: str
+    own: bool = True  # whether it has statements of its own; else it is upstream's with parts left out
 
 
 class Fingerprints:
@@ -100,8 +101,10 @@ class Fingerprints:
         nearest = max(versions, key=lambda known: _matcher(known.parts, found).ratio())
         release = nearest.releases[-1]
         head = f"--- {self.project} {release} {file}\n+++ {path}\n@@ {name} @@\n"
-        body, count = _hunks(nearest.parts, found, lines)
-        return Difference(name, node.lineno, release, count, head + body)
+        body, count, new = _hunks(nearest.parts, found, lines)
+        # Where a helper comes from and what an error says is a fork's to choose.
+        free = {one.lineno for one in ast.walk(node) if isinstance(one, ast.Raise | ast.Import | ast.ImportFrom)}
+        return Difference(name, node.lineno, release, count, head + body, own=not new <= free)
 
 
 @cache
@@ -114,10 +117,15 @@ def _matcher(old: Sequence[StatementHash], new: Sequence[StatementHash]) -> Sequ
     return SequenceMatcher(None, [part.hash for part in old], [part.hash for part in new], autojunk=False)
 
 
-def _hunks(old: Sequence[StatementHash], new: Sequence[StatementHash], lines: Sequence[str]) -> tuple[str, int]:
-    """The differing statements. Of upstream only hashes are kept, so its side is told by line numbers."""
+def _hunks(
+    old: Sequence[StatementHash], new: Sequence[StatementHash], lines: Sequence[str]
+) -> tuple[str, int, set[int]]:
+    """The differing statements, their number, and the first lines of the new ones.
+
+    Of upstream only hashes are kept, so its side is told by line numbers.
+    """
     shown: list[str] = []
-    count = 0
+    count, own = 0, set[int]()
     for tag, old_start, old_end, new_start, new_end in _matcher(old, new).get_opcodes():
         if tag == "equal":
             continue
@@ -127,8 +135,9 @@ def _hunks(old: Sequence[StatementHash], new: Sequence[StatementHash], lines: Se
             shown.append(f"-(upstream lines {first}-{last})")
         numbers = sorted({line for part in new[new_start:new_end] for line in range(part.first, part.last + 1)})
         count += len(numbers)
+        own |= {part.first for part in new[new_start:new_end]}
         shown += (f"+{lines[number - 1]}" for number in numbers)
-    return "".join(f"{line}\n" for line in shown), count
+    return "".join(f"{line}\n" for line in shown), count, own
 
 
 def fingerprint(node: ast.stmt, package: str) -> str:
@@ -151,12 +160,13 @@ def origins(tree: ast.Module, package: str, file: str) -> dict[str, str]:
             for alias in node.names:
                 origin = without_package(alias.name, package)
                 if isinstance(node, ast.ImportFrom):
-                    origin = f"{_absolute(node, package, file)}:{alias.name}"
+                    origin = f"{home_of(node, package, file)}:{alias.name}"
                 found[bound_by_import(alias, node)] = _hash(origin, 6)
     return found
 
 
-def _absolute(node: ast.ImportFrom, package: str, file: str) -> str:
+def home_of(node: ast.ImportFrom, package: str, file: str) -> str:
+    """The module that an import is from; one of the package itself begins with a dot."""
     module = node.module or ""
     if not node.level:
         return without_package(module, package)

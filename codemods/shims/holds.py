@@ -21,11 +21,15 @@ OFFER = "`unpatch migrate --select MCU1,MCU7 --unsafe-fixes`"  # for what stands
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """One reason; `final` if no consent lifts it, `stands` if there is nothing left to migrate."""
+    """One reason; `final` if no consent lifts it, `stands` if there is nothing left to migrate.
+
+    For what is `less` than upstream's, code with parts left out, consent is enough: nothing of its own is lost.
+    """
 
     because: str
     final: bool = False
     stands: bool = False
+    less: bool = False
 
 
 def flow_of(origin: ShimOrigin) -> Flow:
@@ -44,7 +48,10 @@ class Blockers:
         self._keeping: set[tuple[Flow, str]] = set()
         for (path, name), found in changed.items():
             names = ", ".join(f"`{changed.difference.name}`" for changed in found)
-            self._add((path, exports.definitions[path].shim.names[name]), Blocker(f"{names} was changed here"))
+            less = not any(changed.difference.own for changed in found)
+            self._add(
+                (path, exports.definitions[path].shim.names[name]), Blocker(f"{names} was changed here", less=less)
+            )
         for path, definition in exports.definitions.items():
             said = PROCESSOR.encode() in definition.source.data
             for rule in dict.fromkeys(definition.shim.names.values()) if said else ():

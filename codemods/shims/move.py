@@ -92,7 +92,8 @@ class Move:
         What somebody changed, or stands on the hook already, is theirs: it goes only where its rule is named too.
         """
         reasons = [(rule, reason) for where, rule in flows for reason in self.holds.reasons((where, rule))]
-        asked = self.options.unsafe_fixes and all(self.options.selection.names(rule) for rule, _ in reasons)
+        names = self.options.selection.names
+        asked = self.options.unsafe_fixes and all(reason.less or names(rule) for rule, reason in reasons)
         final = any(rule in self.held for _, rule in flows) or any(reason.final for _, reason in reasons)
         if final or (reasons and not asked):
             return None
@@ -172,7 +173,8 @@ class Move:
                 told.add((changed.path, difference.name))
                 text = f"`{difference.name}` is not the one of any {self.contract.package} release"
                 if difference.release:
-                    text += f"; nearest is {difference.release}, {difference.lines} lines differ"
+                    differ = f"{difference.lines} lines differ" if difference.lines > 1 else "1 line differs"
+                    text += f"; nearest is {difference.release}, {differ}"
                 yield Remark(changed.path, difference.line, rule, "differs", text, difference.diff)
 
     def _replaced(self) -> Iterator[Remark]:
@@ -180,10 +182,9 @@ class Move:
         for (path, name), found in self.changed.items():
             definition = self.exports.definitions[path]
             if self.moves(definition, rule := definition.shim.names[name]):
-                because = " and ".join(f"`{one}`" for one in dict.fromkeys(one.difference.name for one in found))
-                text = (
-                    f"`{name}` now computes what {self.contract.package} does: the changes made to {because} are lost"
-                )
+                own = list(dict.fromkeys(one.difference.name for one in found if one.difference.own))
+                effect = f"the changes made to {listed(own)} are lost" if own else "parts that were left out are back"
+                text = f"`{name}` now computes what {self.contract.package} does: {effect}"
                 yield Remark(path, definition.defined[name].node.lineno, rule, "numerics", text)
         for path, definition in self.exports.definitions.items():
             for rule, names in by_rule(definition).items():

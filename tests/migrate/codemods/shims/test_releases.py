@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,6 +137,20 @@ def test_a_changed_body_goes_when_asked_for() -> None:
     assert numbers == (
         "`patch_postprocess` now computes what verl does: the changes made to `_megatron_gptmodel_postprocess` are lost"
     )
+
+
+def test_a_body_with_parts_left_out_goes_with_consent() -> None:
+    files = releases.patched_part("0.8.0", "mtp_patch.py")
+    whole = migrate(files).files[FORKED]
+    line = b"mtp_loss_scale = self.config.mtp_loss_scaling_factor / self.config.mtp_num_layers"
+    files[FORKED] = re.sub(rb" *" + re.escape(line) + rb"\n", b"", files[FORKED])
+    assert b"def patch_postprocess" in migrate(files).files[FORKED]
+    result = migrate(files, Options(unsafe_fixes=True))
+    assert result.files[FORKED] == whole
+    [numbers] = [remark.text for remark in result.plan.remarks if remark.kind == "numerics"]
+    assert numbers == "`patch_postprocess` now computes what verl does: parts that were left out are back"
+    files[FORKED] = files[FORKED].replace(b"def patch_postprocess", b"@ours\ndef patch_postprocess")
+    assert b"def patch_postprocess" in migrate(files, Options(unsafe_fixes=True)).files[FORKED]
 
 
 def test_comments_docstrings_and_annotations_change_no_body() -> None:
