@@ -146,7 +146,9 @@ def _to_value_head(patch: Patch) -> Rewritten | str:
     if not isinstance(width, ast.Constant) or width.value != 1 or width.value is True:
         return f"`{patch.text(made.func)}(...)` is not known to return one value per token"
     if line := _unwrapped_on(patch):
-        return f"line {line} takes the model out of its wrapper, and a value head has to be added before DDP wraps it"
+        return (
+            f"line {line} takes the model out of its wrapper; after DDP a head is in no gradient buffer and not reduced"
+        )
     if not _can_be_indented(patch):
         return f"line {statement.lineno} has a comment or a string that would move"
     limit = patch.situation.files.imports(source.path).limit

@@ -86,6 +86,18 @@ class Fingerprints:
         """The same by hash."""
         return next((known.releases for known in self._known.get(file, {}).get(name, ()) if known.hash == digest), ())
 
+    def imports(self, file: str, node: ast.AST, package: str) -> bool:
+        """Whether a statement imports what upstream does, if from a file that moved into another folder."""
+        if not isinstance(node, ast.ImportFrom):
+            return False
+        *folders, last = home_of(node, package, file).split(".")
+        homes = [".".join([*folders[:number], *folders[number + 1 :], last]) for number in range(1, len(folders))]
+        homes.append(".".join([*folders, last]))
+        return all(
+            any(self.releases_with(file, f"import {alias.name}", _hash(f"{home}:{alias.name}", 6)) for home in homes)
+            for alias in node.names
+        )
+
     def difference(
         self, file: str, name: str, node: ast.stmt, package: str, lines: Sequence[str], path: str
     ) -> Difference:
@@ -102,8 +114,9 @@ class Fingerprints:
         release = nearest.releases[-1]
         head = f"--- {self.project} {release} {file}\n+++ {path}\n@@ {name} @@\n"
         body, count, new = _hunks(nearest.parts, found, lines)
-        # Where a helper comes from and what an error says is a fork's to choose.
-        free = {one.lineno for one in ast.walk(node) if isinstance(one, ast.Raise | ast.Import | ast.ImportFrom)}
+        # What an error says, and where a function imports upstream's names, is a fork's to choose.
+        inside = (one for one in ast.walk(node) if isinstance(one, ast.Raise | ast.ImportFrom))
+        free = {one.lineno for one in inside if isinstance(one, ast.Raise) or self.imports(file, one, package)}
         return Difference(name, node.lineno, release, count, head + body, own=not new <= free)
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Asked, Insert, Reason, below
-from mcore_unpatch.codemods.fingerprints.compare import Difference, Fingerprints, home_of, load, origins
+from mcore_unpatch.codemods.fingerprints.compare import Difference, Fingerprints, load, origins
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.syntax import bound_by_import
@@ -145,14 +145,10 @@ class Definition:
                 ):
                     line = self.source.line(unit.node.lineno)
                     text = f"--- {known.project}: `{name}` comes from elsewhere\n+++ {self.source.path}\n+{line}\n"
-                    moved = isinstance(unit.node, ast.ImportFrom) and self._is_own(unit.node)
-                    difference = Difference(name, unit.node.lineno, known.releases[-1], 1, text, own=not moved)
+                    own = not known.imports(self.shim.file, unit.node, self.package)
+                    difference = Difference(name, unit.node.lineno, known.releases[-1], 1, text, own)
                     found.append(Changed(self.source.path, difference))
         return found
-
-    def _is_own(self, node: ast.ImportFrom) -> bool:
-        """Whether a name comes from another file of this copy of the downstream."""
-        return home_of(node, self.package, self.shim.file).startswith(".")
 
     def _changed_helpers(self, used: frozenset[str], known: Fingerprints) -> list[Changed]:
         """Helpers of another file of the downstream that the shim brings its own of."""

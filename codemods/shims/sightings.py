@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mcore_unpatch.codemods.quote import finding_at
-from mcore_unpatch.codemods.shims.contract import Contract
+from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports, ShimOrigin
 from mcore_unpatch.codemods.shims.holds import OFFER, Blockers, closure, flow_of
@@ -44,7 +44,7 @@ def uses(exports: Exports, looks: Mapping[str, Use]) -> Iterator[Finding]:
         for (_, rule, where), (node, origins) in together.items():
             names = sorted({origin.name for origin in origins})
             stands = any(reason.stands for reason in holds.reasons((where, rule)))
-            instead = f"import {'it' if len(names) == 1 else 'them'} from `{origins[0].shim.compat}`"
+            instead = _instead(origins[0].shim, names, origins[0].definition)
             if stands:
                 instead = f"nothing has to change on a Megatron with the hook; {OFFER} puts the shim in its place"
             elif origins[0].definition is not None and is_test(path):  # of the function itself, by its own insides
@@ -67,9 +67,23 @@ def definitions(exports: Exports, known: Iterable[Finding]) -> Iterator[Finding]
                 continue
             node = min((definition.defined[name].node for name in names), key=first_line)
             target = _target(exports, ShimOrigin(definition.shim, names[0], definition), names)
-            instead = f"import {'it' if len(names) == 1 else 'them'} from `{definition.shim.compat}`"
+            instead = _instead(definition.shim, names, definition)
             said = (target, f"defines {listed(names)}: {rules()[rule].summary}", instead)
             yield finding_at(definition.source, node, rule, DEFINITION, rules()[rule].seam, said, end=node.lineno)
+
+
+def _instead(shim: Shim, names: Sequence[str], definition: Definition | None) -> str:
+    """Where names are to come from; before that, what a fork made of their functions has to be kept somewhere."""
+    instead = f"import {'it' if len(names) == 1 else 'them'} from `{shim.compat}`"
+    changed = (change.difference for name in names for change in definition.changed(name)) if definition else ()
+    own = {one.name: one.lines for one in changed if one.own}
+    if not own or definition is None:
+        return instead
+    lines = f"{sum(own.values())} lines" if sum(own.values()) > 1 else "a line"
+    differs = (
+        f"{listed(list(own))} here {'differs' if len(own) == 1 else 'differ'} from {definition.contract.package}'s"
+    )
+    return f"{differs} in {lines}: port that first (`unpatch migrate --diff` shows it), then {instead}"
 
 
 def by_rule(definition: Definition) -> dict[str, list[str]]:

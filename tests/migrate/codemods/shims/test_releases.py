@@ -170,10 +170,12 @@ def test_another_kernel_under_the_same_name_is_a_change() -> None:
     files[path] = files[path].replace(
         b"from verl.utils.kernel.linear_cross_entropy import", b"from verl.our_kernel import"
     )
-    result = migrate(files)
+    result = migrate(files, Options(unsafe_fixes=True))
     assert "linear_cross_entropy" in {r.text.split("`")[1] for r in result.plan.remarks if r.kind == "differs"}
     assert b"def fused_forward_model_gen" in files[path]
     assert b"def patch_fused_forward" in result.files[path]
+    files[path] = files[path].replace(b"from verl.our_kernel", b"from verl.utils.ops.kernel.linear_cross_entropy")
+    assert b"def patch_fused_forward" not in migrate(files, Options(unsafe_fixes=True)).files[path]  # only moved
 
 
 def test_a_changed_helper_is_a_change() -> None:
@@ -185,7 +187,11 @@ def test_a_changed_helper_is_a_change() -> None:
     fused = result.files["verl/models/mcore/model_forward_fused.py"]
     assert b"def fused_forward_model_gen" in fused
     assert b"def patch_fused_forward" in fused  # what is called and what it relies on move together
-    assert b"from .model_forward_fused import" in result.files["verl/models/mcore/registry.py"]
+    registry = "verl/models/mcore/registry.py"
+    assert b"from .model_forward_fused import" in result.files[registry]
+    [told] = {one.replacement for one in result.before if one.path == registry}  # as `scan` has it
+    assert told.startswith("`preprocess_packed_seqs` here differs from verl's in ")
+    assert "port that first (`unpatch migrate --diff` shows it), then import them from `mcore_unpatch.compat" in told
 
 
 def test_a_fork_under_another_name_and_in_another_place() -> None:
