@@ -266,9 +266,10 @@ def test_norms_and_attention_are_those_of_torch() -> None:
     alone: Any = SimpleNamespace(cp=SimpleNamespace(size=lambda: 1, rank=lambda: 0))
     attention = models.CausalAttention(config, alone)
     generator = torch.Generator().manual_seed(1)
-    query, key, value = (torch.randn(5, 2, heads, 3, generator=generator) for heads in (4, 2, 2))  # [s, b, heads, d]
+    shapes = ((5, 2, heads, 3) for heads in (4, 2, 2))  # [s, b, heads, d]
+    query, key, value = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
     found = attention(query, key, value, None)
-    expected = torch.empty(5, 2, 4, 3)
+    expected = torch.empty_like(query)
     for place, sample, head in itertools.product(range(5), range(2), range(4)):
         keys, values = (x[: place + 1, sample, head // 2] for x in (key, value))
         weights = (keys @ query[place, sample, head] / 3**0.5).softmax(0)
