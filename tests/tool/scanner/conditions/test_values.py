@@ -9,8 +9,10 @@ import importlib, inspect, sys
 import importlib.metadata
 import importlib.util
 import megatron.core
+import importlib_metadata
 import torch
 from packaging.version import Version
+from pkg_resources import parse_version
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer.moe.router import TopKRouter
 from megatron.core.transformer.transformer_config import TransformerConfig
@@ -134,6 +136,18 @@ CONDITIONS = {
         (lambda: V)() >= "0.16"
     """,
     ">=0.16.0": """
+        float(V[:4]) >= 0.16
+        min(M, 99) >= 16
+        list(N) >= [0, 16]
+        bool(M >= 16) is True
+        any((M >= 16, False))
+        tuple(list(N)) >= (0, 16)
+        "padding_mask" in inspect.getargspec(GPTModel.forward).args
+        importlib_metadata.version("megatron-core") >= "0.16"
+        Version(V).base_version >= "0.16"
+        Version(V).minor >= 16
+        Version(V).release >= (0, 16)
+        parse_version(V) >= parse_version("0.16")
         -M <= -16
         (0 or M) >= 16
         ("a" if use_x else "a") == "a" and M >= 16
@@ -223,6 +237,9 @@ CONDITIONS = {
         first(b=M, a=0) >= 16
     """,
     "<=0.12.3": """
+        frozenset((M,)) == {12}
+        set((M,)) == {12}
+        str(M) == "12"
         (M < 16 and M) == 12
         V[2:4] == "12"
         [x for x in V.split(".")][1] == "12"
