@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from planning import migrate
+from planning import migrate, planned
 
-from mcore_unpatch.editing.edits import Options
+from mcore_unpatch.editing.edits import Options, splice
 from mcore_unpatch.megatron.versions import Version
 
 HEAD = """
@@ -312,3 +313,37 @@ def test_an_import_that_is_tried_for_it_alone_goes_too() -> None:
             print("on")
         """
     assert rewritten(body, options((0, 18))).strip() == 'def install():\n    print("on")'
+
+
+FORMS = Path(__file__).parent / "dead.txt"
+BETWEEN = "\n----\n"
+AROUND = f"""{HEAD}
+def forward(self): return self
+def public(self): return 1
+def _private(self): return 1
+@print
+def _decorated(self): return 1
+def install(kind, ask):
+"""
+
+
+def test_every_form_becomes_what_somebody_read() -> None:
+    """Bodies of a function in dead.txt, each with what is left of it, or why it stays."""
+    told = FORMS.read_text()
+    forms = [section.partition("\n=>")[0] for section in told.removesuffix("\n").split(BETWEEN)]
+    assert BETWEEN.join(f"{form}\n=>{left_of(form)}" for form in forms) + "\n" == told
+
+
+def left_of(form: str) -> str:
+    """The body without what is dead; or a sentence."""
+    for word, text in (("PATCH", "Attention.forward = forward"), ("OLD", OLD), ("NEW", NEW)):
+        form = form.replace(word, text)
+    data = (AROUND + "".join(f"    {line}\n" for line in form.splitlines())).encode()
+    plan, _ = planned({"m.py": data}, options((0, 18)))
+    if not plan.edits:
+        return "".join(f" {remark.text.partition(chr(10))[0]}" for remark in plan.remarks)
+    before, install, body = splice(data, plan.edits).decode().partition("def install(kind, ask):\n")
+    gone = {name for name in ("_private", "_decorated", "public") if f"def {name}" not in before}
+    rest = "\n".join(line.removeprefix("    ") for line in body.rstrip("\n").split("\n"))
+    rest = rest.replace(OLD, "OLD").replace(NEW, "NEW").replace("Attention.forward = forward", "PATCH")
+    return "".join(f" {name} goes too;" for name in sorted(gone)) + (f"\n{rest}" if install else " all of it goes")
