@@ -1,0 +1,30 @@
+"""What scripts, Dockerfiles and workflows install: each form in shell.txt, with the Megatron that it means."""
+
+from pathlib import Path
+
+from mcore_unpatch.stacks.revision import ReadFile
+from mcore_unpatch.stacks.shell import of_pairs, of_script
+
+FORMS = Path(__file__).parent / "shell.txt"
+BETWEEN = "\n----\n"
+UPSTREAM = "https://github.com/NVIDIA/Megatron-LM.git"
+
+
+def test_every_form_means_what_somebody_read() -> None:
+    told = FORMS.read_text()
+    forms = [section.partition("\n=>")[0] for section in told.removesuffix("\n").split(BETWEEN)]
+    assert BETWEEN.join(f"{form}\n=>{meant(form)}" for form in forms) + "\n" == told
+
+
+def meant(form: str) -> str:
+    """The Megatrons by line, what is not known, and the images; `U` stands for the address of Megatron-LM."""
+    kind, marked, text = form.partition(": ")
+    kind, text = (kind, text) if marked and kind in {"docker", "yaml", "pairs"} else ("", form)
+    file = ReadFile(Path(), "x", text.replace(" U", f" {UPSTREAM}").replace("+U", f"+{UPSTREAM}"), "")
+    if kind == "pairs":
+        of_pairs(file)
+    else:
+        of_script(file, docker=kind == "docker", yaml=kind == "yaml")
+    said = [f" {line} is {one.name}{'?' * (not one.certain)}{' maybe' * one.is_weak};" for line, one in file.found]
+    said += [f" {line}: {note};" for line, note in file.notes]
+    return "".join([*said, f" from {' '.join(file.images)}" if file.images else ""])
