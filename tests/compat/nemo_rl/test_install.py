@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from torch.nn import Module
 from mcore_unpatch.compat import (
     AttachmentError,
     HookSwallowedError,
+    LegacyPatchError,
     Logits,
     TokenLoss,
     WrapperRefusesError,
@@ -135,6 +137,27 @@ def test_a_wrapper_in_the_way_is_named(case: Case, model: Any) -> None:
         with pytest.raises(HookSwallowedError, match="Swallows"):
             wrapper(**call, **kwargs)
         model(**call, **kwargs)  # a success before does not hide the next failure
+
+
+def _forward_of_a_patch(*_: Any, **__: Any) -> None:
+    raise AssertionError("nobody calls it")
+
+
+@on_ranks(release="0.19.2")
+def test_a_model_that_is_still_patched_is_refused_by_the_patchs_name(case: Case, model: Any) -> None:
+    kwargs = linear_ce_fusion_kwargs(model)
+    for call in (
+        lambda: linear_ce_fusion_kwargs(model),
+        lambda: model(**call_of(case), **kwargs),
+        lambda: model(**call_of(case), **FLAG),
+        lambda: build_model(case),
+    ):
+        with (
+            patched(),
+            mock.patch.object(GPTModel, "forward", _forward_of_a_patch),
+            pytest.raises(LegacyPatchError, match=r"\._forward_of_a_patch replaced Megatron's method"),
+        ):
+            call()
 
 
 @on_ranks
