@@ -163,7 +163,9 @@ class FixRunner:
         )
         if answer.touched and not left:
             why_not = [self.options.without_hook(finding.path)] if codemod.needs_hook or shims else []
-            left += filter(None, [*why_not, standing.missing_import(source, self.options.judged(finding.path))])
+            left += filter(
+                None, [*why_not, standing.missing_import(source, match.node, self.options.judged(finding.path))]
+            )
         return answer
 
     def _settle(self, answer: _FixAnswer) -> None:

@@ -50,7 +50,7 @@ def delete_dead(
         found.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", text))
 
     def take(finding: Finding, cut: _DeadBranch, guessed: str) -> None:
-        missing = standing.missing_import(cut.source, options.judged(finding.path))
+        missing = standing.missing_import(cut.source, cut.guard, options.judged(finding.path))
         if why := guessed or missing:
             hold(finding, why)
         elif options.applies(cut.reason.applicability):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.syntax import is_name, is_value
-from mcore_unpatch.editing.source import Source
+from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS, HOOK_CARRIERS
@@ -51,10 +51,11 @@ def because(finding: Finding, what: str) -> str:
     return f"`{name}` stays patched in {finding.path}, line {finding.line}, and {what}: move that patch first"
 
 
-def missing_import(source: Source, versions: Sequence[Version]) -> str:
-    """What a file needs to be imported and none of the releases has any more, in words: it is for another Megatron."""
+def missing_import(source: Source, at: ast.AST, versions: Sequence[Version]) -> str:
+    """What code is in need of and none of the releases has any more, in words: it is for another Megatron."""
     releases = [known.newest(version) for version in versions]
-    for node in source.tree.body:
+    around = [one for one in source.above(at) if isinstance(one, Function)]
+    for node in (statement for one in (source.tree, *around) for statement in one.body):
         if isinstance(node, ast.ImportFrom) and not node.level and within(node.module or ""):
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
@@ -62,7 +63,8 @@ def missing_import(source: Source, versions: Sequence[Version]) -> str:
                 if all(lacks) and known.ever(name):
                     on = f"megatron-core {show(versions[-1])}"
                     return (
-                        f"{on} has no `{alias.name}`, which line {node.lineno} imports: the file is for another release"
+                        f"{on} has no `{alias.name}`, which line {node.lineno} imports: "
+                        f"the {'function' if source.function_of(node) else 'file'} is for another release"
                     )
     return ""
 

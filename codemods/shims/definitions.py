@@ -242,9 +242,12 @@ class Definition:
 
 
 def _imports(node: ast.stmt) -> bool:
-    """Whether a statement does nothing but import, or try to."""
-    tried = node.body if isinstance(node, ast.Try | ast.If) else [node]
-    return all(isinstance(one, ast.Import | ast.ImportFrom) for one in tried)
+    """Whether a statement does nothing but import, or tries to and notes what came of it."""
+    if isinstance(node, ast.Try):
+        return any(map(_imports, node.body))
+    return all(
+        isinstance(one, ast.Import | ast.ImportFrom) for one in (node.body if isinstance(node, ast.If) else [node])
+    )
 
 
 def _is_private(unit: Unit) -> bool:

@@ -47,11 +47,12 @@ class Blockers:
         self.of: defaultdict[Flow, list[Blocker]] = defaultdict(list)
         self._keeping: set[tuple[Flow, str]] = set()
         for (path, name), found in changed.items():
-            names = ", ".join(f"`{changed.difference.name}`" for changed in found)
-            less = not any(changed.difference.own for changed in found)
-            self._add(
-                (path, exports.definitions[path].shim.names[name]), Blocker(f"{names} was changed here", less=less)
-            )
+            flow = (path, exports.definitions[path].shim.names[name])
+            own = dict.fromkeys(changed.difference.name for changed in found if changed.difference.own)
+            for changed_name in own:
+                self._add(flow, Blocker(f"`{changed_name}` was changed here"))
+            if not own:
+                self._add(flow, Blocker(f"`{name}` leaves out parts of upstream's", less=True))
         for path, definition in exports.definitions.items():
             said = PROCESSOR.encode() in definition.source.data
             for rule in dict.fromkeys(definition.shim.names.values()) if said else ():

@@ -155,7 +155,8 @@ class Move:
             if finding.path == path and any(first <= finding.line <= last for first, last in gone)
         ]
         users = [use for use in self.uses if not is_test(use.source.path)]
-        if exported and not any(place.origin.where == path for use in users for place in use.asked):
+        staying = (place for use in users for place in use.asked if place not in use.moved)
+        if exported and not any(place.origin.where == path for place in staying):
             text = f"nothing here uses {listed(sorted(exported))}: delete this file, unless code elsewhere imports it"
             contribution.remarks.append(Remark(path, definition.units[0].node.lineno, reason.rule, "guard", text))
         moved = list(dict.fromkeys(rules[name] for name in names))
@@ -166,9 +167,10 @@ class Move:
         for (path, name), found in self.changed.items():
             rule = self.exports.definitions[path].shim.names[name]
             left = self._stands((path, rule)) or self.options.older(path)  # for another reason
+            goes = self.moves(self.exports.definitions[path], rule)
             for changed in found if self.options.wants(rule) and not left else ():
                 difference = changed.difference
-                if (changed.path, difference.name) in told:
+                if (changed.path, difference.name) in told or not (difference.own or goes):
                     continue
                 told.add((changed.path, difference.name))
                 text = f"`{difference.name}` is not the one of any {self.contract.package} release"

@@ -63,11 +63,15 @@ def lines(outcome: Outcome) -> Iterator[Line]:
 
 def _head(outcome: Outcome) -> Iterator[Line]:
     if not outcome.rewrites:
-        yield [("Nothing to migrate.", "green")]
+        unsafe = sum(finding.fix == "unsafe" for finding in outcome.left)
+        without = f" without --unsafe-fixes, which is for {count(unsafe, 'finding')}" if unsafe else ""
+        yield [(f"Nothing to migrate{without}.", "green")]
         held = [one.path for one in outcome.survey.findings if outcome.options.older(one.path)]
         if held:
             known = not all(map(outcome.options.unsure, held))
-            why = "A Megatron that runs here has no hook." if known else "Which Megatron runs here is not known."
+            several = any(len(judged.stacks) > 1 for judged in outcome.survey.judged)
+            unsure = "One of the Megatrons that run" if several else "Which Megatron runs"
+            why = "A Megatron that runs here has no hook." if known else f"{unsure} here is not known."
             command = f"`unpatch migrate --diff --target-mcore {RELEASES[-1]}`"
             yield from wrapped(f"{why} {command} shows the edits for that release.", 0)
         return
@@ -147,6 +151,11 @@ def _told(outcome: Outcome) -> Iterator[_Entry]:
     reasons: dict[tuple[str, int], str] = {
         (one.path, one.line): "`--unsafe-fixes` rewrites it" for one in outcome.left if one.fix == "unsafe"
     }
+    raised = {
+        (finding.path, finding.line): next((text for text in finding.breaks if "Error" in text), finding.breaks[0])
+        for finding in outcome.left
+        if finding.breaks
+    }
     left = {(finding.path, finding.line) for finding in outcome.left}
     told: set[tuple[str, int]] = set()  # by its steps
     for remark in outcome.remarks:
@@ -154,7 +163,8 @@ def _told(outcome: Outcome) -> Iterator[_Entry]:
         if remark.kind == "left" and place in left:
             reasons[place] = remark.text
         else:
-            yield _Entry(remark.kind, *place, remark.rule, remark.text, detail=remark.detail)
+            text = _joined(raised.get(place, ""), remark.text) if remark.kind == "by-hand" else remark.text
+            yield _Entry(remark.kind, *place, remark.rule, text, detail=remark.detail)
             if remark.kind == "by-hand":
                 told.add(place)
     for finding in outcome.left:
@@ -165,10 +175,10 @@ def _told(outcome: Outcome) -> Iterator[_Entry]:
         at = (finding.path, finding.line, finding.rule)
         if not reason and finding.verdict == "steps" and finding.steps and not finding.in_test:
             steps = (f"{number}. {step}" for number, step in enumerate(finding.steps, 1))
-            yield _Entry("by-hand", *at, "\n".join([finding.evidence, *steps]), subject)
+            told_first = _joined(raised.get(at[:2], ""), finding.evidence)
+            yield _Entry("by-hand", *at, "\n".join([told_first, *steps]), subject)
         else:
-            raised = next((text for text in finding.breaks if "Error" in text), *finding.breaks[:1] or [""])
-            yield _Entry("finding", *at, ". ".join(filter(None, [raised, reason or finding.evidence])), subject)
+            yield _Entry("finding", *at, _joined(raised.get(at[:2], ""), reason or finding.evidence), subject)
 
 
 def _summary(outcome: Outcome) -> Iterator[Line]:
@@ -197,6 +207,12 @@ def _summary(outcome: Outcome) -> Iterator[Line]:
 def _short(finding: Finding) -> str:
     """The last two parts of a target: the class and its method, or the module and its name."""
     return ".".join(finding.target.split(".")[-2:])
+
+
+def _joined(*texts: str) -> str:
+    """Sentences, one behind the other."""
+    *first, last = filter(None, texts)
+    return " ".join([*map(_sentence, first), last[:1].upper() + last[1:]])
 
 
 def _sentence(text: str) -> str:

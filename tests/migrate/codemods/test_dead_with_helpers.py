@@ -248,5 +248,9 @@ def test_a_file_that_cannot_be_imported_on_the_judged_release_is_left() -> None:
     [said] = [one.text for one in result.plan.remarks]
     missing = "megatron-core 0.19 has no `get_batch_on_this_cp_rank`, which line 1 imports"
     assert said.startswith(f"Not deleted: {missing}: the file is for another release. ")
+    inside = text.removeprefix(line).replace("\nparallel_state.", f"\ndef f():\n    {line}    parallel_state.")
+    result = migrate({"m.py": inside.encode()}, options((0, 19), (0, 19), unsafe=True, target=(0, 19)))
+    assert not result.plan.edits
+    assert "which line 4 imports: the function is for another release. " in result.plan.remarks[0].text
     lazy = f"def f():\n    {line}\n\n{text.removeprefix(line)}"
     assert migrate({"m.py": lazy.encode()}, options((0, 19), (0, 19), unsafe=True, target=(0, 19))).plan.edits
