@@ -40,9 +40,28 @@ def split_restores(installs: list[Install], resolver: Resolver) -> list[Install]
     for key, same in patches.items():
         sites = sorted([*taken_back.get(key, ()), *deleted.get(key[1], ())], key=lambda site: site.node.lineno)
         resolver.project.effort.spend(len(sites))
+        homes = {site: _home(site) for site in sites}
+        apart = any(homes.values())
+        of_function: dict[Scope | None, list[Site]] = {}
         for install in same:
-            install.restores = sites
+            function = install.site.scope.function
+            if function not in of_function:
+                within = {None, *(function.outwards() if function is not None else ())}
+                of_function[function] = [site for site in sites if homes[site] in within] if apart else sites
+            install.restores = of_function[function]
     return kept
+
+
+def _home(site: Site) -> Scope | None:
+    """The function that read the original into a local and puts that back, as it found it; None for all else."""
+    name = site.value.id if isinstance(site.value, ast.Name) else ""
+    holder = next((scope for scope in site.scope.outwards() if name in scope.bindings), None)
+    read = [binding.node for binding in holder.bindings[name]] if holder is not None else []
+    own = all(
+        isinstance(node, ast.Attribute) and site.target is not None and node.attr == last_name(site.target)
+        for node in read
+    )
+    return holder.function if holder is not None and own else None
 
 
 def _key(install: Install) -> tuple[str, str]:

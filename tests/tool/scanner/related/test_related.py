@@ -55,6 +55,23 @@ class TestRelatedLines:
             temporary=True,
         )
 
+    def test_what_a_function_puts_back_for_itself_restores_no_patch_of_another(self) -> None:
+        lasting = found_in(
+            """
+            from megatron.core.models.gpt import GPTModel
+            def run(model: GPTModel, fast, *args):
+                mine = model.forward
+                model.forward = fast
+                try:
+                    return model(*args)
+                finally:
+                    model.forward = mine
+            def patch(model: GPTModel, fast):
+                model.forward = fast
+            """
+        )
+        assert [(one.line, lines_by_role(one).get("restore", [])) for one in lasting] == [(5, [9]), (11, [])]
+
     def test_a_static_method_kept_on_its_own_class(self) -> None:
         check_found(
             """
