@@ -36,7 +36,7 @@ def split_restores(installs: list[Install], resolver: Resolver) -> list[Install]
     taken_back: dict[tuple[str, str], list[Site]] = {}
     for restore in restores:
         taken_back.setdefault(_key(restore), []).append(restore.site)
-    deleted = _given_back(resolver)
+    deleted, again = _given_back(resolver), _put_back_again(installs, resolver)
     for key, same in patches.items():
         sites = sorted([*taken_back.get(key, ()), *deleted.get(key[1], ())], key=lambda site: site.node.lineno)
         resolver.project.effort.spend(len(sites))
@@ -48,8 +48,24 @@ def split_restores(installs: list[Install], resolver: Resolver) -> list[Install]
             if function not in of_function:
                 within = {None, *(function.outwards() if function is not None else ())}
                 of_function[function] = [site for site in sites if homes[site] in within] if apart else sites
-            install.restores = of_function[function]
+            seen = again.get((install.attribute, ast.dump(install.base) if install.base else "", function), [])
+            install.restores = [*of_function[function], *seen] if seen else of_function[function]
     return kept
+
+
+def _put_back_again(installs: Iterable[Install], resolver: Resolver) -> dict[tuple[str, str, Scope | None], list[Site]]:
+    """Where a function puts back what it read, by the attribute, its object and the function.
+
+    Of an object that is known by its name alone these are no patches.
+    """
+    attributes, known = {install.attribute for install in installs}, {id(install.site) for install in installs}
+    found: dict[tuple[str, str, Scope | None], list[Site]] = {}
+    for site in resolver.model.sites:
+        target = site.target
+        if isinstance(target, ast.Attribute) and target.attr in attributes and id(site) not in known:
+            if (home := _home(site)) is not None:
+                found.setdefault((target.attr, ast.dump(target.value), home), []).append(site)
+    return found
 
 
 def _home(site: Site) -> Scope | None:

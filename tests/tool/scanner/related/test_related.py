@@ -72,6 +72,27 @@ class TestRelatedLines:
         )
         assert [(one.line, lines_by_role(one).get("restore", [])) for one in lasting] == [(5, [9]), (11, [])]
 
+    def test_a_restore_of_a_part_that_is_known_by_its_name_alone(self) -> None:
+        found = found_in(
+            """
+            from megatron.core.models.gpt import GPTModel
+            own = GPTModel.forward
+            def new(self, *args, key=None):
+                real = self.decoder.forward
+                def with_key(*args):
+                    return real(*args, key)
+                self.decoder.forward = with_key
+                try:
+                    return own(self, *args)
+                finally:
+                    self.decoder.forward = real
+            GPTModel.forward = new
+            """,
+            possible=True,
+        )
+        [part] = [one for one in found if one.line == 8]
+        assert (lines_by_role(part)["restore"], part.temporary) == ([12], True)
+
     def test_a_static_method_kept_on_its_own_class(self) -> None:
         check_found(
             """
