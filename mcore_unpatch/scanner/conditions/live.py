@@ -75,7 +75,8 @@ def holds(condition: Condition, run: Run) -> bool | None:
         case "else" if isinstance(owner, ast.Try):
             return _not(_fails(owner.body, at, run))
         case "except" if isinstance(owner, ast.Try):
-            return _fails(owner.body, at, run) if _catches_missing(owner, condition.body) else None
+            fails = _fails(owner.body, at, run) if _catches_missing(owner, condition.body) else None
+            return None if fails is False and _may_raise(owner, at) else fails
     return None
 
 
@@ -121,6 +122,17 @@ def _fails(statements: Iterable[ast.stmt], at: Position, run: Run) -> bool | Non
             return None if unsure else True
         unsure = unsure or failed is None
     return None if unsure else False
+
+
+def _may_raise(owner: ast.Try, at: Position) -> bool:
+    """Whether what a `try` calls, or raises itself, may be what its handler is for: it asks for nothing by name."""
+    inside = [node for statement in owner.body for node in walk(statement)]
+    if any(isinstance(node, ast.Import | ast.ImportFrom) for node in inside):
+        return False
+    asks = (at.home.core_reads, _imports_by_call)
+    if any(at.home.once(ask, statement) for statement in owner.body for ask in asks):
+        return False
+    return any(isinstance(node, ast.Call | ast.Raise) for node in inside)
 
 
 def _misses(statement: ast.stmt, at: Position, run: Run) -> bool | None:

@@ -1,6 +1,7 @@
 """What a condition is worth on each release: one small question each, answered exactly, or said to be open (`?`)."""
 
 import textwrap
+from pathlib import Path
 
 from checking import found_in
 
@@ -318,3 +319,41 @@ def test_what_conditions_are_worth() -> None:
     lives = {finding.line: finding.live for finding in found_in(source)}
     answers = {line: f"{live}{'?' if live.depends else ''}" for line, live in lives.items()}
     assert {line: f"{said.rpartition(': ')[0]}: {answers[line]}" for line, said in asked.items()} == asked
+
+
+# Bodies of functions with a patch in their middle, each with the releases on which it runs.
+BODIES = Path(__file__).parent / "bodies.txt"
+BETWEEN = "\n----\n"
+AROUND = f"""{HEAD}
+import os
+from typing import TYPE_CHECKING
+class Holder:
+    def __init__(self): self.model = GPTModel()
+SET = M >= 16
+def put():
+    global GIVEN
+    GIVEN = M >= 16
+def case(use_x):
+"""
+OTHER = """\
+import megatron.core
+NEW = megatron.core.__version__ >= "0.16"
+def recent(than="0.16"): return megatron.core.__version__ >= than
+"""
+
+
+def test_every_body_runs_as_somebody_read() -> None:
+    told = BODIES.read_text()
+    bodies = [section.partition("\n=>")[0] for section in told.removesuffix("\n").split(BETWEEN)]
+    assert with_answers(bodies) == told
+
+
+def with_answers(bodies: list[str]) -> str:
+    """The bodies, a file for each, and what a scan says of the patch in it."""
+    files = {"other.py": OTHER}
+    for number, body in enumerate(bodies):
+        lines = body.replace("PATCH", "GPTModel.forward = f").splitlines()
+        files[f"m{number:03}.py"] = AROUND + "".join(f"    {line}\n" for line in lines)
+    live = {finding.path: finding.live for finding in found_in(files)}
+    answers = [f"{live[path]}{'?' if live[path].depends else ''}" for path in sorted(files) if path != "other.py"]
+    return BETWEEN.join(f"{body}\n=> {answer}" for body, answer in zip(bodies, answers, strict=True)) + "\n"
