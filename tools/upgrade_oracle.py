@@ -291,7 +291,7 @@ def judge(
         score = scores[old, new] = Score()
         uses = uses_of(paths, Project(files.exists, files.read), known.model(old), known.model(new)).affected
         raising = [use for use in uses if use.will_raise]
-        lines = {f"{use.path}:{use.statement.line}" for use in raising}
+        lines = {f"{use.path}:{use.line}" for use in raising}
         for module in modules:
             before, after = seen[old]["modules"][module], seen[new]["modules"][module]
             if before:
@@ -311,14 +311,12 @@ def judge(
         score.probes = len(outcome)
         for use in raising:
             key = json.dumps(_probe(use.demand)) if use.demand is not None else ""
-            if key in outcome and use.statement.exception != "ValueError":
+            if key in outcome and use.exception != "ValueError":
                 score.said += 1
                 then, now = outcome[key]
                 score.true += bool(now) and not then
                 if then or not now:
-                    score.false.append(
-                        f"{use.path}:{use.statement.line}: {use.statement.sentence} (seen: {then}, {now})"
-                    )
+                    score.false.append(f"{use.path}:{use.line}: {use.sentence} (seen: {then}, {now})")
     return scores
 
 

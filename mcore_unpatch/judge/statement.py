@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from mcore_unpatch.library.model import Model, Usage
+
+if TYPE_CHECKING:
+    from mcore_unpatch.judge.demands import Demand
 
 RAISES, CHANGES, STOPS, SPEED, IDLE = "raises", "changes", "stops", "speed", "idle"
 SILENT = (CHANGES, STOPS)  # other results, and no error
@@ -32,12 +35,24 @@ class Statement:
     before: bool = False  # of two releases: the older one does it too
     trigger: str = ""  # `when the file is imported`, where the text does not say it
     instead: str = ""  # what to write in its place, as a sentence
+    steps: str = ""  # of several steps between releases those it is of, where others do nothing: `from 0.16.1`
+    demand: Demand | None = field(default=None, repr=False, compare=False)  # the use that it is of, if it is of one
 
     @property
     def sentence(self) -> str:
         """The text with what is raised, when, and what to write instead."""
         raised = f": {self.exception} {self.trigger}" if self.trigger else ""
         return f"{self.text}{raised}{f'; {self.instead}' if self.instead else ''}"
+
+    @property
+    def will_raise(self) -> bool:
+        """Whether the newer release raises there."""
+        return self.kind == RAISES
+
+    @property
+    def name(self) -> str:
+        """What of Megatron's it is about: what is used, or who calls."""
+        return self.demand.name if self.demand is not None else self.caller
 
     def seen_from(self, path: str, line: int) -> str:
         """The sentence as it is said of a line: with its own where that is another one."""

@@ -12,6 +12,7 @@ from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.run import UpgradeReport
+from mcore_unpatch.upgrade.uses import outermost
 
 GROUPS = RAISE, CHANGE, APPLY, SPEEDS, GO, LATER = "raise", "change", "apply", "speed", "go", "later"
 HEADS = {
@@ -49,12 +50,9 @@ class Item:
 
 def items(report: UpgradeReport) -> list[Item]:
     """Everything that is not harmless; what several lines of a file share is one item."""
-    told = {_key(affected.statement) for affected in report.uses.affected}
+    told = {_key(affected) for affected in report.uses.affected}
     within = {_key(one): fate.finding for fate in report.fates if fate.fix for one in fate.statements}
-    every = [
-        _of_line(use.statement, report, within.get(_key(use.statement)), use.steps, use.outermost)
-        for use in report.uses.affected
-    ]
+    every = [_of_line(use, report, within.get(_key(use))) for use in report.uses.affected]
     for fate in report.fates:
         if fate.urgency != "harmless" or fate.is_idle:
             every += _of_fate(fate, report, told)
@@ -76,11 +74,9 @@ def _key(statement: Statement) -> tuple[object, ...]:
     return statement.path, statement.line, statement.kind, statement.text
 
 
-def _of_line(
-    statement: Statement, report: UpgradeReport, finding: Finding | None = None, steps: str = "", function: str = ""
-) -> Item:
-    """What becomes of one line, in a patch or not; `steps` are those it is of, `function` is what has to be called."""
-    uncalled = function in report.uncalled
+def _of_line(statement: Statement, report: UpgradeReport, finding: Finding | None) -> Item:
+    """What becomes of one line, in a patch or not."""
+    function = outermost(statement)
     group = {RAISES: RAISE, SPEED: SPEEDS, IDLE: LATER}.get(statement.kind, CHANGE)
     title = f"{statement.exception} {statement.trigger}{_idle(function, report)}" if statement.exception else ""
     goes_too = finding is not None and statement.when == CALL  # with the code that takes Megatron's place
@@ -91,10 +87,10 @@ def _of_line(
         report.shown(statement.path),
         statement.line,
         title,
-        (f"{steps}: {statement.text}" if steps else statement.text,),
+        (f"{statement.steps}: {statement.text}" if statement.steps else statement.text,),
         advice,
         TESTS if is_test(statement.path) else "",
-        certainty=3 if uncalled else 0 if statement.when == IMPORT else 1,
+        certainty=3 if function in report.uncalled else 0 if statement.when == IMPORT else 1,
         fix=fix,
     )
 

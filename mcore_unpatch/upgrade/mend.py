@@ -15,6 +15,7 @@ from mcore_unpatch.editing.edits import Edit, splice
 from mcore_unpatch.editing.source import Source, Span
 from mcore_unpatch.judge.demands import Demand
 from mcore_unpatch.judge.instead import instead, leaf
+from mcore_unpatch.judge.statement import Statement
 from mcore_unpatch.library.fact import Parameters
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.versions import within
@@ -25,14 +26,14 @@ from mcore_unpatch.scanner.sources.parsing import why_not
 from mcore_unpatch.scanner.sources.work_tree import Overlay, WorkTree
 from mcore_unpatch.upgrade.run import UpgradeReport
 from mcore_unpatch.upgrade.sources import Sources
-from mcore_unpatch.upgrade.uses import Affected, Uses, uses_of
+from mcore_unpatch.upgrade.uses import Uses, uses_of
 
 
 @dataclass(frozen=True, slots=True)
 class Mended:
     """One broken line: its edits, or why there are none."""
 
-    use: Affected
+    use: Statement
     edits: tuple[Edit, ...] = ()
     why_not: str = ""
 
@@ -54,7 +55,7 @@ def mend(report: UpgradeReport, sources: Sources) -> list[Mended]:
     return found
 
 
-def is_moved(use: Affected, report: UpgradeReport) -> bool:
+def is_moved(use: Statement, report: UpgradeReport) -> bool:
     """Whether only the place of a name changed, so that no source is needed to mend its use."""
     demand = use.demand
     by_module = demand is not None and isinstance(demand.node, ast.ImportFrom | ast.Attribute)
@@ -62,7 +63,7 @@ def is_moved(use: Affected, report: UpgradeReport) -> bool:
     return bool(moved) and not _is_patched(use, report)
 
 
-def _is_patched(use: Affected, report: UpgradeReport) -> bool:
+def _is_patched(use: Statement, report: UpgradeReport) -> bool:
     """Whether what is read is what a patch of the same file replaces: to read it elsewhere would hide that it fails."""
     here = report.shown(use.path)
     return any(fate.finding.target == use.name and fate.finding.path == here for fate in report.fates)

@@ -62,7 +62,7 @@ def write_changed(
     paths: Sequence[str], merges: Sequence[tuple[Fate, Merge]], mended: Sequence[Mended], markers: bool
 ) -> None:
     """Say what was written, and of what was not, why."""
-    done = len({(one.use.path, one.use.statement.line) for one in mended if one.edits and one.use.path in paths})
+    done = len({(one.use.path, one.use.line) for one in mended if one.edits and one.use.path in paths})
     clean = sum(made.is_clean for _, made in merges)
     conflicts = sum(bool(made.conflicts) for _, made in merges)
     said = [f"Mended {count(done, 'line')}"] if done else []
@@ -78,7 +78,7 @@ def write_changed(
         show(wrapped(text, 0), stderr=True)
     left = [one for one in mended if one.why_not or one.use.path not in paths]
     for one in left:
-        where = f"{one.use.path}:{one.use.statement.line}"
+        where = f"{one.use.path}:{one.use.line}"
         show(wrapped(f"Not mended: {where}: {one.why_not or 'the result would not hold'}.", 0), stderr=True)
 
 
@@ -203,7 +203,7 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     yield f"Read: {read}{fine}."
     if missing := unread(report):
         yield f"Not read: {missing}."
-    if wrong := list(dict.fromkeys((use.path, use.statement.line) for use in report.uses.already)):
+    if wrong := list(dict.fromkeys((use.path, use.line) for use in report.uses.already)):
         path, line = wrong[0]
         first = f"{report.scanned.from_here(report.shown(path))}:{line}"
         where = first if len(wrong) == 1 else f"{first} and {count(len(wrong) - 1, 'more line')}"
@@ -217,7 +217,7 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     needs += [f"{count(files, 'patch file has', 'patch files have')} to be tried"] if files else []
     text = f"{' and '.join(needs)} before you can {_move(report)} to {release}."
     safe, unsafe = (sum(item.fix == kind for item in places) for kind in ("safe", "unsafe"))
-    mended = {(report.shown(one.path), one.statement.line) for one in report.uses.affected if is_moved(one, report)}
+    mended = {(report.shown(one.path), one.line) for one in report.uses.affected if is_moved(one, report)}
     moved = sum((item.path, item.line) in mended for item in places)
     if moved:
         text += f" Next: the same command with --write mends {moved} of them."

@@ -12,11 +12,12 @@ from mcore_unpatch.findings.finding import NO_PATCHES, Finding, Report
 from mcore_unpatch.findings.rules import UNUSED_IGNORE
 from mcore_unpatch.judge.case import Case
 from mcore_unpatch.judge.demands import CALL
+from mcore_unpatch.judge.statement import Statement
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import parse_version, within
-from mcore_unpatch.repository.paths import relative
+from mcore_unpatch.repository.paths import is_test, relative
 from mcore_unpatch.scanner import detect
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Resolver
@@ -27,7 +28,7 @@ from mcore_unpatch.survey.scan import report_of
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.upgrade.fates import URGENCIES, Fate, Step, fate, worst
-from mcore_unpatch.upgrade.uses import Uses, joined, named_once, uses_for
+from mcore_unpatch.upgrade.uses import Uses, joined, named_once, outermost, uses_for
 
 _MOST_NAMED = 4  # releases in use, in the first line
 
@@ -75,10 +76,17 @@ class UpgradeReport:
             "files_scanned": self.scanned.files_scanned,
             "counts": {urgency: len(self.of(urgency)) for urgency in URGENCIES},
             "patches": [fate.to_json() for fate in self.fates],
-            "uses": [{**use.to_json(), "path": self.shown(use.path)} for use in self.uses.affected],
+            "uses": list(map(self._use, self.uses.affected)),
             "read": {"files": self.uses.files, "uses": self.uses.read, "beyond": self.uses.beyond},
             "errors": [{"path": error.path, "message": error.message} for error in self.scanned.errors],
         }
+
+    def _use(self, use: Statement) -> dict[str, Any]:
+        """One use as plain data."""
+        told = {key: value for key, value in use.to_json().items() if key != "before"} | {"path": self.shown(use.path)}
+        scope = use.demand.at.scope.function if use.demand is not None else None
+        function = getattr(scope.node, "name", "") if scope is not None else ""
+        return {**told, "name": use.name, "function": function, "in_test": is_test(use.path)}
 
 
 def upgrade(
@@ -149,13 +157,13 @@ def _read(
     for uses, (old, _) in zip(used, steps, strict=True):
         uses.drop_what_is_brought(carried, survey.files.read)
         # What an unknown function takes, its replacement may take too.
-        calls = {use for use in uses.affected if use.name in replaced and use.statement.exception == "TypeError"}
+        calls = {use for use in uses.affected if use.name in replaced and use.exception == "TypeError"}
         uses.affected = [use for use in uses.affected if use not in calls or not known.lacking(old, use.name)]
     known_errors = {error.path for error in scanned.errors}
     errors = (replace(error, path=survey.found.shown(error.path)) for error in used[0].unread)
     scanned.errors = sorted([*scanned.errors, *(error for error in errors if error.path not in known_errors)])
     names = {finding.installed_by for finding, _ in patches if not finding.in_test}
-    names |= {use.outermost for uses in used for use in uses.affected if use.will_raise and not use.in_test}
+    names |= {outermost(use) for uses in used for use in uses.affected if use.will_raise and not is_test(use.path)}
     return scanned, patches, used, named_once(filter(None, names), survey.found.own, project)
 
 

@@ -7,7 +7,6 @@ import gc
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from mcore_unpatch.findings.finding import FileError
 from mcore_unpatch.judge.asked import changed, forgiven, raised
@@ -21,7 +20,6 @@ from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.layout import COMPILED
 from mcore_unpatch.megatron.versions import TRAINING, within
-from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.conditions.call_sites import installer
 from mcore_unpatch.scanner.names.bindings import own_class
 from mcore_unpatch.scanner.names.project import Project
@@ -43,58 +41,16 @@ _OPENS = re.compile(
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-@dataclass(frozen=True, slots=True)
-class Affected:
-    """One use that the step from one release to another affects."""
-
-    statement: Statement
-    function: str  # around it; empty for what runs when the file is imported
-    name: str
-    demand: Demand | None = field(default=None, repr=False, compare=False)
-    steps: str = ""  # those it is of, where others do nothing to it: `from 0.16.1`
-
-    @property
-    def path(self) -> str:
-        """The file it stands in, relative to the top of the project."""
-        return self.statement.path
-
-    @property
-    def in_test(self) -> bool:
-        """Whether a test makes it."""
-        return is_test(self.path)
-
-    @property
-    def outermost(self) -> str:
-        """The function that has to be called for the line to run; empty for what runs when its file is imported."""
-        demand = self.demand
-        return installer(demand.at.scope) if demand is not None and demand.when == CALL else ""
-
-    @property
-    def will_raise(self) -> bool:
-        """Whether the newer release raises there."""
-        return self.statement.kind == RAISES
-
-    @property
-    def is_option(self) -> bool:
-        """Whether it is an argument that an option of Megatron's makes."""
-        return self.demand is None and self.name.startswith(f"{TRAINING}.{MAKER}.")
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        told = {key: value for key, value in self.statement.to_json().items() if key != "before"}
-        return {**told, "name": self.name, "function": self.function, "in_test": self.in_test}
-
-
 @dataclass(slots=True)
 class Uses:
     """What was read of a repository, and what of it a step affects."""
 
-    affected: list[Affected] = field(default_factory=list)
+    affected: list[Statement] = field(default_factory=list)
     files: int = 0  # that use Megatron, all of them read
     read: int = 0  # uses
     beyond: dict[str, int] = field(default_factory=dict)  # uses by package that the older release's source lacks
     unread: list[FileError] = field(default_factory=list)
-    already: list[Affected] = field(default_factory=list)  # what raises on the older release too
+    already: list[Statement] = field(default_factory=list)  # what raises on the older release too
 
     def drop_what_is_brought(self, carried: Sequence[str], read: Callable[[str], bytes]) -> None:
         """Leave out what no release has and a Megatron that the repository carries, or a patch file of it, brings."""
@@ -105,7 +61,7 @@ class Uses:
         self.already = [use for use in self.already if use not in brought]
 
 
-def _brings(use: Affected) -> re.Pattern[bytes]:
+def _brings(use: Statement) -> re.Pattern[bytes]:
     """What defines a name, or is the file of a module that no release has."""
     module = use.demand.module if use.demand is not None else ""
     if module and not known.ever(module):
@@ -145,7 +101,7 @@ def uses_for(
                 with project.effort.at_most(_MOST_STEPS):
                     overrides = list(overridden(home, old, new))
                     every_one = (*overrides, *gone(home, old, new), *unread(home, old, new))
-                    uses.affected += [Affected(statement, "", statement.caller) for statement in every_one]
+                    uses.affected += every_one
                 stopped = {statement.line for statement in overrides if statement.kind == STOPS}
                 for demand in demands:
                     told = list(_judged(demand, old, new, uses))
@@ -158,12 +114,12 @@ def uses_for(
     for uses in found:
         uses.affected = [affected for affected in uses.affected if not _is_set_here(affected, every, project)]
         uses.already = [affected for affected in uses.already if not _is_set_here(affected, every, project)]
-        if any(affected.is_option for affected in uses.affected) and any(
+        if any(_is_option(affected) for affected in uses.affected) and any(
             _OPENS.search(_bytes_of(path, project)) for path in every
         ):
-            uses.affected = [_unless_put(affected) if affected.is_option else affected for affected in uses.affected]
-        once = {(one.path, one.statement.line, one.statement.text): one for one in uses.affected}
-        uses.affected = sorted(once.values(), key=lambda one: (not one.will_raise, one.path, one.statement.line))
+            uses.affected = [_unless_put(affected) if _is_option(affected) else affected for affected in uses.affected]
+        once = {(one.path, one.line, one.text): one for one in uses.affected}
+        uses.affected = sorted(once.values(), key=lambda one: (not one.will_raise, one.path, one.line))
     return found
 
 
@@ -207,14 +163,14 @@ def _bytes_of(path: str, project: Project) -> bytes:
         return b""  # the scan says so
 
 
-def _is_set_here(use: Affected, paths: Sequence[str], project: Project) -> bool:
+def _is_set_here(use: Statement, paths: Sequence[str], project: Project) -> bool:
     """Whether a field that a class of Megatron's has no more is put on the object by the repository itself."""
     demand = use.demand
     nowhere = demand is not None and not known.ever(demand.name)
     stays = demand is not None and (demand.through_class or demand.module)
-    if not nowhere and (use.statement.exception != "AttributeError" or stays):
+    if not nowhere and (use.exception != "AttributeError" or stays):
         return False
-    if use.statement.exception == "ModuleNotFoundError":
+    if use.exception == "ModuleNotFoundError":
         return False  # a name that is set elsewhere brings no module
     name = re.escape(use.name.rpartition(".")[2].encode())
     flag = rb"--" + name.replace(b"_", b"-")  # an option of the repository's own
@@ -223,9 +179,9 @@ def _is_set_here(use: Affected, paths: Sequence[str], project: Project) -> bool:
     return any(sets.search(text) for text in texts)
 
 
-def _around(use: Affected, project: Project) -> bytes:
+def _around(use: Statement, project: Project) -> bytes:
     """The file of a use without the statement that it stands in, which may set what it reads."""
-    lines, line = _bytes_of(use.path, project).splitlines(), use.statement.line
+    lines, line = _bytes_of(use.path, project).splitlines(), use.line
     nodes = walk(use.demand.at.home.model.tree) if use.demand is not None and use.demand.when == IMPORT else ()
     for node in nodes:
         if isinstance(node, ast.Assign) and node.lineno <= line <= (node.end_lineno or 0):
@@ -234,10 +190,20 @@ def _around(use: Affected, project: Project) -> bytes:
     return b"\n".join(lines)
 
 
-def _unless_put(use: Affected) -> Affected:
+def _unless_put(use: Statement) -> Statement:
     """An argument that no option makes any more, where the repository may make it by a name that it works out."""
-    said = replace(use.statement, kind=IDLE, text=f"{use.statement.text}: gone, unless your own code puts it there")
-    return replace(use, statement=replace(said, exception="", trigger=""))
+    text = f"{use.text}: gone, unless your own code puts it there"
+    return replace(use, kind=IDLE, text=text, exception="", trigger="")
+
+
+def _is_option(use: Statement) -> bool:
+    """Whether it is an argument that an option of Megatron's makes."""
+    return use.demand is None and use.name.startswith(f"{TRAINING}.{MAKER}.")
+
+
+def outermost(use: Statement) -> str:
+    """The function that has to be called for the line to run; empty for what runs when its file is imported."""
+    return installer(use.demand.at.scope) if use.demand is not None and use.demand.when == CALL else ""
 
 
 def joined(several: Sequence[Uses], steps: Sequence[Step]) -> Uses:
@@ -245,19 +211,19 @@ def joined(several: Sequence[Uses], steps: Sequence[Step]) -> Uses:
     first = several[0]
     if len(several) == 1:
         return first
-    found: dict[tuple[object, ...], tuple[Affected, list[Step]]] = {}
+    found: dict[tuple[object, ...], tuple[Statement, list[Step]]] = {}
     for uses, step in zip(several, steps, strict=True):
         for use in uses.affected:
-            known = found.setdefault((use.path, use.statement.line, use.statement.kind), (use, []))
+            known = found.setdefault((use.path, use.line, use.kind), (use, []))
             if step not in known[1]:
                 known[1].append(step)
     told = [
         use if len(some) == len(steps) else replace(use, steps=steps_in_words(some, steps))
         for use, some in found.values()
     ]
-    wrong = [{(use.path, use.statement.line) for use in uses.already} for uses in several]
-    first.already = [use for use in first.already if all((use.path, use.statement.line) in one for one in wrong)]
-    first.affected = sorted(told, key=lambda use: (not use.will_raise, use.path, use.statement.line))
+    wrong = [{(use.path, use.line) for use in uses.already} for uses in several]
+    first.already = [use for use in first.already if all((use.path, use.line) in one for one in wrong)]
+    first.affected = sorted(told, key=lambda use: (not use.will_raise, use.path, use.line))
     return first
 
 
@@ -295,7 +261,7 @@ def _is_in(demand: Demand, lines: set[int]) -> bool:
     return all(node.lineno <= read.lineno <= (node.end_lineno or 0) for read in reads if read.attr == node.name)
 
 
-def _judged(demand: Demand, old: Model, new: Model, uses: Uses) -> Iterator[Affected]:
+def _judged(demand: Demand, old: Model, new: Model, uses: Uses) -> Iterator[Statement]:
     name = demand.name
     if not known.holds(old, name) and not any(known.holds(old, one) for one in demand.also):
         yield from _unknown_to(old, demand, new, uses)
@@ -303,7 +269,7 @@ def _judged(demand: Demand, old: Model, new: Model, uses: Uses) -> Iterator[Affe
     statements = list(raised(demand, new, old))
     if statements:
         already = {statement.exception for statement in raised(demand, old)}
-        uses.already += [_affected(one, demand) for one in statements if one.exception in already]
+        uses.already += [replace(one, demand=demand) for one in statements if one.exception in already]
         statements = [statement for statement in statements if statement.exception not in already]
     elif demand.call is not None or demand.through_class:  # a field of an object has what its maker gave it
         before = old.find(demand.on(old).name)
@@ -313,10 +279,10 @@ def _judged(demand: Demand, old: Model, new: Model, uses: Uses) -> Iterator[Affe
     if demand.call is not None:
         statements += handed(demand, old, new)
     statements += forgiven(demand, new) if not statements else ()
-    yield from (_affected(statement, demand) for statement in statements)
+    yield from (replace(statement, demand=demand) for statement in statements)
 
 
-def _unknown_to(old: Model, demand: Demand, new: Model, uses: Uses) -> Iterator[Affected]:
+def _unknown_to(old: Model, demand: Demand, new: Model, uses: Uses) -> Iterator[Statement]:
     """A use of what the older release has not: what raises on the newer one is the step's doing where it may have it.
 
     It may where its wheel lacks the package, and where no release has the name: what runs the file is none of them.
@@ -328,7 +294,7 @@ def _unknown_to(old: Model, demand: Demand, new: Model, uses: Uses) -> Iterator[
     if any(name.startswith(COMPILED) or leaf(name).startswith("__") for name in names):
         return
     statements = list(raised(demand, new)) or (forgiven(demand, new) if package else ())
-    told = [_affected(statement, demand) for statement in statements]
+    told = [replace(statement, demand=demand) for statement in statements]
     if package or not told:
         yield from told
     elif any(map(known.ever, names)):
@@ -338,8 +304,3 @@ def _unknown_to(old: Model, demand: Demand, new: Model, uses: Uses) -> Iterator[
             yield from told
         else:
             uses.already += told
-
-
-def _affected(statement: Statement, demand: Demand) -> Affected:
-    scope = demand.at.scope.function
-    return Affected(statement, getattr(scope.node, "name", "") if scope is not None else "", demand.name, demand)

@@ -92,7 +92,7 @@ def test_what_megatron_calls_in_the_repository() -> None:
         later = {path: text.replace(old, new) for path, text in later.items()}
     models = [build(LIBRARY, label, files.items()) for label, files in (("0.30.0", SMALL), ("0.31.0", later))]
     project = Project({"a.py"}.__contains__, lambda _: MINE.encode())
-    said = {one.statement.line: one.statement for one in uses_of(["a.py"], project, *models).affected}
+    said = {one.line: one for one in uses_of(["a.py"], project, *models).affected}
     raised = {3: "TypeError", 4: "ValueError", 8: "TypeError", 14: "ValueError", 20: "TypeError", 25: "TypeError"}
     raised[32] = "AttributeError"
     assert {line: one.exception for line, one in said.items()} == raised
@@ -105,12 +105,12 @@ def test_what_megatron_calls_in_the_repository() -> None:
     assert uses_of(["a.py"], project, models[1], models[1]).affected == []
     own = f"{MINE}parser.add_argument('--old-thing')\n"
     project = Project({"a.py"}.__contains__, lambda _: own.encode())
-    assert 32 not in {one.statement.line for one in uses_of(["a.py"], project, *models).affected}
+    assert 32 not in {one.line for one in uses_of(["a.py"], project, *models).affected}
     own = f"{MINE}for key in table:\n    setattr(args, key, table[key])\n"
     project = Project({"a.py"}.__contains__, lambda _: own.encode())
-    (open_one,) = (one for one in uses_of(["a.py"], project, *models).affected if one.statement.line == 32)
-    assert open_one.statement.kind == IDLE
-    assert open_one.statement.text.endswith("gone, unless your own code puts it there")
+    (open_one,) = (one for one in uses_of(["a.py"], project, *models).affected if one.line == 32)
+    assert open_one.kind == IDLE
+    assert open_one.text.endswith("gone, unless your own code puts it there")
 
 
 BUILT = {
@@ -186,11 +186,11 @@ def test_calls_through_specs_between_classes_and_under_a_setting() -> None:
         for label, files in (("0.30.0", BUILT), ("0.31.0", later), ("0.29.0", fresh))
     )
     project = Project({"a.py"}.__contains__, lambda _: OWN.encode())
-    said = {one.statement.line: one.statement for one in uses_of(["a.py"], project, first, second).affected}
+    said = {one.line: one for one in uses_of(["a.py"], project, first, second).affected}
     assert set(said) == {4, 13}, said
     assert "`Layer.__init__` of megatron-core 0.31.0 passes `name`, which `Mine.__init__` does not take" in said[4].text
     assert said[13].text.endswith("passes `plan`, which `step` does not take, only if `config.overlap`")
-    said = {one.statement.line: one.statement for one in uses_of(["a.py"], project, without, second).affected}
+    said = {one.line: one for one in uses_of(["a.py"], project, without, second).affected}
     assert said[13].kind == IDLE
-    wrong = [one for one in uses_of(["a.py"], project, first, second).already if one.statement.line == 15]
-    assert [one.statement.trigger for one in wrong] == ["when the file is run"]
+    wrong = [one for one in uses_of(["a.py"], project, first, second).already if one.line == 15]
+    assert [one.trigger for one in wrong] == ["when the file is run"]

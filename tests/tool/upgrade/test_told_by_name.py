@@ -95,8 +95,8 @@ def test_a_method_of_a_subclass_that_the_base_has_now_too(tmp_path: Path, method
             def {method}:
                 return logits
     """).uses.affected  # fmt: skip
-    assert [use.statement.kind for use in made] == ([kind] if kind else [])
-    assert all("overrides `GPTModel._scale_logits`, which is new" in use.statement.text for use in made)
+    assert [use.kind for use in made] == ([kind] if kind else [])
+    assert all("overrides `GPTModel._scale_logits`, which is new" in use.text for use in made)
 
 
 @pytest.mark.parametrize(("sign", "cut"), [(".", 'rsplit(".", 1)'), (":", 'split(":")')])
@@ -132,7 +132,7 @@ MOCKED = """
 
 def test_a_mock_of_what_is_gone_raises_unless_it_may_create_it(tmp_path: Path) -> None:
     made = report(tmp_path, MOCKED)
-    assert [use.statement.exception for use in made.uses.affected] == ["AttributeError"]
+    assert [use.exception for use in made.uses.affected] == ["AttributeError"]
     assert [fate.urgency for fate in made.fates] == ["breaks"]
     made = report(
         tmp_path, MOCKED.replace(", {})", ", {}, create=True)").replace('tracker")', 'tracker", create=True)')
@@ -164,8 +164,8 @@ def test_values_that_megatron_itself_unpacks_otherwise_now(tmp_path: Path) -> No
             tokens, probs, order = permute(hidden, routing_map)
             return tokens
     """).uses.affected  # fmt: skip
-    assert [use.statement.exception for use in made] == ["ValueError"]
-    assert "unpacks 3 values from `permute`, of which `" in made[0].statement.text
+    assert [use.exception for use in made] == ["ValueError"]
+    assert "unpacks 3 values from `permute`, of which `" in made[0].text
 
 
 QUIET = """\

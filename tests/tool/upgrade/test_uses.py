@@ -6,12 +6,12 @@ import pytest
 from checking import write_files
 from command import CLEAN, unpatch
 
-from mcore_unpatch.judge.statement import CHANGES, RAISES, SPEED
+from mcore_unpatch.judge.statement import CHANGES, RAISES, SPEED, Statement
 from mcore_unpatch.library.build import build
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import LIBRARY
 from mcore_unpatch.scanner.names.project import Project
-from mcore_unpatch.upgrade.uses import Affected, uses_of
+from mcore_unpatch.upgrade.uses import uses_of
 
 HELPER = "from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper as Log\n"
 CONFIG = "from megatron.core.transformer.transformer_config import TransformerConfig\n"
@@ -278,7 +278,7 @@ class Mine(TransformerConfig):
 }  # fmt: skip
 
 
-def affected(text: str, old: str, new: str) -> list[Affected]:
+def affected(text: str, old: str, new: str) -> list[Statement]:
     files = {"a.py": text.encode(), "names.py": STATE.encode()}
     project = Project(files.__contains__, files.__getitem__)
     return uses_of(["a.py", "names.py"], project, known.model(old), known.model(new)).affected
@@ -287,9 +287,9 @@ def affected(text: str, old: str, new: str) -> list[Affected]:
 @pytest.mark.parametrize("what", AFFECTED)
 def test_a_use_that_the_step_affects(what: str) -> None:
     old, new, exception, words, text = AFFECTED[what]
-    uses = [use for use in affected(text, old, new) if use.statement.kind == (RAISES if exception else CHANGES)]
-    assert [use.statement.exception for use in uses] == [exception]
-    assert words in uses[0].statement.text
+    uses = [use for use in affected(text, old, new) if use.kind == (RAISES if exception else CHANGES)]
+    assert [use.exception for use in uses] == [exception]
+    assert words in uses[0].text
 
 
 def test_a_default_that_is_about_speed_is_told_apart() -> None:
@@ -298,8 +298,8 @@ from megatron.core.dist_checkpointing.strategies.torch import TorchDistSaveShard
 strategy = TorchDistSaveShardedStrategy()
 """
     (use,) = affected(text, "0.16.1", "0.19.2")
-    assert use.statement.kind == SPEED
-    assert "`thread_count` of `TorchDistSaveShardedStrategy`" in use.statement.text
+    assert use.kind == SPEED
+    assert "`thread_count` of `TorchDistSaveShardedStrategy`" in use.text
 
 
 def test_what_took_the_place_of_a_name_is_told_by_those_who_called_it() -> None:
@@ -308,7 +308,7 @@ from megatron.core.optimizer.optimizer import MegatronOptimizer
 print(MegatronOptimizer.get_main_grads_for_grad_norm)
 """
     (use,) = affected(text, "0.18.2", "0.19.2")
-    assert use.statement.instead == "`MegatronOptimizer.get_grads_for_grad_norm` is the closest match"
+    assert use.instead == "`MegatronOptimizer.get_grads_for_grad_norm` is the closest match"
 
 
 def test_what_took_the_place_of_a_name_is_told_by_its_text() -> None:
@@ -334,7 +334,7 @@ class Config:
     ]
     text = b"from megatron.core import work\nprint(work.go, work.Config.fast)\n"
     uses = uses_of(["a.py"], Project({"a.py"}.__contains__, lambda _: text), *models).affected
-    assert [use.statement.instead for use in uses] == [
+    assert [use.instead for use in uses] == [
         "`work.walk` is the closest match",
         "`Config.speed` is the closest match",
     ]
@@ -343,7 +343,7 @@ class Config:
 def test_what_is_closest_to_a_name_says_why_the_call_does_not_fit() -> None:
     text = f"{HELPER}\ndef log(loss):\n    Log.save_loss_to_tracker(loss, 0, 1)\n"
     (use,) = affected(text, "0.18.2", "0.19.2")
-    assert use.statement.instead.startswith("`MTPLossLoggingHelper.save_metrics_to_tracker` is the closest match, but")
+    assert use.instead.startswith("`MTPLossLoggingHelper.save_metrics_to_tracker` is the closest match, but")
 
 
 @pytest.mark.parametrize("what", QUIET)

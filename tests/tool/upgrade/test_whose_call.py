@@ -40,7 +40,7 @@ def report(folder: Path, source: Source, old: str = "0.15.0", new: str = "0.19.2
 def reasons(said: UpgradeReport) -> str:
     """Every sentence of a report."""
     texts = [reason for fate in said.fates for reason in fate.reasons]
-    return " | ".join([*texts, *(use.statement.sentence for use in said.uses.affected)])
+    return " | ".join([*texts, *(use.sentence for use in said.uses.affected)])
 
 
 def test_a_call_of_what_the_repository_replaces_is_held_to_its_own_function(tmp_path: Path) -> None:
