@@ -116,9 +116,7 @@ class Source:
 
     def offset(self, line: int, column: int) -> int:
         """The byte of a position given as `ast` gives it: columns in UTF-8 bytes, the byte order mark not counted."""
-        if line == 1:
-            return self._starts[0] + self._bom + column
-        start = self._starts[line - 1]
+        start = self._starts[line - 1] + (self._bom if line == 1 else 0)
         if self.encoding == "utf-8" or self.lines[line - 1].isascii():
             return start + column
         text = self.lines[line - 1].decode(self.encoding).encode()[:column].decode()

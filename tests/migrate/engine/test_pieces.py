@@ -50,6 +50,33 @@ def test_a_byte_order_mark_stays_where_it_is() -> None:
     assert whole.line_span(1, 5).end == 15
 
 
+LATIN = "# -*- coding: latin-1 -*-\n"
+PLACES = {  # a file: how its lines end, its encoding, and the bytes of `here`, found by its place in the tree
+    b"here = 1\n": ("\n", "utf-8"),
+    b"\xef\xbb\xbfhere = 1\r\n": ("\r\n", "utf-8"),
+    b"x = 1\rhere = 2\r": ("\r", "utf-8"),
+    b"x = 1\r\nhere = 2\n": ("\r\n", "utf-8"),
+    b"here = 1": ("\n", "utf-8"),
+    'x = "\u00e9"; here = 1\n'.encode(): ("\n", "utf-8"),
+    f'{LATIN}x = "\u00e9"; here = 1\n'.encode("latin-1"): ("\n", "iso-8859-1"),
+    f'{LATIN}x = "e"; here = 1\n'.encode("latin-1"): ("\n", "iso-8859-1"),
+    f'#!/bin/x\n{LATIN}x = "\u00e9"; here = 1\n'.encode("latin-1"): ("\n", "iso-8859-1"),
+    '# coding: utf-8\nx = "\U0001f600"; here = 1\n'.encode(): ("\n", "utf-8"),
+    b"if x:\n\there = 1\n": ("\n", "utf-8"),
+}
+
+
+@pytest.mark.parametrize("data", PLACES)
+def test_bytes_of_a_name(data: bytes) -> None:
+    whole = Source("f.py", data)
+    assert (whole.newline, whole.encoding) == PLACES[data]
+    (here,) = (node for node in whole.every(ast.Name) if node.id == "here")
+    assert whole.span(here).start == data.index(b"here")
+    assert (whole.text(here), whole.mentions["here"]) == ("here", [here])
+    assert whole.encode("a\n\u00e9") == f"a{whole.newline}\u00e9".encode(whole.encoding)
+    assert whole.function_of(here) is None
+
+
 def test_every_list_of_statements() -> None:
     tree = ast.parse(
         "if a:\n    b\nelse:\n    c\nfor d in e:\n    f\nelse:\n    g\n"
