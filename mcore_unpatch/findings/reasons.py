@@ -10,11 +10,12 @@ from itertools import pairwise
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.library.model import CALLED, DEFAULT, DERIVED, EXACT, NAMED, USED, Known, Model, Usage
 from mcore_unpatch.megatron import api, known, slots
-from mcore_unpatch.megatron.layout import EXTERNAL_METHODS, LANGUAGE_MODULE
+from mcore_unpatch.megatron.layout import CONFIG, EXTERNAL_METHODS, LANGUAGE_MODULE
 from mcore_unpatch.megatron.versions import PACKAGES, Version, minor, parse_version, show, within
 
 _CHECKOUT = "`unpatch pin --target-mcore PATH` guards it, with a checkout of what you run"
 _COMES = "`unpatch pin` tells when Megatron has it"
+_TRAINING = "megatron.training"
 _TELLING = (NAMED, DEFAULT, EXACT, CALLED, DERIVED, USED)
 
 
@@ -34,7 +35,9 @@ def why(finding: Finding, version: Version) -> str:
     if holder is None or holder.kind == "module":
         if found.fact.kind == "module":
             return "It replaces a whole module, so what it changes there cannot be told"
-        return _of_module(target, found, release) + _held_elsewhere(target, release)
+        # A registry may put it into every module that has it.
+        held = _held_elsewhere(target, release) if finding.shape not in ("string-target", "sys-modules") else ""
+        return _of_module(target, found, release) + held
     return _of_class(holder.name, name, found, release)
 
 
@@ -105,8 +108,8 @@ def _of_missing(finding: Finding, version: Version) -> str:
         return f"{on} has no `{name}` in `{_leaf(owner)}`, only Megatron {others}: {adds}"
     outside = [base for base in api.ancestry(holder.name) if not within(base)] if holder.kind == "class" else []
     if holder.kind == "class" and api.has_callable(holder.name, name):
-        base = outside[0] if outside else "object"
-        return f"`{_leaf(owner)}` inherits `{name}` from `{base}`: only the code that builds one can use a subclass"
+        base = outside[0] if outside and not hasattr(object, name) else "object"
+        return f"`{_leaf(owner)}` inherits `{name}` from `{base}`. {_who_builds(holder.name, known.newest(version))}"
     if any(_leaf(base) not in EXTERNAL_METHODS for base in outside):
         return f"`{_leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{outside[0]}` is a base of it"
     return f"{on} has no `{name}` in `{_leaf(owner)}`: {adds}"
@@ -115,12 +118,12 @@ def _of_missing(finding: Finding, version: Version) -> str:
 def _of_module(target: str, found: Known, release: Model) -> str:
     """A name of a module: those who use it find it there."""
     if release.facts.get(target, found.fact).trait("unread") is not None:
-        return f"Nothing of megatron-core {_minor(release.label)} reads it; other packages may"
+        return f"Nothing of megatron-core {_minor(release.label)} reads it; {_others(release)} may"
     use = _telling(target, release) or _telling(found.name, release)
     if use is None:
         imports = any(fact.kind == "import" and fact.detail == target for fact in release.facts.values())
         if not imports:
-            return f"Who reads it in megatron-core {_minor(release.label)} is not evident; other packages may"
+            return f"Who reads it in megatron-core {_minor(release.label)} is not evident; {_others(release)} may"
         return "Megatron imports it from there by name: no argument or config field for another is known"
     is_class = found.fact.kind == "class"
     match use.how:
@@ -159,15 +162,31 @@ def _of_class(owner: str, name: str, found: Known, release: Model) -> str:
         return f"`{name}` is a field of `{short}`: it can be set where one is built, not later"
     if LANGUAGE_MODULE in api.ancestry(owner):
         return f"It is a method of the model itself: only the code that builds `{short}` can use a subclass"
-    where = "; a subclass helps only where a ModuleSpec names it" if slots.named(owner) else ""
+    return _who_builds(owner, release)
+
+
+def _who_builds(owner: str, release: Model) -> str:
+    """Whether another class can take the place of one."""
+    short, use = _leaf(owner), _telling(owner, release)
+    if LANGUAGE_MODULE in api.ancestry(owner) or CONFIG in (owner, *api.ancestry(owner)):
+        return f"Only the code that builds `{short}` can use a subclass"
+    where = "; a subclass helps only where a ModuleSpec names it" if slots.is_named(owner) else ""
     if use is not None and use.how in (CALLED, EXACT, DERIVED):
         what = f"subclasses of `{short}`" if use.how == DERIVED else f"`{short}`"
         return f"{_who(use, 'builds')} {what} by name{where or ', so no other can be passed there'}"
     if use is not None and use.how in (USED, DEFAULT) and not where:
         return f"{_who(use, 'uses')} `{short}` by name: no argument or config field for a subclass is known"
-    if where:
-        return f"Megatron does not build `{short}` by name{where}"
-    return f"Megatron does not build `{short}` by name; only the code that builds it can use a subclass"
+    unread = f", as far as was read ({_TRAINING} was not)" if known.lacking(release, _TRAINING) else ""
+    return f"Megatron does not build `{short}` by name{unread}" + (
+        where or "; only the code that builds it can use a subclass"
+    )
+
+
+def _others(release: Model) -> str:
+    """Who may use a name besides what the model of a release holds."""
+    return (
+        f"{_TRAINING}, which was not read, or other packages" if known.lacking(release, _TRAINING) else "other packages"
+    )
 
 
 _MAKING = {

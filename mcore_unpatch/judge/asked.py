@@ -182,6 +182,10 @@ def _taken(demand: Demand, old: Model, new: Model) -> tuple[Parameters, Paramete
     then_taken, now_taken, found = old.called_with(before.name), new.called_with(now.name), new.find(now.name)
     if demand.call is None or then_taken is None or now_taken is None or found is None:
         return None
+    former = old.find(before.name)
+    if demand.through_class and former is not None and former.fact.trait("static") != found.fact.trait("static"):
+        # A plain function of the class was called through it all along: its first parameter is no object.
+        return former.fact.parameters, found.fact.parameters, demand.call
     return then_taken, now_taken, seen_by(found, demand.call, new, demand)
 
 

@@ -155,7 +155,7 @@ class Case:
         if _wrapper(value) in _PARTIAL or is_given_original(self.install):
             return None
         detail = parameters_of(function)
-        return parameters(without_self(detail) if self.is_bound else detail)
+        return parameters(without_self(detail) if self.is_bound or self.has_own_object else detail)
 
     def taken_from(self, usage: Usage, model: Model) -> Parameters | None:
         """What it takes of one call: a plain function in place of a static method gets no object through the class."""
@@ -177,9 +177,20 @@ class Case:
         wrapper = _wrapper(self.install.value)
         if "staticmethod" in self._decorators and isinstance(self.install.value, ast.Name):
             return False  # the static method itself is assigned, not what a class makes of it
+        if self.has_own_object:
+            return False
         if wrapper in ("MethodType", "__get__"):
             return True
         return self._of_class and not self.is_alone and wrapper not in ("staticmethod", *_PARTIAL)
+
+    @cached_property
+    def has_own_object(self) -> bool:
+        """Whether it is a method of an object of the repository, which it is given in place of the patched one."""
+        value = self.install.value
+        ref = self.resolver.at(self.install.site).expr(value) if isinstance(value, ast.Attribute) else None
+        return (
+            ref is not None and ref.bound and ref.node is self.new.function and "staticmethod" not in self._decorators
+        )
 
     @property
     def is_alone(self) -> bool:

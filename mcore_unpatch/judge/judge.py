@@ -162,7 +162,9 @@ def _idle(case: Case, model: Model) -> Iterator[Statement]:
                 text += f"; {hint}" if hint else ""
                 yield Statement(RAISES, text, "AttributeError", *here(case), INSTALL, trigger="when it is mocked")
             else:
-                yield Statement(IDLE, f"{text}, so nothing calls the replacement", "", *here(case), instead=hint)
+                yield Statement(
+                    IDLE, f"{text}, so no code of Megatron calls the replacement", "", *here(case), instead=hint
+                )
 
 
 def _unheld(case: Case, model: Model) -> Iterator[Statement]:
@@ -193,7 +195,9 @@ def _demands(case: Case, model: Model) -> Iterator[Statement]:
             continue  # the first has stopped the file
         if case.calls_ours(demand, model):
             statements = list(missing(demand.on(model), model))
-        if demand.when == CALL and not left_out.lets(demand, case.new.function, case.is_bound, calls, model):
+        if demand.when == CALL and not left_out.lets(
+            demand, case.new.function, case.is_bound or case.has_own_object, calls, model
+        ):
             continue
         for statement in statements:
             if (statement.exception, statement.line) not in said:

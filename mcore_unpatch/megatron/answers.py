@@ -13,7 +13,7 @@ from fnmatch import translate
 from functools import cache
 from importlib.resources import files
 
-from mcore_unpatch.megatron.versions import OLDEST, Version, parse_version
+from mcore_unpatch.megatron.versions import Version, parse_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Answer:
 
     @property
     def needs(self) -> Version:
-        """The oldest minor release that has a way."""
-        return parse_version(self.since) if self.since and not self.anywhere else OLDEST
+        """The oldest minor release that has a way; one that needs nothing of Megatron, every release has."""
+        return parse_version(self.since) if self.since and not self.anywhere else (0, 0)
 
     @property
     def reference(self) -> str:

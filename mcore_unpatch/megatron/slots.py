@@ -32,12 +32,23 @@ def table() -> dict[str, tuple[str, ...]]:
 @cache
 def named(name: str) -> tuple[str, ...]:
     """The classes that specs name, of a class (by its dotted name) and those that derive from it, itself first."""
-    own = name.rpartition(".")[2]
-    derived = [one for one in table() if one != own and any(name in api.ancestry(full) for full in api.classes(one))]
-    derived.sort(key=lambda one: (-len(table()[one]), len(one)))  # the most used first, then the plainest
+    own, derived = name.rpartition(".")[2], _derived(name)
     if own in table():
         return (own, *derived)
     return tuple(derived) if len(derived) <= _MOST_DERIVED else ()
+
+
+@cache
+def _derived(name: str) -> list[str]:
+    """Of the classes that specs name those that derive from one, the most used first, then the plainest."""
+    own = name.rpartition(".")[2]
+    derived = [one for one in table() if one != own and any(name in api.ancestry(full) for full in api.classes(one))]
+    return sorted(derived, key=lambda one: (-len(table()[one]), len(one)))
+
+
+def is_named(name: str) -> bool:
+    """Whether some spec names a class, or one that derives from it."""
+    return name.rpartition(".")[2] in table() or bool(_derived(name))
 
 
 @cache

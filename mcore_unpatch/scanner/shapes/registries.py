@@ -11,11 +11,15 @@ from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.scanner.names.expressions import member
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.names.strings import string, strings
+from mcore_unpatch.scanner.shapes import fillings
 from mcore_unpatch.scanner.shapes.install import Install, core_target, parted
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Site, last_attribute, path_text
 
 _REGISTERS = re.compile(r"register|patch|replace|override|substitute|swap|monkey|adapt|wrap|set_?attr", re.IGNORECASE)
 _PATCHES = re.compile(r"patch|replace|override|substitute|swap|monkey|wrap", re.IGNORECASE)
+_LABEL = re.compile(
+    r"(?:^|_)(?:id|key|label|tag|description)$"
+)  # a parameter that takes a word for people or for a dict
 _TAKES_BACK = re.compile(r"unpatch|remove|unregister|restore|revert|undo|clear|pop", re.IGNORECASE)
 
 
@@ -29,7 +33,7 @@ def from_register_call(site: Site, resolver: Resolver) -> list[Install]:
         return tables
     for index, value in enumerate(values):
         dotted = string(value, resolver.at(site))
-        if dotted is None or not within(dotted):
+        if dotted is None or not within(dotted) or _is_label(value, site, resolver):
             continue
         others = [v for i, v in enumerate(values) if i != index and not isinstance(v, ast.Constant)]
         for name in call.args[index + 1 :]:  # register("megatron...Cls", "method", fn)
@@ -45,6 +49,13 @@ def from_register_call(site: Site, resolver: Resolver) -> list[Install]:
         install.named = "" if others else next(filter(None, map(_foreign_name, values)), "")
         return [install]
     return []
+
+
+def _is_label(value: ast.expr, site: Site, resolver: Resolver) -> bool:
+    """Whether the function of the repository that is called takes a value as the word for a patch."""
+    called = resolver.at(site).expr(site.call.func)
+    given = fillings.of_call(site.call, called, resolver.at(site)) if called is not None and called.node else {}
+    return any(part.node is value and _LABEL.search(name) for name, part in given.items())
 
 
 def from_patcher(site: Site, resolver: Resolver) -> list[Install]:

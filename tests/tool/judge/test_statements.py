@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from checking import releases, write_files
+from checking import found_in, releases, write_files
 from command import unpatch
 
 from mcore_unpatch.survey.survey import ScanOptions
@@ -181,7 +181,7 @@ KINDS = {
         GPT + HOOKED.format("rest"),
         GPT + HOOKED.format("output_processor(**rest)"),
     ),
-    "so nothing calls the replacement": (
+    "so no code of Megatron calls the replacement": (
         "0.18.2",
         "0.19.2",
         f"{MTP}MTPLossLoggingHelper.save_loss_to_tracker = print\n",
@@ -269,6 +269,39 @@ class TestWhoCallsIt:
         one = said(f"{source}def put(model: GPTModel):\n    model.forward = new.__get__(model)\n", "0.18.2", "0.19.2")
         assert one.startswith("lacks `runtime_gather_output`") and "once Megatron's own inference is given this" in one
         assert "once" not in said(f"{source}GPTModel.forward = new\n", "0.18.2", "0.19.2")
+
+    def test_a_function_of_a_class_that_became_static(self) -> None:
+        """Called through the class it took its first value all along."""
+        assert (
+            said(f"{MTP}MTPLossLoggingHelper.track_mtp_metrics(0.5, 1, None, None, None)\n", "0.18.2", "0.19.2") == ""
+        )
+
+
+OWN_METHODS = """\
+class Trainer:
+    def groups(self, chunks, config, overrides): return []
+    def too_few(self, chunks, config): return []
+    @staticmethod
+    def static(chunks, config, overrides): return []
+    def install(self):
+        optimizer._get_param_groups = {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "raises"),
+    [
+        ("self.groups", False),
+        ("Trainer().groups", False),
+        ("self.too_few", True),
+        ("self.static", False),
+        ("Trainer.static", False),
+        ("Trainer.groups", True),
+    ],
+)
+def test_a_method_is_given_its_own_object(value: str, raises: bool) -> None:
+    findings = found_in(f"from megatron.core import optimizer\n{OWN_METHODS.format(value)}", target=(0, 19, 2))
+    assert [("TypeError" in finding.message) for finding in findings] == [raises]
 
 
 @pytest.mark.parametrize(

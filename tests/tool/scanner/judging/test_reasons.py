@@ -97,3 +97,38 @@ def test_a_name_that_is_put_into_every_module_is_not_said_to_be_added() -> None:
     )
     assert "adds it" not in finding.evidence
     assert "call it by name" in finding.evidence
+
+
+def test_a_registry_may_reach_every_copy_of_a_name() -> None:
+    """Only for what is set on its module is it known that other modules hold another copy."""
+    name = f"{CORE}.parallel_state.create_group"
+    [registered] = found_in(f"from mine import patches\npatches.register('{name}', print)\n")
+    assert "if imported before" not in registered.evidence
+    [loop] = found_in(
+        f"import sys\nfrom {CORE} import parallel_state\nold = parallel_state.create_group\n"
+        "for module in sys.modules.values():\n    if getattr(module, 'create_group', None) is old:\n"
+        "        module.create_group = print\n"
+    )
+    assert "if imported before" not in loop.evidence
+
+
+def test_who_decides_where_the_wheel_lacks_a_package() -> None:
+    ddp = f"{CORE}.distributed.distributed_data_parallel.DistributedDataParallel.zero_grad_buffer"
+    assert "as far as was read (megatron.training was not)" in why(ddp, (0, 12))
+
+
+def test_a_general_class_whose_heirs_specs_name() -> None:
+    said = why(f"{CORE}.transformer.attention.Attention.flash_decode", (0, 19))
+    assert said.endswith("; a subclass helps only where a ModuleSpec names it")
+
+
+def test_what_every_object_inherits() -> None:
+    said = why(f"{CORE}.optimizer.distrib_optimizer.DistributedOptimizer.__new__", (0, 19))
+    assert said.startswith("`DistributedOptimizer` inherits `__new__` from `object`. ")
+    assert "builds `DistributedOptimizer` by name" in said or "build `DistributedOptimizer` by name" in said
+
+
+def test_the_final_norm_is_none_of_the_layers() -> None:
+    source = "from megatron.core.transformer import transformer_block\nclass Mine: ...\n"
+    [finding] = found_in(f"{source}transformer_block.LayerNormImpl = Mine\n")
+    assert "final norm in the `TransformerBlockSubmodules`" in finding.evidence

@@ -214,6 +214,24 @@ class TestStringTarget:
             shape="string-target",
         )
 
+    def test_a_name_that_is_the_word_for_a_patch(self) -> None:
+        check_noop("""
+            def register_patch(patch_id, phase=""): return lambda f: REGISTRY.append((patch_id, f)) or f
+            @register_patch("megatron.core.models.gpt.gpt_model.GPTModel.forward", phase="start")
+            def fast(self): ...
+            @register_patch(patch_id="megatron.training.mlperf_logging")
+            def log(self): ...
+        """)
+        check_found(
+            """
+            def register_patch(name, phase=""): return lambda f: REGISTRY.append((name, f)) or f
+            @register_patch("megatron.core.models.gpt.gpt_model.GPTModel.forward", phase="start")
+            def fast(self): ...
+            """,
+            target=f"{GPT}.forward",
+            shape="string-target",
+        )
+
     def test_re_exported_name(self) -> None:
         check_found(
             "from mine import patches\npatches.register('megatron.core.models.gpt.GPTModel.forward', print)\n",
