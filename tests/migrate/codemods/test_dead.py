@@ -6,6 +6,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from forms import check_forms
 from planning import migrate, planned
 
 from mcore_unpatch.editing.edits import Options, splice
@@ -316,7 +317,6 @@ def test_an_import_that_is_tried_for_it_alone_goes_too() -> None:
 
 
 FORMS = Path(__file__).parent / "dead.txt"
-BETWEEN = "\n----\n"
 AROUND = f"""{HEAD}
 def forward(self): return self
 def public(self): return 1
@@ -329,9 +329,7 @@ def install(kind, ask):
 
 def test_every_form_becomes_what_somebody_read() -> None:
     """Bodies of a function in dead.txt, each with what is left of it, or why it stays."""
-    told = FORMS.read_text()
-    forms = [section.partition("\n=>")[0] for section in told.removesuffix("\n").split(BETWEEN)]
-    assert BETWEEN.join(f"{form}\n=>{left_of(form)}" for form in forms) + "\n" == told
+    check_forms(FORMS, lambda forms: map(left_of, forms))
 
 
 def left_of(form: str) -> str:

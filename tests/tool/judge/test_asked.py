@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+from forms import check_forms
+
 from mcore_unpatch.library.build import build
 from mcore_unpatch.megatron.versions import LIBRARY
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.upgrade.uses import uses_of
 
-TOLD = Path(__file__).parent / "asked.txt"
-BETWEEN = "\n----\n"
+FORMS, LIBRARIES = (Path(__file__).parent / name for name in ("asked.txt", "asked_of.txt"))
 HEAD = "from megatron.core import utils\n"
 SHORT = {
     ", which megatron-core 0.31.0 does not take": ", not taken",
@@ -19,22 +20,23 @@ SHORT = {
 
 
 def test_every_use_is_told_as_somebody_read() -> None:
-    *libraries, uses = TOLD.read_text().split("### ")[1:]
-    sources = [text.partition("\n") for text in libraries]
+    check_forms(FORMS, statements_on)
+
+
+def statements_on(codes: list[str]) -> list[str]:
+    """What is said of each piece of code, in a file of its own, between the two releases of asked_of.txt."""
+    sources = [text.partition("\n") for text in LIBRARIES.read_text().split("### ")[1:]]
     models = [
         build(LIBRARY, label, [("megatron/core/__init__.py", b""), ("megatron/core/utils.py", text.encode())])
         for label, _, text in sources
     ]
-    told = uses.removeprefix("used\n").removesuffix("\n")
-    codes = [section.partition("\n=>")[0] for section in told.split(BETWEEN)]
     files = {f"{number:03}.py": f"{HEAD}{code}\n".encode() for number, code in enumerate(codes)}
     said = dict.fromkeys(files, "")
-    for use in uses_of(list(files), Project(files.__contains__, files.__getitem__), *models).affected:
-        one = use.statement
+    for one in uses_of(list(files), Project(files.__contains__, files.__getitem__), *models).affected:
         text = f"{one.exception or one.kind}: {one.text}"
         text += f" {one.trigger}" if one.trigger not in {"", "when `case` is called"} else ""
         text += f" ({one.instead})" if one.instead else ""
         for words, fewer in SHORT.items():
             text = text.replace(words, fewer)
-        said[use.path] += f" {text};"
-    assert BETWEEN.join(f"{code}\n=>{said[path]}" for code, path in zip(codes, files, strict=True)) == told
+        said[one.path] += f" {text};"
+    return list(said.values())

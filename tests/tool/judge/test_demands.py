@@ -240,8 +240,8 @@ def test_what_is_said_of_code() -> None:
         inner = "".join(f"    {line}\n" for line in case.splitlines())
         files[f"{len(files):03}.py"] = f"{HEAD}async def case(x, y, monkeypatch):\n{inner}".encode()
     said = dict.fromkeys(expected, "")
-    for use in uses_of(list(files), Project(files.__contains__, files.__getitem__), *models).affected:
-        told, case = use.statement, list(expected)[int(use.path.removesuffix(".py"))]
+    for told in uses_of(list(files), Project(files.__contains__, files.__getitem__), *models).affected:
+        case = list(expected)[int(told.path.removesuffix(".py"))]
         text = told.text
         for words, short in WORDS:
             text = text.replace(words, short)

@@ -187,7 +187,7 @@ def test_what_is_said_of_subclasses() -> None:
         text = case if case.startswith("class ") else f"class Mine(utils.Worker):\n    def later(self): pass\n{inner}"
         files[f"{len(files):03}.py"] = f"{HEAD}{text}\n".encode()
     said = dict.fromkeys(expected, "")
-    for use in uses_of(list(files), Project(files.__contains__, files.__getitem__), *models).affected:
-        told, case = use.statement, list(expected)[int(use.path.removesuffix(".py"))]
+    for told in uses_of(list(files), Project(files.__contains__, files.__getitem__), *models).affected:
+        case = list(expected)[int(told.path.removesuffix(".py"))]
         said[case] += f"{told.exception or told.kind}: {re.sub(' (of|on) megatron-core 0.31.0', '', told.text)}"
     assert said == expected

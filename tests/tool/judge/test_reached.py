@@ -115,4 +115,4 @@ def test_who_gets_there() -> None:
         body_at |= {len(source) - number: body for number in range(len(lines))}
     text = "\n".join(source).encode()
     uses = uses_of(["a.py"], Project({"a.py"}.__contains__, lambda _: text), *models).affected
-    assert [body_at[use.statement.line] for use in uses] == RAISES
+    assert [body_at[use.line] for use in uses] == RAISES

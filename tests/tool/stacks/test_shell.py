@@ -2,18 +2,17 @@
 
 from pathlib import Path
 
+from forms import check_forms
+
 from mcore_unpatch.stacks.revision import ReadFile
 from mcore_unpatch.stacks.shell import of_pairs, of_script
 
 FORMS = Path(__file__).parent / "shell.txt"
-BETWEEN = "\n----\n"
 UPSTREAM = "https://github.com/NVIDIA/Megatron-LM.git"
 
 
 def test_every_form_means_what_somebody_read() -> None:
-    told = FORMS.read_text()
-    forms = [section.partition("\n=>")[0] for section in told.removesuffix("\n").split(BETWEEN)]
-    assert BETWEEN.join(f"{form}\n=>{meant(form)}" for form in forms) + "\n" == told
+    check_forms(FORMS, lambda forms: map(meant, forms))
 
 
 def meant(form: str) -> str:

@@ -4,6 +4,7 @@ import textwrap
 from pathlib import Path
 
 from checking import found_in
+from forms import check_forms
 
 HEAD = """\
 import importlib, inspect, sys
@@ -323,7 +324,6 @@ def test_what_conditions_are_worth() -> None:
 
 # Bodies of functions with a patch in their middle, each with the releases on which it runs.
 BODIES = Path(__file__).parent / "bodies.txt"
-BETWEEN = "\n----\n"
 AROUND = f"""{HEAD}
 import os
 from typing import TYPE_CHECKING
@@ -343,17 +343,14 @@ def recent(than="0.16"): return megatron.core.__version__ >= than
 
 
 def test_every_body_runs_as_somebody_read() -> None:
-    told = BODIES.read_text()
-    bodies = [section.partition("\n=>")[0] for section in told.removesuffix("\n").split(BETWEEN)]
-    assert with_answers(bodies) == told
+    check_forms(BODIES, answers_to)
 
 
-def with_answers(bodies: list[str]) -> str:
-    """The bodies, a file for each, and what a scan says of the patch in it."""
+def answers_to(bodies: list[str]) -> list[str]:
+    """What a scan says of the patch in each body, in a file of its own."""
     files = {"other.py": OTHER}
     for number, body in enumerate(bodies):
         lines = body.replace("PATCH", "GPTModel.forward = f").splitlines()
         files[f"m{number:03}.py"] = AROUND + "".join(f"    {line}\n" for line in lines)
     live = {finding.path: finding.live for finding in found_in(files)}
-    answers = [f"{live[path]}{'?' if live[path].depends else ''}" for path in sorted(files) if path != "other.py"]
-    return BETWEEN.join(f"{body}\n=> {answer}" for body, answer in zip(bodies, answers, strict=True)) + "\n"
+    return [f" {live[path]}{'?' if live[path].depends else ''}" for path in sorted(files) if path != "other.py"]

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from checking import found_in
+from forms import check_forms
 
 FORMS = Path(__file__).parent / "forms.txt"
-BETWEEN = "\n----\n"
 HEAD = """\
 import builtins, copy, functools, importlib, operator, pkgutil, pydoc, sys, wrapt
 from typing import Optional, Type, TypeVar, cast
@@ -38,17 +38,14 @@ TEXT = "GPTModel.forward = new"
 
 
 def test_every_form_is_found_as_somebody_read() -> None:
-    """A file for each."""
-    told = FORMS.read_text()
-    forms = [section.partition("\n=>")[0] for section in told.removesuffix("\n").split(BETWEEN)]
-    assert with_findings(forms) == told
+    check_forms(FORMS, findings_of)
 
 
-def with_findings(forms: list[str]) -> str:
-    """The forms, and what a scan says of each."""
+def findings_of(forms: list[str]) -> list[str]:
+    """What a scan says of each form, in a file of its own."""
     files = {f"m{number:03}.py": f"{HEAD}{form}\n" for number, form in enumerate(forms)}
     said: dict[str, str] = dict.fromkeys(files, "")
     for finding in found_in(files):
         what = f" {finding.shape} {finding.target.removeprefix('megatron.core.')} {finding.confidence}"
         said[finding.path] += what
-    return BETWEEN.join(f"{form}\n=>{said[path]}" for form, path in zip(forms, files, strict=True)) + "\n"
+    return list(said.values())

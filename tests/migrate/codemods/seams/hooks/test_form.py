@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+from forms import check_forms
 from planning import planned
 
 from mcore_unpatch.editing.edits import Options, splice
 
 FORMS = Path(__file__).parent / "forms.txt"
-BETWEEN = "\n----\n"
 AROUND = """\
 import functools
 from functools import wraps
@@ -20,9 +20,7 @@ def double(model: GPTModel, scale):
 
 
 def test_every_form_becomes_what_somebody_read() -> None:
-    told = FORMS.read_text()
-    forms = [section.partition("\n=>")[0] for section in told.removesuffix("\n").split(BETWEEN)]
-    assert BETWEEN.join(f"{form}\n=>{became(form)}" for form in forms) + "\n" == told
+    check_forms(FORMS, lambda forms: map(became, forms))
 
 
 def became(form: str) -> str:
