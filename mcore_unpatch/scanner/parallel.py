@@ -6,8 +6,9 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ContextDecorator, contextmanager
+from contextlib import ContextDecorator, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from threading import Thread
 from typing import TYPE_CHECKING, Any, cast
 
 from mcore_unpatch.errors import UsageError
@@ -117,8 +118,8 @@ def may_patch(project: Project, path: str, mocks: bool) -> bool:
     data = project.data(path)
     if b"\0" in data or not data.isascii() or b"coding" in data[:400]:
         decode(data)
-    data = prefilter.plain(data)
     installs = prefilter.may_install(data, mocks or not is_test(path))
+    data = prefilter.plain(data)
     if not prefilter.mentions_megatron(path, data):
         return installs and project.reaches_megatron(path)
     return installs or prefilter.may_take_hook(data) or prefilter.calls_one_of(data, project.installers_for(path))
@@ -162,21 +163,29 @@ def _share_out(
 
     # Not a pool: this process takes part in the work, and the others do not wait until it has time for them.
     context: Any = multiprocessing.get_context(start)
-    api.attribute_names(), task.versions("")  # before the fork, so that the tables and the stacks are read once
+    api.attribute_names()  # before the fork, so that the tables are read once
     # Each process has a run of neighbours, which import the same files, and at the end takes from those of others.
     count, workers = len(shares), helpers + 1
     runs = [_numbers(range(count * n // workers, count * (n + 1) // workers), context) for n in range(workers)]
     working: list[Connection] = []
+    waiting: list[Connection] = []
     processes = []
     with _safe_path():
         for own in range(1, workers):
             ours, theirs = context.Pipe(duplex=False)
+            releases, told = context.Pipe(duplex=False)
+            asked = replace(task, versions=_ToldLater(releases))
             taken = [*runs[own:], *runs[:own]]
-            processes.append(context.Process(target=_work, args=(shares, task, taken, theirs), daemon=True))
+            processes.append(context.Process(target=_work, args=(shares, asked, taken, theirs), daemon=True))
             processes[-1].start()
             theirs.close()  # else the end of a worker that died would never be seen
+            releases.close()
             working.append(ours)
+            waiting.append(told)
     try:
+        task.versions("")
+        for told in waiting:  # who has little else to do, may wait for it; who has, reads it late or never
+            Thread(target=_tell, args=(told, task.versions), daemon=True).start()
         if ahead is not None:
             ahead()
         project = task.project(parsed)
@@ -197,6 +206,30 @@ def _share_out(
         for process in processes:
             process.terminate()
             process.join()
+
+
+def _tell(connection: Connection, versions: Callable[[str], tuple[Version, ...]]) -> None:
+    with suppress(OSError), connection:  # it may be done
+        connection.send(versions)
+
+
+class _ToldLater:
+    """The releases of files, which another process reads the repository for: a file without a patch needs none."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._versions: Callable[[str], tuple[Version, ...]] | None = None
+
+    def __call__(self, path: str) -> tuple[Version, ...]:
+        if self._versions is None:
+            from multiprocessing import parent_process
+            from multiprocessing.connection import wait
+
+            other = parent_process()
+            if other is not None and self._connection not in wait([self._connection, other.sentinel]):
+                sys.exit(1)  # it was killed
+            self._versions = cast("Callable[[str], tuple[Version, ...]]", self._connection.recv())
+        return self._versions(path)
 
 
 def _numbers(run: range, context: Any) -> Connection:

@@ -52,7 +52,7 @@ def _may_patch(path: str, read: Callable[[str], bytes]) -> bool:
 
 
 def _is_about_megatron(code: bytes) -> bool:
-    return bool(_IMPORTS.search(code)) and prefilter.may_install(code, False)
+    return bool(_IMPORTS.search(code)) and prefilter.may_install(code, False, is_python=False)
 
 
 def _in_archive(data: bytes) -> Iterator[bytes]:

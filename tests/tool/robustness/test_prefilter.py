@@ -132,6 +132,11 @@ def test_each_form_is_found(name: str) -> None:
         "# say (",
         'f(\n    """ ( """,\n)',
         'f("a",\n  g["b"])',
+        r"""x = "\\" + '\'' + r"\" ("  """,
+        """x = f"{'"'}" + "'" """,
+        """x = f"{'#'}" + f'{y["a"]:{w}}' + f"{{" """,
+        '''x = f"""{y["a"]} {{ "quoted" { """in it""" } """ ''',
+        """x = f"{y["a"]}" + f'{'a' + "'" + "b"}' """,
     ],
 )
 def test_a_bracket_in_a_text_hides_nothing(text: str) -> None:
@@ -146,7 +151,24 @@ def test_a_bracket_in_a_text_hides_nothing(text: str) -> None:
         "if isinstance(x, np.ndarray):\n    y[0] = x",
         'def f(\n    a: "A",\n    b: torch.Tensor,\n    c: int = 3,\n): ...',
         "env_vars = {}",
+        'def f():\n    """Say `model.forward = ours`:\n\n    model.forward = ours\n    del GPTModel.forward\n    """',
+        "print(f'''\n{model.forward} is\nmodel.forward = {ours!r:{width}}\n''')",
     ],
 )
 def test_what_no_target_is_parsed_for(code: str) -> None:
     assert not prefilter.may_install(f"{GPT}{code}\n".encode(), mocks=False)
+
+
+def test_letters_of_another_encoding_may_look_like_the_end_of_a_text() -> None:
+    hidden = f"# coding: shift-jis\n{GPT}{DEF}x = '\u8868'; GPTModel.forward = ours; y = '\u8868'; z = \"\\'\" # '\n"
+    assert prefilter.may_install(hidden.encode("shift-jis"), mocks=False)
+
+
+def test_a_text_within_an_expression_of_a_text_is_no_end_of_it() -> None:
+    hidden = f"""{GPT}{DEF}x = f"{{'"'}}"; GPTModel.forward = ours; y = "'" # "\n"""
+    assert prefilter.may_install(hidden.encode(), mocks=False)
+
+
+def test_a_quotation_mark_of_another_script_is_none() -> None:
+    patch = f"{GPT}{DEF}x = '\uff07'\nGPTModel.forward = ours\ny = '\uff07'\n"
+    assert prefilter.may_install(patch.encode(), mocks=False)

@@ -10,6 +10,7 @@ from command import unpatch_process
 from repository import GIT, Repository
 
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.scanner.parallel import ScannedPart, Task, analyse
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.work_tree import WorkTree
@@ -24,13 +25,17 @@ def large_tree(folder: Path) -> list[str]:
     return list(files)
 
 
+def newest(_: str) -> tuple[Version, ...]:
+    return ((0, 19),)
+
+
 def run(paths: list[str], tree: WorkTree, task: Task, jobs: int) -> Iterator[ScannedPart]:
     return analyse(paths, [tree.size(path) for path in paths], task, jobs, Parsed())
 
 
 def test_one_process_and_two_find_the_same(tmp_path: Path) -> None:
     paths, tree = large_tree(tmp_path), WorkTree(tmp_path)
-    task = Task(tree.read, tree.exists, lambda _: ((0, 19),), mocks=False)
+    task = Task(tree.read, tree.exists, newest, mocks=False)
     found = []
     for jobs in (1, 2):
         parts = list(run(paths, tree, task, jobs))
@@ -47,7 +52,7 @@ def test_one_job_stays_in_this_process(tmp_path: Path) -> None:
         readers.add(os.getpid())
         return tree.read(path)
 
-    list(run(paths, tree, Task(read, tree.exists, lambda _: ((0, 19),), mocks=False), 1))
+    list(run(paths, tree, Task(read, tree.exists, newest, mocks=False), 1))
     assert readers == {os.getpid()}
 
 
@@ -60,7 +65,7 @@ def test_a_worker_that_dies_is_an_error(tmp_path: Path) -> None:
         return tree.read(path)
 
     with pytest.raises(UsageError, match="a worker process died"):
-        list(run(paths, tree, Task(read, tree.exists, lambda _: ((0, 19),), mocks=False), 2))
+        list(run(paths, tree, Task(read, tree.exists, newest, mocks=False), 2))
 
 
 @pytest.mark.parametrize(
