@@ -69,6 +69,10 @@ class Atlas:
             self._models[label] = Model(self.library, label, _Facts(self, number), _Usages(self, number))
         return self._models[label]
 
+    def union(self) -> Model:
+        """All versions as one: each name as the newest has it that has it at all."""
+        return Model(self.library, "any", _Facts(self, None), {})
+
     def versions(self, name: str) -> list[tuple[str, Fact | None]]:
         """The facts a name has had: the first version with each, None where it was taken away."""
         return [(self.labels[number], fact) for number, fact in self.entries(name)]
@@ -106,8 +110,8 @@ class Atlas:
 
 
 class _Facts(Mapping[str, Fact]):
-    def __init__(self, atlas: Atlas, number: int) -> None:
-        self._atlas, self._number = atlas, number
+    def __init__(self, atlas: Atlas, number: int | None) -> None:
+        self._atlas, self._number = atlas, number  # of the version; None for whichever has a name last
 
     @property
     def names(self) -> NameIndex:
@@ -116,10 +120,10 @@ class _Facts(Mapping[str, Fact]):
 
     def __getitem__(self, name: str) -> Fact:
         for since, fact in reversed(self._atlas.entries(name)):
-            if since <= self._number:
-                if fact is None:
-                    break
+            if fact is not None and (self._number is None or since <= self._number):
                 return fact
+            if self._number is not None and since <= self._number:
+                break
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:

@@ -5,7 +5,7 @@ Of what releases say differently the newest counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.layout import ATTRIBUTE_CLASSES, EXTERNAL_METHODS, GPT_MODEL, ITEM_CLASSES
-from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, ROOT, within
+from mcore_unpatch.megatron.versions import RELEASES, ROOT, within
 
 _MODEL_PACKAGES = tuple(
     f"{ROOT}.{package}." for package in ("transformer", "models", "tensor_parallel", "extensions", "ssm", "optimizer")
@@ -31,32 +31,10 @@ class Symbol(NamedTuple):
     name: str
 
 
-class _Newest(Mapping[str, Fact]):
-    """Each name as the newest release has it that has it at all."""
-
-    def __init__(self) -> None:
-        self._read: dict[str, Fact | None] = {}
-
-    def __getitem__(self, name: str) -> Fact:
-        if name not in self._read:
-            facts = [fact for _, fact in known.atlas().entries(name) if fact is not None]
-            self._read[name] = facts[-1] if facts else None
-        fact = self._read[name]
-        if fact is None:
-            raise KeyError(name)
-        return fact
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(known.atlas().lines)
-
-    def __len__(self) -> int:
-        return len(known.atlas().lines)
-
-
 @cache
 def union() -> Model:
     """All releases as one."""
-    return Model(LIBRARY, "any", _Newest(), {})
+    return known.atlas().union()
 
 
 @cache
