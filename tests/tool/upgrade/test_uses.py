@@ -138,9 +138,11 @@ mpu.initialize_model_parallel(2, pipeline_model_parallel_split_rank=None)
     "a default": ("0.15.3", "0.16.1", "", "`mtp_loss_scaling_factor`", CONFIG + """
 config = TransformerConfig(num_layers=1)
 """),
-    "a position": ("0.18.2", "0.19.2", "", "the first value passed to `track_mtp_metrics`", HELPER + """
-def log(writer):
-    Log.track_mtp_metrics(1.0, 2, writer)
+    "a position": ("0.18.2", "0.19.2", "", "the second value passed to `get_data_parallel_group`", """
+from megatron.core import parallel_state
+
+def group():
+    return parallel_state.get_data_parallel_group(False, True)
 """),
     "an override that Megatron passes more": ("0.17.1", "0.18.2", "TypeError", "does not take", """
 from megatron.core.models.gpt.gpt_model import GPTModel

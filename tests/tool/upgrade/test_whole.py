@@ -61,8 +61,8 @@ Will raise (2)
 Numbers may change (3)
   a.py:12  patch of router.save_to_aux_losses_tracker
       `save_to_aux_losses_tracker` does not exist after megatron-core 0.17.1, so
-      nothing calls the replacement; `TopKRouter.apply_z_loss` of 0.16.1 uses
-      it: it stops without an error; it is now
+      no code of Megatron calls the replacement; `TopKRouter.apply_z_loss` of
+      0.16.1 uses it: it stops without an error; it is now
       `megatron.core.transformer.moe.moe_utils.save_to_aux_losses_tracker`
   b.py:8  patch of GPTModel.forward
       body changed; the replacement does not call the original, so it does not
