@@ -35,7 +35,7 @@ def raised(demand: Demand, model: Model, old: Model | None = None) -> Iterator[S
 
 def changed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     """What a step changes without an error."""
-    for ask in (_positions, _defaults, _values, _unpacked):
+    for ask in (_positions, _defaults, _values, _keys, _unpacked):
         yield from ask(demand, old, new)
 
 
@@ -302,6 +302,47 @@ def _values(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     if not same and demand.runs_on(new, "AttributeError"):
         what = "value" if demand.through_class else "default"
         yield _changes(demand, f"`{name}` has another {what} on megatron-core {new.label}")
+
+
+def _keys(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
+    """Keys that are read of a dict of a class, and that no code of the library writes any more."""
+    words = [fact.trait("keys") if (fact := model.facts.get(demand.name)) is not None else None for model in (old, new)]
+    then, now = (set(word.split(",")) if word else set() for word in words)
+    scope = demand.at.scope.node
+    lost = _read_keys(scope, leaf(demand.name)) & (then - now) if now and scope is not None else set()
+    if lost and demand.runs_on(new, "KeyError"):
+        name = leaf(demand.name)
+        yield _changes(
+            demand,
+            f"reads {quoted(sorted(lost))} of `{name}`, which no code of megatron-core {new.label} sets; it sets "
+            f"{quoted(sorted(now - then) or sorted(now))}",
+        )
+
+
+def _read_keys(scope: ast.AST, attribute: str) -> set[str]:
+    """The keys that code asks a dict for, which is an attribute, also by a name that it gives to it."""
+    nodes = list(walk(scope))
+    named = {
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign) and getattr(node.value, "attr", "") == attribute
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+    def is_it(node: ast.AST) -> bool:
+        return getattr(node, "id", "") in named or getattr(node, "attr", "") == attribute
+
+    found: list[ast.AST] = []
+    for node in nodes:
+        match node:
+            case ast.Subscript(value=value, slice=key) if is_it(value):
+                found.append(key)
+            case ast.Compare(left=key, ops=[ast.In() | ast.NotIn()], comparators=[value]) if is_it(value):
+                found.append(key)
+            case ast.Call(func=ast.Attribute(value=value, attr="get" | "pop"), args=[key, *_]) if is_it(value):
+                found.append(key)
+    return {key.value for key in found if isinstance(key, ast.Constant) and isinstance(key.value, str)}
 
 
 def _unpacked(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:

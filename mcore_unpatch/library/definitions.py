@@ -190,7 +190,9 @@ class ModuleFacts:
                         fields.append(leaf + default_text(default))
                 case ast.Assign(targets=targets):
                     for leaf in (leaf for target in targets for leaf in names_in(target)):
-                        self.facts[f"{name}.{leaf}"] = Fact("value", "", (), self._digest(item))
+                        keys = _keys(leaf, node) if isinstance(item.value, ast.Dict) and not item.value.keys else []
+                        told = (f"keys:{','.join(keys)}",) if keys else ()
+                        self.facts[f"{name}.{leaf}"] = Fact("value", "", told, self._digest(item))
                 case ast.ClassDef():
                     self.facts[f"{name}.{item.name}"] = Fact("class", " ".join(filter(None, map(dotted, item.bases))))
         for attribute, words in attributes.items():
@@ -255,6 +257,20 @@ def _of_field(value: ast.expr | None) -> tuple[ast.expr | None, bool]:
         return value, True
     given = {word.arg: word.value for word in value.keywords}
     return given.get("default", given.get("default_factory")), getattr(given.get("init"), "value", True) is not False
+
+
+def _keys(attribute: str, owner: ast.ClassDef) -> list[str]:
+    """The keys that the methods of a class write into a dict of the class; none where one is computed."""
+    found = []
+    for method in (item for item in owner.body if isinstance(item, Function)):
+        nodes = list(ast.walk(method))
+        held = [one for one in nodes if isinstance(one, ast.Assign) and getattr(one.value, "attr", "") == attribute]
+        names = {dotted(target) for one in held for target in one.targets}
+        for node in nodes:
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+                if dotted(node.value) in names or getattr(node.value, "attr", "") == attribute:
+                    found.append(getattr(node.slice, "value", None))
+    return sorted({str(key) for key in found}) if all(isinstance(key, str) and "," not in key for key in found) else []
 
 
 def _origin(value: ast.expr, given: set[str]) -> str:

@@ -270,12 +270,6 @@ class TestWhoCallsIt:
         assert one.startswith("lacks `runtime_gather_output`") and "once Megatron's own inference is given this" in one
         assert "once" not in said(f"{source}GPTModel.forward = new\n", "0.18.2", "0.19.2")
 
-    def test_a_function_of_a_class_that_became_static(self) -> None:
-        """Called through the class it took its first value all along."""
-        assert (
-            said(f"{MTP}MTPLossLoggingHelper.track_mtp_metrics(0.5, 1, None, None, None)\n", "0.18.2", "0.19.2") == ""
-        )
-
 
 OWN_METHODS = """\
 class Trainer:

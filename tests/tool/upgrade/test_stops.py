@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from checking import Source, write_files
 from command import CLEAN, FINDINGS, Result, unpatch
 
@@ -99,3 +100,29 @@ def test_patch_files_are_told_apart_from_numbers_a_line_for_each_folder(tmp_path
     assert " and 1 more file " in said and "other/c.patch:" in said and "b.patch" not in said
     assert "Numbers may change" not in said
     assert "3 patch files have to be tried before you can upgrade" in said
+
+
+MTP = "from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("t = MTPLossLoggingHelper.tracker\n    return t['values']", True),
+        ("t = MTPLossLoggingHelper.tracker\n    return 'values' in t", True),
+        ("return MTPLossLoggingHelper.tracker.get('values')", True),
+        ("return MTPLossLoggingHelper.tracker['avg_group']", False),
+        ("other = {}\n    return MTPLossLoggingHelper.tracker, other['values']", False),
+    ],
+)
+def test_keys_that_megatron_no_longer_sets(body: str, told: bool, tmp_path: Path) -> None:
+    result = upgraded(tmp_path, {"a.py": f"{MTP}def log():\n    {body}\n"}, "0.18.2")
+    words = "reads `values` of `tracker`, which no code of megatron-core 0.19.2 sets; it sets `correct_values`"
+    assert (words in " ".join(result.out.split())) is told
+    assert (result.code == FINDINGS) is told
+
+
+def test_a_function_of_a_class_that_became_static(tmp_path: Path) -> None:
+    """Called through the class it took its first value all along."""
+    code = f"{MTP}MTPLossLoggingHelper.track_mtp_metrics(0.5, 1, None, None, None)\n"
+    assert upgraded(tmp_path, {"a.py": code}, "0.18.2").code == CLEAN
