@@ -81,6 +81,9 @@ def delete_dead(
         oldest, *later = map(show, versions)
         where = f" (see line {guard.line})" if guard is not None and not guard.path else ""
         what = options.guessed(finding.path) or "delete this branch, what it installs, and the tests of it"
+        source = bench.readable(finding.path)
+        if finding.shape == "instance-attr" and source is not None and b"signature(" in source.data:
+            what += ", unless a model of yours overrides the method without these parameters"
         text = f"this never runs on megatron-core {oldest}{' or later' if later else ''}{where}: {what}"
         found.remarks.append(Remark(finding.path, finding.line, finding.rule, "left", text))
     for finding, cut in idle:

@@ -18,6 +18,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from mcore_unpatch.codemods.syntax import bound_by_import
+from mcore_unpatch.editing.source import Source, first_line
 from mcore_unpatch.library.digests import dump, is_text, without_package
 
 # Of a function that no release has, the first lines are enough to recognise it.
@@ -46,6 +47,7 @@ class UpstreamVersion:
 class Difference:
     """How a function differs from the nearest upstream version."""
 
+    path: str
     name: str
     line: int
     release: str
@@ -98,26 +100,24 @@ class Fingerprints:
             for alias in node.names
         )
 
-    def difference(
-        self, file: str, name: str, node: ast.stmt, package: str, lines: Sequence[str], path: str
-    ) -> Difference:
-        """How a changed function differs; `lines` are those of its file."""
-        found = list(parts(node, package))
+    def difference(self, file: str, name: str, node: ast.stmt, package: str, source: Source) -> Difference:
+        """How a changed function of a source differs from that of an upstream file."""
+        found, path = list(parts(node, package)), source.path
         versions = self._known.get(file, {}).get(name, ())
         if not versions:
             text = f"--- {self.project}: no release has `{name}` in {file}\n+++ {path}\n"
-            own = lines[node.lineno - 1 : node.end_lineno]
+            own = [source.line(number) for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)]
             shown = [f"+{line}\n" for line in own[:_SHOWN_OF_NEW]]
             rest = f"+... and {len(own) - _SHOWN_OF_NEW} more lines\n" if len(own) > _SHOWN_OF_NEW else ""
-            return Difference(name, node.lineno, "", len(own), f"{text}@@ {name} @@\n{''.join(shown)}{rest}")
+            return Difference(path, name, node.lineno, "", len(own), f"{text}@@ {name} @@\n{''.join(shown)}{rest}")
         nearest = max(versions, key=lambda known: _matcher(known.parts, found).ratio())
         release = nearest.releases[-1]
         head = f"--- {self.project} {release} {file}\n+++ {path}\n@@ {name} @@\n"
-        body, count, new = _hunks(nearest.parts, found, lines)
+        body, count, new = _hunks(nearest.parts, found, source)
         # What an error says, and where a function imports upstream's names, is a fork's to choose.
         inside = (one for one in ast.walk(node) if isinstance(one, ast.Raise | ast.ImportFrom))
         free = {one.lineno for one in inside if isinstance(one, ast.Raise) or self.imports(file, one, package)}
-        return Difference(name, node.lineno, release, count, head + body, own=not new <= free)
+        return Difference(path, name, node.lineno, release, count, head + body, own=not new <= free)
 
 
 @cache
@@ -130,9 +130,7 @@ def _matcher(old: Sequence[StatementHash], new: Sequence[StatementHash]) -> Sequ
     return SequenceMatcher(None, [part.hash for part in old], [part.hash for part in new], autojunk=False)
 
 
-def _hunks(
-    old: Sequence[StatementHash], new: Sequence[StatementHash], lines: Sequence[str]
-) -> tuple[str, int, set[int]]:
+def _hunks(old: Sequence[StatementHash], new: Sequence[StatementHash], source: Source) -> tuple[str, int, set[int]]:
     """The differing statements, their number, and the first lines of the new ones.
 
     Of upstream only hashes are kept, so its side is told by line numbers.
@@ -149,7 +147,7 @@ def _hunks(
         numbers = sorted({line for part in new[new_start:new_end] for line in range(part.first, part.last + 1)})
         count += len(numbers)
         own |= {part.first for part in new[new_start:new_end]}
-        shown += (f"+{lines[number - 1]}" for number in numbers)
+        shown += (f"+{source.line(number)}" for number in numbers)
     return "".join(f"{line}\n" for line in shown), count, own
 
 
@@ -194,17 +192,12 @@ def parts(node: ast.AST, package: str) -> Iterator[StatementHash]:
             return
         blocks = [name for name in _BLOCKS if getattr(node, name, None)]
         first = node.lineno
-        last = _line_before(getattr(node, blocks[0])[0]) if blocks else (node.end_lineno or first)
+        inner = getattr(node, blocks[0])[0] if blocks else None
+        last = first_line(inner) - 1 if isinstance(inner, ast.stmt) else first if blocks else node.end_lineno or first
         yield StatementHash(_hash(dump(node, package, without=_BLOCKS), 6), first, max(first, last))
     for name in _BLOCKS:
         for child in getattr(node, name, None) or ():
             yield from parts(child, package)
-
-
-def _line_before(node: ast.AST) -> int:
-    decorators = getattr(node, "decorator_list", [])
-    line: int = min([getattr(node, "lineno", 1), *(decorator.lineno for decorator in decorators)])
-    return line - 1
 
 
 def _hash(text: str, size: int) -> str:

@@ -67,14 +67,6 @@ def reached(start: Iterable[Unit], among: Iterable[Unit]) -> list[Unit]:
     return [unit for unit in everything if unit in found]
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """A function that is not the upstream one, and where it stands."""
-
-    path: str
-    difference: Difference
-
-
 @dataclass(eq=False)
 class Definition:
     """One such file."""
@@ -112,57 +104,40 @@ class Definition:
         """What this copy of the downstream calls its package."""
         return self.contract.package_of(self.source.path, self.shim)
 
-    def changed(self, name: str) -> list[Changed]:
+    def changed(self, name: str) -> list[Difference]:
         """What somebody changed in a name's function or in what it calls; empty if all of it is upstream's."""
         if name not in self.defined:
             return []
         closure = reached([self.defined[name]], self.units)
         known = load(self.contract.package)
-        found = [
-            self._changed(unit, known)
-            for unit in closure
-            if not unit.is_import and not known.releases_of(self.shim.file, unit.key, unit.node, self.package)
-        ]
         used = frozenset().union(*(unit.uses for unit in closure if not unit.is_import))
-        return found + self._foreign_imports(closure, used, known) + self._changed_helpers(used, known)
+        compared = [(self.shim.file, self.source, unit) for unit in closure if not unit.is_import]
+        wanted = used.intersection(self.contract.helpers)
+        if wanted and self._helpers is not None:
+            source, own = self._helpers  # the shim brings its own of these
+            compared += [(self.contract.helper_file, source, unit) for unit in own if unit.key in wanted]
+        found = [
+            known.difference(file, unit.key, unit.node, self.package, source)
+            for file, source, unit in compared
+            if not known.releases_of(file, unit.key, unit.node, self.package)
+        ]
+        return found + self._foreign_imports(closure, used, known)
 
-    def _changed(self, unit: Unit, known: Fingerprints) -> Changed:
-        path = self.source.path
-        return Changed(path, known.difference(self.shim.file, unit.key, unit.node, self.package, self._lines, path))
-
-    @cached_property
-    def _lines(self) -> list[str]:
-        return [self.source.line(number) for number in range(1, len(self.source.lines) + 1)]
-
-    def _foreign_imports(self, closure: list[Unit], used: frozenset[str], known: Fingerprints) -> list[Changed]:
+    def _foreign_imports(self, closure: list[Unit], used: frozenset[str], known: Fingerprints) -> list[Difference]:
         """Names that upstream imports too, but from somewhere else."""
-        hashes = origins(self.source.tree, self.package, self.shim.file)
+        hashes, path = origins(self.source.tree, self.package, self.shim.file), self.source.path
         found = []
         for unit in closure:
             for name in sorted(unit.binds & used) if unit.is_import else ():
                 if known.knows(self.shim.file, f"import {name}") and not known.releases_with(
                     self.shim.file, f"import {name}", hashes.get(name, "")
                 ):
-                    line = self.source.line(unit.node.lineno)
-                    text = f"--- {known.project}: `{name}` comes from elsewhere\n+++ {self.source.path}\n+{line}\n"
+                    line = unit.node.lineno
+                    text = (
+                        f"--- {known.project}: `{name}` comes from elsewhere\n+++ {path}\n+{self.source.line(line)}\n"
+                    )
                     own = not known.imports(self.shim.file, unit.node, self.package)
-                    difference = Difference(name, unit.node.lineno, known.releases[-1], 1, text, own)
-                    found.append(Changed(self.source.path, difference))
-        return found
-
-    def _changed_helpers(self, used: frozenset[str], known: Fingerprints) -> list[Changed]:
-        """Helpers of another file of the downstream that the shim brings its own of."""
-        if used.isdisjoint(self.contract.helpers) or self._helpers is None:
-            return []
-        file, (helpers, own) = self.contract.helper_file, self._helpers
-        lines = [helpers.line(number) for number in range(1, len(helpers.lines) + 1)]
-        found = []
-        for unit in own:
-            name = unit.key
-            wanted = name in self.contract.helpers and name in used
-            if wanted and not known.releases_of(file, name, unit.node, self.package):
-                difference = known.difference(file, name, unit.node, self.package, lines, helpers.path)
-                found.append(Changed(helpers.path, difference))
+                    found.append(Difference(path, name, line, known.releases[-1], 1, text, own))
         return found
 
     @cached_property

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mcore_unpatch.codemods.shims.definitions import Changed, Definition, Unit, reached
+from mcore_unpatch.codemods.fingerprints.compare import Difference
+from mcore_unpatch.codemods.shims.definitions import Definition, Unit, reached
 from mcore_unpatch.codemods.shims.exports import Exports, ShimOrigin
 from mcore_unpatch.codemods.shims.uses import Need, ShimReference, Use
 from mcore_unpatch.codemods.standing import PROCESSOR, processors
@@ -41,16 +42,16 @@ class Blockers:
     """The reasons of every flow."""
 
     def __init__(
-        self, exports: Exports, looks: Iterable[Use], changed: Mapping[tuple[str, str], list[Changed]]
+        self, exports: Exports, looks: Iterable[Use], changed: Mapping[tuple[str, str], list[Difference]]
     ) -> None:
         self.exports, self.editable = exports, exports.repository.editable
         self.of: defaultdict[Flow, list[Blocker]] = defaultdict(list)
         self._keeping: set[tuple[Flow, str]] = set()
         for (path, name), found in changed.items():
             flow = (path, exports.definitions[path].shim.names[name])
-            own = dict.fromkeys(changed.difference.name for changed in found if changed.difference.own)
-            for changed_name in own:
-                self._add(flow, Blocker(f"`{changed_name}` was changed here"))
+            own = dict.fromkeys(difference.name for difference in found if difference.own)
+            for unit in own:
+                self._add(flow, Blocker(f"`{unit}` was changed here"))
             if not own:
                 self._add(flow, Blocker(f"`{name}` leaves out parts of upstream's", less=True))
         for path, definition in exports.definitions.items():

@@ -168,23 +168,22 @@ class Move:
             rule = self.exports.definitions[path].shim.names[name]
             left = self._stands((path, rule)) or self.options.older(path)  # for another reason
             goes = self.moves(self.exports.definitions[path], rule)
-            for changed in found if self.options.wants(rule) and not left else ():
-                difference = changed.difference
-                if (changed.path, difference.name) in told or not (difference.own or goes):
+            for difference in found if self.options.wants(rule) and not left else ():
+                if (difference.path, difference.name) in told or not (difference.own or goes):
                     continue
-                told.add((changed.path, difference.name))
+                told.add((difference.path, difference.name))
                 text = f"`{difference.name}` is not the one of any {self.contract.package} release"
                 if difference.release:
                     differ = f"{difference.lines} lines differ" if difference.lines > 1 else "1 line differs"
                     text += f"; nearest is {difference.release}, {differ}"
-                yield Remark(changed.path, difference.line, rule, "differs", text, difference.diff)
+                yield Remark(difference.path, difference.line, rule, "differs", text, difference.diff)
 
     def _replaced(self) -> Iterator[Remark]:
         """Which numbers change where a changed function is replaced all the same."""
         for (path, name), found in self.changed.items():
             definition = self.exports.definitions[path]
             if self.moves(definition, rule := definition.shim.names[name]):
-                own = list(dict.fromkeys(one.difference.name for one in found if one.difference.own))
+                own = list(dict.fromkeys(one.name for one in found if one.own))
                 effect = f"the changes made to {listed(own)} are lost" if own else "parts that were left out are back"
                 text = f"`{name}` now computes what {self.contract.package} does: {effect}"
                 yield Remark(path, definition.defined[name].node.lineno, rule, "numerics", text)

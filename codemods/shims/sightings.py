@@ -75,7 +75,7 @@ def definitions(exports: Exports, known: Iterable[Finding]) -> Iterator[Finding]
 def _instead(shim: Shim, names: Sequence[str], definition: Definition | None) -> str:
     """Where names are to come from; before that, what a fork made of their functions has to be kept somewhere."""
     instead = f"import {'it' if len(names) == 1 else 'them'} from `{shim.compat}`"
-    changed = (change.difference for name in names for change in definition.changed(name)) if definition else ()
+    changed = (difference for name in names for difference in definition.changed(name)) if definition else ()
     own = {one.name: one.lines for one in changed if one.own}
     if not own or definition is None:
         return instead
