@@ -93,10 +93,6 @@ CASES: dict[str, str | dict[str, str]] = {
         "class": "if hasattr(GPTModel, 'none_such'): GPTModel.forward = f",
         "instance": "def g(m: GPTModel):\n    if not hasattr(m, 'forward'): GPTModel.forward = f",
     },
-    "values._method": {
-        "keys": "if 'padding_mask' in inspect.signature(GPTModel.forward).parameters.keys(): GPTModel.forward = f",
-        "get": "if inspect.signature(GPTModel.forward).parameters.get('padding_mask'): GPTModel.forward = f",
-    },
     "values._signature": {
         "function": "if 'padding_mask' in inspect.signature(GPTModel.forward).parameters: GPTModel.forward = f",
         "class": "if 'vp_stage' in inspect.signature(GPTModel).parameters: GPTModel.forward = f",
