@@ -299,5 +299,6 @@ def test_a_fallback_for_older_releases_is_told_as_one_and_not_repaired() -> None
     named = Options(unsafe_fixes=True, pinned=lambda _: ((0, 19),))
     [remark] = migrate({"ours/prepare.py": text.encode()}, named).plan.remarks
     assert "delete this branch" in remark.text
+    assert "unless a model of yours overrides the method without these parameters" in remark.text
     plain = text.replace("if not _takes_hook(model):", "if model.training:")
     assert not [one for one in migrate({"ours/prepare.py": plain.encode()}).plan.remarks if one.kind == "left"]
