@@ -53,7 +53,7 @@ class Blockers:
             for unit in own:
                 self._add(flow, Blocker(f"`{unit}` was changed here"))
             if not own:
-                self._add(flow, Blocker(f"`{name}` leaves out parts of upstream's", less=True))
+                self._add(flow, Blocker("parts of upstream's functions are left out here", less=True))
         for path, definition in exports.definitions.items():
             said = PROCESSOR.encode() in definition.source.data
             for rule in dict.fromkeys(definition.shim.names.values()) if said else ():

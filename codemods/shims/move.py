@@ -243,6 +243,8 @@ class Move:
         text = "; ".join(listed)
         if any(reason.final for reason in reasons):
             return text
+        if all(reason.less for reason in reasons):
+            return f"{text}; `--unsafe-fixes` puts the shim in their place"
         return f"{text}; port that first, or {OFFER} replaces it all the same"
 
 

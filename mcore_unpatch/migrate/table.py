@@ -227,6 +227,9 @@ def _needs(outcome: Outcome) -> Iterator[Line]:
         if older := outcome.survey.stacks.older_than(floor):
             named = ", ".join(f"{stack.name} ({stack.place})" for stack in older)
             rows.append(("older ones", f"stop working with this: {named}"))
+        if low := outcome.survey.stacks.reaching_below(floor):
+            named = ", ".join(f"{stack.name} ({stack.place})" for stack in low)
+            rows.append(("allowed", f"are older ones too, raise this: {named}"))
     if needed := outcome.dependency:
         rows.append(("dependency", f"{needed.line} (add it to your dependencies)"))
         if needed.python:

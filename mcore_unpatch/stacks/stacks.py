@@ -50,6 +50,12 @@ class Stacks:
         stacks = _grouped(said for said in self.found.said if said.source != HINT)
         return [stack for stack in stacks if stack.needed and min(stack.needed) < version]
 
+    def reaching_below(self, version: Version) -> list[Stack]:
+        """Ranges in files of the repository that allow a release and older ones."""
+        stacks = _grouped(said for said in self.found.said if said.source != HINT)
+        ranges = [stack for stack in stacks if stack.revision.is_range and stack.versions]
+        return [stack for stack in ranges if min(stack.versions) < version <= max(stack.versions)]
+
     @property
     def hints(self) -> tuple[Stack, ...]:
         """What a README or the like speaks of."""

@@ -75,7 +75,10 @@ def test_a_megatron_that_is_not_known_is_not_said_to_lack_the_hook(tmp_path: Pat
 @pytest.mark.parametrize("pin", ["megatron-core==0.18.2", "megatron-core>=0.15", "megatron-core", "torch"])
 def test_a_release_with_the_hook_and_a_lower_bound_are_not(tmp_path: Path, pin: str) -> None:
     top = repository(tmp_path, requirements_txt=f"{pin}\n")
-    assert migrate(top).code == 0
+    done = migrate(top)
+    assert done.code == 0
+    raised = "are older ones too, raise this: >=0.15 (requirements.txt:1)"
+    assert (raised in done.out + done.err) == (pin == "megatron-core>=0.15")
     assert b"mcore_unpatch.compat.verl" in (top / "caller.py").read_bytes()
 
 
