@@ -61,6 +61,9 @@ class Uses:
         self.already = [use for use in self.already if use not in brought]
 
 
+_OLD = "\0"  # stands for the older release in a text
+
+
 def _brings(use: Statement) -> re.Pattern[bytes]:
     """What defines a name, or is the file of a module that no release has."""
     module = use.demand.module if use.demand is not None else ""
@@ -207,20 +210,23 @@ def outermost(use: Statement) -> str:
 
 
 def joined(several: Sequence[Uses], steps: Sequence[Step]) -> Uses:
-    """What several steps do together: of each line what the first of them says, and which they are."""
+    """What several steps do together: what is said of each line, and by which of them."""
     first = several[0]
     if len(several) == 1:
         return first
     found: dict[tuple[object, ...], tuple[Statement, list[Step]]] = {}
     for uses, step in zip(several, steps, strict=True):
         for use in uses.affected:
-            known = found.setdefault((use.path, use.line, use.kind), (use, []))
+            text = use.text.replace(
+                f" on {step[0].label}", f" on {_OLD}"
+            )  # what steps from several releases say alike is said once
+            known = found.setdefault((use.path, use.line, use.kind, text), (replace(use, text=text), []))
             if step not in known[1]:
                 known[1].append(step)
-    told = [
-        use if len(some) == len(steps) else replace(use, steps=steps_in_words(some, steps))
-        for use, some in found.values()
-    ]
+    told = []
+    for use, some in found.values():
+        said = replace(use, text=use.text.replace(_OLD, ", ".join(dict.fromkeys(old.label for old, _ in some))))
+        told.append(said if len(some) == len(steps) else replace(said, steps=steps_in_words(some, steps)))
     wrong = [{(use.path, use.line) for use in uses.already} for uses in several]
     first.already = [use for use in first.already if all((use.path, use.line) in one for one in wrong)]
     first.affected = sorted(told, key=lambda use: (not use.will_raise, use.path, use.line))

@@ -126,3 +126,15 @@ def test_a_function_of_a_class_that_became_static(tmp_path: Path) -> None:
     """Called through the class it took its first value all along."""
     code = f"{MTP}MTPLossLoggingHelper.track_mtp_metrics(0.5, 1, None, None, None)\n"
     assert upgraded(tmp_path, {"a.py": code}, "0.18.2").code == CLEAN
+
+
+def test_what_differs_between_the_releases_that_run_is_told_for_each(tmp_path: Path) -> None:
+    config = "from megatron.core.transformer.transformer_config import TransformerConfig\n"
+    files: dict[str, Source] = {
+        "a.py": f"{config}TransformerConfig(num_layers=2, hidden_size=8, num_attention_heads=2)\n",
+        "pyproject.toml": '[tool.unpatch]\nmegatron = ["0.15.0", "0.17.0"]\n',
+    }
+    write_files(tmp_path, files)
+    said = " ".join(unpatch("upgrade", "--to", "0.19.2", "--all", cwd=tmp_path).out.split())
+    assert "from 0.15.0: `mtp_loss_scaling_factor` of `TransformerConfig`, which is not passed, is 0.1" in said
+    assert "from 0.17.0: `inference_grouped_gemm_backend`" in said
