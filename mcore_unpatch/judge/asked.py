@@ -141,14 +141,21 @@ def is_replaced(demand: Demand, model: Model, shapes: Mapping[str, str], own: st
     below = [f"{sub}.{method}" for sub in model.derived.get(holder.name, ())] if holder is not None else []
     every = (*names, *below, built.name if built is not None else "")
     hit = {shapes[name] for name in every if name in shapes and name != own}
-    if not hit or (isinstance(demand.node, ast.Call) and _is_kept(demand.node.func, names)):
+    if not hit or _is_kept(demand, names):
         return False
     return not demand.by_name or hit != {"module-attr"}
 
 
-def _is_kept(function: ast.expr, names: list[str]) -> bool:
-    """`original(...)`: called by another name than its own."""
-    return isinstance(function, ast.Name) and function.id not in map(leaf, names)
+def _is_kept(demand: Demand, names: list[str]) -> bool:
+    """`original(...)`: called by another name than its own, which it got from a class, or outside of functions.
+
+    `real = self.decoder.forward` in a function is what the object has when that runs.
+    """
+    function = demand.node.func if isinstance(demand.node, ast.Call) else None
+    if not isinstance(function, ast.Name) or function.id in map(leaf, names):
+        return False
+    home = next((scope for scope in demand.at.scope.chain() if function.id in scope.bindings), None)
+    return demand.through_class or home is None or home.kind != "function"
 
 
 def _is_taken_below(name: str, call: Call, model: Model) -> bool:

@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 _MOST_STEPS = 200_000  # for what one patch asks of Megatron
 _PARTIAL = ("partial", "partialmethod")
+_OF_A_CLASS = ("class-attr", "setattr", "string-target")
 # Decorators that leave the parameters of a function as they are.
 _TRANSPARENT = {"staticmethod", "no_grad", "inference_mode", "enable_grad", "wraps", "compile", "jit_fuser"}
 
@@ -97,6 +98,8 @@ class Case:
 
     def calls_ours(self, demand: Demand, model: Model) -> bool:
         """Whether a call of the replacement reaches another function of the repository, put in place of Megatron's."""
+        if self.is_alone and demand.name == self.install.target and self._shapes.get(demand.name) in _OF_A_CLASS:
+            return True  # what the object had is what was put on its class
         return is_replaced(demand.on(model), model, self._shapes, self.install.target)
 
     @cached_property

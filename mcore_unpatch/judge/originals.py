@@ -215,8 +215,9 @@ def _reads(node: ast.AST | None, install: Install) -> bool:
     match node:
         case ast.Attribute(attr="__func__" | "__wrapped__", value=inner):
             return _reads(inner, install)
-        case ast.Attribute(attr=name):
-            return name == install.attribute
+        case ast.Attribute(attr=name, value=owner):
+            part = install.shape == "class-attr" and (path_text(owner) or "").startswith("self.")  # of the object
+            return name == install.attribute and not part
         case ast.Call(func=function, args=[_, ast.Constant(value=name), *_]):
             return (path_text(function) or "").rpartition(".")[2] in _READERS and name == install.attribute
         case ast.Call():

@@ -50,7 +50,8 @@ def findings_in(
     around = Surroundings(installs, resolver)
     versions = releases(resolver.model.path) if installs else ()
     undone, text, liveness = restores.Undone(resolver), Text(resolver.lines), Liveness()
-    shapes = {install.target: install.shape for install in installs if install.shape != "mock"}
+    by_reach = sorted(installs, key=lambda install: not install.on_instance and install.shape != "instance-attr")
+    shapes = {install.target: install.shape for install in by_reach if install.shape != "mock"}  # a class's goes last
     cases = (Case(install, resolver, shapes) for install in installs)
     findings = [_finding(case, versions, around, undone, text, liveness) for case in cases]
     if prefilter.may_take_hook(resolver.model.data):

@@ -171,7 +171,8 @@ def patches_of(scanned: Report, project: Project) -> Iterator[_Patch]:
     """Each patch that a scan found, with its case; patch files and what only a text tells have none."""
     known: dict[str, dict[tuple[int, str], Case]] = {}
     apart = {"mock", *NO_PATCHES}
-    shapes = {one.target: one.shape for one in scanned.findings if one.shape not in apart and not one.in_test}
+    by_reach = sorted(scanned.findings, key=lambda one: one.shape != "instance-attr")  # of a name the class's goes last
+    shapes = {one.target: one.shape for one in by_reach if one.shape not in apart and not one.in_test}
     for finding in scanned.findings:
         if finding.shape in NO_PATCHES or finding.rule == UNUSED_IGNORE:
             continue

@@ -91,7 +91,8 @@ def set_by_name(
     if installs or names or base is None or not base.is_core or _is_config(base.name):
         return installs
     if base.kind in {"class", "module"} or (base.kind == "instance" and is_bound_method(value)):
-        if is_data(value, site.scope) or (base.kind == "module" and api.is_state_holder(base.name)):
+        may_be_state = base.kind == "module" and api.is_state_holder(base.name)
+        if is_data(value, site.scope) or (may_be_state and not is_function(site, resolver, value)):
             return []
         why = "an attribute name that is computed" + (f", and {base.why}" if base.why else "")
         return [Install(site, site.node, f"{base.name}.*", "setattr", False, why, value, base.name, "*", subject)]

@@ -298,6 +298,31 @@ def test_a_method_is_given_its_own_object(value: str, raises: bool) -> None:
     assert [("TypeError" in finding.message) for finding in findings] == [raises]
 
 
+IN_PLACE = """\
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.transformer.transformer_block import TransformerBlock
+block, whole = TransformerBlock.forward, GPTModel.forward
+def with_key(self, hidden_states, attention_mask, key=None, **kwargs):
+    return block(self, hidden_states, attention_mask, **kwargs)
+def forward(self, *args, key=None, **kwargs):
+    real = self.decoder.forward
+    def keyed(*inner, **others):
+        return real(*inner, key=key, **others)
+    self.decoder.forward = keyed
+    try:
+        return whole(self, *args, **kwargs)
+    finally:
+        self.decoder.forward = real
+GPTModel.forward = forward
+"""
+
+
+def test_a_part_of_the_object_has_its_own_forward() -> None:
+    """What it had is no original of what the model had, and is what was put on its class."""
+    findings = found_in(f"{IN_PLACE}TransformerBlock.forward = with_key\n", target=(0, 19, 2))
+    assert [finding.line for finding in findings if "passes `key`, which" in finding.message] == []
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "version", "told"),
     [

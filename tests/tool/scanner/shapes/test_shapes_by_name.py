@@ -67,6 +67,13 @@ class TestSetattr:
             confidence="likely",
         )
 
+    def test_a_function_under_a_computed_name_is_no_state(self) -> None:
+        source = "from megatron.core import parallel_state\ndef fn(): return 0\ndef put(name, old):\n"
+        check_found(
+            f"{source}    setattr(parallel_state, name, fn)\n", target=f"{CORE}.parallel_state.*", confidence="likely"
+        )
+        check_noop(f"{source}    setattr(parallel_state, name, old)\n")
+
     def test_object_setattr(self) -> None:
         check_found(
             """
