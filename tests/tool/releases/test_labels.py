@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,10 @@ def test_nemo_rl() -> None:
     """NeMo RL is in no package index: the checkout is named by the environment."""
     checkout = os.environ.get("MCORE_UNPATCH_NEMO_RL")
     if not checkout:
-        pytest.skip("MCORE_UNPATCH_NEMO_RL names no checkout of NeMo RL at the commit in labels/nemo-rl.json")
+        pytest.skip("MCORE_UNPATCH_NEMO_RL names no checkout of NeMo RL")
+    commit = json.loads((LABELS / "nemo-rl.json").read_text())["commit"]
+    if not subprocess.check_output(["git", "-C", checkout, "rev-parse", "HEAD"], text=True).startswith(commit):
+        pytest.skip("no checkout at the commit of its labels")
     check(Path(checkout), "nemo-rl")
 
 
