@@ -24,6 +24,7 @@ from mcore_unpatch.scanner.shapes.install import Install, core_target
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, last_attribute, last_name, path_text
 
 _STEPS_OF_A_NAME = 10
+_LISTS = {attribute for _, attribute in layout.ITEM_CLASSES}  # of modules
 FUNCTION_PARTS = {"__code__", "__defaults__", "__kwdefaults__", "__signature__"}
 
 
@@ -199,11 +200,12 @@ def _instance_attribute(site, resolver, base, name, value, install) -> list[Inst
 
 def _item(site: Site, resolver: Resolver, target: ast.Subscript, value: ast.expr) -> list[Install]:
     """`something[key] = value`: sys.modules, a `__dict__`, a list of layers."""
-    at = resolver.at(site)
-    names = strings(target.slice, at)
+    at, data = resolver.at(site), resolver.model.data
+    holder, base = namespace(target.value, site, resolver)
+    held = at.expr(target.value) if holder is None and b"__dataclass_fields__" in data else None
+    names = strings(target.slice, at) if holder is not None or held is not None or b"modules" in data else []
     if any(map(within, names)) and at.text(target.value) == "sys.modules":
         return whole_modules(site, names, value)
-    holder, base = namespace(target.value, site, resolver)
     if holder is not None:
         if base is None or not base.is_core:
             return []
@@ -212,9 +214,9 @@ def _item(site: Site, resolver: Resolver, target: ast.Subscript, value: ast.expr
             names = [name for name in names if api.submodule(base.name, name) and is_function(site, resolver, value)]
         shape = "sys-modules" if base.kind == "module" else ""
         return [i for name in names for i in _attribute(site, resolver, holder, base, name, value, shape)]
-    if (held := at.expr(target.value)) is not None and held.kind == "fields":
+    if held is not None and held.kind == "fields":
         return fields_of(site, held, names, value)
-    if isinstance(target.value, ast.Attribute):
+    if isinstance(target.value, ast.Attribute) and target.value.attr in _LISTS:
         owner, name = at.expr(target.value.value), target.value.attr
         if owner and owner.kind == "instance" and api.item_class(owner.name, name):
             where = f"{owner.name}.{name}"

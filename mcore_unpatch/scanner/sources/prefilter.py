@@ -16,7 +16,7 @@ from mcore_unpatch.scanner.sources.attribute_targets import (
     known_attributes,
     tokens,
 )
-from mcore_unpatch.scanner.sources.texts import without_texts
+from mcore_unpatch.scanner.sources.texts import telling, without_texts
 
 # `for GPTModel.forward in ...`, `with ... as (a, GPTModel.forward):`
 _TARGETS = tuple(
@@ -114,11 +114,16 @@ def may_install(data: bytes, mocks: bool, is_python: bool = True) -> bool:
     text = plain(data)
     if b"megatron" in text and _IN_NO_WHEEL.search(text):
         return True
-    calls, statement = _has_call(text, mocks, text), _has_statement(text)
-    if not is_python or not (calls or statement):
-        return calls or statement
-    code, said = map(plain, without_texts(data))  # comments and docstrings speak of patches too
-    return (calls and _has_call(text, mocks, code + said)) or (statement and _has_statement(code))
+    calls = _has_call(text, mocks, text)
+    may = calls or _has_statement(text)
+    if not is_python or not may:
+        return may
+    code = plain(without_texts(data))  # comments and docstrings speak of patches too
+    return (
+        (calls and _has_call(text, mocks, code))
+        or _has_statement(code)
+        or (calls and _has_call(text, mocks, plain(telling(data))))
+    )
 
 
 def _has_call(text: bytes, mocks: bool, code: bytes) -> bool:
