@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TypeVar
 
@@ -42,6 +42,15 @@ class Case:
         self.install, self.resolver = install, resolver
         self._shapes = shapes or {}  # of the patches of the repository that are known, by target
         self.new: Replacement = replacement.find(install, resolver)
+        self.beside: Sequence[Case] = ()  # the patches of its file
+
+    @classmethod
+    def all_of(cls, installs: Iterable[Install], resolver: Resolver, shapes: Mapping[str, str]) -> list[Case]:
+        """The patches of one file, each with the others beside it."""
+        cases = [cls(install, resolver, shapes) for install in installs]
+        for case in cases:
+            case.beside = cases
+        return cases
 
     @property
     def demands(self) -> list[Demand]:
@@ -101,6 +110,21 @@ class Case:
         if self.is_alone and demand.name == self.install.target and self._shapes.get(demand.name) in _OF_A_CLASS:
             return True  # what the object had is what was put on its class
         return is_replaced(demand.on(model), model, self._shapes, self.install.target)
+
+    @cached_property
+    def replaced_callers(self) -> set[str]:
+        """Functions of Megatron's that no longer run where this is in place: the same code replaces them all."""
+        site = self.install.site
+        together = (
+            other
+            for other in self.beside
+            if other.install.site.scope is site.scope and other.install.site.block in site.block.outwards()
+        )
+        return {
+            other.install.target
+            for other in together
+            if other.new.function is not None and not other.is_alone and not other.reaches_original
+        }
 
     @cached_property
     def original_calls(self) -> list[ast.Call]:

@@ -58,11 +58,10 @@ def callers(model: Model, target: str) -> list[Usage]:
 
 def _parameters(case: Case, model: Model) -> Iterator[Statement]:
     """Calls of the library that the replacement does not take."""
-    install = case.install
     if case.taken is None or case.new.function is None:
         return
     lacking: dict[str, Usage] = {}
-    for usage in callers(model, install.target):
+    for usage in callers(model, case.install.target):
         call, taken = usage.call, case.taken_from(usage, model)
         assert call is not None and taken is not None
         unknown = [name for name in call.keywords if name not in taken.names and not taken.any_keyword]
@@ -73,18 +72,18 @@ def _parameters(case: Case, model: Model) -> Iterator[Statement]:
             name = getattr(case.new.function, "name", "")
             who = f"`{name}`" if name else "the replacement"
             text = f"`{short(usage.place)}` {unfit(wrong, who)}: TypeError on {since}"
-            text += only_if(*callers(model, install.target))
+            text += only_if(*callers(model, case.install.target))
             yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
     if lacking:
         places = list(dict.fromkeys(usage.place for usage in lacking.values()))
         who = f"`{short(places[0])}`" + (f" and {len(places) - 1} more" if len(places) > 1 else "")
         since = _since(model, lambda other: any(
             not lacking.keys().isdisjoint(usage.call.keywords)
-            for usage in callers(other, install.target) if usage.call is not None
+            for usage in callers(other, case.install.target) if usage.call is not None
         ))  # fmt: skip
         verb = "passes" if len(places) == 1 else "pass"
         text = f"lacks {quoted(lacking)}, which {who} {verb}: TypeError on {since}"
-        text += only_if(*callers(model, install.target))
+        text += only_if(*callers(model, case.install.target))
         kind, exception = RAISES, "TypeError"
         if case.is_alone and all(place.startswith(f"{ROOT}.inference.") for place in places):
             kind, exception = CHANGES, ""
@@ -131,7 +130,7 @@ def _returns(case: Case, model: Model) -> Iterator[Statement]:
     if case.new.function is None or 0 in counts or not counts or case.install.adds:
         return
     for usage in callers(model, case.install.target):
-        wanted = usage.call.unpacked if usage.call is not None else 0
+        wanted = usage.call.unpacked if usage.call is not None and usage.place not in case.replaced_callers else 0
         if wanted and wanted not in counts:
             given = " or ".join(map(str, sorted(counts)))
             since = _since(model, lambda other, wanted=wanted: any(  # type: ignore[misc]

@@ -52,7 +52,7 @@ def findings_in(
     undone, text, liveness = restores.Undone(resolver), Text(resolver.lines), Liveness()
     by_reach = sorted(installs, key=lambda install: not install.on_instance and install.shape != "instance-attr")
     shapes = {install.target: install.shape for install in by_reach if install.shape != "mock"}  # a class's goes last
-    cases = (Case(install, resolver, shapes) for install in installs)
+    cases = Case.all_of(installs, resolver, shapes)
     findings = [_finding(case, versions, around, undone, text, liveness) for case in cases]
     if prefilter.may_take_hook(resolver.model.data):
         findings += hook_takers.findings_in(resolver, releases(resolver.model.path), text)

@@ -197,6 +197,5 @@ def stands_on(case: Case, release: Model) -> Iterator[str]:
 def _cases(resolver: Resolver, shapes: dict[str, str]) -> dict[tuple[int, str], Case]:
     """The patches of one file by line and target."""
     installs = restores.split_restores(detect.collect(resolver), resolver)
-    return {
-        (getattr(install.node, "lineno", 0), install.target): Case(install, resolver, shapes) for install in installs
-    }
+    cases = Case.all_of(installs, resolver, shapes)
+    return {(getattr(case.install.node, "lineno", 0), case.install.target): case for case in cases}

@@ -317,6 +317,31 @@ GPTModel.forward = forward
 """
 
 
+MLA = """\
+from megatron.core.transformer.multi_latent_attention import MLASelfAttention, MultiLatentAttention
+original = MultiLatentAttention.forward
+def tensors(self, hidden_states, *args, **kwargs): return 1, 2, 3, 4, 5, 6
+def forward(self, hidden_states, *args, **kwargs): return {}
+def install():
+    MLASelfAttention.get_query_key_value_tensors = tensors
+    {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "other", "raises"),
+    [
+        ("hidden_states, None", "MultiLatentAttention.forward = forward", False),
+        ("original(self, hidden_states, *args, **kwargs)", "MultiLatentAttention.forward = forward", True),
+        ("hidden_states, None", "if hasattr(MLASelfAttention, 'x'): MultiLatentAttention.forward = forward", True),
+        ("hidden_states, None", "", True),
+    ],
+)
+def test_a_caller_that_is_replaced_too_does_not_run(body: str, other: str, raises: bool) -> None:
+    findings = found_in(MLA.format(body, other or "pass"), target=(0, 15, 3))
+    assert any("`MultiLatentAttention.forward` unpacks" in finding.message for finding in findings) is raises
+
+
 def test_a_part_of_the_object_has_its_own_forward() -> None:
     """What it had is no original of what the model had, and is what was put on its class."""
     findings = found_in(f"{IN_PLACE}TransformerBlock.forward = with_key\n", target=(0, 19, 2))
