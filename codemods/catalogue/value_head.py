@@ -108,8 +108,8 @@ around it stay.
 With `--unsafe-fixes`, because what a critic cannot do raises from then on. Where it is not exactly this, the table has
 the steps:
 
-- the layer does not say a width of one (`output_size=1`, `out_features=1`, the second argument, or the default of its
-  class in the same file), is a plain `torch.nn.Linear`, or is made somewhere else;
+- the layer does not say a width of one (`output_size=1`, `out_features=1`, or the second argument of a class of
+  another file), is a plain `torch.nn.Linear`, or is made somewhere else;
 - the model's own layer is kept or put back, or the layer is set with `setattr`;
 - the model comes out of a wrapper (`unwrap_model`): a head that is added after DDP is refused when it runs.
 """
@@ -186,28 +186,13 @@ def _unwrapped_on(patch: Patch) -> int:
 
 
 def _width(call: ast.Call, tree: ast.Module) -> ast.expr | None:
-    """What a call gives as the width of the output, or what its class in this file does by itself."""
-    init = _init_of(call.func, tree)
-    taken = [parameter.arg for parameter in (*init.args.posonlyargs, *init.args.args)][1:] if init else ["", _WIDTHS[0]]
+    """What a call gives as the width of the output; the second argument of a class of this file may be another."""
+    own = any(isinstance(node, ast.ClassDef) and node.name == leaf(call.func) for node in tree.body)
     if any(isinstance(argument, ast.Starred) for argument in call.args):
         return None
-    given = dict(zip(taken, call.args, strict=False)) | {one.arg: one.value for one in call.keywords if one.arg}
-    if init is not None:
-        only, defaults = init.args.kwonlyargs, init.args.kw_defaults
-        given = {parameter.arg: value for parameter, value in zip(only, defaults, strict=True) if value} | given
-        given = dict(zip(reversed(taken), reversed(init.args.defaults), strict=False)) | given
-    if width := next((given[name] for name in _WIDTHS if name in given), None):
-        return width
-    calls = [node for node in ast.walk(init) if isinstance(node, ast.Call)] if init else []
-    supers = [node for node in calls if ast.unparse(node.func) == "super().__init__"]
-    return _width(supers[0], ast.Module([], [])) if len(supers) == 1 else None
-
-
-def _init_of(name: ast.expr, tree: ast.Module) -> ast.FunctionDef | None:
-    """`__init__` of a class of this file."""
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == leaf(name)]
-    functions = [node for class_node in classes for node in class_node.body if isinstance(node, ast.FunctionDef)]
-    return next((node for node in functions if node.name == "__init__"), None)
+    by_place = {} if own else dict(zip(["", _WIDTHS[0]], call.args, strict=False))
+    given = by_place | {one.arg: one.value for one in call.keywords if one.arg}
+    return next((given[name] for name in _WIDTHS if name in given), None)
 
 
 def _can_be_indented(patch: Patch) -> bool:
