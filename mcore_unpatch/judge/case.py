@@ -126,6 +126,17 @@ class Case:
             if other.new.function is not None and not other.is_alone and not other.reaches_original
         }
 
+    def may_call(self, usage: Usage, model: Model) -> bool:
+        """Whether a caller can have the patched object: what a class of the repository builds, its own bases call."""
+        path, scope = path_text(self.install.base) if self.install.base is not None else "", self.install.site.scope
+        if not self.is_alone or not path or path.count(".") != 1 or not path.startswith("self."):
+            return True
+        made = [one.node for one in scope.bindings.get(path, ()) if one.kind == "value"]
+        around = scope.parent.node if scope.parent is not None else None
+        if not made or not all(isinstance(one, ast.Call) for one in made) or not isinstance(around, ast.ClassDef):
+            return True
+        return usage.place.rpartition(".")[0] in model.lineage(own_class(around, self.resolver).name)
+
     @cached_property
     def original_calls(self) -> list[ast.Call]:
         """Where the replacement calls what it replaced."""

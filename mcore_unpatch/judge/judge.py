@@ -62,6 +62,8 @@ def _parameters(case: Case, model: Model) -> Iterator[Statement]:
         return
     lacking: dict[str, Usage] = {}
     for usage in callers(model, case.install.target):
+        if not case.may_call(usage, model):
+            continue
         call, taken = usage.call, case.taken_from(usage, model)
         assert call is not None and taken is not None
         unknown = [name for name in call.keywords if name not in taken.names and not taken.any_keyword]

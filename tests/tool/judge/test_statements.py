@@ -317,6 +317,31 @@ GPTModel.forward = forward
 """
 
 
+BUILT = """\
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.transformer.module import MegatronModule
+from megatron.core.transformer.transformer_block import TransformerBlock
+def forward(hidden_states): return hidden_states
+class Model({base}):
+    def __init__(self, config, block: TransformerBlock):
+        self.{part} = {value}
+        self.{part}.forward = forward
+"""
+
+
+@pytest.mark.parametrize(
+    ("base", "part", "value", "raises"),
+    [
+        ("MegatronModule", "vision", "TransformerBlock(config, None)", False),
+        ("GPTModel", "decoder", "TransformerBlock(config, None)", True),
+        ("MegatronModule", "vision", "block", True),
+    ],
+)
+def test_only_its_own_class_calls_what_a_class_builds(base: str, part: str, value: str, raises: bool) -> None:
+    [finding] = found_in(BUILT.format(base=base, part=part, value=value), target=(0, 19, 2))
+    assert (": TypeError on megatron-core" in finding.message) is raises
+
+
 MLA = """\
 from megatron.core.transformer.multi_latent_attention import MLASelfAttention, MultiLatentAttention
 original = MultiLatentAttention.forward
