@@ -74,9 +74,9 @@ class Two(Base):
         ("Linear(8, out_features=n)", "n"),
         ("Linear(8)", None),
         ("Linear(*sizes)", None),
-        ("Plain(config)", "9"),
+        ("Plain(config)", None),
         ("Plain(config, output_size=2)", "2"),
-        ("Wide(config)", "1"),
+        ("Wide(config)", None),
         ("Two()", None),
     ],
 )
