@@ -333,6 +333,9 @@ def main() -> None:
         _child(json.loads(Path(given.child).read_text(encoding="utf-8")))
         return
     pairs = [(old, new) for old, _, new in (one.partition(":") for one in given.pairs.split(","))]
+    missing = [one for pair in pairs for one in pair if given.sources is None or not (given.sources / one).is_dir()]
+    if missing:
+        options.error(f"--sources has to name a folder with the source of each release; there is no {missing[0]} in it")
     print("| repository | step | modules imported | broke | predicted | said to raise | true | uses asked |")
     print("|---|---|---|---|---|---|---|---|")
     notes = []

@@ -9,9 +9,10 @@ from typing import Any
 
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.findings.rules import Selection
+from mcore_unpatch.library.build import build
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.versions import parse_version
+from mcore_unpatch.megatron.versions import LIBRARY, parse_version
 from mcore_unpatch.survey.scan import scan
 from mcore_unpatch.survey.survey import ScanOptions
 
@@ -39,6 +40,11 @@ def write_files(folder: Path, source: Source) -> None:
         if name.endswith(".py"):
             ast.parse(text)
         path.write_text(text, encoding="utf-8")
+
+
+def small_release(label: str, text: str) -> Model:
+    """A Megatron of one module of a few lines, `megatron.core.utils`."""
+    return build(LIBRARY, label, [("megatron/core/__init__.py", b""), ("megatron/core/utils.py", text.encode())])
 
 
 def releases(*names: str) -> list[Model]:

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 
 from mcore_unpatch.findings.finding import Guard, Live
 from mcore_unpatch.library.build import ALWAYS_THERE
@@ -180,7 +181,7 @@ def conditions(at: Position) -> Iterator[Condition]:
     while True:
         body = statements.get(block, [])
         leaving = home.kept((_leaving, block), partial(_leaving, home, block))
-        above = bisect_left(leaving, line, key=_line)
+        above = bisect_left(leaving, line, key=attrgetter("lineno"))
         for statement in leaving[max(0, above - _NEAREST) : above]:
             home.project.effort.spend()
             yield Condition("after", statement, Position(home, scope, block, statement.lineno, given))
@@ -197,7 +198,7 @@ def conditions(at: Position) -> Iterator[Condition]:
         if isinstance(owner, ast.If):
             yield Condition(block.kind, owner, outside, owner.test)
         elif isinstance(owner, ast.Try) and block.kind == "try":
-            above = bisect_left(body, upto, key=_line)
+            above = bisect_left(body, upto, key=attrgetter("lineno"))
             yield Condition("try", owner, outside, body=tuple(body[max(0, above - _NEAREST) : above]))
         elif isinstance(owner, ast.Try) and block.kind in {"except", "else"}:
             yield Condition(block.kind, owner, outside, body=tuple(body))
@@ -375,10 +376,6 @@ def _is_quiet(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass):
         return True
     return isinstance(statement, ast.Assign) and not any(isinstance(node, ast.Call) for node in walk(statement))
-
-
-def _line(statement: ast.stmt) -> int:
-    return statement.lineno
 
 
 def _contains(outer: ast.AST, inner: ast.AST) -> bool:

@@ -17,9 +17,8 @@ from mcore_unpatch.scanner.sources.scopes import FunctionNode, Site, last_attrib
 
 _REGISTERS = re.compile(r"register|patch|replace|override|substitute|swap|monkey|adapt|wrap|set_?attr", re.IGNORECASE)
 _PATCHES = re.compile(r"patch|replace|override|substitute|swap|monkey|wrap", re.IGNORECASE)
-_LABEL = re.compile(
-    r"(?:^|_)(?:id|key|label|tag|description)$"
-)  # a parameter that takes a word for people or for a dict
+# A parameter that takes a word for people, or for a dict.
+_LABEL = re.compile(r"(?:^|_)(?:id|key|label|tag|description)$")
 _TAKES_BACK = re.compile(r"unpatch|remove|unregister|restore|revert|undo|clear|pop", re.IGNORECASE)
 
 

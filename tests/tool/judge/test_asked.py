@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
+from checking import small_release
 from forms import check_forms
 
-from mcore_unpatch.library.build import build
-from mcore_unpatch.megatron.versions import LIBRARY
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.upgrade.uses import uses_of
 
@@ -26,10 +25,7 @@ def test_every_use_is_told_as_somebody_read() -> None:
 def statements_on(codes: list[str]) -> list[str]:
     """What is said of each piece of code, in a file of its own, between the two releases of asked_of.txt."""
     sources = [text.partition("\n") for text in LIBRARIES.read_text().split("### ")[1:]]
-    models = [
-        build(LIBRARY, label, [("megatron/core/__init__.py", b""), ("megatron/core/utils.py", text.encode())])
-        for label, _, text in sources
-    ]
+    models = [small_release(label, text) for label, _, text in sources]
     files = {f"{number:03}.py": f"{HEAD}{code}\n".encode() for number, code in enumerate(codes)}
     said = dict.fromkeys(files, "")
     for one in uses_of(list(files), Project(files.__contains__, files.__getitem__), *models).affected:

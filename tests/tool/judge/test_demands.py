@@ -1,7 +1,7 @@
 """What code asks of Megatron: calls, parts of calls, names on the way, between two releases of a few lines."""
 
-from mcore_unpatch.library.build import build
-from mcore_unpatch.megatron.versions import LIBRARY
+from checking import small_release
+
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.upgrade.uses import uses_of
 
@@ -230,10 +230,7 @@ WORDS = (
 
 def test_what_is_said_of_code() -> None:
     """A file for each: what one sets, another may read."""
-    models = [
-        build(LIBRARY, label, [("megatron/core/__init__.py", b""), ("megatron/core/utils.py", text.encode())])
-        for label, text in (("0.30.0", OLDER), ("0.31.0", NEWER))
-    ]
+    models = [small_release(label, text) for label, text in (("0.30.0", OLDER), ("0.31.0", NEWER))]
     expected = {case: sentence for sentence, cases in SAID.items() for case in cases}
     files: dict[str, bytes] = {}
     for case in expected:
