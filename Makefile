@@ -11,6 +11,8 @@ SITE := .venv-docs
 MCORE_OLDER := 0.18.2
 MCORE_NEWER := 0.19.2
 PIP_FLAGS := --quiet --disable-pip-version-check
+# setuptools warns of folders beside an editable install, which are meant here.
+PIP_EDIT = PYTHONWARNINGS=ignore $(1)/bin/pip install $(PIP_FLAGS) --editable .
 # How many tests run at a time: make test JOBS=8.
 JOBS ?= 2
 # Each test and each job of the ranks has a limit of its own (tests/limits.py); the whole has none.
@@ -37,7 +39,7 @@ help:
 
 $(DEMO)/.installed: pyproject.toml
 	@python=$$(.ci/find-python 3.11) && echo "Creating $(DEMO) with $$python ..." && "$$python" -m venv $(DEMO)
-	@$(DEMO)/bin/pip install $(PIP_FLAGS) --editable .
+	@$(call PIP_EDIT,$(DEMO))
 	@touch $@
 
 demo: $(DEMO)/.installed
@@ -49,7 +51,7 @@ $(TEST)/.installed: pyproject.toml
 	@python=$$(.ci/find-python) && echo "Creating $(TEST) with $$python ..." && "$$python" -m venv $(TEST)
 	@$(TEST)/bin/pip install $(PIP_FLAGS) --upgrade 'pip>=25.1'
 	@.ci/torch-note $(TEST)/bin/pip
-	@$(TEST)/bin/pip install $(PIP_FLAGS) --editable . --group test "megatron-core==$(MCORE_NEWER)"
+	@$(call PIP_EDIT,$(TEST)) --group test "megatron-core==$(MCORE_NEWER)"
 	@$(TEST)/bin/pip install $(PIP_FLAGS) --no-deps --upgrade --target $(TEST)/mcore-$(MCORE_OLDER) "megatron-core==$(MCORE_OLDER)"
 	@touch $@
 

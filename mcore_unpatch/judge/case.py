@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from mcore_unpatch.judge.asked import is_replaced, raised
+from mcore_unpatch.judge.callers import callers
 from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself
 from mcore_unpatch.judge.originals import calls_of_original, is_given_original, reaches_original, reads_by_name
 from mcore_unpatch.judge.statement import Statement
@@ -111,8 +112,18 @@ class Case:
             return True  # what the object had is what was put on its class
         return is_replaced(demand.on(model), model, self._shapes, self.install.target)
 
+    def callers(self, model: Model) -> list[Usage]:
+        """Who calls it in the library, of those that can have what is patched here."""
+        return [usage for usage in callers(model, self.install.target) if self._can_have(usage.place, model)]
+
+    def _can_have(self, caller: str, model: Model) -> bool:
+        if caller in self._replaced_beside:
+            return False
+        builder = self._builder
+        return builder is None or caller.rpartition(".")[0] in model.lineage(builder)
+
     @cached_property
-    def replaced_callers(self) -> set[str]:
+    def _replaced_beside(self) -> set[str]:
         """Functions of Megatron's that no longer run where this is in place: the same code replaces them all."""
         site = self.install.site
         together = (
@@ -126,16 +137,17 @@ class Case:
             if other.new.function is not None and not other.is_alone and not other.reaches_original
         }
 
-    def may_call(self, usage: Usage, model: Model) -> bool:
-        """Whether a caller can have the patched object: what a class of the repository builds, its own bases call."""
+    @cached_property
+    def _builder(self) -> str | None:
+        """The class of Megatron's whose subclass in the repository builds the patched object for itself alone."""
         path, scope = path_text(self.install.base) if self.install.base is not None else "", self.install.site.scope
         if not self.is_alone or not path or path.count(".") != 1 or not path.startswith("self."):
-            return True
+            return None
         made = [one.node for one in scope.bindings.get(path, ()) if one.kind == "value"]
         around = scope.parent.node if scope.parent is not None else None
         if not made or not all(isinstance(one, ast.Call) for one in made) or not isinstance(around, ast.ClassDef):
-            return True
-        return usage.place.rpartition(".")[0] in model.lineage(own_class(around, self.resolver).name)
+            return None
+        return own_class(around, self.resolver).name
 
     @cached_property
     def original_calls(self) -> list[ast.Call]:

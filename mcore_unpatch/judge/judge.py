@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from mcore_unpatch.judge import dropped, left_out
 from mcore_unpatch.judge.asked import missing
+from mcore_unpatch.judge.callers import callers
 from mcore_unpatch.judge.case import Case, decorator_name
 from mcore_unpatch.judge.demands import CALL, INSTALL, may_create
 from mcore_unpatch.judge.instead import absent, advice, instead, leaf, nowhere, short, unfit
@@ -39,31 +40,12 @@ def on(case: Case, model: Model) -> list[Statement]:
 # --- callers of what is replaced -----------------------------------------------------------------------------------
 
 
-def callers(model: Model, target: str) -> list[Usage]:
-    """Who calls it in the library: those that are certain, else those told by a method's name."""
-    taken, family = model.called_with(target), model.lineage(target.rpartition(".")[0])
-    own = model.find(target)
-    gives = int((own.fact.trait("gives") if own is not None else None) or 0)
-    calls = []
-    for usage in model.calls(target):
-        assert usage.call is not None
-        # A call that the library's own function would not take is one of something else: annotations can be too wide.
-        is_own = usage.place.rpartition(".")[0] in family
-        unpacks_other = bool(gives and usage.call.unpacked) and usage.call.unpacked != gives
-        if is_own or ((taken is None or not taken.misfit(usage.call)) and not unpacks_other):
-            calls.append(usage)
-    calls = [usage for usage in calls if usage.sure] or calls
-    return sorted(calls, key=lambda usage: len(model.lineage(usage.place.rpartition(".")[0])))  # subclasses last
-
-
 def _parameters(case: Case, model: Model) -> Iterator[Statement]:
     """Calls of the library that the replacement does not take."""
     if case.taken is None or case.new.function is None:
         return
     lacking: dict[str, Usage] = {}
-    for usage in callers(model, case.install.target):
-        if not case.may_call(usage, model):
-            continue
+    for usage in case.callers(model):
         call, taken = usage.call, case.taken_from(usage, model)
         assert call is not None and taken is not None
         unknown = [name for name in call.keywords if name not in taken.names and not taken.any_keyword]
@@ -74,18 +56,18 @@ def _parameters(case: Case, model: Model) -> Iterator[Statement]:
             name = getattr(case.new.function, "name", "")
             who = f"`{name}`" if name else "the replacement"
             text = f"`{short(usage.place)}` {unfit(wrong, who)}: TypeError on {since}"
-            text += only_if(*callers(model, case.install.target))
+            text += only_if(*case.callers(model))
             yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
     if lacking:
         places = list(dict.fromkeys(usage.place for usage in lacking.values()))
         who = f"`{short(places[0])}`" + (f" and {len(places) - 1} more" if len(places) > 1 else "")
         since = _since(model, lambda other: any(
             not lacking.keys().isdisjoint(usage.call.keywords)
-            for usage in callers(other, case.install.target) if usage.call is not None
+            for usage in case.callers(other) if usage.call is not None
         ))  # fmt: skip
         verb = "passes" if len(places) == 1 else "pass"
         text = f"lacks {quoted(lacking)}, which {who} {verb}: TypeError on {since}"
-        text += only_if(*callers(model, case.install.target))
+        text += only_if(*case.callers(model))
         kind, exception = RAISES, "TypeError"
         if case.is_alone and all(place.startswith(f"{ROOT}.inference.") for place in places):
             kind, exception = CHANGES, ""
@@ -120,7 +102,7 @@ def _of_class(case: Case, model: Model) -> Iterator[Statement]:
 
 def _fits_not(case: Case, wrong: str) -> Callable[[Model], bool]:
     def test(model: Model) -> bool:
-        calls = ((usage.call, case.taken_from(usage, model)) for usage in callers(model, case.install.target))
+        calls = ((usage.call, case.taken_from(usage, model)) for usage in case.callers(model))
         return any(taken.misfit(call) == wrong for call, taken in calls if call is not None and taken is not None)
 
     return test
@@ -131,15 +113,15 @@ def _returns(case: Case, model: Model) -> Iterator[Statement]:
     counts = case.new.returned_counts
     if case.new.function is None or 0 in counts or not counts or case.install.adds:
         return
-    for usage in callers(model, case.install.target):
-        wanted = usage.call.unpacked if usage.call is not None and usage.place not in case.replaced_callers else 0
+    for usage in case.callers(model):
+        wanted = usage.call.unpacked if usage.call is not None else 0
         if wanted and wanted not in counts:
             given = " or ".join(map(str, sorted(counts)))
             since = _since(model, lambda other, wanted=wanted: any(  # type: ignore[misc]
-                one.call is not None and one.call.unpacked == wanted for one in callers(other, case.install.target)
+                one.call is not None and one.call.unpacked == wanted for one in case.callers(other)
             ))  # fmt: skip
             text = f"returns {given} values where `{short(usage.place)}` unpacks {wanted}: ValueError on {since}"
-            text += only_if(*callers(model, case.install.target))
+            text += only_if(*case.callers(model))
             yield Statement(RAISES, text, "ValueError", *here(case), CALL, usage.place)
             return
 
@@ -190,7 +172,7 @@ def _is_default(case: Case, model: Model) -> bool:
 def _demands(case: Case, model: Model) -> Iterator[Statement]:
     """What raises in the code that a patch stands in and brings; of what runs before it is called, the first few."""
     said: set[tuple[str, int]] = set()
-    calls = [usage.call for usage in callers(model, case.install.target) if usage.call is not None]
+    calls = [usage.call for usage in case.callers(model) if usage.call is not None]
     for demand, statements in case.raised_on(model):
         if demand.when != CALL and len(said) >= _MOST_SAID:
             continue  # the first has stopped the file

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from mcore_unpatch.judge import dropped
+from mcore_unpatch.judge.callers import callers
 from mcore_unpatch.judge.demands import CALL, Demand
 from mcore_unpatch.judge.instead import absent, leaf, short, unfit
-from mcore_unpatch.judge.judge import callers
 from mcore_unpatch.judge.meaning import written
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, STOPS, Statement, only_if
 from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_self

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from mcore_unpatch.judge.asked import raised
+from mcore_unpatch.judge.callers import callers
 from mcore_unpatch.judge.demands import CALL, Demands
 from mcore_unpatch.judge.instead import leaf, short, unfit
-from mcore_unpatch.judge.judge import callers
 from mcore_unpatch.library.fact import Fact, parameters, without_self
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known

@@ -8,6 +8,7 @@ from typing import Any
 
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.judge import judge
+from mcore_unpatch.judge.callers import callers
 from mcore_unpatch.judge.case import Case
 from mcore_unpatch.judge.demands import IMPORT
 from mcore_unpatch.judge.originals import way_around_original
@@ -251,7 +252,7 @@ def _stands_for_itself(case: Case, happened: Change, old: Model, new: Model) -> 
     if happened.before is None:
         return False
     shared = set(split(statements_of(case))).intersection(split(happened.before.fact.statements))
-    then, now = ({usage.call for usage in judge.callers(model, case.install.target)} for model in (old, new))
+    then, now = ({usage.call for usage in case.callers(model)} for model in (old, new))
     returned = happened.before.fact.trait("type") or ""
     return not shared and bool(then) and then == now and not returned.endswith("ModuleSpec")
 
@@ -271,7 +272,7 @@ def _unjudged(finding: Finding, happened: Change, old: Model, new: Model) -> lis
     if name == "*":
         return [f"which names of `{owner.rpartition('.')[2]}` it sets is not evident, so nothing is said of them"]
     if happened.kind == "unknown" and happened.after is not None and known.holds(old, owner):
-        caller = next((usage.place for usage in judge.callers(new, happened.after.name)), "")
+        caller = next((usage.place for usage in callers(new, happened.after.name)), "")
         calls = f" and `{'.'.join(caller.split('.')[-2:])}` calls it" if caller else ""
         return [f"`{short}` is new: megatron-core {old.label} has none, {new.label} has one{calls}; this replaces it"]
     return []
