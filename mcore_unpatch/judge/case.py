@@ -20,7 +20,7 @@ from mcore_unpatch.megatron import known
 from mcore_unpatch.scanner.judging import replacement
 from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.names.bindings import own_class
-from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.shapes.evidence import is_class_of_object
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.effort import Exhausted
@@ -114,13 +114,31 @@ class Case:
 
     def callers(self, model: Model) -> list[Usage]:
         """Who calls it in the library, of those that can have what is patched here."""
-        return [usage for usage in callers(model, self.install.target) if self._can_have(usage.place, model)]
+        every = callers(model, self.install.target)
+        if (holder := self._holder) is not None:
+            # Of a class of the repository's own the library has no subclass.
+            below = model.derived.get(holder.name, ()) if holder.home is None else ()
+            family = {*model.lineage(holder.name), *below}
+            own = [usage for usage in every if usage.place.rpartition(".")[0] in family]
+            every = own if own or self._is_built_here else every
+        return [usage for usage in every if usage.place not in self._replaced_beside]
 
-    def _can_have(self, caller: str, model: Model) -> bool:
-        if caller in self._replaced_beside:
-            return False
-        builder = self._builder
-        return builder is None or caller.rpartition(".")[0] in model.lineage(builder)
+    @cached_property
+    def _holder(self) -> Ref | None:
+        """What holds the one object that is patched, as a model its decoder, where that is one of Megatron's."""
+        base = self.install.base
+        if not self.is_alone or not isinstance(base, ast.Attribute):
+            return None
+        ref = self.resolver.at(self.install.site).expr(base.value)
+        return ref if ref is not None and ref.kind == "instance" and ref.is_core and not ref.possible else None
+
+    @property
+    def _is_built_here(self) -> bool:
+        """Whether a class of the repository builds the object for itself: nobody else in the library has it then."""
+        assert self.install.base is not None
+        made = self.install.site.scope.bindings.get(path_text(self.install.base) or "", ())
+        values = [one.node for one in made if one.kind == "value"]
+        return bool(values) and all(isinstance(value, ast.Call) for value in values)
 
     @cached_property
     def _replaced_beside(self) -> set[str]:
@@ -136,18 +154,6 @@ class Case:
             for other in together
             if other.new.function is not None and not other.is_alone and not other.reaches_original
         }
-
-    @cached_property
-    def _builder(self) -> str | None:
-        """The class of Megatron's whose subclass in the repository builds the patched object for itself alone."""
-        path, scope = path_text(self.install.base) if self.install.base is not None else "", self.install.site.scope
-        if not self.is_alone or not path or path.count(".") != 1 or not path.startswith("self."):
-            return None
-        made = [one.node for one in scope.bindings.get(path, ()) if one.kind == "value"]
-        around = scope.parent.node if scope.parent is not None else None
-        if not made or not all(isinstance(one, ast.Call) for one in made) or not isinstance(around, ast.ClassDef):
-            return None
-        return own_class(around, self.resolver).name
 
     @cached_property
     def original_calls(self) -> list[ast.Call]:

@@ -317,56 +317,6 @@ GPTModel.forward = forward
 """
 
 
-BUILT = """\
-from megatron.core.models.gpt.gpt_model import GPTModel
-from megatron.core.transformer.module import MegatronModule
-from megatron.core.transformer.transformer_block import TransformerBlock
-def forward(hidden_states): return hidden_states
-class Model({base}):
-    def __init__(self, config, block: TransformerBlock):
-        self.{part} = {value}
-        self.{part}.forward = forward
-"""
-
-
-@pytest.mark.parametrize(
-    ("base", "part", "value", "raises"),
-    [
-        ("MegatronModule", "vision", "TransformerBlock(config, None)", False),
-        ("GPTModel", "decoder", "TransformerBlock(config, None)", True),
-        ("MegatronModule", "vision", "block", True),
-    ],
-)
-def test_only_its_own_class_calls_what_a_class_builds(base: str, part: str, value: str, raises: bool) -> None:
-    [finding] = found_in(BUILT.format(base=base, part=part, value=value), target=(0, 19, 2))
-    assert (": TypeError on megatron-core" in finding.message) is raises
-
-
-MLA = """\
-from megatron.core.transformer.multi_latent_attention import MLASelfAttention, MultiLatentAttention
-original = MultiLatentAttention.forward
-def tensors(self, hidden_states, *args, **kwargs): return 1, 2, 3, 4, 5, 6
-def forward(self, hidden_states, *args, **kwargs): return {}
-def install():
-    MLASelfAttention.get_query_key_value_tensors = tensors
-    {}
-"""
-
-
-@pytest.mark.parametrize(
-    ("body", "other", "raises"),
-    [
-        ("hidden_states, None", "MultiLatentAttention.forward = forward", False),
-        ("original(self, hidden_states, *args, **kwargs)", "MultiLatentAttention.forward = forward", True),
-        ("hidden_states, None", "if hasattr(MLASelfAttention, 'x'): MultiLatentAttention.forward = forward", True),
-        ("hidden_states, None", "", True),
-    ],
-)
-def test_a_caller_that_is_replaced_too_does_not_run(body: str, other: str, raises: bool) -> None:
-    findings = found_in(MLA.format(body, other or "pass"), target=(0, 15, 3))
-    assert any("`MultiLatentAttention.forward` unpacks" in finding.message for finding in findings) is raises
-
-
 def test_a_part_of_the_object_has_its_own_forward() -> None:
     """What it had is no original of what the model had, and is what was put on its class."""
     findings = found_in(f"{IN_PLACE}TransformerBlock.forward = with_key\n", target=(0, 19, 2))

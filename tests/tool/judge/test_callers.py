@@ -1,0 +1,79 @@
+"""Who can call what is patched: whose object it is, and what is replaced beside it."""
+
+import pytest
+from checking import found_in
+
+BUILT = """\
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.transformer.module import MegatronModule
+from megatron.core.transformer.transformer_block import TransformerBlock
+def forward(hidden_states): return hidden_states
+class Model({base}):
+    def __init__(self, config, block: TransformerBlock):
+        self.{part} = {value}
+        self.{part}.forward = forward
+"""
+
+
+@pytest.mark.parametrize(
+    ("base", "part", "value", "raises"),
+    [
+        ("MegatronModule", "vision", "TransformerBlock(config, None)", False),
+        ("GPTModel", "decoder", "TransformerBlock(config, None)", True),
+        ("MegatronModule", "vision", "block", True),
+    ],
+)
+def test_only_its_own_class_calls_what_a_class_builds(base: str, part: str, value: str, raises: bool) -> None:
+    [finding] = found_in(BUILT.format(base=base, part=part, value=value), target=(0, 19, 2))
+    assert (": TypeError on megatron-core" in finding.message) is raises
+
+
+MLA = """\
+from megatron.core.transformer.multi_latent_attention import MLASelfAttention, MultiLatentAttention
+original = MultiLatentAttention.forward
+def tensors(self, hidden_states, *args, **kwargs): return 1, 2, 3, 4, 5, 6
+def forward(self, hidden_states, *args, **kwargs): return {}
+def install():
+    MLASelfAttention.get_query_key_value_tensors = tensors
+    {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "other", "raises"),
+    [
+        ("hidden_states, None", "MultiLatentAttention.forward = forward", False),
+        ("original(self, hidden_states, *args, **kwargs)", "MultiLatentAttention.forward = forward", True),
+        ("hidden_states, None", "if hasattr(MLASelfAttention, 'x'): MultiLatentAttention.forward = forward", True),
+        ("hidden_states, None", "", True),
+    ],
+)
+def test_a_caller_that_is_replaced_too_does_not_run(body: str, other: str, raises: bool) -> None:
+    findings = found_in(MLA.format(body, other or "pass"), target=(0, 15, 3))
+    assert any("`MultiLatentAttention.forward` unpacks" in finding.message for finding in findings) is raises
+
+
+HELD = """\
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.transformer.transformer_block import TransformerBlock
+def without_call(self, *args, **kwargs): return None
+def patch({who}):
+    {before}
+    {block}.forward = lambda hidden_states: hidden_states
+"""
+
+
+@pytest.mark.parametrize(
+    ("who", "before", "block", "told"),
+    [
+        ("model: GPTModel", "pass", "model.decoder", "`GPTModel.forward` passes: TypeError"),
+        ("block: TransformerBlock", "pass", "block", "`CLIPViTModel.forward` passes 2 values by position"),
+        ("model: GPTModel", "GPTModel.forward = without_call", "model.decoder", ""),
+    ],
+)
+def test_a_part_is_called_by_what_holds_it(who: str, before: str, block: str, told: str) -> None:
+    findings = found_in(HELD.format(who=who, before=before, block=block), target=(0, 19, 2))
+    (message,) = (one.message for one in findings if one.target.endswith("TransformerBlock.forward"))
+    assert told in message
+    assert ("TypeError" in message) is bool(told)
+    assert ("CLIPViTModel" in message) is (who == "block: TransformerBlock")
