@@ -211,7 +211,7 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
         kwargs[_PROCESSOR] = Watched(fused, find_language_model(model))
         config: Any = model.config
         kept = ["MTP layers are not trained"] if config.mtp_num_layers else []
-        kept += ["the logits are not scaled by MuP's factor"] if getattr(config, "use_mup", False) else []
+        kept += ["the logits are not scaled by MuP's factor"] if config.use_mup else []
         if kept:
             text = f"{FLAG} keeps NeMo RL's numbers: {'; '.join(kept)}. For Megatron's numbers, pass "
             warnings.warn(f"{text}**linear_ce_fusion_kwargs(model) instead.", UserWarning, stacklevel=2)

@@ -39,7 +39,7 @@ def plan_row(
     padded = [-(-length // unit) * unit for length in lengths]
     if padded:
         padded[-1] += -sum(padded) % row
-        if getattr(config, "experimental_attention_variant", None) == "dsv4_hybrid":
+        if config.experimental_attention_variant == "dsv4_hybrid":
             padded[-1] += max(0, size * config.csa_window_size - sum(padded))
         if pad_to_length_bucket is not None:
             padded[-1] += -sum(padded) % math.lcm(pad_to_length_bucket, size, row)

@@ -44,7 +44,7 @@ def warn_where_kept(shim: str, numbers: Numbers, config: Any, *, logits_alone: b
     if numbers != "verl":
         return
     kept = []
-    if getattr(config, "use_mup", False):
+    if config.use_mup:
         kept.append("the logits are not scaled by MuP's factor")
     ranks = config.tensor_model_parallel_size
     if ranks > 1 and not config.sequence_parallel and not logits_alone:
@@ -201,7 +201,7 @@ class Installed:
             if flat and len(labels) > 1:
                 raise several_rows(labels, 'call patch_fused_forward(model, numbers="megatron") for those of every row')
             return FusedProcessor.giving(self.fused, flat=flat), {"temperature": temperature}
-        unscaled = self.logits == "verl" and getattr(self.model.config, "use_mup", False)
+        unscaled = self.logits == "verl" and self.model.config.use_mup
         if self.logits is None or (labels is None and not unscaled):
             return None
         return (_unscaled_logits if unscaled else Logits()), None

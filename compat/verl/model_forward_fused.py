@@ -70,7 +70,7 @@ def fused_output_processor(
                 "output_processor_context=FusedOutputProcessorContext(temperature=...) to the model."
             )
         context = HookContext(temperature=context.temperature)
-    if numbers == "verl" or not getattr(config, "use_mup", False):
+    if numbers == "verl" or not config.use_mup:
         others = {**dict.fromkeys(KEYWORDS), "scale_logits": lambda logits: logits, **others}
     named = {"hidden_states": hidden_states, "output_layer": output_layer, "output_weight": output_weight}
     processor = FusedProcessor.giving(numbers, flat=True)

@@ -1,0 +1,217 @@
+"""Batches as veRL lays them out, in one process: each plan, shift and mask in exact numbers."""
+
+from dataclasses import make_dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mcore_unpatch.compat.verl import batches
+
+PLAIN = {"fp8": None, "experimental_attention_variant": None}
+FP8 = {**PLAIN, "fp8": "hybrid"}
+WINDOWED = {**PLAIN, "experimental_attention_variant": "dsv4_hybrid", "csa_window_size": 24}
+
+
+def group(size: int, rank: int = 0) -> Any:
+    return SimpleNamespace(size=lambda: size, rank=lambda: rank)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A Megatron that says how many ranks there are, without any."""
+
+    def lay_out(tp: int = 1, cp: int = 1, rank: int = 0) -> None:
+        state = batches.parallel_state
+        monkeypatch.setattr(state, "get_tensor_model_parallel_world_size", lambda: tp)
+        monkeypatch.setattr(state, "get_context_parallel_world_size", lambda: cp)
+        monkeypatch.setattr(state, "get_context_parallel_group", lambda: group(cp, rank))
+
+    lay_out()
+    return lay_out
+
+
+def nested(*rows: list[float]) -> Tensor:
+    return torch.nested.nested_tensor([torch.tensor(row) for row in rows], layout=torch.jagged)
+
+
+ROWS: list[tuple[dict[str, int], dict[str, Any], dict[str, Any], tuple[int, ...]]] = [
+    ({}, PLAIN, {}, (5, 3)),
+    ({"tp": 2}, PLAIN, {}, (6, 4)),
+    ({"tp": 2}, PLAIN, {"cp_layout": "contiguous"}, (6, 4)),
+    ({"cp": 2}, PLAIN, {}, (8, 4)),
+    ({"tp": 3, "cp": 2}, PLAIN, {}, (12, 12)),
+    ({"tp": 3, "cp": 2}, PLAIN, {"cp_layout": "contiguous"}, (6, 6)),
+    ({}, FP8, {}, (16, 112)),
+    ({}, {**PLAIN, "fp8": "e4m3"}, {}, (16, 112)),
+    ({"tp": 3}, FP8, {}, (48, 336)),
+    ({"cp": 2}, FP8, {}, (16, 496)),
+    ({}, WINDOWED, {}, (5, 19)),
+    ({"cp": 2}, WINDOWED, {}, (8, 40)),
+    ({}, {**WINDOWED, "csa_window_size": 4}, {}, (5, 3)),
+    ({}, PLAIN, {"pad_to_length_bucket": 1}, (5, 3)),
+    ({}, PLAIN, {"pad_to_length_bucket": 6}, (5, 7)),
+    ({"cp": 2}, PLAIN, {"pad_to_length_bucket": 9}, (8, 10)),
+    ({}, FP8, {"pad_to_length_bucket": 192}, (16, 368)),
+    ({}, WINDOWED, {"pad_to_length_bucket": 7}, (5, 23)),
+]
+
+
+@pytest.mark.parametrize(("ranks", "config", "options", "padded"), ROWS)
+def test_how_long_each_sequence_of_a_row_is(
+    world: Any, ranks: dict[str, int], config: dict[str, Any], options: dict[str, Any], padded: tuple[int, ...]
+) -> None:
+    world(tp=ranks.get("tp", 1))
+    cp = ranks.get("cp", 1)
+    plan = batches.plan_row([5, 3], SimpleNamespace(**config), group(cp, cp - 1), **options)
+    assert (plan.lengths, plan.padded, plan.cp_size, plan.cp_rank) == ((5, 3), padded, cp, cp - 1)
+    assert plan.contiguous is ("cp_layout" in options)
+    assert batches.plan_row([], SimpleNamespace(**config), None, **options).padded == ()
+    world()
+    assert batches.plan_row([5], SimpleNamespace(**PLAIN), None).padded == (5,)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"cp_layout": "other"}, "cp_layout: expected"), ({"pad_to_length_bucket": 0}, "pad_to_length_bucket: expected")],
+)
+def test_a_row_that_cannot_be(world: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        batches.plan_row([5, 3], SimpleNamespace(**PLAIN), None, **options)
+
+
+MASK = torch.tensor([[0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("ranks", "data_format", "shape", "positions"),
+    [
+        ({}, "thd", (1, 8), [[0, 1, 2, 3, 4, 0, 1, 2]]),
+        ({}, "bshd", (2, 5), [[0, 1, 2, 3, 4]] * 2),
+        ({"tp": 2}, "thd", (1, 10), [[0, 1, 2, 3, 4, 5, 0, 1, 2, 3]]),
+        ({"tp": 2}, "bshd", (2, 6), [[0, 1, 2, 3, 4, 5]] * 2),
+        ({"cp": 2}, "thd", (1, 6), [[0, 1, 6, 7, 0, 3]]),
+        ({"cp": 2}, "bshd", (2, 4), [[0, 1, 6, 7]] * 2),
+        ({"cp": 2, "rank": 1}, "bshd", (2, 4), [[2, 3, 4, 5]] * 2),
+    ],
+)
+@pytest.mark.parametrize("kind", ["padded", "nested"])
+def test_where_the_tokens_of_a_batch_stand(
+    world: Any, kind: str, ranks: dict[str, int], data_format: Any, shape: tuple[int, int], positions: list[list[int]]
+) -> None:
+    world(**ranks)
+    tokens = torch.arange(12).view(2, 6)
+    given, mask = (tokens, MASK) if kind == "padded" else (nested([1, 2, 3, 4, 5], [6, 7, 8]), None)
+    batch = batches.batch_of(given, mask, SimpleNamespace(**PLAIN), data_format)
+    assert batch.shape == shape
+    assert batch.arguments["position_ids"].tolist() == positions
+    assert ("packed_seq_params" in batch.arguments) is (data_format == "thd")
+    packed = batch.pack(given, fill=-1)
+    assert packed.shape == shape
+    wanted = ([1, 2, 3, 4, 5], [6, 7, 8])
+    if data_format == "bshd":
+        here = [[row[at] if at < len(row) else -1 for at in positions[0]] for row in wanted]
+        assert packed.tolist() == here
+    else:
+        assert packed[packed >= 0].tolist() == [n for row in wanted for n in row if n in packed]
+        assert batch.arguments["packed_seq_params"].qkv_format == "thd"
+        assert batch.arguments["packed_seq_params"].local_cp_size is None
+    assert batch.pack(given).min() == 0 or -1 not in packed
+    if "cp" not in ranks:
+        back = batch.unpack(packed)
+        assert (back * MASK if kind == "padded" else back.values()).tolist() == (
+            (tokens * MASK).tolist() if kind == "padded" else [1, 2, 3, 4, 5, 6, 7, 8]
+        )
+
+
+def test_a_batch_of_nothing(world: Any) -> None:
+    for data_format, shape in (("thd", (1, 0)), ("bshd", (0, 0))):
+        batch = batches.batch_of(
+            torch.zeros(0, 4),
+            torch.zeros(0, 4),
+            SimpleNamespace(**PLAIN),
+            data_format,  # type: ignore[arg-type]
+        )
+        assert batch.shape == shape
+
+
+@pytest.mark.parametrize("options", [{"cp_layout": "contiguous"}, {"local_cp_size": 1}])
+def test_only_a_packed_row_has_a_layout_of_its_own(world: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match='data_format="bshd" needs cp_layout="zigzag" and no local_cp_size'):
+        batches.batch_of(MASK, MASK, SimpleNamespace(**PLAIN), "bshd", **options)
+    batch = batches.batch_of(MASK, MASK, SimpleNamespace(**PLAIN), **options)
+    params = batch.arguments["packed_seq_params"]
+    assert (params.local_cp_size, params.cp_group) == (options.get("local_cp_size"), None)
+
+
+def test_the_ranks_of_one_micro_batch(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Megatron's, or as many as the micro-batch names, by either name of Megatron's getter."""
+    world(cp=4, rank=3)
+    whole = batches.cp_group_of(None)
+    assert whole is not None
+    assert (whole.size(), whole.rank()) == (4, 3)
+    assert batches.cp_group_of(1) is None
+    old, new = "get_hybrid_data_context_parallel_groups", "get_dynamic_data_context_parallel_groups"
+    monkeypatch.setattr(batches.parallel_state, old, lambda group_size: group(group_size), raising=False)
+    found = batches.cp_group_of(2)
+    assert found is not None
+    assert found.size() == 2
+    monkeypatch.setattr(batches.parallel_state, new, lambda group_size: {}[group_size], raising=False)
+    with pytest.raises(ValueError, match=r"local_cp_size=2: Megatron has no context-parallel group of that size"):
+        batches.cp_group_of(2)
+    monkeypatch.delattr(batches.parallel_state, old)
+    monkeypatch.delattr(batches.parallel_state, new)
+    with pytest.raises(ValueError, match="local_cp_size=2: this megatron-core has no dynamic context-parallel groups"):
+        batches.cp_group_of(2)
+
+
+def test_a_row_in_one_piece_needs_a_megatron_that_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def row(cp: int, layout: str) -> Any:
+        plan = batches.plan_row([4], SimpleNamespace(**PLAIN), group(cp), cp_layout=layout)  # type: ignore[arg-type]
+        return batches.packed_seq_params(plan, torch.device("cpu"))
+
+    monkeypatch.setattr(batches.parallel_state, "get_tensor_model_parallel_world_size", lambda: 1)
+    for cp, layout in ((1, "zigzag"), (1, "contiguous"), (2, "zigzag")):
+        assert not hasattr(row(cp, layout), "cp_partition_mode")
+    with pytest.raises(ValueError, match=r"needs PackedSeqParams\.cp_partition_mode, which this megatron-core lacks"):
+        row(2, "contiguous")
+    newer = make_dataclass("PackedSeqParams", ["cp_partition_mode"])
+    monkeypatch.setattr(batches, "PackedSeqParams", newer)
+    assert [row(2, layout).cp_partition_mode for layout in ("zigzag", "contiguous")] == ["zigzag", "contiguous"]
+
+
+TOKENS = ([1.0, 2.0, 3.0], [4.0], [5.0, 6.0])
+
+
+def test_what_follows_each_token_in_its_sequence() -> None:
+    own = [part.tolist() for part in batches.next_in_sequence(nested(*TOKENS), None).unbind()]
+    filled = [part.tolist() for part in batches.next_in_sequence(nested(*TOKENS), -100).unbind()]
+    assert own == [[2, 3, 1], [4], [6, 5]]
+    assert filled == [[2, 3, -100], [-100], [6, -100]]
+
+
+@pytest.mark.parametrize(
+    ("cp", "data_format", "labels"),
+    [
+        (1, "thd", [[2, 3, 4, 5, 6, 1]]),  # of the row: veRL rolls it as a whole
+        (1, "bshd", [[2, 3, 1], [4, 0, 0], [6, 5, 0]]),
+        (2, "thd", [[2, 0, 4, 0, 6, 0]]),
+    ],
+)
+def test_the_labels_of_last_tokens_are_those_of_verl(world: Any, cp: int, data_format: Any, labels: Any) -> None:
+    world(cp=cp)
+    batch = batches.batch_of(nested(*TOKENS), None, SimpleNamespace(**PLAIN), data_format)
+    assert batches.labels_like_verl(batch, nested(*TOKENS)).tolist() == labels
+
+
+@pytest.mark.parametrize(
+    ("ranks", "length"), [({}, 3), ({"tp": 2}, 4), ({"cp": 2}, 4), ({"tp": 3}, 3), ({"tp": 3, "cp": 3}, 18)]
+)
+def test_tokens_of_a_vision_model_are_padded(world: Any, ranks: dict[str, int], length: int) -> None:
+    world(**ranks)
+    tokens, mask = batches.vision_tokens(nested(*TOKENS), 9)
+    assert tokens.shape == mask.shape == (3, length)
+    assert tokens.tolist() == [row + [9] * (length - len(row)) for row in TOKENS]
+    assert mask.tolist() == [[at < len(row) for at in range(length)] for row in TOKENS]
