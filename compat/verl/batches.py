@@ -105,8 +105,7 @@ class Batch:
 
     def pack(self, values: Tensor, fill: float = 0) -> Tensor:
         """`[1, local tokens]`, or `[b, length / cp]`."""
-        row = self.packer.pack(values, fill)
-        return row.reshape(*self.shape, *row.shape[2:])
+        return self.packer.pack(values, fill).reshape(self.shape)
 
     def unpack(self, values: Tensor) -> Tensor:
         """`[b, s]` or nested; padding is 0."""

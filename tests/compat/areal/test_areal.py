@@ -31,6 +31,9 @@ def test_results_are_those_of_log_softmax() -> None:
         (areal.get_vocab_mean_norm_logits(_logits())[0], real.mean(-1)),
         (areal.get_vocab_mean_norm_logits(_logits())[1], real.norm(dim=-1)),
         (areal.get_vocab_mean_norm_logits(real)[1], real.norm(dim=-1)),
+        (areal.get_vocab_mean_norm_logits(real)[0], real.mean(-1)),
+        (areal.get_vocab_min_max_logits(real)[0], real.amin(-1)),
+        (areal.get_vocab_min_max_logits(real)[1], real.amax(-1)),
         (low, real.amin(-1)),
         (high, real.amax(-1)),
     ]
@@ -55,3 +58,24 @@ def test_padding_is_dropped_from_logits_and_from_results(of: Any) -> None:
 def test_real_logits_are_refused(function: Any) -> None:
     with pytest.raises(TypeError, match="expected the LazyLogits"):
         function(_logits().logits(), torch.arange(9))
+
+
+def test_without_a_temperature_it_is_one() -> None:
+    labels = torch.arange(9)
+    expected = areal.gather_logprobs(_logits(), labels, 1.0)
+    assert torch.equal(areal.gather_logprobs(_logits(), labels), expected)
+    assert torch.equal(areal.gather_logprobs_entropy(_logits(), labels)[0], expected)
+
+
+def test_statistics_have_no_gradient_of_real_logits_either() -> None:
+    real = _logits().logits()
+    for function in (areal.get_vocab_min_max_logits, areal.get_vocab_mean_norm_logits):
+        for given in (_logits(), real):
+            assert [one.requires_grad for one in function(given)] == [False, False]
+            assert [one.shape for one in function(given)] == [(9,), (9,)]
+
+
+def test_nothing_is_dropped_without_padding() -> None:
+    assert areal.unpad_logits(_logits(), 0).shape == (9, 30)
+    assert areal.unpad_logits(_logits(), 0, torch.tensor([0, 5]), None).shape == (9, 30)
+    assert areal.unpad_logits(_logits(), 0, torch.tensor([0, 5]), torch.tensor([0, 2, 4])).shape == (4, 30)

@@ -1,15 +1,30 @@
 """Lazy logits and the shims' small parts in one process, without ranks or a model: each answer in exact values."""
 
+import importlib
 import re
+import sys
 import warnings
+from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from downstream.importing import SHIMS
+from fused_head.counters import _Watcher
 from harness.rounding import assert_close
 
-from mcore_unpatch.compat import HookError, LazyLogits, ProcessGroups, nemo_rl, requirements, skyrl
+from mcore_unpatch.compat import (
+    HookContext,
+    HookError,
+    LazyLogits,
+    ProcessGroups,
+    areal,
+    nemo_rl,
+    requirements,
+    skyrl,
+)
 from mcore_unpatch.compat.fused_head.settings import HeadSettings
 from mcore_unpatch.compat.logits import lazy
 from mcore_unpatch.compat.logits.lazy import LMHead
@@ -18,6 +33,17 @@ from mcore_unpatch.compat.verl.installed import warn_where_kept
 from mcore_unpatch.compat.verl.model_forward_fused import _row_temperature
 
 WORDS = 30
+
+
+class Operations(_Watcher):
+    """The names of all operations under it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def see(self, name: str, args: Sequence[Any], result: Any) -> None:
+        self.names.append(name)
 
 
 def logits_of(**settings: Any) -> LazyLogits:
@@ -142,7 +168,8 @@ MUP, RANKS = "the logits are not scaled by MuP's factor", "hidden-state gradient
 def test_where_a_downstreams_numbers_are_not_megatrons(
     config: dict[str, Any], numbers: Any, logits_alone: bool, told: list[str]
 ) -> None:
-    whole = SimpleNamespace(**{"tensor_model_parallel_size": 1, "sequence_parallel": False, **config})
+    plain = {"use_mup": False, "tensor_model_parallel_size": 1, "sequence_parallel": False}
+    whole = SimpleNamespace(**plain | config)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warn_where_kept("shim", numbers, whole, logits_alone=logits_alone)
@@ -207,6 +234,85 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         absent[:] = [module]
         with pytest.raises(ImportError, match=rf"^The shim needs {package}, which is not installed; run `pip install"):
             requirements.require_megatron("The shim")
+
+
+@pytest.mark.parametrize("shim", sorted(set(SHIMS.values())))
+def test_every_shim_asks_for_its_megatron_first(monkeypatch: pytest.MonkeyPatch, shim: str) -> None:
+    """Or its own imports would fail with a name that says nothing to its user."""
+    monkeypatch.setattr(requirements, "NEEDED", (99, 1))
+    monkeypatch.delitem(sys.modules, shim, raising=False)
+    with pytest.raises(ImportError, match=rf"^{re.escape(shim)} needs megatron-core >= 99\.1, the first"):
+        importlib.import_module(shim)
+
+
+def test_what_else_is_missing_is_not_blamed_on_the_extra() -> None:
+    error = ModuleNotFoundError("No module named 'flask'", name="flask")
+    with pytest.raises(ModuleNotFoundError, match="flask"):
+        raise requirements.missing_from_extra("The shim", error)
+    with pytest.raises(ModuleNotFoundError, match="nothing"):
+        raise requirements.missing_from_extra("The shim", ModuleNotFoundError("nothing"))
+
+
+def test_questions_about_logits_that_no_memory_could_hold() -> None:
+    small = logits_of()
+    logits = replace(small, hidden=small.hidden.detach()[:1, :1].expand(1 << 30, 1 << 10, 8))
+    assert (logits.numel(), logits.nbytes, logits.size(1)) == (WORDS << 40, WORDS << 42, 1 << 10)
+    assert (logits.stride(), logits.is_contiguous()) == ((WORDS << 10, WORDS, 1), True)
+
+
+@pytest.mark.parametrize(("scale", "products"), [(1.0, 0), (0.5, 1)])
+def test_real_logits_are_not_copied_for_a_factor_of_one(scale: float, products: int) -> None:
+    with Operations() as seen:
+        logits_of(logit_scale=scale).logits()
+    assert sum(name.startswith("aten.mul") for name in seen.names) == products
+
+
+def test_real_logits_go_to_the_function_of_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainer's own, with all it was given; lazy logits never do, by position or by name."""
+    home, calls = "areal.utils.functional.vocab_parallel", []
+
+    def own(*args: Any, **kwargs: Any) -> str:
+        calls.append((args, kwargs))
+        return "theirs"
+
+    module = SimpleNamespace(gather_logprobs=own)
+    monkeypatch.setitem(sys.modules, home, module)
+    for name in ("areal", "areal.utils", "areal.utils.functional"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(__path__=[]))
+    real, labels = torch.zeros(2, WORDS), torch.arange(2)
+    assert areal.gather_logprobs(real, labels, 0.5, chunk_size=3) == "theirs"
+    assert areal.gather_logprobs(logits=real, labels=labels) == "theirs"
+    assert calls == [((real, labels, 0.5), {"chunk_size": 3}), ((), {"logits": real, "labels": labels})]
+    lazily = logits_of()[0, :2]
+    assert torch.equal(areal.gather_logprobs(logits=lazily, labels=labels), areal.gather_logprobs(lazily, labels))
+    assert len(calls) == 2
+    said = "got Tensor, and there is no areal.utils.functional.vocab_parallel.gather_logprobs"
+    module.gather_logprobs = areal.gather_logprobs  # the trainer's own name was bound to ours
+    with pytest.raises(TypeError, match=said):
+        areal.gather_logprobs(real, labels)
+    with pytest.raises(TypeError, match=said):
+        areal.gather_logprobs_entropy(real, labels)
+
+
+@pytest.mark.parametrize(("training", "grad"), [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("masked", [True, False])
+def test_the_labels_of_an_mtp_loss_are_those_of_the_next_token(training: bool, grad: bool, masked: bool) -> None:
+    """Where there is such a loss: Megatron has one in training alone."""
+    config = SimpleNamespace(context_parallel_size=1)
+    model: Any = SimpleNamespace(training=training, config=config)
+    mask = torch.tensor([[0, 1, 1, 1]]) if masked else None
+    given = {"labels": torch.tensor([[5, 6, 7, 8]]), "loss_mask": mask}
+    context = {nemo_rl._CONTEXT: HookContext(groups=ProcessGroups())}
+    with torch.set_grad_enabled(grad):
+        labels, counted = nemo_rl._mtp_labels(model, given | context)
+    if not (training and grad):
+        assert labels is None
+        assert counted is mask
+        return
+    assert labels is not None
+    assert counted is not None
+    assert labels.tolist() == [[6, 7, 8, 0]]
+    assert counted.tolist() == [[1, 1, 1, 0]]
 
 
 def test_images_and_videos_go_to_the_model() -> None:

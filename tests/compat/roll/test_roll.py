@@ -45,6 +45,26 @@ def test_entropy_asked_without_gradient_first_has_one_when_asked_with() -> None:
     assert roll.vocab_parallel_entropy(_logits()).requires_grad
 
 
+@pytest.mark.parametrize(("grad", "trained"), [(True, True), (True, False), (False, True), (False, False)])
+def test_there_is_no_second_pass_without_need(grad: bool, trained: bool) -> None:
+    """The remembered entropy serves whoever needs no more gradient than it has."""
+    logits = _logits() if trained else _logits().detach()
+    with mock.patch.object(lazy, "run_pass", wraps=lazy.run_pass) as passes, torch.set_grad_enabled(grad):
+        roll.vocab_parallel_logprobs(logits, torch.zeros(2, 5, dtype=torch.long))
+        assert roll.vocab_parallel_entropy(logits).requires_grad is (grad and trained)
+    assert passes.call_count == 1
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (2, 5, 1), (2, 5, 3)])
+def test_ids_of_one_or_of_several_for_each_token(shape: tuple[int, ...]) -> None:
+    ids = torch.arange(30)[: torch.Size(shape).numel()].view(shape)
+    real = _logits().logits()
+    expected = real.gather(-1, ids.view(2, 5, -1)).view(shape)
+    found = roll.op_compute_gather_by_teacher_indices(_logits(), ids.int())
+    assert found.requires_grad
+    assert_close(found.detach(), expected.detach())
+
+
 @pytest.mark.parametrize("words", [None, 29])
 def test_ids_outside_the_vocabulary_are_zero(words: int | None) -> None:
     ids = torch.tensor([[-100, 3, 30, 0, 29]] * 2)
