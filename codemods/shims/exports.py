@@ -89,7 +89,7 @@ class Exports:
 
     def _definition(self, path: str | None) -> Definition | None:
         """The definition at a path, also one outside of what may be edited."""
-        if path is None or path in self.definitions or path in self.sources or not self.contract.shim_at(path):
+        if path is None or path in self.definitions or not self.contract.shim_at(path):
             return self.definitions.get(path or "")
         try:
             return self._define(self.repository.source(path))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.versions import NEWEST, Version
+from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.conditions.literals import Run
@@ -45,7 +45,7 @@ class SourceTree:
         try:
             self._project.begin()
             at = self._project.resolver(finding.path).on_line(finding.line)
-            runs = [run_on(Release(known.newest(one).label)) for one in self.versions(finding.path) or (NEWEST,)]
+            runs = [run_on(Release(known.newest(one).label)) for one in self.versions(finding.path)]
             return self._is_called(at.scope, runs, at)
         except FileNotFoundError:
             return False

@@ -155,8 +155,8 @@ def _deleted(resolver: Resolver) -> Iterator[tuple[Site, ast.expr, list[str]]]:
         if isinstance(site.node, ast.Delete) and isinstance(site.target, ast.Attribute):
             yield site, site.target.value, [site.target.attr]
     for site in resolver.model.calls:
-        if isinstance(site.node, ast.Call) and path_text(site.node.func) == "delattr" and len(site.node.args) == 2:
-            subject, name = site.node.args
+        if path_text(site.call.func) == "delattr" and len(site.call.args) == 2:
+            subject, name = site.call.args
             yield site, subject, strings(name, resolver.at(site))
 
 

@@ -220,9 +220,9 @@ def _is_of_another_library(ref: Ref | None) -> bool:
     return head != "megatron" and head not in sys.stdlib_module_names
 
 
-def _is_given_others_classes(binding: Binding, scope: Scope | None, resolver: Resolver) -> bool:
+def _is_given_others_classes(binding: Binding, scope: Scope, resolver: Resolver) -> bool:
     """Whether all calls of the function around pass classes of other libraries for a parameter."""
-    if scope is None or not isinstance(scope.node, FunctionNode) or not isinstance(binding.node, ast.arg):
+    if not isinstance(scope.node, FunctionNode) or not isinstance(binding.node, ast.arg):
         return False
     passed = [
         at.expr(value)
@@ -242,8 +242,10 @@ def _is_foreign(subject: ast.expr, site: Site, resolver: Resolver) -> bool:
     if not isinstance(subject, ast.Name):
         return True
     scope = site.scope.home_of(subject.id)
-    for binding in scope.bindings[subject.id] if scope is not None else ():
-        at = resolver.at_binding(binding, scope or site.scope)
+    if scope is None:
+        return True
+    for binding in scope.bindings[subject.id]:
+        at = resolver.at_binding(binding, scope)
         if isinstance(binding.node, _DEFINED):
             return True
         asked = binding.node
@@ -261,8 +263,8 @@ def _is_foreign(subject: ast.expr, site: Site, resolver: Resolver) -> bool:
             continue
         made = at.expr(asked)
         walked = asked.value if made is None and isinstance(asked, ast.Attribute) else None
-        if isinstance(walked, ast.Name) and _is_made_elsewhere(walked, scope or site.scope, resolver):
+        if isinstance(walked, ast.Name) and _is_made_elsewhere(walked, scope, resolver):
             return True
         if _is_of_another_library(made):
             return True
-    return scope is None
+    return False

@@ -1,0 +1,57 @@
+"""All that the tool tells of one small program: findings, what a migration makes of it, what an upgrade does to it."""
+
+import re
+from difflib import unified_diff
+from functools import cache
+
+from planning import planned
+
+from mcore_unpatch.editing.edits import Options, splice
+from mcore_unpatch.findings.finding import Finding, Report
+from mcore_unpatch.findings.rules import Selection
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron import known
+from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.upgrade.fates import fate
+from mcore_unpatch.upgrade.run import patches_of
+from mcore_unpatch.upgrade.uses import uses_of
+
+PATH = "m.py"
+OPTIONS = Options(unsafe_fixes=True, selection=Selection(("",)), target=(0, 19), pinned=lambda _: ((0, 19),))
+
+
+@cache
+def _step() -> tuple[Model, Model]:
+    return known.newest((0, 16)), known.newest((0, 19))
+
+
+def told(source: str) -> str:
+    """Findings, the changed lines and remarks of a migration, the patches and uses that an upgrade affects."""
+    files = {PATH: f"{source}\n".encode()}
+    plan, found = planned(files, OPTIONS)
+    lines = [_finding(one) for one in found]
+    after = splice(files[PATH], plan.edits).decode().splitlines()
+    lines += [line for line in unified_diff(source.splitlines(), after, n=0) if line[:2] not in ("--", "++", "@@")]
+    lines += [f"{one.line} {one.kind}: {one.text.partition(chr(10))[0]}" for one in plan.remarks]
+    project = Project(files.__contains__, files.__getitem__)
+    for finding, case in patches_of(Report("/", findings=found), project):
+        fated = fate(finding, case, *_step())
+        lines.append(f"{finding.line} {fated.urgency}: {' | '.join(fated.reasons)}")
+    for use in uses_of([PATH], project, *_step()).affected:
+        lines.append(f"{use.line} {use.exception or use.kind}: {use.text} {use.trigger} {use.instead}".rstrip())
+    return "".join(f"\n{_short(line)}" for line in lines)
+
+
+def _finding(one: Finding) -> str:
+    near = [f"{item.role} {item.line}" for item in one.related]
+    flags = [name for name in ("temporary", "patches_more") if getattr(one, name)]
+    runs = [f"runs on {one.live}"] if str(one.live) != "any" else []
+    runs += [f"depends on {' and '.join(one.live.depends)}"] if one.live.depends else []
+    words = [one.shape, one.target, one.confidence, one.seam, one.verdict, one.fix or "", one.scope, one.installed_by]
+    words += [one.effect, one.message, one.evidence.partition(". ")[0], *runs, *flags, *near]
+    return f"{one.line}-{one.end_line} {one.rule} " + ", ".join(filter(None, words))
+
+
+def _short(text: str) -> str:
+    text = re.sub(r"megatron-core (\d)", r"\1", text)
+    return text.replace("megatron.core.", "~.")
