@@ -16,7 +16,7 @@ class Workbench(Repository):
 
     def __init__(self, repository: Repository) -> None:
         super().__init__(repository.paths, repository.exists, repository.data, repository.editable)
-        self.sources = repository.sources
+        self.sources, self.looks = repository.sources, repository.looks
         self.older: Callable[[str], str] = none_older  # why a file may not have what needs the hook
         self._editors: dict[str, ImportEditor] = {}
 

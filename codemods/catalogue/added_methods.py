@@ -14,6 +14,7 @@ from mcore_unpatch.codemods.codemod import AddImport, Codemod, Elsewhere, Exampl
 from mcore_unpatch.codemods.emptied import references
 from mcore_unpatch.codemods.removal import heads_others, remove
 from mcore_unpatch.codemods.syntax import body_of, is_stored, leaf, names_in, parameters
+from mcore_unpatch.editing.edits import as_name
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.repository.paths import is_test
@@ -136,6 +137,9 @@ not.
             if (node := source.starting.get((finding.line, finding.column - 1)))
             if source.function_of(node) is around
         }
+        alike = [one for one in situation.open if one.rule == match.rule]
+        said = {name.rpartition(".")[2] for one in alike for name in (one.target, one.scope)}
+        situation.files.look_for(*map(as_name, said - {""}))
         adding = _Adding(match, source, around, inside)
         wanted = [*(adding.moved(statement) if statement in around.body else adding.chosen_by_class()), Note(_OTHERS)]
         yield from [answer for answer in wanted if isinstance(answer, Left)][:1] or wanted

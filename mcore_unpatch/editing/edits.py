@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, TypeVar, cast
 
 from mcore_unpatch.editing.source import ParsedSources, Source
 from mcore_unpatch.findings.finding import FileError, Finding
@@ -29,6 +29,8 @@ from mcore_unpatch.scanner.sources.files import Reader
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
+T = TypeVar("T")
+Word = str | re.Pattern[bytes]
 # `safe` keeps every result and gradient; `unsafe` is made only when asked for.
 Applicability = Literal["safe", "unsafe"]
 
@@ -52,7 +54,7 @@ class Repository(Project):
         self.paths = tuple(paths)
         self.editable = frozenset(paths if editable is None else editable)
         self.sources = ParsedSources(self.data, self.parsed)
-        self._saying: dict[str | re.Pattern[bytes], list[str]] = {}  # the files that say a word, looked for once
+        self.looks: dict[Any, Any] = {}  # what a look at all files gave: those that say a word, and what else was asked
 
     def not_editable(self, path: str) -> str:
         """What is said of a file that may not be edited."""
@@ -68,37 +70,51 @@ class Repository(Project):
             return self.source(path) if path.endswith(".py") else None
         return None
 
-    def sources_saying(self, word: str | re.Pattern[bytes], *, tests: bool = True) -> Iterator[Source]:
+    def sources_saying(self, word: Word, *, tests: bool = True) -> Iterator[Source]:
         """The Python files that say a word, or what a pattern finds, and can be read, parsed."""
-        if word not in self._saying:
-            python = (path for path in self.paths if path.endswith(".py"))
-            self._saying[word] = [path for path in python if self._says(path, word)]
-        for path in self._saying[word]:
-            if tests or not is_test(path):
+        for path in self._saying(word):
+            if path.endswith(".py") and (tests or not is_test(path)):
                 with suppress(Unreadable, OSError):
                     yield self.source(path)
 
-    def _says(self, path: str, word: str | re.Pattern[bytes]) -> bool:
-        with suppress(Unreadable, OSError):
-            data = self.data(path)
-            return word.encode() in data if isinstance(word, str) else word.search(data) is not None
-        return False
+    def look_for(self, *words: Word) -> None:
+        """Find the files that say some words, all of them in one look at every file: they will be asked for."""
+        new = [word for word in words if word not in self.looks]
+        self.looks.update((word, []) for word in new)
+        for path in self.paths if new else ():
+            with suppress(Unreadable, OSError):
+                data = self.data(path)
+                for word in new:
+                    if word.encode() in data if isinstance(word, str) else word.search(data):
+                        self.looks[word].append(path)
+
+    def _saying(self, word: Word) -> list[str]:
+        self.look_for(word)
+        return cast("list[str]", self.looks[word])
+
+    def once(self, ask: Callable[[Any], T]) -> T:
+        """What a look at all files gives, for all who share them."""
+        if ask not in self.looks:
+            self.looks[ask] = ask(self)
+        return cast("T", self.looks[ask])
 
     def sources_naming(self, name: str) -> Iterator[Source]:
         """The Python files that say a name, and can be read, parsed."""
-        return (self.source(path) for path in self.paths if path.endswith(".py") and self._names(path, name))
+        return (self.source(path) for path in self._saying(as_name(name)) if path.endswith(".py"))
 
     def named_elsewhere(self, name: str, path: str) -> bool:
         """Whether another file than that at `path` says a name."""
-        return any(self._names(other, name) for other in self.paths if other != path)
-
-    def _names(self, path: str, name: str) -> bool:
-        data, word = self.data(path), name.encode()
-        return word in data and re.search(rb"\b%b\b" % re.escape(word), data) is not None
+        return any(other != path for other in self._saying(as_name(name)))
 
     def _data(self, path: str) -> bytes:
         """The bytes of a file as they are on disk, line endings included: edits count in these."""
         return self.read(path)
+
+
+def as_name(name: str) -> re.Pattern[bytes]:
+    """What finds a name and no longer one."""
+    word = re.escape(name.encode())
+    return re.compile(rb"%b(?<!\w%b)\b" % (word, word))
 
 
 def no_release(_: str) -> tuple[Version, ...]:

@@ -22,6 +22,7 @@ from mcore_unpatch.repository.paths import is_test
 
 # Called, or an argument; not of what a call returns, as in `super().forward(...)`.
 _SAID = re.compile(rb"\.forward(?<!\(\)\.forward)\s*[(,)]")
+_REGISTER = "register_forward_"
 _REGISTERS = {"register_forward_hook", "register_forward_pre_hook"}
 # YaRN's embedding calls its own `forward` for its cache, MimoModel that of its submodules.
 _OF_MEGATRON, _ROTARY = ("RotaryEmbedding", "ModalitySubmodules"), "rotary_pos_emb"
@@ -173,6 +174,7 @@ class Reached:
     """How else a repository reaches the `forward` of modules."""
 
     def __init__(self, files: Workbench) -> None:
+        files.look_for(_SAID, _REGISTER)
         self.calls, self.hooks = find_direct_calls(files), find_registered(files)
 
 
@@ -191,7 +193,7 @@ def find_registered(files: Workbench) -> list[DirectCall]:
     """Where the repository registers hooks, by the names that modules have in others."""
     return [
         DirectCall(source.path, node.lineno, name, isinstance(node.func.value, ast.Name))
-        for source in files.sources_saying("register_forward_", tests=False)
+        for source in files.sources_saying(_REGISTER, tests=False)
         for node in source.every(ast.Call)
         if isinstance(node.func, ast.Attribute) and node.func.attr in _REGISTERS
         if (name := name_of(node.func.value, source.function_of(node)))

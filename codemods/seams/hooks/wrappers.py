@@ -12,7 +12,7 @@ import textwrap
 import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Rewrite
@@ -64,10 +64,6 @@ class _Wrappers:
     def __init__(self, files: Workbench) -> None:
         self.files, self._name = files, cache(name_of)
         self._known: dict[_Key, tuple[Patch | None, _Wrapped | str]] = {}
-
-    @cached_property
-    def _reached(self) -> Reached:
-        return Reached(self.files)  # by a look at all files, for a wrapper that is one otherwise
 
     def to_hook(self, situation: Situation) -> Rewritten | str:
         """The hook, for a wrapper and all others that may be around the same module."""
@@ -125,7 +121,7 @@ class _Wrappers:
         if key not in self._known:
             patch = find_patch(situation)
             why = OTHER_CLASS if situation.finding.target.endswith(".__class__") else NOT_PLAIN
-            self._known[key] = patch, _wrapped(patch, lambda: self._reached) if patch is not None else why
+            self._known[key] = patch, _wrapped(patch, lambda: self.files.once(Reached)) if patch is not None else why
         return self._known[key]
 
     def _around_the_same(self, situation: Situation) -> Iterator[Situation]:
