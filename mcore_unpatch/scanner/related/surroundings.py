@@ -30,18 +30,18 @@ class Surroundings:
     """Reads and writes of one module, collected once for all its patches."""
 
     def __init__(self, installs: Sequence[Install], resolver: Resolver) -> None:
-        self._resolver = resolver
+        self._resolver, self._last = resolver, len(resolver.lines)
         self._patches = {_line(install) for install in installs}
         self._attributes = {install.attribute for install in installs}
         self._bases = {ast.dump(install.base) for install in installs if install.base is not None}
         self._reads: dict[_Place, list[int]] = {}
         self._data: dict[tuple[str, Scope | None], list[tuple[str, int]]] = {}
-        self._lines_of: dict[tuple[str, str], set[int]] = {}
+        self._lines_of: dict[tuple[str, str], list[int]] = {}
         self._known_flags: dict[tuple[str, Scope | None], tuple[list[int], list[int]]] = {}
         self._constants: dict[str, list[int]] = {}
         if self._patches:
             self._collect()
-        for lines in self._reads.values():
+        for lines in (*self._reads.values(), *self._lines_of.values()):
             lines.sort()
 
     def related_lines(self, install: Install) -> tuple[Related, ...]:
@@ -93,7 +93,7 @@ class Surroundings:
         text, line = ast.dump(subject), site.node.lineno
         if line not in self._patches and text in self._bases:
             self._data.setdefault((text, site.scope.function), []).append((name, line))
-            self._lines_of.setdefault((text, name), set()).add(line)
+            self._lines_of.setdefault((text, name), []).append(line)
 
     def _backups(self, install: Install) -> set[int]:
         """Lines that keep the attribute a patch replaces, read from the same object."""
@@ -113,13 +113,22 @@ class Surroundings:
         if (base, function) not in self._known_flags:
             written = self._data.get((base, function), [])
             here = {line for _, line in written}
-            toggles = set().union(*(self._lines_of[base, name] for name in {name for name, _ in written}))
+            node = cast("FunctionNode", function.node) if function is not None else None
+            first, last = (node.lineno, node.end_lineno or 0) if node is not None else (0, self._last)
+            toggled = [(self._lines_of[base, name], 0) for name in {name for name, _ in written}]
             for name in function.globals if function is not None else ():
-                lines, node = self._constant_lines(name), cast("FunctionNode", cast("Scope", function).node)
-                inside = lines[bisect_left(lines, node.lineno) : bisect_right(lines, node.end_lineno or 0)]
-                if inside:
+                lines = self._constant_lines(name)
+                if inside := lines[bisect_left(lines, first) : bisect_right(lines, last)]:
                     here.update(inside)
-                    toggles.update(lines[1:])
+                    toggled.append((lines, 1))
+            # Those outside of the function are shown as far as they are near, however many there are.
+            toggles = {
+                line
+                for lines, start in toggled
+                for line in lines[
+                    max(start, bisect_left(lines, first) - _SHOWN // 2) : bisect_right(lines, last) + _SHOWN // 2
+                ]
+            }
             self._resolver.project.effort.spend(len(here) + len(toggles))
             self._known_flags[base, function] = sorted(here), sorted(toggles - here)
         return self._known_flags[base, function]

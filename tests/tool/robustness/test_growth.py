@@ -149,6 +149,7 @@ INSTALLS_AND_RELATIVES: dict[str, Make] = {
     "patches deleted": lines("m = GPTModel()\nm.forward = f\ndel m.forward\n"),
     "patches flagged": lines("GPTModel.forward = f{i}\nGPTModel.done{i} = True\n"),
     "patches flagged alike": lines("GPTModel.forward = f{i}\nGPTModel.done = True\n"),
+    "patches flagged alike in functions": lines("def f{i}():\n GPTModel.forward = f\n GPTModel.done = True\n"),
     "patches flagged in a global": lines("def f{i}():\n global done\n GPTModel.forward = f\n done = True\n"),
     "patches in one function": within("def f():\n", "    GPTModel._postprocess = g\n"),
     "patches in functions, taken back": lines(
