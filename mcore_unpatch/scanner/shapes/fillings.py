@@ -140,3 +140,12 @@ def _items(over: Given, known: Filling) -> Iterator[Given]:
             yield from _items(over.other(inner), known)
         case _ if table is not None:
             yield from map(table.other, items(table))
+            yield from _appended(over)
+
+
+def _appended(over: Given) -> Iterator[Given]:
+    """What a list is given by `append`, where it is made."""
+    name, home = path_text(over.node) or "", over.at.home
+    if (made := over.at.scope.home_of(name)) is not None:
+        for call, block in home.callers.appends(name, made, home.project.effort):
+            yield from (Given(row, Position(home, made, block, call.lineno)) for row in call.args)

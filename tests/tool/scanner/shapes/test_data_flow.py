@@ -306,3 +306,19 @@ def test_a_deletion_that_takes_back_is_none() -> None:
 
 def test_what_is_removed_is_said() -> None:
     assert check_found(f"{HEAD}del GPTModel.forward\n").message.startswith("removes `GPTModel.forward`")
+
+
+FILLED = """\
+rows = [(GPTModel, 'forward', ours)]
+rows.append((utils, 'divide', ours))
+{}.append((utils, 'is_float8tensor', ours))
+"""
+
+
+def test_rows_that_are_appended_are_rows() -> None:
+    """To the list that the loop runs over, not to another."""
+    both = f"{HEAD}{FILLED.format('others')}for owner, name, value in rows:\n    setattr(owner, name, value)\n"
+    assert sorted(finding.target for finding in found_in(both)) == sorted([DIVIDE, f"{GPT}.forward"])
+    three = f"{HEAD}{FILLED.format('rows')}for owner, name, value in rows:\n    setattr(owner, name, value)\n"
+    assert len(found_in(three)) == 3
+    check_noop(f"{HEAD}{FILLED.format('rows')}for owner, name, value in rows:\n    print(owner, name, value)\n")
