@@ -77,7 +77,7 @@ def patch_mtp_layer_get_embeddings(model: Module, *, every_depth: bool = False) 
         logger.info("no MTP layers, or their encoder is already detached; nothing was changed")
         return False
     _refuse_patched_layers(layers)
-    if path.model.config.mtp_use_repeated_layer and not every_depth:
+    if path.model.config.mtp_use_repeated_layer and not every_depth:  # type: ignore[union-attr]
         raise HookError(
             "config.mtp_use_repeated_layer: all depths share one MTP layer, so it cannot be detached before the first "
             "depth only; pass every_depth=True."

@@ -112,7 +112,7 @@ def default_path(model: Any, inputs: dict[str, Any]) -> Numbers:
 def _loss(log_probs: Tensor, entropy: Tensor) -> Tensor:
     """Weights of every position and both results, so that all of them matter to the gradient."""
     generator = torch.Generator().manual_seed(3)
-    a, b = torch.randn(2, *log_probs.shape, generator=generator, dtype=torch.float64).to(log_probs.device)
+    a, b = torch.randn(2, *log_probs.shape, generator=generator).to(log_probs.device)
     loss: Tensor = (a.to(log_probs.dtype) * log_probs + 0.3 * b.to(entropy.dtype) * entropy).sum() / log_probs.numel()
     return loss
 
@@ -211,7 +211,7 @@ def _rank(number: int, size: int, meeting: str, settings: Sequence[Setting], wor
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # gloo talks there
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // size))
+    torch.set_num_threads(max(1, torch.get_num_threads() // size))
     first = settings[0]
     try:
         from megatron.core import parallel_state

@@ -297,3 +297,64 @@ def test_a_parameter_without_a_gradient_has_one_of_zeros() -> None:
         "gradients of bias": [0.0],
     }
     assert found["gradients of weight"] is not model.weight.grad
+
+
+@pytest.mark.parametrize(
+    ("device", "platform", "way"),
+    [("cpu", "linux", "fork"), ("cuda", "linux", "spawn"), ("cpu", "darwin", "spawn"), ("cuda", "darwin", "spawn")],
+)
+def test_ranks_are_forked_where_that_is_sound(
+    monkeypatch: pytest.MonkeyPatch, device: str, platform: str, way: str
+) -> None:
+    class AskedError(Exception):
+        pass
+
+    def asked(method: str) -> Any:
+        raise AskedError(method)
+
+    monkeypatch.setattr(measure.sys, "platform", platform)
+    monkeypatch.setattr(torch.multiprocessing, "get_context", asked)
+    with pytest.raises(AskedError, match=way):
+        next(measure.run([Setting("GPT", device=device)], print))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_how_a_hybrid_model_is_built(monkeypatch: pytest.MonkeyPatch, tied: bool) -> None:
+    given: list[Any] = []
+
+    def hybrid(config: Any, common: dict[str, Any]) -> Any:
+        given.append((config.num_layers, common))
+        return torch.nn.Linear(1, 1)
+
+    monkeypatch.setattr(models, "_hybrid", hybrid)
+    model = models.build(Setting("Hybrid", hybrid=True, tied=tied, dtype="bfloat16"))
+    assert (model.weight.dtype, models.build(Setting("Hybrid", hybrid=True), torch.float64).weight.dtype) == (
+        torch.bfloat16,
+        torch.float64,
+    )
+    common = {"vocab_size": 96, "max_sequence_length": 16, "share_embeddings_and_output_weights": tied}
+    assert given[0] == (4, common | {"position_embedding_type": "none"})
+
+
+def test_the_loss_weighs_every_position_and_both_results() -> None:
+    ones = torch.ones(2, 3, dtype=torch.float64)
+    log_probs, entropy = ones.clone().requires_grad_(), ones.float().requires_grad_()
+    loss = measure._loss(log_probs, entropy)
+    assert torch.equal(loss, measure._loss(log_probs, entropy))
+    a, b = torch.autograd.grad(loss, (log_probs, entropy))
+    for weights in (a, b):
+        assert (weights != 0).all()
+        assert len(weights.unique()) == 6
+    drawn = torch.randn(2, 2, 3, generator=torch.Generator().manual_seed(3))
+    torch.testing.assert_close(a, drawn[0].double() / 6)
+    torch.testing.assert_close(b, drawn[1] * 0.3 / 6)
+
+
+def test_a_row_holds_fails_or_was_not_measured() -> None:
+    assert [(row.holds, row.fails) for row in ROWS] == [(True, False), (False, True), (False, False)]
+    assert Row("GPT", "loss", 1.0, 1.0).holds
+    assert Row("GPT", "loss").holds
+    assert Row("GPT", "loss", float("nan"), 1.0).fails
+    assert measure._excess(Row("GPT", "loss", 1.0, 4.0)) == 0.25
+    assert measure._excess(Row("GPT", "loss", 1.0)) == measure._excess(Row("GPT", "loss", float("nan"), 1.0))
+    assert measure._excess(Row("GPT", "loss", 1.0)) == float("inf")
