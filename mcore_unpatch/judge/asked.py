@@ -68,7 +68,7 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
 
 def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
     """An import that fails on a release and is caught, where nothing takes the place of its name: other code runs."""
-    tried = demand.at.block.owner if demand.at.block is not None and demand.module else None
+    tried = demand.at.block.owner if demand.module else None
     if not isinstance(tried, ast.Try) or known.holds(model, demand.name) or known.lacking(model, demand.name):
         return
     nodes = [node for handler in tried.handlers for node in ast.walk(handler)]
@@ -281,8 +281,7 @@ def _kind(parameter: str, model: Model) -> str:
 
 def _set_beside(demand: Demand) -> set[str]:
     """The attributes that the function around a call sets, on whatever object: what was not passed may be set then."""
-    scope = demand.at.scope.function or demand.at.scope
-    nodes = walk(scope.node) if scope.node is not None else ()
+    nodes = walk((demand.at.scope.function or demand.at.scope).node)
     return {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
 
 

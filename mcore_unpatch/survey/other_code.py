@@ -61,7 +61,7 @@ def _in_archive(data: bytes) -> Iterator[bytes]:
     import zlib
 
     left = _MOST_BYTES
-    broken = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError)  # or encrypted
+    broken = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)  # or encrypted
     with suppress(*broken), zipfile.ZipFile(io.BytesIO(data)) as archive:
         for member in archive.infolist():
             left -= member.file_size
