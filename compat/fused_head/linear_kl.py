@@ -297,8 +297,7 @@ class _KlPass(torch.autograd.Function):
             stats = _pair_of(options.heads(tensors)).stats(divergence)
             if group is not None and stats.numel():
                 stats = merge_pair_stats(gather(stats, group), divergence.weighing)
-            log_sums = stats[2:4].log()
-            norms = [stats[0], log_sums[0], stats[1], log_sums[1]]
+            norms = [stats[0], stats[2].log(), stats[1], stats[3].log()]
             value: Tensor | None = divergence.of_stats(stats[2:4], stats[4])
             if value is None:
                 sums: Tensor = _pair_of(options.heads(tensors, norms)).sums(divergence)

@@ -110,6 +110,9 @@ def test_every_kind_of_product_is_tried_and_only_once(monkeypatch: pytest.Monkey
         assert asked > before
         torch_backend.rows_of_a_tile(kind, fold)
         assert len(tried) == asked
+    for scale in (0.7, torch.ones(8), torch.full((8,), 0.5)):  # scaled is one kind, by whatever
+        torch_backend.rows_of_a_tile(replace(one, scale=scale), fold)
+    assert len(tried) == asked
 
 
 @pytest.mark.parametrize("batch_invariant", [False, True])

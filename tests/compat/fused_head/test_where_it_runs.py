@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from mcore_unpatch.compat.fused_head import problem, torch_backend
+from mcore_unpatch.compat.fused_head import linear_logprob, problem, settings, torch_backend
 
 CUDA = torch.device("cuda")
 
@@ -90,3 +90,41 @@ def test_a_chunk_is_a_bound_on_memory() -> None:
     half = weight.bfloat16()
     assert problem.chunk_tile_bytes(1, 1, half) == problem.least_tile_bytes(half) > least
     assert [(s.start, s.stop) for s in problem.spans(7, 3)] == [(0, 3), (3, 6), (6, 7)]
+
+
+@pytest.mark.parametrize(
+    ("total", "vocab_size", "topk", "fits"),
+    [(8, None, 0, True), (8, 8, 0, True), (8, 9, 0, False), (8, None, 8, True), (8, None, 9, False), (8, 6, 6, True)],
+)
+def test_how_many_words_the_shards_must_have(total: int, vocab_size: int | None, topk: int, fits: bool) -> None:
+    """Said at once, or, where the number is on a device, as a flag beside it; none where nothing is asked."""
+    flag = settings.check_vocabulary(torch.tensor(total), vocab_size, topk)
+    if vocab_size is None and not topk:
+        assert flag is None
+    else:
+        assert flag is not None
+        assert bool(flag) is fits
+    if fits:
+        assert settings.check_vocabulary(total, vocab_size, topk) is None
+    else:
+        name = "vocab_size" if vocab_size is not None else "topk"
+        with pytest.raises(ValueError, match=f"{name}: expected at most 8, the number of weight rows"):
+            settings.check_vocabulary(total, vocab_size, topk)
+
+
+def test_no_more_words_are_asked_for_than_there_are() -> None:
+    with pytest.raises(ValueError, match="topk: expected at most vocab_size = 4, got 5"):
+        settings.check_vocabulary(8, 4, 5)
+
+
+@pytest.mark.parametrize(("hidden", "weight"), [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("grad", [True, False])
+def test_logits_are_kept_for_a_backward_alone(
+    monkeypatch: pytest.MonkeyPatch, hidden: bool, weight: bool, grad: bool
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(linear_logprob, "bytes_to_keep", lambda *given: asked.append(given) or 0)
+    tensors = torch.randn(3, 4, requires_grad=hidden), torch.randn(5, 4, requires_grad=weight)
+    with torch.set_grad_enabled(grad):
+        linear_logprob.linear_logprob(*tensors, torch.arange(3))
+    assert len(asked) == (grad and (hidden or weight))

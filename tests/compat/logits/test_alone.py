@@ -26,6 +26,7 @@ from mcore_unpatch.compat import (
     skyrl,
 )
 from mcore_unpatch.compat.fused_head.settings import HeadSettings
+from mcore_unpatch.compat.hook import distillation
 from mcore_unpatch.compat.logits import lazy
 from mcore_unpatch.compat.logits.lazy import LMHead
 from mcore_unpatch.compat.verl.batches import vision_arguments
@@ -80,6 +81,22 @@ def test_a_weight_that_was_written_to_is_refused(monkeypatch: pytest.MonkeyPatch
     freed.weight.untyped_storage().resize_(0)
     with pytest.raises(HookError, match="was freed after the forward"):
         freed.read()
+
+
+def test_a_teacher_that_was_written_to_teaches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where finding out would mean waiting, its hidden states are no numbers."""
+    monkeypatch.setattr(lazy, "waiting_is_free", lambda _: False)
+    teacher = logits_of(logit_scale=0.5)
+    call: Any = SimpleNamespace(context=HookContext(teacher=teacher))
+    states: Any = distillation._teacher_of(call, None)
+    assert torch.equal(states.hidden, teacher.hidden)
+    teacher.head.weight.data += 1
+    states = distillation._teacher_of(call, None)
+    assert states.hidden.isnan().all()
+    assert states.weight is teacher.head.weight
+    for divided in (teacher / 2, teacher / torch.ones(2, 5, 1)):
+        with pytest.raises(ValueError, match="divided by a temperature already"):
+            distillation._teacher_of(SimpleNamespace(context={"teacher": divided}), None)  # type: ignore[arg-type]
 
 
 def test_sums_and_means_are_of_everything() -> None:

@@ -52,6 +52,10 @@ def test_a_longer_batch_ends_with_the_row() -> None:
         assert int(places.token.max()) == 13
         assert places.valid.sum(1).tolist() == ([3, 3, 5] if lengths is None else [11])
     assert shim.places_of(BOUNDS, 4, 14, None, None).valid.tolist() == [[True] * 3] * 3
+    whole = torch.arange(8) < torch.tensor([[4], [4], [6]])
+    places = shim.places_of(BOUNDS, 8, 14, whole, None)
+    assert places.token.amax(1).tolist() == [3, 7, 13]
+    assert places.valid.sum(1).tolist() == [3, 3, 5]
 
 
 @pytest.mark.parametrize("lengths", [[[4, 4]], [[4], [4], [6, 1]], []])

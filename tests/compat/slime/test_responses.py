@@ -288,3 +288,28 @@ def test_the_values_of_one_sample(count: int, masked: bool, with_entropy: bool, 
     assert entropy is not None
     assert entropy.requires_grad is entropy_grad
     assert_close(entropy.detach(), -(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1).detach())
+
+
+@pytest.mark.parametrize("given", [{}, {"top_p_token_ids": [[1, 2]]}, {"top_p_token_offsets": [[0, 1, 2]]}])
+def test_without_ids_or_without_offsets_all_tokens_count(given: dict[str, Any]) -> None:
+    logits = LazyLogits(torch.randn(1, 5, 4), LMHead.of(torch.randn(6, 4), ProcessGroups()))
+    tokens = {"unconcat_tokens": [torch.arange(5)], "total_lengths": [5], "response_lengths": [2]}
+    empty, found = slime.get_log_probs_and_entropy(logits, args=ARGS, **tokens, **given)
+    _, expected = slime.get_log_probs_and_entropy(logits, args=ARGS, **tokens)
+    assert empty.shape == (0,)
+    assert list(found) == ["log_probs"]
+    assert torch.equal(found["log_probs"][0], expected["log_probs"][0])
+
+
+def test_arguments_that_a_trainer_may_lack() -> None:
+    """Without a temperature it is 1; without a coefficient the entropy needs no gradient."""
+    logits = LazyLogits(torch.randn(1, 5, 4), LMHead.of(torch.randn(6, 4).requires_grad_(), ProcessGroups()))
+    tokens = {"unconcat_tokens": [torch.arange(5)], "total_lengths": [5], "response_lengths": [2]}
+    bare = Namespace(allgather_cp=False)
+    _, found = slime.get_log_probs_and_entropy(logits, args=bare, with_entropy=True, **tokens)
+    log_p = logits.logits()[0].log_softmax(-1)
+    assert_close(found["log_probs"][0].detach(), log_p[[2, 3], [3, 4]].detach())
+    for coefficient, trained in ((None, False), (0.0, False), (0.1, True)):
+        args = bare if coefficient is None else Namespace(**vars(bare), entropy_coef=coefficient)
+        _, found = slime.get_log_probs_and_entropy(logits, args=args, with_entropy=True, **tokens)
+        assert found["entropy"][0].requires_grad is trained
