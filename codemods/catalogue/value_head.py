@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 from mcore_unpatch.codemods.changes import Rewrite
 from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Left, Match
-from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, find_patch, is_taken
-from mcore_unpatch.codemods.syntax import leaf
+from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, defined, find_patch, is_taken
+from mcore_unpatch.codemods.syntax import is_stored, leaf, parameters
 from mcore_unpatch.editing.source import Source
+from mcore_unpatch.library.syntax import dotted
 
 _ADD = "add_value_head"
 _NOTES = (
@@ -111,7 +112,8 @@ the steps:
 - the layer does not say a width of one (`output_size=1`, `out_features=1`, or the second argument of a class of
   another file), is a plain `torch.nn.Linear`, or is made somewhere else;
 - the model's own layer is kept or put back, or the layer is set with `setattr`;
-- the model comes out of a wrapper (`unwrap_model`): a head that is added after DDP is refused when it runs.
+- the model comes out of a wrapper (`unwrap_model`): a head that is added after DDP is refused when it runs. A function
+  of the file that gives `model.language_model` takes it out of none.
 """
     by_hand = """
 - **MTP layers** are refused in a critic, and so are embeddings that are tied over several pipeline stages and
@@ -180,9 +182,19 @@ def _unwrapped_on(patch: Patch) -> int:
         models |= {patch.source.text(argument) for call in calls for argument in call.args}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and "unwrap" in leaf(node.value.func):
-            if patch.source.text(node.targets[0]) in models:
+            if patch.source.text(node.targets[0]) in models and not _gives_a_part(tree, leaf(node.value.func)):
                 return node.lineno
     return 0
+
+
+def _gives_a_part(tree: ast.Module, name: str) -> bool:
+    """Whether a function of the file only gives back what it is given, or a model that this holds: no wrapper's."""
+    function = defined(tree, name, None)
+    given = parameters(function)[:1] if function is not None else []
+    if function is None or not given or any(is_stored(node, given[0]) for node in ast.walk(function)):
+        return False
+    returned = [dotted(node.value) for node in ast.walk(function) if isinstance(node, ast.Return) and node.value]
+    return bool(returned) and {*returned} <= {given[0], f"{given[0]}.language_model"}
 
 
 def _width(call: ast.Call, tree: ast.Module) -> ast.expr | None:

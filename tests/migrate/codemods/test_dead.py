@@ -270,6 +270,54 @@ def test_what_is_put_back_elsewhere_keeps_its_branch() -> None:
     )
 
 
+FLAGGED = f"""
+    def install(layer: Attention, kept=False):
+        original, patched = getattr(layer, "forward", None), None
+        done = False
+        if {OLD}:
+            layer.forward = forward
+            done = True
+        try:
+            run(layer)
+        finally:
+            if done:
+                layer.forward = original
+            clear(layer)
+    """
+
+
+def test_what_is_put_back_under_a_flag_of_the_branch_goes_with_it() -> None:
+    assert (
+        rewritten(FLAGGED, options((0, 18)))
+        == dedent("""
+    def install(layer: Attention, kept=False):
+        original, patched = getattr(layer, "forward", None), None
+        try:
+            run(layer)
+        finally:
+            clear(layer)
+    """).lstrip()
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("run(layer)\n", "done = run(layer)\n"),  # something else sets the flag
+        ("done = False", "done = patched"),
+        ("if done:", "if done or patched:"),
+        ("if done:", "if not done:"),
+        ("done = False\n", "kept = False\n"),  # a parameter may be set by whoever calls
+    ],
+)
+def test_a_flag_that_may_be_set_keeps_the_branch(old: str, new: str) -> None:
+    changed = FLAGGED.replace(old, new)
+    if "kept = False" in new:
+        changed = changed.replace("done", "kept")
+    assert changed != FLAGGED
+    assert rewritten(changed, options((0, 18), unsafe=True)) == ""
+
+
 LOOP = """
     def install(settings):
         if int(settings.get("context_parallel_size", 1)) <= 1:
