@@ -91,7 +91,9 @@ def _asked_for(source: Source, emptied: Emptied) -> Iterator[ast.stmt]:
                 yield node
 
 
-def references(bench: Workbench, source: Source, function: Function) -> Iterator[tuple[Source, ast.stmt | ast.expr]]:
+def references(
+    bench: Workbench, source: Source, function: Function | ast.alias
+) -> Iterator[tuple[Source, ast.stmt | ast.expr]]:
     """Where a function of a module is imported, called and named: imports, statements that call it, other nodes."""
     name, places, told = function.name, {source.path}, 0
     saying = list(bench.sources_naming(name))

@@ -13,6 +13,7 @@ from mcore_unpatch.codemods.changes import Change, Replace, Rewrite, above
 from mcore_unpatch.codemods.codemod import AddImport, Codemod, Elsewhere, Example, Fix, Left, Match, Note, Settles
 from mcore_unpatch.codemods.emptied import references
 from mcore_unpatch.codemods.removal import heads_others, remove
+from mcore_unpatch.codemods.seams.subclass import made_before, to_subclass
 from mcore_unpatch.codemods.syntax import body_of, is_stored, leaf, names_in, parameters
 from mcore_unpatch.editing.edits import as_name
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line
@@ -102,12 +103,14 @@ def setup(optimizer):
     )
     covers = """
 methods that one function of a module adds to its parameter, to objects of one or several classes
-(`optimizer.offload_states = types.MethodType(f, optimizer)`)
+(`optimizer.offload_states = types.MethodType(f, optimizer)`), or to an object that it makes itself
 """
     changes = """
 - The function becomes one for each method, of the same name, that chooses by the object's class as it did; its calls
   go, and those of the methods call the new functions with the object, in all files.
 - A function inside of another that is added once moves before it, and is called with the object.
+- Where the file itself makes the object, right before the methods are added, a subclass has them, under the name that
+  the class was imported as: whoever asks for a method by name, and tests that replace the class, find it as before.
 """
     applied = """
 With `--unsafe-fixes`. The object is known by its names: those under which it is given to the function, and the loop
@@ -127,9 +130,6 @@ not.
         plain = isinstance(statement, ast.Assign) and _bound_function(statement) is not None
         if not isinstance(statement, ast.Assign) or not plain or around is None:
             return  # another form, with steps of its own
-        if source.parents[around] is not source.tree:
-            yield Left(_FORM)
-            return
         inside = {
             node: finding
             for finding in situation.open
@@ -140,8 +140,14 @@ not.
         alike = [one for one in situation.open if one.rule == match.rule]
         said = {name.rpartition(".")[2] for one in alike for name in (one.target, one.scope)}
         situation.files.look_for(*map(as_name, said - {""}))
-        adding = _Adding(match, source, around, inside)
-        wanted = [*(adding.moved(statement) if statement in around.body else adding.chosen_by_class()), Note(_OTHERS)]
+        adding, wanted = _Adding(match, source, around, inside), list[Fix]()
+        if made := made_before(source, statement):
+            wanted += adding.of_a_class(made)
+        elif source.parents[around] is not source.tree:
+            wanted.append(Left(_FORM))
+        else:
+            wanted += adding.moved(statement) if statement in around.body else adding.chosen_by_class()
+            wanted.append(Note(_OTHERS))
         yield from [answer for answer in wanted if isinstance(answer, Left)][:1] or wanted
 
 
@@ -153,6 +159,13 @@ class _Adding:
     source: Source
     function: Function
     findings: dict[ast.stmt | ast.expr, Finding]
+
+    def of_a_class(self, made: ast.Assign) -> Iterator[Fix]:
+        """The methods of an object that is made here are those of a subclass."""
+        beside = [node for node in self.source.home[id(made)] if isinstance(node, ast.Assign) and node in self.findings]
+        added = {node: leaf(_bound_function(node)) for node in beside if made_before(self.source, node) is made}
+        yield from to_subclass(self.match.situation.files, self.source, made, added)
+        yield Settles([self.findings[node] for node in added])
 
     def moved(self, statement: ast.Assign) -> Iterator[Fix]:
         """A function inside this one comes to stand before it."""

@@ -224,3 +224,92 @@ def split(model, shapes):
     files, said = made("class Other:\n    def set_shape(self, shapes): ...\n", INNER)
     assert files["pkg/offload.py"] == INNER
     assert "another `set_shape` is defined in this repository" in said
+
+
+TIMERS = """
+import types
+
+from megatron.core.timers import Timers
+
+
+class State:
+    timers_: Timers | None = None
+
+    @property
+    def timers(self) -> Timers:
+        if self.timers_ is None:
+            self.timers_ = Timers(0, "max")
+            self.timers_.to_wandb = types.MethodType(_to_wandb, self.timers_)
+            self.timers_.to_comet = types.MethodType(_to_comet, self.timers_)
+        return self.timers_
+
+
+def _to_wandb(self: Timers, names):
+    print(names)
+
+
+def _to_comet(self: Timers, names):
+    print(names)
+"""
+
+
+def test_an_object_that_is_made_there_is_of_a_subclass() -> None:
+    files, _ = made(adding=TIMERS, trainer="def log(timers):\n    getattr(timers, 'to_wandb', None)\n")
+    assert (
+        files["pkg/offload.py"]
+        == """
+from megatron.core.timers import Timers as MegatronTimers
+
+
+class Timers(MegatronTimers):
+    \"\"\"Megatron's own, with methods of this file.\"\"\"
+
+    def to_wandb(self, *args, **kwargs):
+        return _to_wandb(self, *args, **kwargs)
+
+    def to_comet(self, *args, **kwargs):
+        return _to_comet(self, *args, **kwargs)
+
+
+class State:
+    timers_: Timers | None = None
+
+    @property
+    def timers(self) -> Timers:
+        if self.timers_ is None:
+            self.timers_ = Timers(0, "max")
+        return self.timers_
+
+
+def _to_wandb(self: Timers, names):
+    print(names)
+
+
+def _to_comet(self: Timers, names):
+    print(names)
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "because"),
+    [
+        ('"max")\n', '"max")\n            start(self.timers_)\n', "only a function"),  # which may not have them yet
+        ("print(names)", "print(Timers(0, names))", "uses `Timers` too"),
+        ("print(names)", "print(isinstance(self, Timers))", "uses `Timers` too"),
+        ("import Timers", "import Timer, Timers", "statement of its own"),
+        ("def _to_comet", "def _to_other", "functions of this file"),
+        ("def _to_comet", "MegatronTimers = 1\n\n\ndef _to_comet", "is taken"),
+    ],
+)
+def test_a_class_that_is_used_for_more_stays_the_class(old: str, new: str, because: str) -> None:
+    adding = TIMERS.replace(old, new)
+    files, remarks = made(adding=adding, trainer="")
+    assert files["pkg/offload.py"] == adding != TIMERS
+    assert because in remarks
+
+
+def test_a_class_that_another_file_imports_from_there_stays() -> None:
+    files, remarks = made(adding=TIMERS, trainer="from pkg.offload import Timers\n\nprint(Timers)\n")
+    assert files["pkg/offload.py"] == TIMERS
+    assert "pkg/trainer.py:1 uses `Timers` too" in remarks
