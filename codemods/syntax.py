@@ -128,14 +128,14 @@ def identifiers(tree: ast.AST) -> set[str]:
 
 def calls_of(source: Source, name: str) -> Iterator[ast.Call]:
     """Every call of a function, by its whole dotted name: `a.b.f` is also `f`, `b.f` or `g` after an import of it."""
-    known = _imported(source)
+    known = imported(source)
     for call in source.every(ast.Call):
         head, _, rest = dotted(call.func).partition(".")
         if head in known and name == (f"{known[head]}.{rest}" if rest else known[head]):
             yield call
 
 
-def _imported(source: Source) -> dict[str, str]:
+def imported(source: Source) -> dict[str, str]:
     """The names that import statements bind, wherever they stand, and the dotted name of what each is."""
     found: dict[str, str] = {}
     for node in source.every(ast.Import):

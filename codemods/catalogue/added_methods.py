@@ -13,6 +13,7 @@ from mcore_unpatch.codemods.changes import Change, Replace, Rewrite, above
 from mcore_unpatch.codemods.codemod import AddImport, Codemod, Elsewhere, Example, Fix, Left, Match, Note, Settles
 from mcore_unpatch.codemods.emptied import references
 from mcore_unpatch.codemods.removal import heads_others, remove
+from mcore_unpatch.codemods.seams.alias import find_alias
 from mcore_unpatch.codemods.seams.subclass import made_before, to_subclass
 from mcore_unpatch.codemods.syntax import body_of, is_stored, leaf, names_in, parameters
 from mcore_unpatch.editing.edits import as_name
@@ -28,7 +29,7 @@ class AddedMethods(Codemod):
     """The function that adds methods becomes functions that choose by the object's class."""
 
     name, title = "added-methods", "Methods added to Megatron's objects"
-    answers = ("MCU404",)
+    answers = ("MCU404", "MCU204")
     does = "calls the function with the object"
     examples = (
         Example(
@@ -109,6 +110,8 @@ methods that one function of a module adds to its parameter, to objects of one o
 - The function becomes one for each method, of the same name, that chooses by the object's class as it did; its calls
   go, and those of the methods call the new functions with the object, in all files.
 - A function inside of another that is added once moves before it, and is called with the object.
+- A property that only gives another attribute of the object, as `mtp_model_layer` under its old name, goes, and that
+  attribute is read. That an object is of the class is told by its own class, or by where it is read from.
 - Where the file itself makes the object, right before the methods are added, a subclass has them, under the name that
   the class was imported as: whoever asks for a method by name, and tests that replace the class, find it as before.
 """
@@ -125,30 +128,37 @@ not.
 
     def fix(self, source: Source, match: Match) -> Iterator[Fix]:
         """All methods that one function adds, with the first of them."""
-        situation = match.situation
-        statement, around = match.node, source.function_of(match.node)
-        plain = isinstance(statement, ast.Assign) and _bound_function(statement) is not None
-        if not isinstance(statement, ast.Assign) or not plain or around is None:
-            return  # another form, with steps of its own
-        inside = {
-            node: finding
-            for finding in situation.open
-            if finding.path == source.path and finding.rule == match.rule
-            if (node := source.starting.get((finding.line, finding.column - 1)))
-            if source.function_of(node) is around
-        }
-        alike = [one for one in situation.open if one.rule == match.rule]
-        said = {name.rpartition(".")[2] for one in alike for name in (one.target, one.scope)}
-        situation.files.look_for(*map(as_name, said - {""}))
-        adding, wanted = _Adding(match, source, around, inside), list[Fix]()
-        if made := made_before(source, statement):
-            wanted += adding.of_a_class(made)
-        elif source.parents[around] is not source.tree:
-            wanted.append(Left(_FORM))
-        else:
-            wanted += adding.moved(statement) if statement in around.body else adding.chosen_by_class()
-            wanted.append(Note(_OTHERS))
+        wanted = list(_wanted(source, match))
         yield from [answer for answer in wanted if isinstance(answer, Left)][:1] or wanted
+
+
+def _wanted(source: Source, match: Match) -> Iterator[Fix]:
+    """The changes, or among them why they are not made."""
+    situation, statement, around = match.situation, match.node, source.function_of(match.node)
+    if alias := find_alias(source, statement):
+        yield from alias.renamed(situation.files, situation.finding.target, situation.options.judged(source.path))
+        return
+    plain = isinstance(statement, ast.Assign) and _bound_function(statement) is not None
+    if not isinstance(statement, ast.Assign) or not plain or around is None or match.rule != "MCU404":
+        return  # another form, with steps of its own
+    inside = {
+        node: finding
+        for finding in situation.open
+        if finding.path == source.path and finding.rule == match.rule
+        if (node := source.starting.get((finding.line, finding.column - 1)))
+        if source.function_of(node) is around
+    }
+    alike = [one for one in situation.open if one.rule == match.rule]
+    said = {name.rpartition(".")[2] for one in alike for name in (one.target, one.scope)}
+    situation.files.look_for(*map(as_name, said - {""}))
+    adding = _Adding(match, source, around, inside)
+    if made := made_before(source, statement):
+        yield from adding.of_a_class(made)
+    elif source.parents[around] is not source.tree:
+        yield Left(_FORM)
+    else:
+        yield from adding.moved(statement) if statement in around.body else adding.chosen_by_class()
+        yield Note(_OTHERS)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from mcore_unpatch.codemods.seams.hooks.site import FORWARD
 from mcore_unpatch.codemods.seams.patch import Patch
-from mcore_unpatch.codemods.syntax import leaf
+from mcore_unpatch.codemods.syntax import is_value, leaf
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import Finding
@@ -118,8 +118,8 @@ def _asked(node: ast.AST) -> tuple[ast.expr, str] | None:
 def behind(node: ast.expr, around: Function | None) -> ast.expr:
     """The attribute that a local name was read from, or whose items it stands for."""
     for _ in range(4):  # a local of a local
-        while isinstance(node, ast.Subscript):
-            node = node.value
+        while isinstance(node, ast.Subscript) or (isinstance(node, ast.IfExp) and is_value(node.orelse, None)):
+            node = node.value if isinstance(node, ast.Subscript) else node.body
         if asked := _asked(node):
             return ast.Attribute(asked[0], asked[1], ast.Load())
         values = list(_values(node.id, around)) if isinstance(node, ast.Name) and around is not None else []

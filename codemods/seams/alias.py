@@ -1,0 +1,104 @@
+"""A property that code adds to a class of Megatron as another name of an attribute: whoever reads it reads that."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mcore_unpatch.codemods.changes import Replace
+from mcore_unpatch.codemods.codemod import Elsewhere, Fix, Left
+from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.seams.hooks.module import behind
+from mcore_unpatch.codemods.syntax import imported, leaf
+from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.editing.source import Source
+from mcore_unpatch.library.syntax import dotted
+from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron.versions import Version, show
+
+
+@dataclass(frozen=True)
+class Alias:
+    """`setattr(x.__class__, "name", property(getter))`, where the getter gives `means` of the same object."""
+
+    source: Source
+    going: Sequence[ast.stmt]
+    owner: ast.expr
+    name: str
+    means: str
+
+    def renamed(self, files: Workbench, target: str, versions: Sequence[Version]) -> Iterator[Fix]:
+        """All that read the name read the attribute, and the property goes; or why one has to stay."""
+        of = target.rpartition(".")[0]
+        for version in versions:
+            release = known.newest(version)
+            if not known.holds(release, f"{of}.{self.means}") or known.holds(release, target):
+                yield Left(f"megatron-core {show(version)} has no `{self.means}` there, or has `{self.name}` itself")
+        yield from remove(self.source, self.going, with_comments=True)
+        gone = {id(node) for statement in self._with_guard for node in ast.walk(statement)}
+        for source in files.sources_naming(self.name):
+            at = f"{source.path}:{{}} {{}} `{self.name}`{{}}".format
+            for text in source.every(ast.Constant):
+                if isinstance(text.value, str) and re.fullmatch(rf"(\S*\W)?{self.name}(\W\S*)?", text.value):
+                    yield from [] if id(text) in gone else [Left(at(text.lineno, "asks for", " by name"))]
+            for own in (one for one in source.every(ast.FunctionDef) if one.name == self.name):
+                yield Left(at(own.lineno, "defines another", ""))
+            for node in (one for one in source.every(ast.Attribute) if one.attr == self.name and id(one) not in gone):
+                sure = isinstance(node.ctx, ast.Load) and self._is_such(source, node.value, of)
+                if not sure or source.path not in files.editable:
+                    yield Left(at(node.lineno, "uses", " of what may be another object"))
+                change = Replace(node, f"{source.text(node.value)}.{self.means}")
+                yield change if source is self.source else Elsewhere(source, change)
+
+    @property
+    def _with_guard(self) -> Iterator[ast.stmt]:
+        """What goes, and the test whether the name is there already."""
+        above = self.source.parents[self.going[-1]]
+        whole = isinstance(above, ast.If) and set(self.going) == set(above.body) and not above.orelse
+        yield from [above] if whole and isinstance(above, ast.If) else self.going
+
+    def _is_such(self, source: Source, node: ast.expr, of: str) -> bool:
+        """Whether an object is of the class: of a subclass, or read from where the one is from that is patched."""
+        classes = [one for one in source.above(node) if isinstance(one, ast.ClassDef)]
+        if leaf(node) == "self" and classes:
+            names, kind = imported(source), of.rpartition(".")[2]
+            return any(names.get(dotted(base), "").endswith(f".{kind}") for base in classes[0].bases)
+        return _from(source, node) == _from(self.source, self.owner) != []
+
+
+def find_alias(source: Source, node: ast.AST) -> Alias | None:
+    """The alias that a statement makes, if it is one."""
+    match node:
+        case ast.Expr(ast.Call(ast.Name("setattr"), [owner, ast.Constant(str(name)), value], [])):
+            pass
+        case ast.Assign([ast.Attribute(owner, name)], value):
+            pass
+        case _:
+            return None
+    if not isinstance(value, ast.Call) or leaf(value.func) != "property" or len(value.args) != 1 or value.keywords:
+        return None
+    get, suite = value.args[0], source.home[id(node)]
+    beside = [one for one in suite if isinstance(one, ast.FunctionDef) and one.name == leaf(get)]
+    given: ast.Lambda | ast.FunctionDef | None = get if isinstance(get, ast.Lambda) else next(iter(beside), None)
+    returned = (
+        given.body if isinstance(given, ast.Lambda) else getattr(given.body[-1], "value", None) if given else None
+    )
+    if given is None or len(given.args.args) != 1 or len(beside) > 1 or (beside and len(beside[0].body) != 1):
+        return None
+    match returned:
+        case ast.Attribute(ast.Name(me), means):
+            pass
+        case ast.Call(ast.Name("getattr"), [ast.Name(me), ast.Constant(str(means))], []):
+            pass
+        case _:
+            return None
+    of = owner.value if isinstance(owner, ast.Attribute) and owner.attr == "__class__" else owner
+    return Alias(source, [*beside, node], of, name, means) if me == given.args.args[0].arg else None
+
+
+def _from(source: Source, node: ast.expr) -> list[str]:
+    """The last two names of where a local was read from, such as `mtp.layers`."""
+    path = dotted(behind(node, source.function_of(node))).split(".")
+    return path[-2:] if len(path) > 2 else []
