@@ -81,15 +81,16 @@ def fixed(
 def _answering(
     repository: Repository, edits: Iterable[Edit], removes: Iterable[Finding], findings: Sequence[Finding]
 ) -> Iterator[Edit]:
-    """Every edit with the finding that it answers: one of its own rule, or one that it takes away; the nearest."""
+    """Every edit with the finding that it answers, the nearest: one of its own rule, or a patch that it uses."""
     at: defaultdict[str, list[Finding]] = defaultdict(list)
     for finding in findings:
         at[finding.path].append(finding)
-    gone = set(removes)
+    gone, uses = set(removes), _rules_of_uses()
     for edit in edits:
         here = at[edit.path] if not edit.finding_line else []
         same = [finding for finding in here if finding.rule == edit.rule]
-        candidates = [finding for finding in same if finding in gone] or [one for one in here if one in gone] or same
+        patches = [one for one in here if one in gone] if edit.rule in uses else []
+        candidates = [finding for finding in same if finding in gone] or patches or same
         if candidates:
             line = repository.data(edit.path).count(b"\n", 0, edit.start) + 1
             near = min(candidates, key=lambda one: abs(one.line - line))
@@ -124,12 +125,16 @@ def _found(
     if below is not None:
         bench, found, _ = _pass(repository, findings, options, known, told, standing.RULES_ON_THE_HOOK)
     held = standing.because(below, "the hook goes through it") if below is not None else ""
-    uses = {rule.code for codemod in registry.codemods() if codemod.migration() for rule in codemod.rules}
+    uses = _rules_of_uses()
     for finding in (one for one in _open(findings, found, options) if one.rule in uses and one.path in bench.editable):
         if why := options.older(finding.path) or (finding.rule in standing.RULES_ON_THE_HOOK and held):
             found.held[finding] = why
             found.remarks.append(Remark(finding.path, finding.line, finding.rule, "left", f"not rewritten: {why}"))
     return bench, found
+
+
+def _rules_of_uses() -> set[str]:
+    return {rule.code for codemod in registry.codemods() if codemod.migration() for rule in codemod.rules}
 
 
 def _pass(

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
 
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.edits import Edit, Remark, splice
@@ -31,6 +32,7 @@ def left_behind(
         ends = ([1 + bench.data(path).count(b"\n", 0, end) for end in (one.start, one.end)] for one in by_path[path])
         changed = {line for first, last in ends for line in range(first, last)}
         yield from _texts(bench.source(path), here, staying, changed)
+        yield from (remark for one in here if one.verdict == "delete" for remark in _tests(bench, one))
     yield from _orphans(bench, by_path)
 
 
@@ -62,6 +64,16 @@ def _texts(source: Source, gone: Sequence[Finding], staying: Sequence[Finding], 
                 told.add(number)
                 text = f"this text still speaks of the patch of `{owner}.{name}`, which is gone"
                 yield Remark(source.path, number, finding.rule, "by-hand", text)
+
+
+def _tests(bench: Workbench, gone: Finding) -> Iterator[Remark]:
+    """Tests that speak of what was patched and of the file that did it."""
+    name, stem = gone.target.rpartition(".")[2], PurePosixPath(gone.path).stem.encode()
+    for source in bench.sources_naming(name) if "_" in name.strip("_") else ():
+        if is_test(source.path) and stem in source.data:
+            said = re.compile(rb"\b%b\b" % name.encode())
+            line = next(number for number, text in enumerate(source.lines, 1) if said.search(text))
+            yield Remark(source.path, line, gone.rule, "by-hand", f"this may test the patch of `{name}`, which is gone")
 
 
 def _orphans(bench: Workbench, edits: dict[str, list[Edit]]) -> Iterator[Remark]:

@@ -7,22 +7,24 @@ NeMo RL and its forks write it in this one way. Every other place is left, with 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.catalogue.nemo_rl import COMPAT, FLAG, KWARGS, NEMO_RL, RULE, flag_places, fusion_kwargs
-from mcore_unpatch.codemods.changes import Asked, Reason, Rewrite
+from mcore_unpatch.codemods.changes import Asked, Insert, Reason, Remove, Rewrite, below
 from mcore_unpatch.codemods.shims.holds import Blocker
 from mcore_unpatch.codemods.shims.move import Analysis, Move
 from mcore_unpatch.codemods.shims.uses import Use
 from mcore_unpatch.codemods.syntax import is_stored, is_value, parameters
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Options, Remark, Repository
-from mcore_unpatch.editing.source import Source
+from mcore_unpatch.editing.source import Source, Span, last_line
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS
 
+_OF_THE_FLAG = re.compile(r"kwarg|flag|signature", re.IGNORECASE)
 _GUARD = "The shim supports context parallelism; delete this refusal once you have checked the labels with it"
 STEPS = (
     f"Nothing reads `{FLAG}` any more. Where it was true, pass the model `**{fusion_kwargs('model')}` from `{COMPAT}`, "
@@ -102,7 +104,7 @@ def _guards(source: Source) -> Iterator[Remark]:
 class Flags:
     """What becomes of the flag in one file."""
 
-    changes: list[Rewrite] = field(default_factory=list)
+    changes: list[Rewrite | Remove | Insert] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)  # that change
     left: list[int] = field(default_factory=list)
 
@@ -115,7 +117,15 @@ def find_flags(source: Source) -> Flags:
             case ast.Subscript(value=mapping) as target, ast.Assign(targets=[only], value=value) as statement if (
                 only is target and is_value(value, True) and (model := _model_of(mapping, statement, source))
             ):
-                flags.changes.append(Rewrite(statement, f"{source.text(mapping)}.update({fusion_kwargs(model)})"))
+                new = f"{source.text(mapping)}.update({fusion_kwargs(model)})"
+                first = source.first_with_comments(statement)
+                said = " ".join(map(source.line, range(first, statement.lineno)))
+                if _OF_THE_FLAG.search(said):  # the comment goes with it
+                    last = last_line(statement)
+                    behind = source.text_of(Span(source.span(statement).end, source.line_span(last, last).end)).rstrip()
+                    flags.changes += [Remove(statement, first, last), below(statement, new + behind)]
+                else:
+                    flags.changes.append(Rewrite(statement, new))
                 flags.lines.append(node.lineno)
             case _:
                 flags.left.append(node.lineno)

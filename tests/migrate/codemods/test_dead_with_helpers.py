@@ -254,3 +254,23 @@ def test_a_file_that_cannot_be_imported_on_the_judged_release_is_left() -> None:
     assert "which line 4 imports: the function is for another release. " in result.plan.remarks[0].text
     lazy = f"def f():\n    {line}\n\n{text.removeprefix(line)}"
     assert migrate({"m.py": lazy.encode()}, options((0, 19), (0, 19), unsafe=True, target=(0, 19))).plan.edits
+
+
+def test_an_edit_is_told_by_the_rule_of_what_it_is_for() -> None:
+    """Not by that of another finding in the same file, which goes too."""
+    patch = f"{HEAD}\n\ndef install():\n    if {OLD}:\n        Attention.forward = forward\n"
+    critic = """from heads import LastLayer
+from megatron.core.models.gpt.gpt_model import GPTModel
+from pkg.patch import install
+
+
+def critic(model: GPTModel, config):
+    install()
+    model.output_layer = LastLayer(config.hidden_size, 1)
+"""
+    chosen = options((0, 18), (0, 18), unsafe=True)
+    result = migrate({"pkg/patch.py": patch.lstrip().encode(), "pkg/critic.py": critic.encode()}, chosen)
+    dead = next(one for one in result.before if one.target.endswith("Attention.forward"))
+    rules = {edit.title: edit.rule for edit in result.plan.edits if edit.path == "pkg/critic.py"}
+    assert rules["deletes what never runs"] == dead.rule != "MCU501"
+    assert "MCU501" in rules.values()

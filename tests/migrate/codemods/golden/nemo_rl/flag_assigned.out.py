@@ -7,6 +7,5 @@ def model_forward(model: GPTModel, input_ids: torch.Tensor, fused: bool):
     kwargs = {}
     if fused:
         kwargs["labels"] = input_ids
-        # Older signatures do not accept it.
         kwargs.update(linear_ce_fusion_kwargs(model, numbers="nemo_rl"))  # noqa
     return model(input_ids, None, None, **kwargs)
