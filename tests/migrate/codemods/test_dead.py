@@ -319,8 +319,9 @@ def test_a_flag_that_may_be_set_keeps_the_branch(old: str, new: str) -> None:
 
 
 def test_tests_of_what_is_deleted_are_named() -> None:
-    patch = f"{HEAD}\n\ndef install():\n    print()\n    if {OLD}:\n        Attention._adjust_key_value_for_inference = forward\n"
-    tested = "import patch_of_it\n\n\ndef test_it(layer):\n    assert layer._adjust_key_value_for_inference\n"
+    name = "_adjust_key_value_for_inference"
+    patch = f"{HEAD}\n\ndef install():\n    print()\n    if {OLD}:\n        Attention.{name} = forward\n"
+    tested = f"import patch_of_it\n\n\ndef test_it(layer):\n    assert layer.{name}\n"
     files = {"patch_of_it.py": patch, "tests/test_it.py": tested, "tests/test_other.py": tested.replace("_of_it", "")}
     done = migrate({path: text.lstrip().encode() for path, text in files.items()}, options((0, 18)))
     assert done.changed == {"patch_of_it.py"}
