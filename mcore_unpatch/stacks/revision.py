@@ -15,6 +15,7 @@ from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, allowed, 
 UPSTREAM = "NVIDIA/Megatron-LM"
 DEFAULT_BRANCH = "HEAD"
 CARRIER = r"megatron[-_.]bridge"  # a package that brings the Megatron it was written for
+_TWO_NUMBERS = re.compile(r"^(v?\d+\.\d+)(?!\.?\d)")
 _TAG = re.compile(r"core_([vr])(\d+\.\d+\.\d+)(.*)")
 _BUILT = re.compile(r"\+(?:megatron|mcore)[-_.]?v?(\d[\w.]*)$")  # a vendor's own version, `0.1.0+megatron0.15.0rc7`
 _REFERENCE = re.compile(r"^(?:refs/)?(?:heads/|tags/|remotes/)?(?:origin/|upstream/)?")
@@ -59,9 +60,7 @@ def of_specifiers(text: str) -> Revision | None:
     versions = allowed(specifiers) if specifiers else ()
     exact = next((specifier.version for specifier in specifiers if specifier.operator in {"==", "==="}), None)
     if exact is not None and len(specifiers) == 1 and not exact.endswith(".*"):
-        return of_release(
-            exact if exact.count(".") != 1 or not exact[-1].isdigit() else f"{exact}.0"
-        )  # as pip reads it
+        return of_release(_TWO_NUMBERS.sub(r"\1.0", exact))  # `0.18` and `0.18rc1` as pip reads them
     if not versions:
         return Revision(plain, (), "no known release fits", certain=False, settle=_ASK) if specifiers else None
     operators = {specifier.operator for specifier in specifiers}

@@ -47,6 +47,7 @@ def poetry(text: str) -> dict[str, str]:
         (requires("megatron-core==0.16.1"), "0.16.1", "pyproject.toml:2"),
         (requires("megatron-core==0.17.0"), "0.17.0", "pyproject.toml:2"),
         (requires("megatron-core == 0.18.0rc1"), "0.18.0", None),
+        (requires("megatron-core == 0.18rc1"), "0.18.0", None),
         (requires("megatron-core==0.18.0.dev0"), "0.17.1 0.18.0", None),
         (requires("megatron-core==0.18.1"), "0.18.0 0.18.2", None),
         (requires("megatron_core~=0.17.0"), "0.17.0 0.17.1", None),
