@@ -79,7 +79,7 @@ def check(
         options = replace(options, baseline=known)
     gate = None if write_baseline else _gate(options, config, paths, ignore, own_base=base is None)
     style = opt.output_format(output_format, config)
-    fixes = style is opt.OutputFormat.html  # whose totals say what becomes of each
+    fixes = style == "html"  # whose totals say what becomes of each
     options = replace(options, possible=possible, gate=gate, cache=not no_cache, fixes=fixes)
     with Progress() as progress:
         options = replace(options, lock=_lock(top, options, require_pins))

@@ -13,6 +13,7 @@ from mcore_unpatch.commands.guard import note
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.megatron.sources import target
+from mcore_unpatch.report.lines import OutputFormat
 from mcore_unpatch.repository import reading
 from mcore_unpatch.repository.config import Config, load
 from mcore_unpatch.repository.discover import existing
@@ -24,7 +25,6 @@ DEFAULT_BASELINE = "unpatch.baseline.json"
 
 
 TextOrJson = StrEnum("TextOrJson", "text json")
-OutputFormat = StrEnum("OutputFormat", "text concise markdown json sarif github gitlab html")
 
 
 def option(name: str, about: str, *short: str) -> Any:

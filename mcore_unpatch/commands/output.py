@@ -11,12 +11,11 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 from mcore_unpatch.commands.guard import complain, note, reporting
-from mcore_unpatch.commands.options import OutputFormat
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Report
 from mcore_unpatch.report import pages, screen, services, text
 from mcore_unpatch.report.counts import as_data
-from mcore_unpatch.report.lines import show
+from mcore_unpatch.report.lines import OutputFormat, show
 from mcore_unpatch.repository.paths import printable_lines
 
 

@@ -39,8 +39,8 @@ def scan(
     style = opt.output_format(output_format, config)
     # An inventory shows everything: what CI has accepted is the business of `check`.
     # What shows no fix does not ask the codemods, which takes longer than the rest.
-    bare = style in (opt.OutputFormat.github, opt.OutputFormat.concise)
-    fixes = not bare and not (style is opt.OutputFormat.text and (quiet or statistics))
+    bare = style in ("github", "concise")
+    fixes = not bare and not (style == "text" and (quiet or statistics))
     options = replace(options, base=None, baseline=None, possible=True, fixes=fixes, cache=not no_cache)
     with Progress() as progress:
         report = run_scan(paths or [], options, progress)

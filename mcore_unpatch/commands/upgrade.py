@@ -85,7 +85,7 @@ def upgrade(
             models += target(to_release).models() if with_main and to_release else []
             reports = each_release(paths or [], options, first, models, progress)
             with reporting(), into(output_file):
-                if style is opt.OutputFormat.text:
+                if style == "text":
                     show(ranges.lines(reports, first.label))
                 else:
                     print(json.dumps(ranges.as_data(reports, first.label), indent=2))

@@ -96,23 +96,23 @@ def _of_missing(finding: Finding, version: Version) -> str:
     if finding.shape == "sys-modules" and owner in PACKAGES:
         return f"It is put into each loaded module that has `{name}`, and those call it by name"
     if name == "*":
-        return f"Which names of `{_leaf(owner)}` it replaces is known only when it runs"
+        return f"Which names of `{leaf(owner)}` it replaces is known only when it runs"
     if name == "__bases__":
-        return f"It changes which classes `{_leaf(owner)}` inherits from, for every object of it"
+        return f"It changes which classes `{leaf(owner)}` inherits from, for every object of it"
     adds = "the patch adds it" + (", and this repository reads it" if finding.assessment.is_read else "")
     on = f"megatron-core {show(version)}"
     if holder is None or holder.kind not in ("class", "module"):
         return f"{on} has no such name: what it changes is not known"
     if there := [minor(parse_version(label)) for label, fact in known.fates(finding.target) if fact is not None]:
         others = f"up to {show(there[-1])}" if there[0] < version else f"from {show(there[0])} on"
-        return f"{on} has no `{name}` in `{_leaf(owner)}`, only Megatron {others}: {adds}"
+        return f"{on} has no `{name}` in `{leaf(owner)}`, only Megatron {others}: {adds}"
     outside = [base for base in api.ancestry(holder.name) if not within(base)] if holder.kind == "class" else []
     if holder.kind == "class" and api.has_callable(holder.name, name):
         base = outside[0] if outside and not hasattr(object, name) else "object"
-        return f"`{_leaf(owner)}` inherits `{name}` from `{base}`. {_who_builds(holder.name, known.newest(version))}"
-    if any(_leaf(base) not in EXTERNAL_METHODS for base in outside):
-        return f"`{_leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{outside[0]}` is a base of it"
-    return f"{on} has no `{name}` in `{_leaf(owner)}`: {adds}"
+        return f"`{leaf(owner)}` inherits `{name}` from `{base}`. {_who_builds(holder.name, known.newest(version))}"
+    if any(leaf(base) not in EXTERNAL_METHODS for base in outside):
+        return f"`{leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{outside[0]}` is a base of it"
+    return f"{on} has no `{name}` in `{leaf(owner)}`: {adds}"
 
 
 def _of_module(target: str, found: Known, release: Model) -> str:
@@ -145,13 +145,13 @@ def _held_elsewhere(target: str, release: Model) -> str:
     held = [copy for copy in copies if copy in release.facts and release.facts[copy].kind == "import"]
     if not held:
         return ""
-    first, more = _leaf(held[0].rpartition(".")[0]), len(held) - 1
+    first, more = leaf(held[0].rpartition(".")[0]), len(held) - 1
     return f"; no effect in `{first}`{f' and {more} more' if more else ''} if imported before"
 
 
 def _of_class(owner: str, name: str, found: Known, release: Model) -> str:
     """A method or an attribute: what counts is who builds the object."""
-    short = _leaf(owner)
+    short = leaf(owner)
     origin, _, method = (found.fact.trait("from") or "").partition(":")
     use = _telling(owner, release)
     if origin == "argument" and use is not None and use.how in (CALLED, EXACT):
@@ -167,7 +167,7 @@ def _of_class(owner: str, name: str, found: Known, release: Model) -> str:
 
 def _who_builds(owner: str, release: Model) -> str:
     """Whether another class can take the place of one."""
-    short, use = _leaf(owner), _telling(owner, release)
+    short, use = leaf(owner), _telling(owner, release)
     if LANGUAGE_MODULE in api.ancestry(owner) or CONFIG in (owner, *api.ancestry(owner)):
         return f"Only the code that builds `{short}` can use a subclass"
     where = "; a subclass helps only where a ModuleSpec names it" if slots.is_named(owner) else ""
@@ -217,5 +217,6 @@ def _who(use: Usage, verb: str) -> str:
     return f"`{place}` and {more} {verb.removesuffix('s')}"
 
 
-def _leaf(name: str) -> str:
+def leaf(name: str) -> str:
+    """The last part of a name."""
     return name.rpartition(".")[2]

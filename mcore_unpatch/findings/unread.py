@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from mcore_unpatch.findings.finding import Assessment, Finding
+from mcore_unpatch.findings.reasons import leaf
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.scanner.sources.parsing import Unreadable
@@ -91,7 +92,7 @@ def _is_left_alone(finding: Finding, versions: tuple[Version, ...]) -> bool:
         return False
     facts = [release.facts.get(finding.target) for release in releases]
     unread = all(fact is None or fact.trait("unread") is not None for fact in facts)
-    return unread and (_leaf(finding.target).startswith("_") or not any(facts))
+    return unread and (leaf(finding.target).startswith("_") or not any(facts))
 
 
 def _unread(files: RepositoryFiles, targets: set[str]) -> set[str]:
@@ -102,13 +103,13 @@ def _unread(files: RepositoryFiles, targets: set[str]) -> set[str]:
         left = {target: of for target, of in left.items() if of[1].encode() not in data}
     for path in files.settings:  # they have to name the module too; what this tool wrote names what is patched
         data = files.read(path) if not path.rpartition("/")[2].startswith(_OWN) else b""
-        left = {target: of for target, of in left.items() if any(_leaf(word).encode() not in data for word in of[:2])}
+        left = {target: of for target, of in left.items() if any(leaf(word).encode() not in data for word in of[:2])}
     for path in files.own:
         data = files.read(path)
         left = {
             target: of
             for target, of in left.items()
-            if not (of[1].encode() in data and of[2].search(data)) and not _takes_all(data, _leaf(of[0]).encode())
+            if not (of[1].encode() in data and of[2].search(data)) and not _takes_all(data, leaf(of[0]).encode())
         }
     return set(left)
 
@@ -125,7 +126,7 @@ def _takes_all(data: bytes, module: bytes) -> bool:
 
 def _reads(owner: str, name: str) -> re.Pattern[bytes]:
     """`x.name` unless that is set, or is `self.name` for a module's; an import of it; a text that is just that."""
-    is_class = _leaf(owner)[:1].isupper()
+    is_class = leaf(owner)[:1].isupper()
     parts = (
         ("" if is_class else r"(?<!\bself)(?<!\bcls)") + r"\.[ \t]*{0}\b(?!\s*=[^=])",
         r"\bimport\b(?:[^\n(]|\\\n)*\b{0}\b",
@@ -133,7 +134,3 @@ def _reads(owner: str, name: str) -> re.Pattern[bytes]:
         r"[\"']{0}[\"']",
     )
     return re.compile("|".join(parts).format(re.escape(name)).encode())
-
-
-def _leaf(name: str) -> str:
-    return name.rpartition(".")[2]

@@ -19,7 +19,6 @@ Version = tuple[int, ...]
 
 # Named where nothing else says which release to judge for.
 NEWEST: Version = (0, 19)
-OLDEST: Version = (0, 12)
 
 # Every release on PyPI from the oldest to the newest known: those that `models.bin` was made from.
 _PATCHES = {12: 4, 13: 2, 14: 1, 15: 4, 16: 2, 17: 2, 18: 3, 19: 3}

@@ -13,6 +13,7 @@ from mcore_unpatch.findings.finding import FileError, Finding
 from mcore_unpatch.migrate import diff
 from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.migrate.placing import PlacedEdit, changes_of, moved_line
+from mcore_unpatch.migrate.verify import identity
 from mcore_unpatch.report import counts
 from mcore_unpatch.repository.discover import is_excluded
 from mcore_unpatch.repository.paths import from_here, relative
@@ -99,8 +100,8 @@ class Outcome:
         before = defaultdict(list)
         gone = set(self.plan.removes)
         for finding in sorted(self.survey.findings, key=lambda one: (one in gone, one.sort_key)):
-            before[_identity(finding)].append(finding)
-        return [before[key].pop(0) if before[key := _identity(finding)] else finding for finding in self.remaining]
+            before[identity(finding)].append(finding)
+        return [before[key].pop(0) if before[key := identity(finding)] else finding for finding in self.remaining]
 
     def _as_scanned(self, finding: Finding) -> Finding:
         """With the fix that is still to be had: one that was not made after all is none."""
@@ -182,10 +183,6 @@ class Outcome:
             "after": {**asdict(change.after), "text": _text(edit.replacement)},
             "diff": _text(diff.unified(path, data, splice(data, [edit]))),
         }
-
-
-def _identity(finding: Finding) -> tuple[str, str, str, str]:
-    return finding.path, finding.rule, finding.target, finding.shape
 
 
 def _text(data: bytes) -> str:

@@ -112,9 +112,9 @@ def _unexpected(before: Iterable[Finding], after: Sequence[Finding], removes: Se
         for path, target, _ in new - old
         if target  # else an ignore comment whose patch is gone
     }
-    promised = Counter(map(_rule, removes))
-    allowed = Counter(map(_rule, before)) - promised
-    stayed = promised & (Counter(map(_rule, after)) - allowed)
+    promised = Counter(map(identity, removes))
+    allowed = Counter(map(identity, before)) - promised
+    stayed = promised & (Counter(map(identity, after)) - allowed)
     return {path: f"rewritten it would still patch {target}" for path, _, target, _ in stayed} | came
 
 
@@ -122,5 +122,6 @@ def _patch(finding: Finding) -> tuple[str, str, str]:
     return finding.path, finding.target, finding.shape
 
 
-def _rule(finding: Finding) -> tuple[str, str, str, str]:
+def identity(finding: Finding) -> tuple[str, str, str, str]:
+    """What a finding is known by, since lines move."""
     return finding.path, finding.rule, finding.target, finding.shape

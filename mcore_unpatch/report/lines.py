@@ -8,9 +8,11 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
 
 from mcore_unpatch.repository.paths import printable_line
 
+OutputFormat = StrEnum("OutputFormat", "text concise markdown json sarif github gitlab html")
 # A line of output: pieces of text with a style each, "" for none.
 Line = list[tuple[str, str]]
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from mcore_unpatch.commands.options import OutputFormat
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.report.counts import groups
-from mcore_unpatch.report.lines import Line, count, show, width, wrapped
+from mcore_unpatch.report.lines import Line, OutputFormat, count, show, width, wrapped
 from mcore_unpatch.upgrade import pages
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.items import (

@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 import tomlkit
 
-from mcore_unpatch.commands.options import OutputFormat
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.report.lines import OutputFormat
 from mcore_unpatch.repository import config
 
 FILE = Path(__file__).parents[3] / "docs" / "unpatch.schema.json"
