@@ -409,3 +409,70 @@ def test_which_modules_can_hold_a_target(library: Any, target: str, holds: bool)
     library.borrowed = type("borrowed", (), {"__module__": "megatron.core.elsewhere"})
     library.foreign = mine
     assert audit._may_hold(library, target) is holds
+
+
+def test_what_is_gone_or_nobodys_is_not_megatrons(watch: Watch, library: Any) -> None:
+    asked = watch._is_megatrons
+    assert asked(f"{HOME}.plain", library, library.plain) is True
+    assert asked(f"{HOME}.plain", library, library.other) is False
+    assert asked(f"{HOME}.plain", library, None) is False
+    assert asked(f"{HOME}.Shape.forward", library.Shape, library.Shape.forward) is True
+    assert asked(f"{HOME}.Shape.forward", library.Shape, mine) is False
+    lost = type("Lost", (), {"__module__": "megatron.core.gone", "f": mine})
+    assert asked("megatron.core.gone.Lost.f", lost, mine) is False
+
+
+def patches(shape: Any) -> None:
+    shape.forward = mine
+
+
+def patches_and_yields(shape: Any) -> Iterator[None]:
+    shape.backward = mine
+    yield
+
+
+@pytest.mark.usefixtures("_ended")
+def test_a_function_that_patches_is_seen_when_it_returns_or_yields(library: Any) -> None:
+    monitoring = sys.monitoring
+    taken = [number for number in watching._TOOLS if monitoring.get_tool(number) is not None]
+    watching.watch()
+    (tool,) = [number for number in watching._TOOLS if monitoring.get_tool(number) == "mcore-unpatch"]
+    assert tool not in taken
+    patches(library.Shape)
+    pending = patches_and_yields(library.Shape)
+    next(pending)
+    seen = watching.seen_so_far()
+    assert [(one.name.removeprefix(f"{HOME}."), one.moment) for one in seen] == [
+        ("Shape.forward", "patches returned"),
+        ("Shape.backward", "patches_and_yields returned"),
+    ]
+    assert [one.stack[0] for one in seen] == [
+        f"{__file__}:{function.__code__.co_firstlineno + 1} in {function.__name__}"
+        for function in (patches, patches_and_yields)
+    ]
+    watching.stop()
+    assert monitoring.get_tool(tool) is None
+    patches(library.Child)
+    assert watching.seen_so_far() == []
+
+
+@pytest.mark.usefixtures("_ended")
+def test_the_second_tool_is_taken_where_the_first_is_not_free(library: Any) -> None:
+    monitoring = sys.monitoring
+    first, second = watching._TOOLS
+    mine_too = [number for number in (first, second) if monitoring.get_tool(number) is None]
+    if len(mine_too) < 2:
+        pytest.skip("another tool has one of them already")
+    monitoring.use_tool_id(first, "a debugger")
+    try:
+        watching.watch()
+        assert monitoring.get_tool(second) == "mcore-unpatch"
+        watching.stop()
+        monitoring.use_tool_id(second, "a profiler")
+        watching.watch()  # none is left: what was rebound is told by the audit alone
+        patches(library.Shape)
+        assert [one.moment for one in watching.seen_so_far()] == ["at the time of this audit"]
+    finally:
+        for number in (first, second):
+            if monitoring.get_tool(number) in ("a debugger", "a profiler"):
+                monitoring.free_tool_id(number)
