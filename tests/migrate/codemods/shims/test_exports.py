@@ -169,3 +169,16 @@ def test_nemo_rls_flag_stays_while_its_patch_does() -> None:
         b'.update(linear_ce_fusion_kwargs(model, numbers="nemo_rl"))'
         in migrate(files, UNSAFE).files["nemo_rl/train.py"]
     )
+
+
+def test_names_passed_on_by_a_star() -> None:
+    """Of the module that defines them; what the package passes on is not looked into for one."""
+    engine = b"from .registry import patch_postprocess\n"
+    for star, follows in (
+        (b"from .mtp_patch import *\n", True),
+        (b"from . import *\n", False),
+        (b"import os\n", False),
+    ):
+        files = tree({"models/mcore/registry": star, "models/mcore/engine": engine})
+        new = migrate(files, UNSAFE).files[f"{FORK}/models/mcore/engine.py"]
+        assert new == (b"from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess\n" if follows else engine)
