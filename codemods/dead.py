@@ -17,7 +17,7 @@ from mcore_unpatch.codemods import standing
 from mcore_unpatch.codemods.changes import Asked, Change, Reason, Taken, Unwrap, least_safe
 from mcore_unpatch.codemods.emptied import Emptied, with_emptied
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.syntax import bound_by_import, is_pure, is_value, leaf, parameters
+from mcore_unpatch.codemods.syntax import bound_by_import, is_pure
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Options, Remark
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line, mentioned
@@ -49,14 +49,12 @@ def delete_dead(
         text = f"Not deleted: {why}. {finding.evidence}"
         found.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", text))
 
-    def take(finding: Finding, some: Sequence[_DeadBranch], guessed: str) -> None:
-        cut = some[0]
+    def take(finding: Finding, cut: _DeadBranch, guessed: str) -> None:
         missing = standing.missing_import(cut.source, cut.guard, options.judged(finding.path))
         if why := guessed or missing:
             hold(finding, why)
         elif options.applies(cut.reason.applicability):
-            for one in some:
-                cuts[finding.path].setdefault((one.guard.lineno, one.branch), one)
+            cuts[finding.path].setdefault((cut.guard.lineno, cut.branch), cut)
             answered[finding.path].append(finding)
 
     idle: list[tuple[Finding, _DeadBranch]] = []
@@ -77,9 +75,8 @@ def delete_dead(
         reason = Reason(finding.rule, "safe", _TITLE, finding_line=finding.line)
         guard = _guard(finding, versions)
         cut = _cut(bench, finding.path, guard, reason) if guard and finding.path in bench.editable else None
-        both = cut.with_restores(finding, restored) if cut is not None and cut.is_for_all(findings) else []
-        if both:
-            take(finding, both, options.guessed(finding.path))
+        if cut is not None and cut.undoes(finding, restored) and cut.is_for_all(findings):
+            take(finding, cut, options.guessed(finding.path))
             continue
         oldest, *later = map(show, versions)
         where = f" (see line {guard.line})" if guard is not None and not guard.path else ""
@@ -94,7 +91,7 @@ def delete_dead(
         if with_shims and tuple(finding.target.rsplit(".", 1)) in standing.HOOK:  # these need a release that is known
             cut, guessed = replace(cut, reason=replace(cut.reason, applicability="safe")), ""
         closed.add(finding)
-        take(finding, [cut], guessed)
+        take(finding, cut, guessed)
     spans = Taken(taken)
     for path in cuts:
         asked, emptied, staying = _changes(bench, list(cuts[path].values()))
@@ -195,28 +192,9 @@ class _DeadBranch:
         """The lines that are dead."""
         return {line for node in self.dead for line in range(first_line(node), last_line(node) + 1)}
 
-    def with_restores(self, finding: Finding, needed: Collection[tuple[str, int]]) -> list[_DeadBranch]:
-        """It and what puts the original back, which alone would be a patch itself; nothing where that has to stay."""
-        found = [self]
-        for place in _restores(finding):
-            if place in needed or any(place[1] in one.lines for one in found):
-                continue
-            flagged = [one for one in self.source.every(ast.If) if _is_inside(place[1], one) and self.sets(one)]
-            if not flagged:
-                return []
-            found.append(replace(self, guard=flagged[0], dead=tuple(flagged[0].body), change=None, whole=(flagged[0],)))
-        return found
-
-    def sets(self, guard: ast.If) -> bool:
-        """Whether a branch asks for a flag alone that only this one, of the same function, ever sets."""
-        name, function = leaf(guard.test), self.source.function_of(self.guard)
-        if guard.orelse or function is None or self.source.function_of(guard) is not function:
-            return False
-        said = [one for one in walk(function) if name in mentioned(one) and getattr(one, "lineno", 0) not in self.lines]
-        set_here = [self.source.parents[one] for one in said if not isinstance(getattr(one, "ctx", None), ast.Load)]
-        off = [one for one in set_here if isinstance(one, ast.Assign) and is_value(one.value, False)]
-        plain = isinstance(guard.test, ast.Name) and name not in parameters(function)
-        return plain and bool(off) and len(off) == len(set_here)
+    def undoes(self, finding: Finding, needed: Collection[tuple[str, int]]) -> bool:
+        """Whether what puts the original back goes too, alone it would be a patch itself; or a patch stays for it."""
+        return all(place in needed or place[1] in self.lines for place in _restores(finding))
 
     def is_for_all(self, findings: Sequence[Finding]) -> bool:
         """Whether a loop, which installs a patch for each name that it goes over, installs none of them."""

@@ -286,36 +286,9 @@ FLAGGED = f"""
     """
 
 
-def test_what_is_put_back_under_a_flag_of_the_branch_goes_with_it() -> None:
-    assert (
-        rewritten(FLAGGED, options((0, 18)))
-        == dedent("""
-    def install(layer: Attention, kept=False):
-        original, patched = getattr(layer, "forward", None), None
-        try:
-            run(layer)
-        finally:
-            clear(layer)
-    """).lstrip()
-    )
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("run(layer)\n", "done = run(layer)\n"),  # something else sets the flag
-        ("done = False", "done = patched"),
-        ("if done:", "if done or patched:"),
-        ("if done:", "if not done:"),
-        ("done = False\n", "kept = False\n"),  # a parameter may be set by whoever calls
-    ],
-)
-def test_a_flag_that_may_be_set_keeps_the_branch(old: str, new: str) -> None:
-    changed = FLAGGED.replace(old, new)
-    if "kept = False" in new:
-        changed = changed.replace("done", "kept")
-    assert changed != FLAGGED
-    assert rewritten(changed, options((0, 18), unsafe=True)) == ""
+def test_what_is_put_back_under_a_flag_keeps_its_branch() -> None:
+    """Who asks the object at run time and puts back by a flag serves more Megatrons than are known here."""
+    assert rewritten(FLAGGED, options((0, 18), unsafe=True)) == ""
 
 
 def test_tests_of_what_is_deleted_are_named() -> None:
