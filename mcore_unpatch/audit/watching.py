@@ -34,6 +34,7 @@ class Watch:
     def __init__(self) -> None:
         self.rebindings: list[Rebinding] = []
         self.on_import: list[Callable[[], None]] = []  # called when a module of Megatron has been imported
+        self.stores: dict[CodeType, dict[str, int]] = {}  # what is looked at when it returns, by name and line
         self._held: dict[str, list[tuple[str, Any, Any]]] = {}  # leaf -> (dotted name, owner, value)
         self._names: set[str] = set()
 
@@ -146,8 +147,10 @@ def stop() -> None:
     """End the watch; what it saw is forgotten."""
     global _running, _tool
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _ImportListener)]
-    if _tool is not None and sys.version_info >= (3, 12):
+    if _running is not None and _tool is not None and sys.version_info >= (3, 12):
         sys.monitoring.set_events(_tool, 0)
+        for code in _running.stores:  # else they call back, for a tool that is no longer there
+            sys.monitoring.set_local_events(_tool, code, 0)
         sys.monitoring.free_tool_id(_tool)
     _running = _tool = None
 
@@ -176,7 +179,6 @@ def _monitor(running: Watch) -> None:
     installed = [f"{folder}/{name}/" for folder in sys.path if folder.endswith("-packages") for name in packages]
     skipped = ("<frozen", str(Path(__file__).parent), *own, *installed)
     of_interest: dict[str, bool] = {}
-    stores: dict[CodeType, dict[str, int]] = {}
     idle: dict[CodeType, int] = {}
 
     def look_at(code: CodeType) -> None:
@@ -184,7 +186,7 @@ def _monitor(running: Watch) -> None:
         if file not in of_interest:
             of_interest[file] = not file.startswith(skipped)
         if of_interest[file] and running.may_rebind(code) and (lines := _stored(code)):
-            stores[code] = lines
+            running.stores[code] = lines
             monitoring.set_local_events(tool, code, events.PY_RETURN | events.PY_YIELD)
 
     def started(code: CodeType, _: int) -> Any:
@@ -192,7 +194,7 @@ def _monitor(running: Watch) -> None:
         return monitoring.DISABLE
 
     def ended(code: CodeType, _: int, __: Any) -> Any:
-        if running.compare(f"{code.co_qualname} returned", stores.get(code), sys._getframe(1)):
+        if running.compare(f"{code.co_qualname} returned", running.stores.get(code), sys._getframe(1)):
             idle[code] = 0
         else:
             idle[code] = idle.get(code, 0) + 1
