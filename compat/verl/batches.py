@@ -39,7 +39,7 @@ def plan_row(
     padded = [-(-length // unit) * unit for length in lengths]
     if padded:
         padded[-1] += -sum(padded) % row
-        if config.experimental_attention_variant == "dsv4_hybrid":
+        if getattr(config, "experimental_attention_variant", None) == "dsv4_hybrid":
             padded[-1] += max(0, size * config.csa_window_size - sum(padded))
         if pad_to_length_bucket is not None:
             padded[-1] += -sum(padded) % math.lcm(pad_to_length_bucket, size, row)
@@ -105,7 +105,8 @@ class Batch:
 
     def pack(self, values: Tensor, fill: float = 0) -> Tensor:
         """`[1, local tokens]`, or `[b, length / cp]`."""
-        return self.packer.pack(values, fill).reshape(self.shape)
+        row = self.packer.pack(values, fill)
+        return row.reshape(*self.shape, *row.shape[2:])
 
     def unpack(self, values: Tensor) -> Tensor:
         """`[b, s]` or nested; padding is 0."""
