@@ -28,7 +28,7 @@ from pathlib import Path
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version
 from mcore_unpatch.migrate import run as migration
-from mcore_unpatch.migrate.undo import undo
+from mcore_unpatch.migrate.transaction import undo
 from mcore_unpatch.report.counts import group_of
 from mcore_unpatch.survey.survey import ScanOptions
 

@@ -16,9 +16,9 @@ from mcore_unpatch.commands.options import option
 from mcore_unpatch.commands.output import Progress
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import run as migration, table
-from mcore_unpatch.migrate.diff import coloured
 from mcore_unpatch.migrate.outcome import Outcome
-from mcore_unpatch.migrate.undo import undo as take_back
+from mcore_unpatch.migrate.placing import coloured
+from mcore_unpatch.migrate.transaction import undo as take_back
 from mcore_unpatch.report.lines import count
 from mcore_unpatch.repository.discover import project_root
 from mcore_unpatch.repository.paths import from_here, shown

@@ -10,9 +10,8 @@ from typing import Any
 
 from mcore_unpatch.editing.edits import Options, Plan, Remark, splice
 from mcore_unpatch.findings.finding import FileError, Finding
-from mcore_unpatch.migrate import diff
 from mcore_unpatch.migrate.journal import NewContent
-from mcore_unpatch.migrate.placing import PlacedEdit, changes_of, moved_line
+from mcore_unpatch.migrate.placing import PlacedEdit, changes_of, moved_line, unified
 from mcore_unpatch.migrate.verify import identity
 from mcore_unpatch.report import counts
 from mcore_unpatch.repository.discover import is_excluded
@@ -141,7 +140,7 @@ class Outcome:
         """The unified diff of all files."""
         top, base = self.survey.found.top, self.diff_base
         files = ((relative(top / item.path, base), item) for item in self.rewrites)
-        return b"".join(diff.unified(path, item.before, item.after) for path, item in files)
+        return b"".join(unified(path, item.before, item.after) for path, item in files)
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain data, version 1."""
@@ -167,7 +166,7 @@ class Outcome:
     def _file(self, item: NewContent) -> dict[str, Any]:
         rules = {finding.rule for finding in self.answered if finding.path == item.path}
         path = self._from_root(item.path)
-        return {"path": path, "rules": sorted(rules), "diff": _text(diff.unified(path, item.before, item.after))}
+        return {"path": path, "rules": sorted(rules), "diff": _text(unified(path, item.before, item.after))}
 
     def _edit(self, change: PlacedEdit) -> dict[str, Any]:
         edit = change.edit
@@ -181,7 +180,7 @@ class Outcome:
             "notes": list(edit.notes),
             "before": {**asdict(change.before), "text": _text(data[edit.start : edit.end])},
             "after": {**asdict(change.after), "text": _text(edit.replacement)},
-            "diff": _text(diff.unified(path, data, splice(data, [edit]))),
+            "diff": _text(unified(path, data, splice(data, [edit]))),
         }
 
 

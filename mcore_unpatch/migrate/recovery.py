@@ -6,8 +6,7 @@ from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import files, journal
-from mcore_unpatch.migrate.journal import Journal
-from mcore_unpatch.migrate.state import State, interrupted
+from mcore_unpatch.migrate.journal import Journal, State, interrupted
 from mcore_unpatch.repository.paths import shown
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,17 +12,24 @@ from mcore_unpatch.editing.edits import Options, Remark
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings import fixes
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.migrate import dependencies, transaction, vcs
-from mcore_unpatch.migrate.lock import exclusive
+from mcore_unpatch.migrate import transaction
+from mcore_unpatch.migrate.files import exclusive
+from mcore_unpatch.migrate.journal import locate
 from mcore_unpatch.migrate.outcome import Dependency, Outcome
 from mcore_unpatch.migrate.recovery import describe_interrupted, recover
-from mcore_unpatch.migrate.state import locate
-from mcore_unpatch.migrate.undo import written_by_last
+from mcore_unpatch.migrate.transaction import written_by_last
 from mcore_unpatch.migrate.verify import Planner, sound_plan
+from mcore_unpatch.repository import reading
 from mcore_unpatch.repository.discover import root_of, top_of
 from mcore_unpatch.scanner.parallel import no_collection
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
+
+OLDEST_PYTHON = 12  # what the shims need: the tool alone runs on 3.11
+_COMMENT = re.compile(r"(?m)(?:^|\s)#.*$")
+_PYTHON = re.compile(
+    r"""(?<![\w.-])(?:requires-python|python_requires|python)\s*=\s*(?:"([^"\n]+)"|'([^'\n]+)'|([<>=~^\d][^\n]*))"""
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +60,11 @@ def migrate(request: Request, planner: Planner | None = None, progress: Progress
         recover(top)
         root, allowed = root_of(request.paths), (request.allow_dirty, request.allow_no_vcs)
         # Before anything is looked at; what the last migration wrote may stand there, for a second run does nothing.
-        vcs.refuse_unsafe(root, top, (), *allowed, ours=written_by_last(state))
+        transaction.refuse_unsafe(root, top, (), *allowed, ours=written_by_last(state))
         outcome = _prepare(request, planner or rewrites.plan, progress)
         if outcome.rewrites:
             paths = [item.path for item in outcome.rewrites]
-            vcs.refuse_unsafe(root, top, paths, *allowed)
+            transaction.refuse_unsafe(root, top, paths, *allowed)
             transaction.write(state, outcome.rewrites)
             outcome.written = True
     return outcome
@@ -71,7 +79,7 @@ def _prepare(request: Request, planner: Planner, progress: Progress | None) -> O
     plan = replace(made.plan, remarks=(*made.plan.remarks, *_left(known, made.left)))
     outcome = Outcome(known, plan, options, rewrites, remaining, fixable=_fixable(known, remaining, options))
     if rewrites and plan.dependency:
-        outcome.dependency = Dependency(plan.dependency, dependencies.too_old_python(known.found.root, known.found.top))
+        outcome.dependency = Dependency(plan.dependency, too_old_python(known.found.root, known.found.top))
     return outcome
 
 
@@ -88,3 +96,35 @@ def _left(known: Survey, reasons: dict[str, str]) -> Iterator[Remark]:
             if finding.path == path:
                 text = f"left as it is: {why}; migrate it by hand, or leave it out with --exclude"
                 yield Remark(path, finding.line, finding.rule, "left", text)
+
+
+def too_old_python(root: Path, top: Path) -> str:
+    """What the nearest project file says, where it allows an older Python than the dependency; else nothing."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    for folder in [root, *(above for above in root.parents if above == top or top in above.parents)]:
+        for name in ("pyproject.toml", "setup.cfg", "setup.py"):
+            stated = _PYTHON.search(_text(folder / name))
+            said = next(filter(None, stated.groups()), "").strip() if stated else ""
+            try:
+                allowed = SpecifierSet(_plain(said)) if said else None
+            except InvalidSpecifier:
+                continue
+            if allowed is not None:
+                older = any(f"3.{minor}.99" in allowed for minor in range(6, OLDEST_PYTHON))
+                return f"{(folder / name).relative_to(top).as_posix()} says Python {said}" if older else ""
+    return ""
+
+
+def _plain(said: str) -> str:
+    """Poetry's `^3.10`, `~3.10` and `3.10` as specifiers of what they begin with: the lower end decides here."""
+    parts = (re.sub(r"^[\^~](?=\d)", ">=", part) for part in filter(None, map(str.strip, said.split(","))))
+    return ",".join(f"=={part}.*" if part[0].isdigit() else part for part in parts)
+
+
+def _text(file: Path) -> str:
+    """The text of a file without its comments; none of one that is not there, a link, or not in UTF-8."""
+    try:
+        return _COMMENT.sub("", reading.read_own(file).decode())
+    except (OSError, UnicodeDecodeError):
+        return ""

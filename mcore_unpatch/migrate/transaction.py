@@ -13,19 +13,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import files, interrupts, journal
+from mcore_unpatch.migrate.files import exclusive
 from mcore_unpatch.migrate.interrupts import deferred
-from mcore_unpatch.migrate.journal import Journal, NewContent
-from mcore_unpatch.migrate.recovery import take_back
-from mcore_unpatch.migrate.state import State
+from mcore_unpatch.migrate.journal import Journal, NewContent, State, interrupted, locate
+from mcore_unpatch.migrate.recovery import recover, take_back
+from mcore_unpatch.repository import git
+from mcore_unpatch.repository.discover import project_root
 from mcore_unpatch.repository.paths import from_here, shown
 
 _NO_SECOND_NAMES = {errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
+_LISTED = 20  # files with uncommitted changes
 
 
 def write(state: State, rewrites: Sequence[NewContent], remember: bool = True) -> None:
@@ -114,3 +117,107 @@ def _refuse_unwritable(state: State, rewrites: Sequence[NewContent]) -> None:
     if locked:
         listed = "".join(f"\n  {path}" for path in locked)
         raise UsageError(f"These files are read-only; nothing was written. Make them writable or exclude them:{listed}")
+
+
+def refuse_unsafe(
+    root: Path,
+    top: Path,
+    paths: Iterable[str],
+    allow_dirty: bool,
+    allow_no_vcs: bool,
+    ours: Collection[str] = (),
+) -> None:
+    """Raise `UsageError` for uncommitted work below `root`, or outside of git.
+
+    `paths` are the files to be written, relative to `top`; one that git does not track counts as uncommitted. `ours`
+    do not.
+    """
+    try:
+        git.work_tree(top)
+    except git.GitError as error:
+        if not allow_no_vcs:
+            raise UsageError(_no_vcs(top, str(error))) from None
+        return
+    if allow_dirty:
+        return
+    tracked = set(git.names(git.run(top, "ls-files", "-z")))
+    dirty = dict.fromkeys((path for path in git.changed_files(root, top) if path not in ours), "changed")
+    dirty |= {path: "not tracked" for path in paths if path not in tracked}
+    if dirty:
+        lines = [f"  {from_here(top / path)} ({why})" for path, why in sorted(dirty.items())]
+        if len(lines) > _LISTED:
+            lines[_LISTED:] = [f"  ... and {len(lines) - _LISTED} more"]
+        raise UsageError(
+            "The work tree has uncommitted changes; nothing was written:\n"
+            + "\n".join(lines)
+            + "\nCommit or stash them, or use --allow-dirty to migrate on top of them."
+        )
+
+
+def _no_vcs(top: Path, reason: str) -> str:
+    if any((folder / ".git").exists() for folder in (top, *top.parents)):
+        return f"git cannot read this repository: {reason}\nFix that, or use --allow-no-vcs to write without git."
+    return (
+        f"{top} is not a git repository, so the changes could not be reviewed or reverted. Nothing was written. "
+        "Use --allow-no-vcs to write anyway; `unpatch undo` reverts it."
+    )
+
+
+def undo(folder: Path) -> list[str]:
+    """Give the files of the last migration, finished or killed, their original content; the paths of them.
+
+    Raises `UsageError`, with nothing written, if there is none or if one of its files has changed since.
+    """
+    top = project_root(folder.resolve())
+    state = locate(top)
+    state.refuse_inside_work_tree()
+    with exclusive(state.lock_file):
+        half_done = interrupted(top)
+        half_undone = [state for state in half_done if state.load().undoing]
+        restored = recover(top)
+        if half_done and not half_undone:
+            return restored
+        # An undo that was killed began by what it left: all of its files migrated again.
+        return [path for one in half_undone or [state] for path in _undo(one)]
+
+
+def _undo(state: State) -> list[str]:
+    token = state.load().last
+    if token is None:
+        raise UsageError(f"Nothing to undo in {shown(state.base)}.")
+    rewrites = _reversed(journal.load(state, token))
+    write(state, rewrites, remember=False)
+    return [item.path for item in rewrites]
+
+
+def written_by_last(state: State) -> set[str]:
+    """The files that are as the last migration left them."""
+    token = state.load().last
+    if token is None:
+        return set()
+    try:
+        return {item.path for item in _reversed(journal.load(state, token))}
+    except UsageError:  # one of them has changed since
+        return set()
+
+
+def _reversed(last: Journal) -> list[NewContent]:
+    rewrites: list[NewContent] = []
+    changed: list[str] = []
+    for index, entry in enumerate(last.entries):
+        place = from_here(last.state.base / entry.path)
+        try:
+            current = files.content_of(last.target(index))
+            if current is None or files.digest(current) != entry.after:
+                changed.append(f"{place} ({'deleted' if current is None else 'changed'})")
+            else:
+                rewrites.append(NewContent(entry.path, current, last.original_content(index)))
+        except OSError as error:
+            changed.append(f"{place} ({error.strerror})")
+    if changed:
+        listed = "".join(f"\n  {line}" for line in changed)
+        raise UsageError(
+            f"These files changed since the migration; nothing was restored:{listed}\n"
+            f"Revert your changes and run `unpatch undo` again, or copy the originals from {shown(last.folder)}."
+        )
+    return rewrites

@@ -10,9 +10,8 @@ from mcore_unpatch import rewrites as codemods
 from mcore_unpatch.editing.edits import Options, Plan, Repository, Unsound
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.fixes import planned
-from mcore_unpatch.migrate.diff import unified
 from mcore_unpatch.migrate.journal import NewContent
-from mcore_unpatch.migrate.placing import rewrites_of
+from mcore_unpatch.migrate.placing import rewrites_of, unified
 from mcore_unpatch.repository.paths import shown
 from mcore_unpatch.scanner.sources.parsing import why_not
 from mcore_unpatch.survey.survey import Survey

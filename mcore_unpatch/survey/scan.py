@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mcore_unpatch.findings.finding import Finding, Report
-from mcore_unpatch.migrate import traces
+from mcore_unpatch.migrate import journal
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.parallel import no_collection
 from mcore_unpatch.scanner.related import spec_places
@@ -43,7 +43,7 @@ def report_of(survey: Survey) -> Report:
         survey.findings = (
             survey.completed((str(found.root), fixable, sorted(found.links)), complete) if before else before
         )
-    if traces.may_exist(found.top):
+    if journal.may_exist(found.top):
         from mcore_unpatch.migrate.recovery import describe_interrupted
 
         report.notes += [line for line in [describe_interrupted(found.top)] if line]

@@ -225,10 +225,10 @@ def write(
     report: UpgradeReport, mended: Sequence[Mended], merges: Sequence[Edit], conflicts: bool, allow_dirty: bool
 ) -> list[str]:
     """Write the edits that hold, and say which files were changed."""
-    from mcore_unpatch.migrate import transaction, vcs
-    from mcore_unpatch.migrate.lock import exclusive
+    from mcore_unpatch.migrate import transaction
+    from mcore_unpatch.migrate.files import exclusive
+    from mcore_unpatch.migrate.journal import locate
     from mcore_unpatch.migrate.recovery import recover
-    from mcore_unpatch.migrate.state import locate
 
     top = Path(report.scanned.top)
     state = locate(top)
@@ -237,7 +237,7 @@ def write(
         recover(top)
         changed = contents(report, mended, merges, conflicts)
         if changed:
-            vcs.refuse_unsafe(
+            transaction.refuse_unsafe(
                 Path(report.scanned.root), top, [item.path for item in changed], allow_dirty, allow_no_vcs=False
             )
             transaction.write(state, changed)

@@ -26,11 +26,10 @@ from sample_repository import CHANGED, FILES, MIGRATED, Sample
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import transaction
-from mcore_unpatch.migrate.journal import NewContent
-from mcore_unpatch.migrate.lock import exclusive
+from mcore_unpatch.migrate.files import exclusive
+from mcore_unpatch.migrate.journal import NewContent, interrupted, locate
 from mcore_unpatch.migrate.recovery import describe_interrupted, recover
-from mcore_unpatch.migrate.state import interrupted, locate
-from mcore_unpatch.migrate.undo import undo
+from mcore_unpatch.migrate.transaction import undo
 
 OPERATIONS = {
     "open",

@@ -8,7 +8,7 @@ import pytest
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import journal
-from mcore_unpatch.migrate.state import State
+from mcore_unpatch.migrate.journal import State
 
 TOKEN = "0123456789ab"
 ENTRY = {"path": "a/b.py", "before": "x", "after": "y"}

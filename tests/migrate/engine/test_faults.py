@@ -20,12 +20,11 @@ from mcore_unpatch.editing.edits import Options, Plan, Repository
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate import files, journal, transaction
-from mcore_unpatch.migrate.journal import NewContent
-from mcore_unpatch.migrate.lock import exclusive
+from mcore_unpatch.migrate.files import exclusive
+from mcore_unpatch.migrate.journal import NewContent, Record, State, locate
 from mcore_unpatch.migrate.recovery import describe_interrupted, recover
 from mcore_unpatch.migrate.run import migrate, preview
-from mcore_unpatch.migrate.state import Record, State, locate
-from mcore_unpatch.migrate.undo import undo
+from mcore_unpatch.migrate.transaction import undo
 
 HERE = Path(__file__).parent
 
@@ -300,7 +299,7 @@ def test_two_runs_at_the_same_time(sample: Sample) -> None:
     """The other one is a real process that holds the lock until it is told to go on."""
     state = locate(sample.root)
     code = (
-        "import sys; from pathlib import Path; from mcore_unpatch.migrate.lock import exclusive\n"
+        "import sys; from pathlib import Path; from mcore_unpatch.migrate.files import exclusive\n"
         "with exclusive(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     other = subprocess.Popen(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from command import Result, unpatch
 
-from mcore_unpatch.migrate.dependencies import too_old_python
+from mcore_unpatch.migrate.run import too_old_python
 
 CALLER = b"from verl.models.mcore.mtp_patch import patch_postprocess\n"
 HOOK = b"""from megatron.core.models.gpt.gpt_model import GPTModel

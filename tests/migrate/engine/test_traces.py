@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mcore_unpatch.migrate.state import Record, locate
+from mcore_unpatch.migrate.journal import Record, locate
 from mcore_unpatch.repository import git
 from mcore_unpatch.survey.scan import scan
 from mcore_unpatch.survey.survey import ScanOptions
