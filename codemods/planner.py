@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from mcore_unpatch.codemods import annotate, registry, standing
+from mcore_unpatch.codemods import registry, stale, standing
 from mcore_unpatch.codemods.answering import FixRunner
 from mcore_unpatch.codemods.changes import Asked, Taken, least_safe
 from mcore_unpatch.codemods.dead import delete_dead
@@ -44,7 +44,7 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     bench, contribution = _found(repository, findings, options, known)
     tree_of = _trees(bench)
     contribution.asked = _with_imports(bench, tree_of, contribution.asked)
-    contribution.add(annotate.annotate(bench, _open(findings, contribution, options), options, contribution.asked))
+    contribution.add(stale.annotate(bench, _open(findings, contribution, options), options, contribution.asked))
     made = [edit for path, some in _by_path(together(contribution.asked)) for edit in tree_of(path, some).edits(some)]
     edits = list(_answering(bench, made, contribution.removes, findings))
     needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in edits)

@@ -41,8 +41,9 @@ def own() -> tuple[Codemod, ...]:
     """Those of this package."""
     found = []
     for module in pkgutil.iter_modules(catalogue.__path__):
-        names = vars(import_module(f"{catalogue.__name__}.{module.name}"))
-        found += [name() for name in names.values() if _is_codemod(name) and name.__module__.endswith(module.name)]
+        own_names = vars(import_module(f"{catalogue.__name__}.{module.name}")).values()
+        kinds = [kind for kind in own_names if _is_codemod(kind) and kind.__module__.endswith(module.name)]
+        found += [kind() for kind in kinds if hasattr(kind, "name")]  # else what several have in common
     return tuple(sorted(found, key=lambda one: one.name))
 
 

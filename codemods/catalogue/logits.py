@@ -1,15 +1,140 @@
-"""slime, miles, ROLL and AReaL: their log-prob and entropy functions from the shims, for models with `DeferredHead`."""
+"""Trainers that compute log-probs from logits: their functions are imported from the shims of the same names.
+
+Such a use is no patch. The shims give real logits to the trainer's own function, so that an import alone changes no
+number; what saves the memory is `DeferredHead` on the model.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from mcore_unpatch.codemods.logits_caller import Homes, LogitsCaller
+from mcore_unpatch.codemods.codemod import COMPAT, ByHand, Codemod, Example, Match, MoveImport
+from mcore_unpatch.findings.rules import Rule
 
+if TYPE_CHECKING:
+    from mcore_unpatch.editing.edits import Repository
+    from mcore_unpatch.editing.source import Source
+    from mcore_unpatch.findings.finding import FileError, Finding
+
+
+Homes = Mapping[str, Sequence[str]]
 _MILES = "miles.backends.training_utils"
 _AREAL = ("areal.utils.functional", "areal.utils.functional.vocab_parallel")
 _UNLESS_CRITIC = '`if role != "critic": attach(model, DeferredHead())`'
 _OWN_FORK = "has a Megatron without the hook: nothing is rewritten for it, since importing the shim there raises."
+
+
+class LogitsCaller(Codemod):
+    """What the trainers have in common: each declares its functions, where they stand, and where its model is built."""
+
+    code: ClassVar[str]  # of its one rule
+    homes: ClassVar[Homes]  # of each function, the modules that have it
+    attach_at: ClassVar[str]  # where `DeferredHead` is attached, and what else the trainer needs then
+    shape = "offer"
+    safety = "safe"
+    applied = """
+The rule is off unless selected, because nothing is wrong: `unpatch migrate --select MCU75`. Where the repository
+runs a megatron-core before 0.18 nothing is written, and the message names it: see it with `--target-mcore 0.19`.
+
+- `safe`: imports in files that are for Megatron alone, told by their path or by an import of Megatron at their top.
+  Every number stays: real logits go to the function they went to.
+- With `--unsafe-fixes`: imports in files that other backends use too, which then need megatron-core.
+
+What stays on real logits goes on as before; what is given lazy logits and cannot work with them raises a TypeError
+that says what to use. Tests are left, as they are about the trainer's own functions.
+"""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls.words = tuple(name.encode() for name in cls.homes)
+        names = ", ".join(f"`{name}`" for name in cls.homes)
+        cls.covers = f"imports of {names} in the files of {cls.title}'s Megatron backend and in what these import"
+        shim = f"`{COMPAT}.{cls.name}`"
+        cls.changes = f"- The functions are imported from {shim}, which gives real logits to {cls.title}'s own."
+        home, name = next((home, name) for name, (home, *_) in cls.homes.items() if not home.startswith("megatron."))
+        use = f"from {{}} import {name}\n\n\ndef log_probs(logits, labels):\n    return {name}(logits, labels)"
+        cls.examples = (Example(cls.code, before=use.format(home), after=use.format(f"{COMPAT}.{cls.name}")),)
+        cls.by_hand = f"- **Attach** `DeferredHead` where the policy is built. {cls.attach_at}{cls.by_hand}"
+        cls.rules = (
+            Rule(
+                cls.code,
+                f"{cls.name}-logits",
+                f"{cls.title}'s log-probs and entropy are computed from logits",
+                "Nothing is wrong here, and the rule is off unless selected. The logits, their softmax and its "
+                f"gradient are what runs out of memory first. The functions of {shim} have the same names and "
+                f"arguments, give real logits to {cls.title}'s own, and need none after `attach(model, "
+                "DeferredHead())`.",
+                versions="the hook exists since 0.18",
+                seam="output",
+            ),
+        )
+
+    def find(self, source: Source) -> Iterator[Match]:
+        """Imports of the functions that the file uses itself; tests are about the trainer's own."""
+        from mcore_unpatch.repository.paths import is_test
+
+        imports = {node: names for node in source.every(ast.ImportFrom) if (names := self._names(source, node))}
+        if is_test(source.path) or all((node.module or "").startswith("megatron.") for node in imports):
+            return
+        for node, names in imports.items():
+            said, alone = ", ".join(f"`{name}`" for name in names), len(names) == 1
+            message = f"uses {said}, which {'takes' if alone else 'take'} logits"
+            instead = f"import {'it' if alone else 'them'} from `{COMPAT}.{self.name}`"
+            target = f"{node.module or ''}.{names[0]}".lstrip(".")
+            yield Match(node, self.code, target, message, instead, "safe" if _is_megatrons(source) else "unsafe")
+
+    def fix(self, source: Source, match: Match) -> Iterator[MoveImport | ByHand]:
+        """The import from the shim."""
+        assert isinstance(match.node, ast.ImportFrom)
+        yield MoveImport(match.node, frozenset(self._names(source, match.node)), f"{COMPAT}.{self.name}")
+        yield ByHand(f"Attach `DeferredHead` from `{COMPAT}` once, or the logits are still made. {self.attach_at}")
+
+    def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:
+        """Only what Megatron's side of the trainer uses: other backends have real logits, and maybe no Megatron."""
+        from mcore_unpatch.findings.finding import Finding
+
+        uses = list(super().findings(project, known))
+        reached = _used_by_megatron(project) if uses else set()
+        yield from (use for use in uses if not isinstance(use, Finding) or use.path in reached)
+
+    def _names(self, source: Source, node: ast.ImportFrom) -> list[str]:
+        """The functions that a statement imports and the file uses; what is only passed on stays."""
+        from mcore_unpatch.codemods.syntax import bound_by_import, module_of
+
+        if not any(alias.name in self.homes for alias in node.names):
+            return []
+        module, used = f".{module_of(source, node)}", {name.id for name in source.every(ast.Name)}
+        return [
+            alias.name
+            for alias in node.names
+            if bound_by_import(alias, node) in used
+            and any(module.endswith(f".{home}") for home in self.homes.get(alias.name, ()))
+        ]
+
+
+def _is_megatrons(source: Source) -> bool:
+    """Whether a file is for Megatron alone: its path says so, or it imports Megatron whenever it is imported."""
+    modules = [
+        name
+        for node in source.tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
+    ]
+    return "megatron" in source.path.lower() or any(f"{module}.".startswith("megatron.") for module in modules)
+
+
+def _used_by_megatron(project: Repository) -> set[str]:
+    """The files that are for Megatron alone, and what they import, and so on."""
+    sources = (project.readable(path) for path in project.paths)
+    reached = {source.path for source in sources if source is not None and _is_megatrons(source)}
+    waiting = list(reached)
+    while waiting:
+        new = {path for path in project.imported(waiting.pop()) if path in project.paths} - reached
+        reached |= new
+        waiting += new
+    return reached
 
 
 class Slime(LogitsCaller):

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from mcore_unpatch.codemods.fingerprints.compare import Difference
 from mcore_unpatch.codemods.shims.definitions import Definition, Unit, reached
-from mcore_unpatch.codemods.shims.exports import Exports, ShimOrigin
-from mcore_unpatch.codemods.shims.uses import Need, ShimReference, Use
+from mcore_unpatch.codemods.shims.exports import Exports, Need, ShimOrigin, ShimReference, Use
 from mcore_unpatch.codemods.standing import PROCESSOR, processors
 from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.repository.paths import is_test

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from mcore_unpatch.codemods.quote import finding_at
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.shims.definitions import Definition
-from mcore_unpatch.codemods.shims.exports import Exports, ShimOrigin
+from mcore_unpatch.codemods.shims.exports import Exports, ShimOrigin, Use, turn
 from mcore_unpatch.codemods.shims.holds import OFFER, Blockers, closure, flow_of
-from mcore_unpatch.codemods.shims.uses import Use, turn
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import first_line, last_line
 from mcore_unpatch.findings.finding import DEFINITION, USE, FileError, Finding

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from mcore_unpatch.codemods.catalogue.verl import FUSED, VERL
 from mcore_unpatch.codemods.changes import Argument, Asked
-from mcore_unpatch.codemods.shims.exports import ShimOrigin
+from mcore_unpatch.codemods.shims.exports import ShimOrigin, Use
 from mcore_unpatch.codemods.shims.move import Move
-from mcore_unpatch.codemods.shims.uses import Use
 from mcore_unpatch.codemods.workbench import Contribution
 from mcore_unpatch.editing.edits import Remark
 from mcore_unpatch.editing.source import Source

@@ -123,7 +123,7 @@ class AuditReport:
 
     def save(self, folder: Path | str) -> Path:
         """Write `audit.<rank>.json` into a folder, whole or not at all; returns the file."""
-        from mcore_unpatch.repository.atomic import replace_file
+        from mcore_unpatch.repository.reading import replace_file
 
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)

@@ -21,8 +21,8 @@ from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.pins import Lock, Pin
 from mcore_unpatch.report.counts import subjects
 from mcore_unpatch.report.lines import count, show, wrapped
-from mcore_unpatch.repository.atomic import replace_file
 from mcore_unpatch.repository.discover import top_of
+from mcore_unpatch.repository.reading import replace_file
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey.scan import report_of

@@ -11,8 +11,8 @@ from pathlib import Path
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import SWITCH, Finding
 from mcore_unpatch.repository import git, reading
-from mcore_unpatch.repository.atomic import replace_file
 from mcore_unpatch.repository.paths import relative, shown
+from mcore_unpatch.repository.reading import replace_file
 
 Counts = dict[str, dict[str, int]]
 

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
-from mcore_unpatch.judge import dropped, left_out
+from mcore_unpatch.judge import dropped, reached
 from mcore_unpatch.judge.asked import missing
 from mcore_unpatch.judge.callers import callers
 from mcore_unpatch.judge.case import Case, decorator_name
-from mcore_unpatch.judge.demands import CALL, INSTALL, may_create
+from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, may_create
 from mcore_unpatch.judge.instead import absent, advice, instead, leaf, nowhere, short, unfit
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, Statement, labels, only_if
 from mcore_unpatch.judge.supplied import is_used
-from mcore_unpatch.library.fact import parameters, quoted, without_self
+from mcore_unpatch.library.fact import Call, parameters, quoted, without_self
 from mcore_unpatch.library.model import DEFAULT, Model, Usage
 from mcore_unpatch.library.syntax import parameters_of
 from mcore_unpatch.megatron import known, layout
 from mcore_unpatch.megatron.versions import RELEASES, ROOT, minor, parse_version, show, within
-
-T = TypeVar("T")
+from mcore_unpatch.scanner.sources.nodes import walk
+from mcore_unpatch.scanner.sources.scopes import FunctionNode
 
 _MOST_SAID = 20  # lines of one file that raise before a patch is called
 
@@ -178,14 +177,38 @@ def _demands(case: Case, model: Model) -> Iterator[Statement]:
             continue  # the first has stopped the file
         if case.calls_ours(demand, model):
             statements = list(missing(demand.on(model), model))
-        if demand.when == CALL and not left_out.lets(
-            demand, case.new.function, case.is_bound or case.has_own_object, calls, model
-        ):
+        if demand.when == CALL and not _lets(case, demand, calls, model):
             continue
         for statement in statements:
             if (statement.exception, statement.line) not in said:
                 said.add((statement.exception, statement.line))
                 yield statement
+
+
+def _lets(case: Case, demand: Demand, calls: Sequence[Call], model: Model) -> bool:
+    """Whether the library's own calls of the replacement get as far as a demand in it; none tell nothing."""
+    around, function = demand.at.scope.function, case.new.function
+    if not calls or around is None or around.node is not function or not isinstance(function, FunctionNode):
+        return True
+    given = _left_out(function, calls, case.is_bound or case.has_own_object, demand)
+    return not given or reached.on(model, demand.at._replace(given=given), demand.tests)
+
+
+def _left_out(function: FunctionNode, calls: Sequence[Call], bound: bool, demand: Demand) -> dict[str, object]:
+    """The parameters with a plain default that nobody passes or sets: no call, and not the function's file."""
+    spec = function.args
+    names = [parameter.arg for parameter in (*spec.posonlyargs, *spec.args)]
+    defaults = dict(zip(reversed(names), reversed(spec.defaults), strict=False))
+    defaults |= {one.arg: value for one, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value}
+    plain: dict[str, object] = {name: one.value for name, one in defaults.items() if isinstance(one, ast.Constant)}
+    if not plain or any(call.star or call.double_star for call in calls):
+        return {}
+    passed = {name for call in calls for name in (*call.keywords, *names[: call.positions + bound])}
+    for node in walk(demand.at.home.model.tree):
+        if isinstance(node, ast.Call):
+            passed |= {word.arg for word in node.keywords if word.arg}
+    passed |= {node.id for node in walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return {name: value for name, value in plain.items() if name not in passed}
 
 
 # --- words ----------------------------------------------------------------------------------------------------------

@@ -157,7 +157,7 @@ def cache_folder() -> Path:
 
 def _keep(file: Path, content: Callable[[], bytes]) -> None:
     """Write a file of the cache; a cache that cannot be written is no error."""
-    from mcore_unpatch.repository.atomic import replace_file
+    from mcore_unpatch.repository.reading import replace_file
 
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,18 @@
-"""How a file of a scanned tree is opened: a regular file that really lies in the tree, or an error; never a wait."""
+"""How a file of a scanned tree is opened: a regular file that really lies in the tree, or an error; never a wait.
+
+And how a small file of ours is written: whole or not at all, and never through a link.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+import tempfile
 from functools import lru_cache
 from pathlib import Path
+
+from mcore_unpatch.errors import UsageError
 
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _KINDS = {
@@ -103,3 +109,17 @@ def _refuse(mode: int, path: str | Path) -> None:
 
 def _leads_out(path: str) -> OSError:
     return OSError(errno.EPERM, "a link leads out of the repository", path)
+
+
+def replace_file(file: Path, content: str | bytes) -> None:
+    """Write a text or bytes; raises `UsageError` where the file is a link or anything else that is no plain file."""
+    if file.is_symlink() or (file.exists() and not file.is_file()):
+        raise UsageError(f"{file} is no plain file: it is not written.")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        with os.fdopen(handle, "wb") as out:
+            out.write(content.encode() if isinstance(content, str) else content)
+        Path(temporary).chmod(file.stat().st_mode & 0o777 if file.exists() else 0o644)
+        Path(temporary).replace(file)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}") from None

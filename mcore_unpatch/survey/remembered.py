@@ -27,8 +27,8 @@ from mcore_unpatch import rewrites
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Assessment, FileError, Finding, Guard, Live, OnStacks, Related
 from mcore_unpatch.megatron.versions import Version
-from mcore_unpatch.repository.atomic import replace_file
 from mcore_unpatch.repository.paths import is_test
+from mcore_unpatch.repository.reading import replace_file
 from mcore_unpatch.scanner.parallel import ScannedPart
 from mcore_unpatch.scanner.sources.files import Files
 from mcore_unpatch.scanner.sources.parsing import Unreadable

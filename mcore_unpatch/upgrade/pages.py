@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mcore_unpatch.findings.finding import Assessment, Finding, Report
-from mcore_unpatch.report.html import Card, Kind, Pane, page
-from mcore_unpatch.report.pages import head_of, origin_of
+from mcore_unpatch.report.pages import Card, Kind, Pane, head_of, origin_of, page
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.items import APPLY, CHANGE, GO, HEADS, LATER, RAISE, SPEEDS, Item
 from mcore_unpatch.upgrade.merge import Merge

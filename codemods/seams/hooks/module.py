@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from mcore_unpatch.codemods.seams.hooks.site import FORWARD
 from mcore_unpatch.codemods.seams.patch import Patch
 from mcore_unpatch.codemods.syntax import is_value, leaf
 from mcore_unpatch.codemods.workbench import Workbench
@@ -39,8 +38,7 @@ _ASKS = {
     "hasattr",
 }
 
-
-MODEL = "a whole model"
+FORWARD, MODEL = "forward", "a whole model"
 # What modules have, and nothing else that has a `forward`.
 _OF_MODULES = (EXTERNAL_METHODS["Module"] - EXTERNAL_METHODS["Function"] - {"type", "to", "float"}) | {"training"}
 _OF_MODELS = {"decoder", "pre_process", "post_process", "share_embeddings_and_output_weights", "set_input_tensor"}

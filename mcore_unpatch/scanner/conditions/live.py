@@ -14,8 +14,7 @@ from mcore_unpatch.library.build import ALWAYS_THERE
 from mcore_unpatch.megatron import known as megatron
 from mcore_unpatch.megatron.versions import RELEASES, within
 from mcore_unpatch.scanner.conditions.exits import LEAVES, imported, may_leave
-from mcore_unpatch.scanner.conditions.literals import Named, Run
-from mcore_unpatch.scanner.conditions.release import LATER, Release
+from mcore_unpatch.scanner.conditions.literals import LATER, Named, Release, Run
 from mcore_unpatch.scanner.conditions.values import KINDS, written
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.shapes.install import Install

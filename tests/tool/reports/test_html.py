@@ -17,8 +17,7 @@ from limits import patience
 from repository import Repository
 
 from mcore_unpatch.report.counts import FATES
-from mcore_unpatch.report.html import Card, Kind, Pane, page
-from mcore_unpatch.report.pages import origin_of
+from mcore_unpatch.report.pages import Card, Kind, Pane, origin_of, page
 
 PATCH = """
     from megatron.core.models.gpt.gpt_model import GPTModel

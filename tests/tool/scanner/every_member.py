@@ -97,7 +97,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "function": "if 'padding_mask' in inspect.signature(GPTModel.forward).parameters: GPTModel.forward = f",
         "class": "if 'vp_stage' in inspect.signature(GPTModel).parameters: GPTModel.forward = f",
     },
-    "release.version_fact": "if megatron.core.{} < '0.16': GPTModel.forward = f",
+    "literals.version_fact": "if megatron.core.{} < '0.16': GPTModel.forward = f",
     "building.text": "{}(\"setattr(GPTModel, 'forward', f)\")",
     "expressions._BY_NAME": "{}('megatron.core.models.gpt.GPTModel').forward = f",
     "expressions._subscript": "{}()['GPTModel'].forward = f",
@@ -179,24 +179,24 @@ CASES: dict[str, str | dict[str, str]] = {
         "Indexer": "from megatron.core.transformer.experimental_attention_variant.dsa import DSAIndexer as A\n"
         "A.forward = f",
     },
-    "mocks.from_mock#modules": {
+    "calls.from_mock#modules": {
         "dict": "mock.patch.dict(sys.modules, {'megatron.core.utils': f})",
         "setitem": "def t(monkeypatch): monkeypatch.setitem(sys.modules, 'megatron.core.utils', f)",
         "delitem": "def t(monkeypatch): monkeypatch.delitem(sys.modules, 'megatron.core.utils')",
     },
-    "mocks.from_mock#new": {
+    "calls.from_mock#new": {
         "new": "def log_probs(self): return log_probs\nmock.patch.object(GPTModel, 'forward', new=log_probs)",
         "side_effect": "def log_probs(self): ...\nmock.patch.object(GPTModel, 'forward', side_effect=log_probs)",
         "object": "def log_probs(self): ...\nmock.patch.object(GPTModel, 'forward', log_probs)",
         "patch": "def log_probs(self): ...\nmock.patch('megatron.core.models.gpt.GPTModel.forward', log_probs)",
     },
-    "mocks.from_mock#attributes": {
+    "calls.from_mock#attributes": {
         "object": "mock.patch.object(GPTModel, 'forward')",
         "multiple": "mock.patch.multiple(GPTModel, forward=f)",
         "setattr": "def t(monkeypatch): monkeypatch.setattr(GPTModel, 'forward', f)",
         "delattr": "def t(monkeypatch): monkeypatch.delattr(GPTModel, 'forward')",
     },
-    "mocks.from_mock#kinds": {
+    "calls.from_mock#kinds": {
         "class": "mock.patch.object(GPTModel, 'forward')",
         "module": "mock.patch.object(megatron.core.utils, 'get_model_config')",
         "instance": "mock.patch.object(GPTModel(), 'forward')",
@@ -320,7 +320,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "register_forward": "m = GPTModel()\nm.output_layer.register_forward_hook(f)",
     },
     # Patterns
-    "mocks._MOCKERS": {
+    "calls._MOCKERS": {
         r"(?:^|\.)(?:mock|mocker)\.patch(?:\.|$)": "mock.patch('megatron.core.utils.get_model_config')",
         r"^patch(?:\.|$)": "def t(patch): patch.object(GPTModel, 'forward')",
         r"(?:^|\.)monkeypatch\.": "def t(monkeypatch): monkeypatch.setattr(GPTModel, 'forward', f)",
@@ -330,7 +330,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "class": "del GPTModel.forward",
         "module": "del megatron.core.utils.get_model_config",
     },
-    "mocks.is_mock": {
+    "calls.is_mock": {
         ".setattr": f"{MADE}mine.setattr('megatron.core.utils.get_model_config', f)",
         ".delattr": f"{MADE}mine.delattr('megatron.core.utils.get_model_config')",
         ".setitem": f"{MADE}mine.setitem(sys.modules, 'megatron.core.utils', f)",
