@@ -19,7 +19,8 @@ if TYPE_CHECKING:  # a codemod is declared in little time, and loads what it wor
     from mcore_unpatch.codemods.shims.move import Move
     from mcore_unpatch.editing.edits import Repository
     from mcore_unpatch.editing.source import Source
-    from mcore_unpatch.findings.finding import FileError, Finding
+    from mcore_unpatch.errors import FileError
+    from mcore_unpatch.findings.finding import Finding
 
 
 @dataclass(frozen=True, slots=True)

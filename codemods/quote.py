@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.editing.source import Source
-from mcore_unpatch.findings.finding import FileError, Finding
+from mcore_unpatch.errors import FileError
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from mcore_unpatch import commands
-from mcore_unpatch.migrate.interrupts import until_committed
+from mcore_unpatch.writing.interrupts import until_committed
 
 # The commands in the order of the help, and the module of each.
 _MODULES = {name: name for name in ("scan", "stacks", "check", "upgrade", "pin", "migrate")}

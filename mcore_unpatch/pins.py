@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 from packaging.version import InvalidVersion, Version
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.megatron.sources import installed_model
 from mcore_unpatch.megatron.versions import parse_version
 from mcore_unpatch.repository import reading
+from mcore_unpatch.stacks.sources import installed_model
 
 if TYPE_CHECKING:
     from mcore_unpatch.library.model import Model

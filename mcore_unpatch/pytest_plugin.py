@@ -73,7 +73,7 @@ class PinItem(pytest.Item):
 
         from mcore_unpatch import pins
         from mcore_unpatch.gate import pinned
-        from mcore_unpatch.megatron.sources import installed_model
+        from mcore_unpatch.stacks.sources import installed_model
 
         release = installed_model()
         if release is None:

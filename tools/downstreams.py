@@ -28,9 +28,9 @@ from pathlib import Path
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version
 from mcore_unpatch.migrate import run as migration
-from mcore_unpatch.migrate.transaction import undo
 from mcore_unpatch.report.counts import group_of
 from mcore_unpatch.survey.survey import ScanOptions
+from mcore_unpatch.writing.transaction import undo
 
 PAGE = Path(__file__).parents[1] / "benchmarks" / "accuracy.md"
 BEGIN, END = "<!-- downstreams: begin -->\n", "<!-- downstreams: end -->\n"

@@ -16,7 +16,8 @@ from mcore_unpatch.findings.rules import Rule
 if TYPE_CHECKING:
     from mcore_unpatch.editing.edits import Repository
     from mcore_unpatch.editing.source import Source
-    from mcore_unpatch.findings.finding import FileError, Finding
+    from mcore_unpatch.errors import FileError
+    from mcore_unpatch.findings.finding import Finding
 
 
 Homes = Mapping[str, Sequence[str]]

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from mcore_unpatch.codemods.shims.move import Move
     from mcore_unpatch.editing.edits import Repository
     from mcore_unpatch.editing.source import Source
-    from mcore_unpatch.findings.finding import FileError, Finding
+    from mcore_unpatch.errors import FileError
+    from mcore_unpatch.findings.finding import Finding
 
 COMPAT = "mcore_unpatch.compat.nemo_rl"
 RULE = "MCU706"

@@ -12,7 +12,8 @@ from mcore_unpatch.codemods.codemod import Codemod
 
 if TYPE_CHECKING:
     from mcore_unpatch.editing.edits import Repository
-    from mcore_unpatch.findings.finding import FileError, Finding
+    from mcore_unpatch.errors import FileError
+    from mcore_unpatch.findings.finding import Finding
 
 _WORD = re.compile(rb"\w++")
 

@@ -14,7 +14,7 @@ from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.syntax import bound_by_import, leaf
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Source
-from mcore_unpatch.findings.finding import FileError
+from mcore_unpatch.errors import FileError
 from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 

@@ -12,7 +12,8 @@ from mcore_unpatch.codemods.shims.exports import Exports, ShimOrigin, Use, turn
 from mcore_unpatch.codemods.shims.holds import OFFER, Blockers, closure, flow_of
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import first_line, last_line
-from mcore_unpatch.findings.finding import DEFINITION, USE, FileError, Finding
+from mcore_unpatch.errors import FileError
+from mcore_unpatch.findings.finding import DEFINITION, USE, Finding
 from mcore_unpatch.findings.rules import rules
 from mcore_unpatch.repository.paths import is_test
 

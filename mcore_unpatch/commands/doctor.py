@@ -101,7 +101,7 @@ def _torch() -> list[Line]:
 
 def _megatron() -> list[Line]:
     from mcore_unpatch.audit import wheel
-    from mcore_unpatch.megatron.sources import installed_model
+    from mcore_unpatch.stacks.sources import installed_model
 
     folder, distribution = wheel.folder_in_use(), wheel.installed()
     if folder is None:
@@ -120,7 +120,7 @@ def _megatron() -> list[Line]:
 
 def _hooks() -> list[Line]:
     """Whether the hook is there, by the source of the installed Megatron."""
-    from mcore_unpatch.megatron.sources import installed_model
+    from mcore_unpatch.stacks.sources import installed_model
 
     try:
         release = installed_model()

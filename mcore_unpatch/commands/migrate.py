@@ -14,14 +14,14 @@ from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, complain, guarded, note, reporting
 from mcore_unpatch.commands.options import option
 from mcore_unpatch.commands.output import Progress
+from mcore_unpatch.editing.placing import coloured
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import run as migration, table
 from mcore_unpatch.migrate.outcome import Outcome
-from mcore_unpatch.migrate.placing import coloured
-from mcore_unpatch.migrate.transaction import undo as take_back
 from mcore_unpatch.report.lines import count
 from mcore_unpatch.repository.discover import project_root
 from mcore_unpatch.repository.paths import from_here, shown
+from mcore_unpatch.writing.transaction import undo as take_back
 
 Repo = Annotated[list[Path] | None, opt.argument("The repository, or files and folders in it. [default: .]")]
 Diff = Annotated[bool, option("--diff", "Print the unified diff and write nothing.")]

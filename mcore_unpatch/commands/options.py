@@ -12,13 +12,13 @@ import typer
 from mcore_unpatch.commands.guard import note
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.rules import Selection
-from mcore_unpatch.megatron.sources import target
 from mcore_unpatch.report.lines import OutputFormat
 from mcore_unpatch.repository import reading
 from mcore_unpatch.repository.config import Config, load
 from mcore_unpatch.repository.discover import existing
 from mcore_unpatch.repository.paths import shown
 from mcore_unpatch.stacks.revision import Revision
+from mcore_unpatch.stacks.sources import target
 from mcore_unpatch.survey.survey import ScanOptions
 
 DEFAULT_BASELINE = "unpatch.baseline.json"

@@ -13,10 +13,10 @@ from mcore_unpatch.commands.output import Progress, into, write_asides
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.sources import MegatronSource, target
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
 from mcore_unpatch.report.lines import show
 from mcore_unpatch.repository.discover import project_root
+from mcore_unpatch.stacks.sources import MegatronSource, target
 from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey.survey import ScanOptions
 from mcore_unpatch.upgrade import matrix as ranges, mend as mending, merge as merging, report as written

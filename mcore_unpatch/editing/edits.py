@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast
 
 from mcore_unpatch.editing.source import ParsedSources, Source
-from mcore_unpatch.findings.finding import FileError, Finding
+from mcore_unpatch.errors import FileError
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.versions import NEWEST, Version, show
@@ -164,6 +165,15 @@ class Options:
     def wants(self, rule: str) -> bool:
         """Whether a rule takes part."""
         return rule in self.selection
+
+
+@dataclass(frozen=True, slots=True)
+class NewContent:
+    """A file with its content before and after; the path is posix and relative to the top of the work tree."""
+
+    path: str
+    before: bytes
+    after: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mcore_unpatch.errors import FileError
 from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, releases_of
 from mcore_unpatch.repository.paths import from_here, relative
 
@@ -222,14 +223,6 @@ def switched_off(path: str, line: int, column: int, source: str, what: str, in_t
 
 _TOLD = ("rule", "path", "line", "column", "end_line", "target", "shape", "seam", "confidence", "temporary", "in_test")
 JSON_FIELDS = (*_TOLD, "fix", "message", "replacement")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class FileError:
-    """A file that could not be analysed, and why."""
-
-    path: str
-    message: str
 
 
 @dataclass(slots=True)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from mcore_unpatch.findings import reasons
-from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.finding import Finding, OnStacks
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, parse_version, releases_of, show
+from mcore_unpatch.stacks.revision import Stack
 
 REWRITE, DELETE, STEPS, KEEP = "rewrite", "delete", "steps", "keep"
 _CONSTANT = re.compile(r"[=,]\s*\(?\s*lambda[^:]*:\s*(None|True|False|[\d.]+|'[^']*'|\"[^\"]*\")[\s)]*$")
@@ -33,6 +35,37 @@ def settled(
     Of a path whose releases are `guessed` a branch for others may be the one that runs: it is not to be deleted.
     """
     return _together([_settled(one, versions[one.path], one.path in guessed) for one in findings])
+
+
+def on_stacks(finding: Finding, stacks: Sequence[Stack]) -> Finding:
+    """A finding with what becomes of it on each stack, where that is not the same on all that are known."""
+    if len(stacks) == 1 and len(stacks[0].versions) < 2:
+        return finding
+
+    @cache
+    def verdict(versions: tuple[Version, ...]) -> str:
+        return settled([finding], {finding.path: versions})[0].verdict
+
+    groups: dict[tuple[str, str], list[str]] = {}
+    for stack in (stack for stack in stacks if stack.versions):
+        groups.setdefault((_outcome(finding, stack, verdict), verdict(stack.versions)), []).append(stack.name)
+    told = tuple(OnStacks(tuple(names), *group) for group, names in groups.items())
+    differs = len(told) > 1 or any(one.outcome.startswith("depends") for one in told)
+    return replace(finding, assessment=replace(finding.assessment, on_stacks=told if differs else ()))
+
+
+def _outcome(finding: Finding, stack: Stack, verdict: Callable[[tuple[Version, ...]], str]) -> str:
+    by_version = {}
+    for version in stack.versions:
+        outcome = "breaks" if show(version) in finding.fails else "runs"
+        by_version[version] = (outcome if finding.live.on(version) else "never runs", verdict((version,)))
+    if len(set(by_version.values())) == 1:
+        return by_version[stack.versions[0]][0]
+    said = ", ".join(f"on {show(version)} it {outcome} ({to})" for version, (outcome, to) in by_version.items())
+    if stack.revision.is_range:
+        return f"depends on the release: {said}"
+    way = f"; to know, {stack.revision.settle}" if stack.revision.settle else ""
+    return f"depends on the commit: {said}{way}"
 
 
 def _together(findings: list[Finding]) -> list[Finding]:

@@ -16,61 +16,13 @@ from mcore_unpatch.findings.finding import Finding, Live
 from mcore_unpatch.gate.awake import SourceTree, awakened
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.repository import git
-from mcore_unpatch.repository.discover import is_excluded, is_megatron_itself, is_patch_file, is_source
-from mcore_unpatch.stacks.stacks import Stacks
-from mcore_unpatch.survey import remembered
-from mcore_unpatch.survey.search import Search
+from mcore_unpatch.repository.discover import is_megatron_itself, is_patch_file, is_source
 
 Key = tuple[str, str, str, str]
 _Way = tuple[Live, bool, bool]  # on which releases a patch runs, whether it is undone again, whether it is in a test
 
 _LINK = "120000"
 _MOST_LINKS = 40  # on the way to one file
-
-
-def findings_at(
-    top: Path,
-    revisions: Iterable[str],
-    stacks: Stacks,
-    mocks: bool,
-    exclude: tuple[str, ...] = (),
-    base: Path | None = None,
-    cache: bool = False,
-) -> tuple[list[Finding], list[Finding]]:
-    """The findings of commits, read from git without a checkout, and one for each that a comment suppresses.
-
-    What two of them have counts once. `exclude` is relative to `base`, as on disk.
-    """
-    every: tuple[list[Finding], list[Finding]] = ([], [])
-    for revision in revisions:
-        for known, more in zip(every, _findings_at(top, revision, stacks, mocks, exclude, base, cache), strict=True):
-            known += new_findings(more, known, {}, stacks.versions)
-    return every
-
-
-def _findings_at(
-    top: Path, revision: str, stacks: Stacks, mocks: bool, exclude: tuple[str, ...], base: Path | None, cache: bool
-) -> tuple[list[Finding], list[Finding]]:
-    every = _blobs(top, revision)
-    blobs = {path: name for path, name in every.items() if not is_excluded(top / path, base or top, exclude)}
-    if (place := remembered.folder(top) if cache else None) is not None:
-        folders = sorted(set(map(posixpath.dirname, blobs)))
-        judged = {folder: stacks.versions(f"{folder}/x.py".removeprefix("/")) for folder in folders}
-        name = remembered.key((judged, mocks, blobs), [], lambda _: b"")
-        if (known := remembered.recall(place, name)) is not None:
-            return known.findings, known.silenced
-    contents = _contents(top, blobs.values())
-
-    def read(path: str) -> bytes:
-        return contents[blobs[path]]
-
-    python = [path for path in blobs if not is_patch_file(path)]
-    names = {path.rsplit("/", depth)[0] for path in blobs for depth in range(path.count("/") + 1)}
-    search = Search(read, names.__contains__, stacks.versions, mocks, size=lambda path: len(read(path)))
-    findings, errors = search(python, list(filter(is_patch_file, blobs)))
-    if place is not None:
-        remembered.keep(place, name, remembered.SearchResult(findings, errors, search.silenced))
-    return findings, search.silenced
 
 
 def merge_bases(top: Path, reference: str, head: str = "HEAD") -> tuple[str, ...]:
@@ -183,11 +135,11 @@ def woken(
 
     trees, others = [], dict[str, bytes]()
     for revision in revisions:
-        blobs = _blobs(top, revision)
+        blobs = blobs_at(top, revision)
         added = {path for path in now.paths if path not in blobs}
         gone = {path for path in blobs if not is_patch_file(path) and not now.exists(path)}
         other = gone.union(blobs.keys() & {*changed(top, [revision]), *git.changed_files(top, top)})
-        contents = _contents(top, [blobs[path] for path in other])
+        contents = contents_of(top, [blobs[path] for path in other])
         then = {path: contents[blobs[path]] for path in other}
         trees.append(now.before(added, then))
         others |= {**dict.fromkeys(added, b""), **then}
@@ -203,7 +155,7 @@ def staged_otherwise(top: Path) -> dict[str, bytes]:
         mode, name, stage = facts.split()
         if path in paths and mode != _LINK and stage == "0":
             blobs[path] = name
-    contents = _contents(top, blobs.values())
+    contents = contents_of(top, blobs.values())
     return {path: contents[name] for path, name in blobs.items()}
 
 
@@ -227,7 +179,7 @@ def _key(finding: Finding, path: str) -> Key:
     return (path, finding.rule, finding.target, "".join(finding.source.split()))
 
 
-def _blobs(top: Path, revision: str) -> dict[str, str]:
+def blobs_at(top: Path, revision: str) -> dict[str, str]:
     """What a scan of that tree would look at, as on disk: all that is tracked, but for Megatron's own source."""
     blobs: dict[str, str] = {}
     links: dict[str, str] = {}
@@ -236,7 +188,7 @@ def _blobs(top: Path, revision: str) -> dict[str, str]:
         mode, kind, name = facts.split()
         if kind == "blob":
             (links if mode == _LINK else blobs)[path] = name
-    texts = _contents(top, links.values())
+    texts = contents_of(top, links.values())
     leads = {path: os.fsdecode(texts[name]) for path, name in links.items()}
     followed = {path: blobs.get(_end(path, leads), "") for path in links if is_source(path)}
     seen = {path: name for path, name in blobs.items() if is_source(path)}
@@ -257,7 +209,7 @@ def _end(path: str, leads: dict[str, str]) -> str:
     return ""
 
 
-def _contents(top: Path, names: Iterable[str]) -> dict[str, bytes]:
+def contents_of(top: Path, names: Iterable[str]) -> dict[str, bytes]:
     """The bytes of blobs by their names, all in one call of git."""
     wanted = sorted(set(names))
     if not wanted:

@@ -15,10 +15,10 @@ from mcore_unpatch.findings.finding import NO_PATCHES, Finding
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.sources import model_of
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import LIBRARY, parse_version
 from mcore_unpatch.pins import Lock, Pin
 from mcore_unpatch.repository.paths import shown
+from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.stacks.stacks import Stacks
 
 CHANGED, PAST, UNPINNED, UNUSED, OVERDUE = "MCU801", "MCU802", "MCU803", "MCU804", "MCU806"

@@ -1,1 +1,1 @@
-"""Verify, show and write what the codemods plan: all files or none, and back again on request."""
+"""The command `migrate`: from the paths a user names to the outcome, and what people are told of it."""

@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch.editing.edits import Options, Plan, Remark, splice
-from mcore_unpatch.findings.finding import FileError, Finding
-from mcore_unpatch.migrate.journal import NewContent
-from mcore_unpatch.migrate.placing import PlacedEdit, changes_of, moved_line, unified
-from mcore_unpatch.migrate.verify import identity
+from mcore_unpatch.editing.edits import NewContent, Options, Plan, Remark, splice
+from mcore_unpatch.editing.placing import PlacedEdit, changes_of, moved_line, unified
+from mcore_unpatch.errors import FileError
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.report import counts
 from mcore_unpatch.repository.discover import is_excluded
 from mcore_unpatch.repository.paths import from_here, relative
+from mcore_unpatch.survey.sound import identity
 from mcore_unpatch.survey.survey import Survey
 
 _LINES = re.compile(r"\b([Ll]ines? )(\d+(?:(?:, | and | to )\d+)*)")

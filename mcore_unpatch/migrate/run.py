@@ -10,20 +10,20 @@ from pathlib import Path
 from mcore_unpatch import rewrites
 from mcore_unpatch.editing.edits import Options, Remark
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings import fixes
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.migrate import transaction
-from mcore_unpatch.migrate.files import exclusive
-from mcore_unpatch.migrate.journal import locate
 from mcore_unpatch.migrate.outcome import Dependency, Outcome
-from mcore_unpatch.migrate.recovery import describe_interrupted, recover
-from mcore_unpatch.migrate.transaction import written_by_last
-from mcore_unpatch.migrate.verify import Planner, sound_plan
 from mcore_unpatch.repository import reading
 from mcore_unpatch.repository.discover import root_of, top_of
 from mcore_unpatch.scanner.parallel import no_collection
+from mcore_unpatch.survey import fixes
 from mcore_unpatch.survey.search import Progress
+from mcore_unpatch.survey.sound import Planner, sound_plan
 from mcore_unpatch.survey.survey import ScanOptions, Survey
+from mcore_unpatch.writing import transaction
+from mcore_unpatch.writing.files import exclusive
+from mcore_unpatch.writing.journal import locate
+from mcore_unpatch.writing.recovery import describe_interrupted, recover
+from mcore_unpatch.writing.transaction import written_by_last
 
 OLDEST_PYTHON = 12  # what the shims need: the tool alone runs on 3.11
 _COMMENT = re.compile(r"(?m)(?:^|\s)#.*$")

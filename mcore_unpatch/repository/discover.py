@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
-from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings.finding import FileError
+from mcore_unpatch.errors import FileError, UsageError
 from mcore_unpatch.megatron.versions import FOLDERS
 from mcore_unpatch.repository import git, reading
 from mcore_unpatch.repository.paths import relative, shown

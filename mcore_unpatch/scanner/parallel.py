@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from threading import Thread
 from typing import TYPE_CHECKING, Any, cast
 
-from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings.finding import FileError, Finding
+from mcore_unpatch.errors import FileError, UsageError
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.repository.paths import is_test

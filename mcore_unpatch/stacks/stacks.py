@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings.finding import Finding, OnStacks
 from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.versions import NEWEST, Version, show
 from mcore_unpatch.stacks.reading import EXTRA, HINT, OF_PYTHON, Found, read_all
 from mcore_unpatch.stacks.revision import Judged, Revision, Said, Stack
-
-RUNS, BREAKS, NEVER = "runs", "breaks", "never runs"  # what a patch does on a stack
 
 
 @dataclass
@@ -165,31 +162,3 @@ def _without_ranges(said: list[Said]) -> list[Said]:
     """A pin of the project says what it runs; ranges count where there is none. That of an extra is one of several."""
     pinned = [one for one in said if not one.revision.is_range and one.source != EXTRA]
     return pinned + [one for one in said if one.source == EXTRA and not one.revision.is_range] if pinned else said
-
-
-def on_stacks(
-    finding: Finding, stacks: Iterable[Stack], verdict: Callable[[tuple[Version, ...]], str]
-) -> tuple[OnStacks, ...]:
-    """The stacks with the same outcome together; nothing where all that are known agree.
-
-    `verdict` is that for some releases.
-    """
-    groups: dict[tuple[str, str], list[str]] = {}
-    for stack in (stack for stack in stacks if stack.versions):
-        groups.setdefault((_outcome(finding, stack, verdict), verdict(stack.versions)), []).append(stack.name)
-    told = tuple(OnStacks(tuple(names), *group) for group, names in groups.items())
-    return told if len(told) > 1 or any(on_stacks.outcome.startswith("depends") for on_stacks in told) else ()
-
-
-def _outcome(finding: Finding, stack: Stack, verdict: Callable[[tuple[Version, ...]], str]) -> str:
-    by_version = {}
-    for version in stack.versions:
-        outcome = BREAKS if show(version) in finding.fails else RUNS
-        by_version[version] = (outcome if finding.live.on(version) else NEVER, verdict((version,)))
-    if len(set(by_version.values())) == 1:
-        return by_version[stack.versions[0]][0]
-    said = ", ".join(f"on {show(version)} it {outcome} ({to})" for version, (outcome, to) in by_version.items())
-    if stack.revision.is_range:
-        return f"depends on the release: {said}"
-    way = f"; to know, {stack.revision.settle}" if stack.revision.settle else ""
-    return f"depends on the commit: {said}{way}"

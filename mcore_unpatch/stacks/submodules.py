@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.megatron.sources import label_of
 from mcore_unpatch.repository import git, reading
 from mcore_unpatch.stacks.revision import CARRIER, REPOSITORY, ReadFile, Revision, carried, of_reference, of_release
+from mcore_unpatch.stacks.sources import label_of
 
 _REPOSITORY = re.compile(rf"^{REPOSITORY}/?$", re.IGNORECASE)
 _CARRIER = re.compile(rf"{CARRIER}(?:\.git)?/?$", re.IGNORECASE)

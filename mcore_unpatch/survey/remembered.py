@@ -24,8 +24,8 @@ from typing import Any
 
 import mcore_unpatch
 from mcore_unpatch import rewrites
-from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings.finding import Assessment, FileError, Finding, Guard, Live, OnStacks, Related
+from mcore_unpatch.errors import FileError, UsageError
+from mcore_unpatch.findings.finding import Assessment, Finding, Guard, Live, OnStacks, Related
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.repository.reading import replace_file

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from mcore_unpatch.findings.finding import Finding, Report
-from mcore_unpatch.migrate import journal
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.parallel import no_collection
 from mcore_unpatch.scanner.related import spec_places
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
+from mcore_unpatch.writing import journal
 
 
 @no_collection()
@@ -28,7 +28,7 @@ def report_of(survey: Survey) -> Report:
     report.only_new = options.base is not None or options.baseline is not None
     report.fixes_known = options.fixes
     if options.fixes:
-        from mcore_unpatch.findings import fixes
+        from mcore_unpatch.survey import fixes
 
         before = survey.findings
         fixable = any(map(fixes.may_be_fixed, before))
@@ -44,7 +44,7 @@ def report_of(survey: Survey) -> Report:
             survey.completed((str(found.root), fixable, sorted(found.links)), complete) if before else before
         )
     if journal.may_exist(found.top):
-        from mcore_unpatch.migrate.recovery import describe_interrupted
+        from mcore_unpatch.writing.recovery import describe_interrupted
 
         report.notes += [line for line in [describe_interrupted(found.top)] if line]
     report.errors = sorted(replace(error, path=found.shown(error.path)) for error in survey.errors)
@@ -71,6 +71,6 @@ def report_of(survey: Survey) -> Report:
 
 
 def _proposed(survey: Survey, before: list[Finding]) -> dict[str, str]:
-    from mcore_unpatch.migrate.verify import proposed  # with libcst, which a scan does without
+    from mcore_unpatch.survey.sound import proposed  # with libcst, which a scan does without
 
     return proposed(survey, before)

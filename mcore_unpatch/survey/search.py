@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from mcore_unpatch import rewrites
-from mcore_unpatch.findings.finding import FileError, Finding
+from mcore_unpatch.errors import FileError
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.gate import suppress
-from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.repository.discover import is_excluded, is_patch_file
 from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.parallel import CHECKED_THROUGHOUT, ScannedPart, Task, analyse, no_collection
-from mcore_unpatch.scanner.shapes import patch_files
 from mcore_unpatch.scanner.sources.files import Reader
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.stacks.sources import MegatronSource
+from mcore_unpatch.stacks.stacks import Stacks
+from mcore_unpatch.survey import patch_files, remembered
 from mcore_unpatch.survey.remembered import FileMemory
 
 Progress = Callable[[int, int], None]
@@ -78,3 +83,52 @@ class Search:
             whole.errors.append(FileError(path, str(error)))
         except OSError as error:
             whole.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))
+
+
+def findings_at(
+    top: Path,
+    revisions: Iterable[str],
+    stacks: Stacks,
+    mocks: bool,
+    exclude: tuple[str, ...] = (),
+    base: Path | None = None,
+    cache: bool = False,
+) -> tuple[list[Finding], list[Finding]]:
+    """The findings of commits, read from git without a checkout, and one for each that a comment suppresses.
+
+    What two of them have counts once. `exclude` is relative to `base`, as on disk.
+    """
+    from mcore_unpatch.gate import compare
+
+    every: tuple[list[Finding], list[Finding]] = ([], [])
+    for revision in revisions:
+        for known, more in zip(every, _findings_at(top, revision, stacks, mocks, exclude, base, cache), strict=True):
+            known += compare.new_findings(more, known, {}, stacks.versions)
+    return every
+
+
+def _findings_at(
+    top: Path, revision: str, stacks: Stacks, mocks: bool, exclude: tuple[str, ...], base: Path | None, cache: bool
+) -> tuple[list[Finding], list[Finding]]:
+    from mcore_unpatch.gate import compare
+
+    every = compare.blobs_at(top, revision)
+    blobs = {path: name for path, name in every.items() if not is_excluded(top / path, base or top, exclude)}
+    if (place := remembered.folder(top) if cache else None) is not None:
+        folders = sorted(set(map(posixpath.dirname, blobs)))
+        judged = {folder: stacks.versions(f"{folder}/x.py".removeprefix("/")) for folder in folders}
+        name = remembered.key((judged, mocks, blobs), [], lambda _: b"")
+        if (known := remembered.recall(place, name)) is not None:
+            return known.findings, known.silenced
+    contents = compare.contents_of(top, blobs.values())
+
+    def read(path: str) -> bytes:
+        return contents[blobs[path]]
+
+    python = [path for path in blobs if not is_patch_file(path)]
+    names = {path.rsplit("/", depth)[0] for path in blobs for depth in range(path.count("/") + 1)}
+    search = Search(read, names.__contains__, stacks.versions, mocks, size=lambda path: len(read(path)))
+    findings, errors = search(python, list(filter(is_patch_file, blobs)))
+    if place is not None:
+        remembered.keep(place, name, remembered.SearchResult(findings, errors, search.silenced))
+    return findings, search.silenced

@@ -12,12 +12,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mcore_unpatch import rewrites
-from mcore_unpatch.findings import unread, verdicts
-from mcore_unpatch.findings.finding import FileError, Finding
+from mcore_unpatch.errors import FileError
+from mcore_unpatch.findings import verdicts
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.gate import suppress
 from mcore_unpatch.library.model import Model
-from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import Version, show
 from mcore_unpatch.repository import git, reading
 from mcore_unpatch.repository.discover import (
@@ -35,10 +35,11 @@ from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.work_tree import Overlay, WorkTree
 from mcore_unpatch.stacks.revision import Judged, Revision
-from mcore_unpatch.stacks.stacks import Stacks, on_stacks
-from mcore_unpatch.survey import other_code, remembered
+from mcore_unpatch.stacks.sources import MegatronSource
+from mcore_unpatch.stacks.stacks import Stacks
+from mcore_unpatch.survey import other_code, remembered, unread
 from mcore_unpatch.survey.remembered import FileMemory
-from mcore_unpatch.survey.search import Progress, Search
+from mcore_unpatch.survey.search import Progress, Search, findings_at
 
 if TYPE_CHECKING:
     from mcore_unpatch.editing.edits import Repository
@@ -235,20 +236,8 @@ class Survey:
         """The findings with what becomes of each, by what else is known of it."""
         judged = {finding.path: self.stacks.versions(finding.path) for finding in findings}
         guessed = {path for path in judged if not self.stacks.pinned(path)}
-        return [self._on_stacks(finding) for finding in verdicts.settled(findings, judged, guessed)]
-
-    def _on_stacks(self, finding: Finding) -> Finding:
-        """A finding with what becomes of it on each stack, where that is not the same on all."""
-        stacks = self.stacks.of(finding.path).stacks
-        if len(stacks) == 1 and len(stacks[0].versions) < 2:
-            return finding
-
-        @cache
-        def verdict(versions: tuple[Version, ...]) -> str:
-            return verdicts.settled([finding], {finding.path: versions})[0].verdict
-
-        told = on_stacks(finding, stacks, verdict)
-        return replace(finding, assessment=replace(finding.assessment, on_stacks=told))
+        settled = verdicts.settled(findings, judged, guessed)
+        return [verdicts.on_stacks(finding, self.stacks.of(finding.path).stacks) for finding in settled]
 
     def _readers(self) -> unread.RepositoryFiles:
         """All files of the repository, which may read a name of Megatron's."""
@@ -314,7 +303,7 @@ class Survey:
             told = f"The base {options.base!r} is the commit that is checked out: only what is not committed is new."
             self.notes.append(told)
         mocks = options.selection.wants_mocks
-        before, silent_before = compare.findings_at(
+        before, silent_before = findings_at(
             asked.top, revisions, self.stacks, mocks, options.exclude, base, options.cache
         )
         renamed = compare.renames(asked.top, revisions)

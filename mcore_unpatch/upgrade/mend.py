@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mcore_unpatch.editing.edits import Edit, splice
+from mcore_unpatch.editing.edits import Edit, NewContent, splice
 from mcore_unpatch.editing.source import Source, Span
 from mcore_unpatch.judge.demands import Demand
 from mcore_unpatch.judge.instead import instead, leaf
@@ -19,7 +19,6 @@ from mcore_unpatch.judge.statement import Statement
 from mcore_unpatch.library.fact import Parameters
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.versions import within
-from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import why_not
@@ -225,10 +224,10 @@ def write(
     report: UpgradeReport, mended: Sequence[Mended], merges: Sequence[Edit], conflicts: bool, allow_dirty: bool
 ) -> list[str]:
     """Write the edits that hold, and say which files were changed."""
-    from mcore_unpatch.migrate import transaction
-    from mcore_unpatch.migrate.files import exclusive
-    from mcore_unpatch.migrate.journal import locate
-    from mcore_unpatch.migrate.recovery import recover
+    from mcore_unpatch.writing import transaction
+    from mcore_unpatch.writing.files import exclusive
+    from mcore_unpatch.writing.journal import locate
+    from mcore_unpatch.writing.recovery import recover
 
     top = Path(report.scanned.top)
     state = locate(top)

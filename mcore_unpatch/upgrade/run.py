@@ -15,7 +15,6 @@ from mcore_unpatch.judge.demands import CALL
 from mcore_unpatch.judge.statement import Statement
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import parse_version, within
 from mcore_unpatch.repository.paths import is_test, relative
 from mcore_unpatch.scanner import detect
@@ -24,6 +23,7 @@ from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.parallel import no_collection
 from mcore_unpatch.scanner.related import restores
 from mcore_unpatch.scanner.sources.work_tree import WorkTree
+from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.survey.scan import report_of
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey

@@ -15,8 +15,8 @@ from pathlib import Path
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.sources import Files, cache_folder, read_source
 from mcore_unpatch.library.syntax import Function, statements
-from mcore_unpatch.megatron.sources import installed_source
 from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, minor, parse_version
+from mcore_unpatch.stacks.sources import installed_source
 
 # The Pythons that wheels were made for; a wheel's source is the same in all of them.
 _PYTHONS = ("3.12", "3.10")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from mcore_unpatch.findings.finding import FileError
+from mcore_unpatch.errors import FileError
 from mcore_unpatch.judge.asked import changed, forgiven, raised
 from mcore_unpatch.judge.callbacks import handed
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands

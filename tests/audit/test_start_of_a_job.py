@@ -86,7 +86,7 @@ PLAN = """
 GUARD = """
     import pathlib, tempfile
     from mcore_unpatch import pins
-    from mcore_unpatch.megatron.sources import installed_model
+    from mcore_unpatch.stacks.sources import installed_model
     name = "megatron.core.models.gpt.gpt_model.GPTModel._postprocess"
     file = pathlib.Path(tempfile.mkdtemp()) / "unpatch.lock"
     file.write_text(pins.Lock({name: pins.pin(name, [installed_model()], True)}).text())

@@ -72,8 +72,21 @@ def test_a_cycle_is_seen() -> None:
     assert cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}})
     known = modules()
     assert "mcore_unpatch.survey.survey" in imports(known["mcore_unpatch.survey.scan"], True, known)
-    assert "mcore_unpatch.findings.fixes" not in imports(known["mcore_unpatch.survey.scan"], False, known)
-    assert "mcore_unpatch.findings.fixes" in imports(known["mcore_unpatch.survey.scan"], True, known)
+    assert "mcore_unpatch.survey.fixes" not in imports(known["mcore_unpatch.survey.scan"], False, known)
+    assert "mcore_unpatch.survey.fixes" in imports(known["mcore_unpatch.survey.scan"], True, known)
+
+
+def test_no_two_folders_import_each_other() -> None:
+    """But for the scanner, which asks the judge what each release does to what it finds."""
+    known = modules()
+    pairs = {
+        (name.split(".")[1], other.split(".")[1])
+        for name, file in known.items()
+        for other in imports(file, True, known)
+        if name.count(".") and other.count(".")
+    }
+    both = {pair for pair in pairs if pair[::-1] in pairs and pair[0] < pair[1]}
+    assert both == {("judge", "scanner")}
 
 
 def test_the_tool_reaches_its_codemods_in_one_place() -> None:

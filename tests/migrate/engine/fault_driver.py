@@ -24,12 +24,13 @@ from pathlib import Path
 
 from sample_repository import CHANGED, FILES, MIGRATED, Sample
 
+from mcore_unpatch.editing.edits import NewContent
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.migrate import transaction
-from mcore_unpatch.migrate.files import exclusive
-from mcore_unpatch.migrate.journal import NewContent, interrupted, locate
-from mcore_unpatch.migrate.recovery import describe_interrupted, recover
-from mcore_unpatch.migrate.transaction import undo
+from mcore_unpatch.writing import transaction
+from mcore_unpatch.writing.files import exclusive
+from mcore_unpatch.writing.journal import interrupted, locate
+from mcore_unpatch.writing.recovery import describe_interrupted, recover
+from mcore_unpatch.writing.transaction import undo
 
 OPERATIONS = {
     "open",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mcore_unpatch.editing.edits import Edit, Plan, Repository, in_order
-from mcore_unpatch.migrate.placing import changes_of, moved_line, rewrites_of, unified
+from mcore_unpatch.editing.placing import changes_of, moved_line, rewrites_of, unified
 from mcore_unpatch.migrate.run import Request, migrate
 from mcore_unpatch.survey.survey import ScanOptions
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.migrate import journal
-from mcore_unpatch.migrate.journal import State
+from mcore_unpatch.writing import journal
+from mcore_unpatch.writing.journal import State
 
 TOKEN = "0123456789ab"
 ENTRY = {"path": "a/b.py", "before": "x", "after": "y"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcore_unpatch.migrate.placing import coloured, unified
+from mcore_unpatch.editing.placing import coloured, unified
 
 
 @pytest.mark.parametrize("name", [b"plain.py", b"two words.py", b"caf\xc3\xa9.py", b"no text \xff.py"])

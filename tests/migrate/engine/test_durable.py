@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from sample_repository import FILES, MIGRATED, Sample, planner
 
-from mcore_unpatch.migrate.journal import locate
 from mcore_unpatch.migrate.run import migrate
-from mcore_unpatch.migrate.transaction import undo
+from mcore_unpatch.writing.journal import locate
+from mcore_unpatch.writing.transaction import undo
 
 
 class Disk:

@@ -16,15 +16,15 @@ import pytest
 from limits import patience
 from sample_repository import ACTOR, CHANGED, FILES, MIGRATED, Sample, planner
 
-from mcore_unpatch.editing.edits import Options, Plan, Repository
+from mcore_unpatch.editing.edits import NewContent, Options, Plan, Repository
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.migrate import files, journal, transaction
-from mcore_unpatch.migrate.files import exclusive
-from mcore_unpatch.migrate.journal import NewContent, Record, State, locate
-from mcore_unpatch.migrate.recovery import describe_interrupted, recover
 from mcore_unpatch.migrate.run import migrate, preview
-from mcore_unpatch.migrate.transaction import undo
+from mcore_unpatch.writing import files, journal, transaction
+from mcore_unpatch.writing.files import exclusive
+from mcore_unpatch.writing.journal import Record, State, locate
+from mcore_unpatch.writing.recovery import describe_interrupted, recover
+from mcore_unpatch.writing.transaction import undo
 
 HERE = Path(__file__).parent
 
@@ -299,7 +299,7 @@ def test_two_runs_at_the_same_time(sample: Sample) -> None:
     """The other one is a real process that holds the lock until it is told to go on."""
     state = locate(sample.root)
     code = (
-        "import sys; from pathlib import Path; from mcore_unpatch.migrate.files import exclusive\n"
+        "import sys; from pathlib import Path; from mcore_unpatch.writing.files import exclusive\n"
         "with exclusive(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     other = subprocess.Popen(

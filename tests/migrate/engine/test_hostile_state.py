@@ -9,12 +9,12 @@ import pytest
 from sample_repository import CHANGED, FILES, MIGRATED, Sample, planner
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.migrate import files
-from mcore_unpatch.migrate.journal import Record, State, locate
 from mcore_unpatch.migrate.run import migrate, preview
-from mcore_unpatch.migrate.transaction import undo
 from mcore_unpatch.survey.scan import scan
 from mcore_unpatch.survey.survey import ScanOptions
+from mcore_unpatch.writing import files
+from mcore_unpatch.writing.journal import Record, State, locate
+from mcore_unpatch.writing.transaction import undo
 
 TOKEN = "0123456789ab"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mcore_unpatch.migrate.interrupts import commit, deferred, until_committed
+from mcore_unpatch.writing.interrupts import commit, deferred, until_committed
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
 ALL = (*BOTH, signal.SIGHUP)

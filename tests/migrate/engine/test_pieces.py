@@ -10,10 +10,10 @@ import pytest
 
 from mcore_unpatch.editing.edits import Edit, Repository, in_order, splice
 from mcore_unpatch.editing.source import Source, suites
-from mcore_unpatch.migrate import files
-from mcore_unpatch.migrate.journal import Record
 from mcore_unpatch.migrate.run import too_old_python
 from mcore_unpatch.scanner.sources.parsed import Parsed
+from mcore_unpatch.writing import files
+from mcore_unpatch.writing.journal import Record
 
 TEXT = """\
 # the head of the file

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mcore_unpatch.migrate.journal import Record, locate
 from mcore_unpatch.repository import git
 from mcore_unpatch.survey.scan import scan
 from mcore_unpatch.survey.survey import ScanOptions
+from mcore_unpatch.writing.journal import Record, locate
 
 
 @pytest.mark.parametrize("under_git", [True, False])

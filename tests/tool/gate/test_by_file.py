@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mcore_unpatch.findings.finding import FileError
+from mcore_unpatch.errors import FileError
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.parallel import ScannedPart, Task, analyse
 from mcore_unpatch.scanner.sources.parsed import Parsed

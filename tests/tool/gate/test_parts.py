@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from checking import found_in
 
-from mcore_unpatch.findings.finding import FileError
+from mcore_unpatch.errors import FileError
 from mcore_unpatch.survey.remembered import _part
 
 [FINDING] = found_in("from megatron.core.models.gpt.gpt_model import GPTModel\nGPTModel.forward = print\n")

@@ -12,7 +12,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library import build as builder, sources
 from mcore_unpatch.library.model import Library, Model
 from mcore_unpatch.library.sources import model_of, read_source
-from mcore_unpatch.megatron.sources import at_place, target
+from mcore_unpatch.stacks.sources import at_place, target
 from mcore_unpatch.upgrade.fates import change
 
 BASE = """
@@ -110,7 +110,7 @@ def test_a_release_that_is_not_known_names_the_way_out(text: str) -> None:
 def test_a_newer_release_is_read_where_it_is_installed(tmp_path: Path) -> None:
     """In a process of its own: this one may have another Megatron."""
     folder = written(OLD, tmp_path / "site")
-    code = "from mcore_unpatch.megatron.sources import target; print(target('0.30').models()[0].label)"
+    code = "from mcore_unpatch.stacks.sources import target; print(target('0.30').models()[0].label)"
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "0.30.1\n"

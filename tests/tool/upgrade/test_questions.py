@@ -5,9 +5,9 @@ import ast
 import pytest
 
 from mcore_unpatch.commands.rules import _body
-from mcore_unpatch.findings.unread import _reads, _takes_all
 from mcore_unpatch.judge.demands import _imports_of, may_create
 from mcore_unpatch.library.surroundings import _plain
+from mcore_unpatch.survey.unread import _reads, _takes_all
 from mcore_unpatch.upgrade.merge import _free_names, _is_code, _merged
 
 

@@ -9,8 +9,8 @@ from command import unpatch
 from repository import Repository
 
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.megatron.sources import source_at
-from mcore_unpatch.scanner.shapes.patch_files import applied_before, findings_in
+from mcore_unpatch.stacks.sources import source_at
+from mcore_unpatch.survey.patch_files import applied_before, findings_in
 
 FILE = "megatron/core/models/gpt/gpt_model.py"
 HEAD = "diff --git a/{0} b/{0}\nindex 1..2 100644\n--- a/{0}\n+++ b/{0}\n"

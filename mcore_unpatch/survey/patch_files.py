@@ -13,11 +13,11 @@ from mcore_unpatch.findings.finding import Finding, Related
 from mcore_unpatch.library.build import read_module
 from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.megatron import api, known
-from mcore_unpatch.megatron.sources import MegatronSource
 from mcore_unpatch.megatron.versions import FOLDERS, LIBRARY
 from mcore_unpatch.repository import git
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.sources.diffs import FileDiff, read
+from mcore_unpatch.stacks.sources import MegatronSource
 
 SHAPE = "patch-file"
 _RULE = "MCU608"

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mcore_unpatch import rewrites as codemods
-from mcore_unpatch.editing.edits import Options, Plan, Repository, Unsound
+from mcore_unpatch.editing.edits import NewContent, Options, Plan, Repository, Unsound
+from mcore_unpatch.editing.placing import rewrites_of, unified
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.findings.fixes import planned
-from mcore_unpatch.migrate.journal import NewContent
-from mcore_unpatch.migrate.placing import rewrites_of, unified
 from mcore_unpatch.repository.paths import shown
 from mcore_unpatch.scanner.sources.parsing import why_not
+from mcore_unpatch.survey.fixes import planned
 from mcore_unpatch.survey.survey import Survey
 
 Planner = Callable[[Repository, Sequence[Finding], Options], Plan]

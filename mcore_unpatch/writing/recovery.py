@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.migrate import files, journal
-from mcore_unpatch.migrate.journal import Journal, State, interrupted
 from mcore_unpatch.repository.paths import shown
+from mcore_unpatch.writing import files, journal
+from mcore_unpatch.writing.journal import Journal, State, interrupted
 
 
 def recover(top: Path) -> list[str]:

@@ -17,15 +17,16 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from mcore_unpatch.editing.edits import NewContent
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.migrate import files, interrupts, journal
-from mcore_unpatch.migrate.files import exclusive
-from mcore_unpatch.migrate.interrupts import deferred
-from mcore_unpatch.migrate.journal import Journal, NewContent, State, interrupted, locate
-from mcore_unpatch.migrate.recovery import recover, take_back
 from mcore_unpatch.repository import git
 from mcore_unpatch.repository.discover import project_root
 from mcore_unpatch.repository.paths import from_here, shown
+from mcore_unpatch.writing import files, interrupts, journal
+from mcore_unpatch.writing.files import exclusive
+from mcore_unpatch.writing.interrupts import deferred
+from mcore_unpatch.writing.journal import Journal, State, interrupted, locate
+from mcore_unpatch.writing.recovery import recover, take_back
 
 _NO_SECOND_NAMES = {errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 _LISTED = 20  # files with uncommitted changes

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from mcore_unpatch.editing.edits import Edit, Plan, Repository, Unsound, in_order, splice
+from mcore_unpatch.editing.edits import Edit, NewContent, Plan, Repository, Unsound, in_order, splice
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.migrate.journal import NewContent
 from mcore_unpatch.repository.paths import shown
 
 _STYLES = {b"@": b"36", b"-": b"31", b"+": b"32"}

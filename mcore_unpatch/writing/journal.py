@@ -18,10 +18,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mcore_unpatch.editing.edits import NewContent
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.migrate import files
 from mcore_unpatch.repository import git, reading
 from mcore_unpatch.repository.paths import shown
+from mcore_unpatch.writing import files
 
 NAME = "mcore-unpatch"
 _VERSION = 1
@@ -165,15 +166,6 @@ def interrupted(top: Path) -> list[State]:
             if state.folder != own.folder and record.pending and (base in own.base.parents or own.base in base.parents):
                 states.append(State(state.folder, base, own.lock_file))
     return states
-
-
-@dataclass(frozen=True, slots=True)
-class NewContent:
-    """A file with its content before and after; the path is posix and relative to the top of the work tree."""
-
-    path: str
-    before: bytes
-    after: bytes
 
 
 @dataclass(frozen=True, slots=True)
