@@ -7,68 +7,39 @@ A plain rewrite takes eight: `Codemod`, `Rule`, `Example`, `Match`, `calls_of`, 
 from __future__ import annotations
 
 from mcore_unpatch.codemods.changes import (
-    AddParameters,
-    Argument,
-    Change,
-    Header,
-    Insert,
-    Make,
-    Replace,
-    Rewrite,
-    Unwrap,
-    above,
-    below,
+    AddParameters as AddParameters,
+    Argument as Argument,
+    Change as Change,
+    Header as Header,
+    Insert as Insert,
+    Make as Make,
+    Replace as Replace,
+    Rewrite as Rewrite,
+    Unwrap as Unwrap,
+    above as above,
+    below as below,
 )
 from mcore_unpatch.codemods.codemod import (
-    AddImport,
-    ByHand,
-    Codemod,
-    Elsewhere,
-    Example,
-    Fix,
-    Left,
-    Match,
-    MoveImport,
-    Note,
-    Settles,
+    AddImport as AddImport,
+    ByHand as ByHand,
+    Codemod as Codemod,
+    Elsewhere as Elsewhere,
+    Example as Example,
+    Fix as Fix,
+    Left as Left,
+    Match as Match,
+    MoveImport as MoveImport,
+    Note as Note,
+    Settles as Settles,
 )
-from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.seams.patch import Patch, find_patch
-from mcore_unpatch.codemods.syntax import calls_of
-from mcore_unpatch.editing.source import Source
-from mcore_unpatch.findings.rules import Rule
-
-__all__ = [
-    "AddImport",
-    "AddParameters",
-    "Argument",
-    "ByHand",
-    "Change",
-    "Codemod",
-    "Elsewhere",
-    "Example",
-    "Fix",
-    "Header",
-    "Insert",
-    "Left",
-    "Make",
-    "Match",
-    "MoveImport",
-    "Note",
-    "Patch",
-    "Replace",
-    "Rewrite",
-    "Rule",
-    "Settles",
-    "Source",
-    "Unwrap",
-    "above",
-    "below",
-    "calls_of",
-    "check_examples",
-    "find_patch",
-    "remove",
-]
+from mcore_unpatch.codemods.removal import remove as remove
+from mcore_unpatch.codemods.seams.patch import (
+    Patch as Patch,
+    find_patch as find_patch,
+)
+from mcore_unpatch.codemods.syntax import calls_of as calls_of
+from mcore_unpatch.editing.source import Source as Source
+from mcore_unpatch.findings.rules import Rule as Rule
 
 
 def check_examples(codemod: type[Codemod]) -> None:

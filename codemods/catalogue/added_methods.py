@@ -13,8 +13,7 @@ from mcore_unpatch.codemods.changes import Change, Replace, Rewrite, above
 from mcore_unpatch.codemods.codemod import AddImport, Codemod, Elsewhere, Example, Fix, Left, Match, Note, Settles
 from mcore_unpatch.codemods.emptied import references
 from mcore_unpatch.codemods.removal import heads_others, remove
-from mcore_unpatch.codemods.seams.alias import find_alias
-from mcore_unpatch.codemods.seams.subclass import made_before, to_subclass
+from mcore_unpatch.codemods.seams.added import find_alias, made_before, to_subclass
 from mcore_unpatch.codemods.syntax import body_of, is_stored, leaf, names_in, parameters
 from mcore_unpatch.editing.edits import as_name
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line

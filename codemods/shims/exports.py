@@ -18,7 +18,7 @@ from mcore_unpatch.errors import FileError
 from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a look at a file, as `check` takes it, edits nothing
     from mcore_unpatch.codemods.imports.editor import ImportEditor
 
 # The last part of what is called, where something else is put in the place of a name.

@@ -12,8 +12,7 @@ from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.shims.contract import Contract
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import Exports, ShimReference, Use, turn
-from mcore_unpatch.codemods.shims.holds import OFFER, Blockers, Flow, closure, flow_of, words
-from mcore_unpatch.codemods.shims.sightings import by_rule, listed, look
+from mcore_unpatch.codemods.shims.sightings import OFFER, Blockers, Flow, by_rule, closure, flow_of, listed, look, words
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Applicability, Options, Remark, Repository
 from mcore_unpatch.editing.source import Source, first_line, last_line

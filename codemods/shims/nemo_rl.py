@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from mcore_unpatch.codemods.catalogue.nemo_rl import COMPAT, FLAG, KWARGS, NEMO_RL, RULE, flag_places, fusion_kwargs
 from mcore_unpatch.codemods.changes import Asked, Insert, Reason, Remove, Rewrite, below
 from mcore_unpatch.codemods.shims.exports import Use
-from mcore_unpatch.codemods.shims.holds import Blocker
 from mcore_unpatch.codemods.shims.move import Analysis, Move
+from mcore_unpatch.codemods.shims.sightings import Blocker
 from mcore_unpatch.codemods.syntax import is_stored, is_value, parameters
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Options, Remark, Repository

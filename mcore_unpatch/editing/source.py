@@ -157,7 +157,8 @@ class Source:
     def owns_lines(self, node: ast.stmt) -> bool:
         """Whether a statement shares its lines with nothing but a comment."""
         first, last = first_line(node), last_line(node)
-        before = self.data[self.line_span(first, first).start : self.offset(first, _column(node))]
+        # A decorator's `@` stands in the column of its `def`.
+        before = self.data[self.line_span(first, first).start : self.offset(first, node.col_offset)]
         after = self.data[self.span(node).end : self.line_span(last, last).end].strip()
         return not before.strip() and (not after or after.startswith(b"#"))
 
@@ -211,10 +212,6 @@ def first_line(node: ast.stmt) -> int:
 def last_line(node: ast.stmt) -> int:
     """The last line of a statement."""
     return node.end_lineno or node.lineno
-
-
-def _column(node: ast.stmt) -> int:
-    return node.col_offset  # a decorator's `@` stands in the column of its `def`
 
 
 Suite = list[ast.stmt]

@@ -210,21 +210,8 @@ def _end(path: str, leads: dict[str, str]) -> str:
 
 
 def contents_of(top: Path, names: Iterable[str]) -> dict[str, bytes]:
-    """The bytes of blobs by their names, all in one call of git."""
-    wanted = sorted(set(names))
-    if not wanted:
-        return {}
-    output = git.run(top, "cat-file", "--batch", stdin="\n".join(wanted).encode() + b"\n")
-    contents: dict[str, bytes] = {}
-    position = 0
-    while position < len(output):
-        end = output.index(b"\n", position)
-        name, *facts = output[position:end].decode().split()
-        position = end + 1
-        if facts[0] != "missing":
-            size = int(facts[1])
-            contents[name] = output[position : position + size]
-            position += size + 1
-    if not contents.keys() >= set(wanted):
+    """The bytes of blobs by their names; raises `UsageError` where some are missing."""
+    contents = git.contents(top, wanted := set(names))
+    if not contents.keys() >= wanted:
         raise UsageError(git.PARTIAL_CLONE)
     return contents

@@ -138,8 +138,8 @@ class Demands:
                         waiting.append((mocked, tests, 0))
                     meant = self._meant(node.func, home, itself) or picked(node.func, home)
                     yield from self._called(node, meant, home, when, tests, unpacked, depth)
-                    if _asks_first(node):
-                        continue
+                    if isinstance(node.func, ast.Name) and node.func.id == "hasattr":
+                        continue  # `hasattr(x, "name")` reads nothing
                     waiting += [(one, tests, 0) for one in (*node.args, *(word.value for word in node.keywords))]
                     if meant is None:
                         waiting.append((node.func, tests, 0))
@@ -373,8 +373,3 @@ def _mocked(node: ast.Call) -> ast.Attribute | None:
             mocker = f".{path_text(of) or ''}".endswith(_MOCKERS.get(verb, "?"))
             return ast.copy_location(ast.Attribute(owner, name, ast.Load()), node) if mocker else None
     return None
-
-
-def _asks_first(node: ast.Call) -> bool:
-    """`hasattr(x, "name")` and the like read nothing."""
-    return isinstance(node.func, ast.Name) and node.func.id == "hasattr"

@@ -172,7 +172,7 @@ def _given(install: Install, new: Replacement) -> Iterator[str]:
         yield factory.args.args[0].arg  # a registry hands the original to what makes the replacement
     if not isinstance(call, ast.Call) or function is None:
         return
-    if call.args and _names_it(call.args[0], function):
+    if call.args and isinstance(call.args[0], ast.Name) and call.args[0].id == getattr(function, "name", None):
         names = [parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)]
         yield from (name for name, node in zip(names, call.args[1:], strict=False) if _is_original(node, install, new))
         for word in call.keywords:
@@ -189,10 +189,6 @@ def is_given_original(install: Install) -> bool:
     call = install.node
     wraps = isinstance(call, ast.Call) and "wrap" in last_attribute(call.func).lower()
     return wraps and install.shape == "string-target"
-
-
-def _names_it(node: ast.expr, function: FunctionNode | ast.Lambda) -> bool:
-    return isinstance(node, ast.Name) and node.id == getattr(function, "name", None)
 
 
 def _factory(new: Replacement) -> FunctionNode | None:

@@ -114,17 +114,11 @@ def _in_commit(clone: Path, commit: str, library: Library) -> Iterator[SourceFil
             if int(size) > _LARGEST_FILE:
                 raise _too_large(f"{path} in {commit}", int(size))
             blobs.append((path, name))
-    asked = "".join(f"{name}\n" for _, name in blobs[: _MOST_FILES + 1]).encode()
-    told = git.run(clone, *where, "cat-file", "--batch", stdin=asked)
-    at = 0
+    told = git.contents(clone, (name for _, name in blobs[: _MOST_FILES + 1]), *where)
     for path, name in blobs:
-        end = told.index(b"\n", at)
-        words = told[at:end].split()
-        if len(words) != 3:
+        if name not in told:
             raise UsageError(f"{path} of {commit} is missing in {clone}; pass a complete clone. (object {name})")
-        length = int(words[2])
-        yield path, told[end + 1 : end + 1 + length]
-        at = end + 2 + length
+        yield path, told[name]
 
 
 def model_of(library: Library, label: str, files: Files) -> Model:

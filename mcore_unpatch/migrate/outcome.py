@@ -15,7 +15,7 @@ from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.report import counts
 from mcore_unpatch.repository.discover import is_excluded
 from mcore_unpatch.repository.paths import from_here, relative
-from mcore_unpatch.survey.sound import identity
+from mcore_unpatch.survey.fixes import identity
 from mcore_unpatch.survey.survey import Survey
 
 _LINES = re.compile(r"\b([Ll]ines? )(\d+(?:(?:, | and | to )\d+)*)")

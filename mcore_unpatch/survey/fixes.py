@@ -1,21 +1,25 @@
-"""Which findings `unpatch migrate` would do something about: asked of the codemods themselves."""
+"""Which findings `unpatch migrate` would do something about, asked of the codemods themselves, and the plan for them.
+
+Before a byte is written: the new files compile, a second run has nothing to do, the findings went as promised.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from mcore_unpatch import rewrites
+from mcore_unpatch import rewrites as codemods
+from mcore_unpatch.editing.edits import NewContent, Options, Plan, Repository, Unsound
+from mcore_unpatch.editing.placing import rewrites_of, unified
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.repository.paths import shown
 from mcore_unpatch.scanner.sources.parsing import why_not
-
-if TYPE_CHECKING:
-    from mcore_unpatch.editing.edits import Options, Repository
-    from mcore_unpatch.survey.survey import Survey
+from mcore_unpatch.survey.survey import Survey
 
 _ODD = re.compile(rb"\f|\r(?!\n)")  # without these, libcst gives a file back as it was
+Planner = Callable[[Repository, Sequence[Finding], Options], Plan]
 
 
 def may_be_fixed(finding: Finding) -> bool:
@@ -23,7 +27,7 @@ def may_be_fixed(finding: Finding) -> bool:
     if finding.shape == "patch-file":
         return False
     never_runs = bool(finding.target) and finding.verdict == "delete"
-    return finding.can_move or never_runs or finding.rule in rewrites.answered()
+    return finding.can_move or never_runs or finding.rule in codemods.answered()
 
 
 def assessed(survey: Survey) -> list[Finding]:
@@ -38,7 +42,7 @@ def _marked(survey: Survey) -> list[Finding]:
     while True:
         repository, known = survey.downstreams(editable)
         fixes, held = dict[Finding, str](), dict[Finding, str]()
-        both = rewrites.fixed(repository, [*findings, *survey.elsewhere], choices, known)
+        both = codemods.fixed(repository, [*findings, *survey.elsewhere], choices, known)
         for name, (gone, left) in zip(("unsafe", "safe"), both, strict=True):
             fixes.update(dict.fromkeys(gone, name))
             held.update(left)
@@ -73,4 +77,111 @@ def _left(repository: Repository, paths: Iterable[str]) -> set[str]:
     python = [path for path in paths if path.endswith(".py")]
     broken = {path for path in python if why_not(repository.data(path), path)}
     odd = [path for path in python if path not in broken and _ODD.search(repository.data(path))]
-    return broken | rewrites.not_given_back(repository, odd) if odd else broken
+    return broken | codemods.not_given_back(repository, odd) if odd else broken
+
+
+@dataclass(frozen=True, slots=True)
+class SoundPlan:
+    """A plan that may be written: the new contents, the findings that stay, and the files it had to leave, with why."""
+
+    plan: Plan
+    repository: Repository
+    rewrites: list[NewContent]
+    remaining: list[Finding]
+    left: dict[str, str]
+
+
+def sound_plan(survey: Survey, findings: list[Finding], options: Options, planner: Planner) -> SoundPlan:
+    """Plan and verify. One file never stops the others: it stays as it is, and the plan is made anew around it."""
+    editable, left = survey.found.editable, dict[str, str]()
+    while True:
+        repository, rewrites = survey.repository(editable), list[NewContent]()
+        try:
+            plan = planner(repository, (*findings, *survey.elsewhere), options)
+            rewrites = rewrites_of(plan, repository)
+            remaining = (
+                _verified(survey, findings, plan, rewrites, options, planner, editable) if rewrites else findings
+            )
+            return SoundPlan(plan, repository, rewrites, remaining, left)
+        except Unsound as problem:
+            reasons = {path: why for path, why in problem.reasons.items() if path in editable}
+            if not reasons:  # the effect of a rewrite on another file: which one it was is not known
+                why = "; ".join(f"{shown(path)}: {why}" for path, why in problem.reasons.items())
+                reasons = dict.fromkeys((item.path for item in rewrites), f"another file does not allow it ({why})")
+            left |= reasons
+            editable -= reasons.keys()
+
+
+def proposed(survey: Survey, findings: list[Finding]) -> dict[str, str]:
+    """What `migrate --unsafe-fixes` would change, as diffs by path from the root of the scan.
+
+    `findings` are those of the survey before they were marked.
+    """
+    rewrites = sound_plan(survey, findings, planned(survey, unsafe=True), codemods.plan).rewrites
+    paths = [survey.found.shown(item.path) for item in rewrites]
+    diffs = (unified(path, item.before, item.after) for path, item in zip(paths, rewrites, strict=True))
+    return dict(zip(paths, (diff.decode(errors="replace").rstrip("\n") for diff in diffs), strict=True))
+
+
+def _verified(
+    survey: Survey,
+    before: Sequence[Finding],
+    plan: Plan,
+    rewrites: Sequence[NewContent],
+    options: Options,
+    planner: Planner,
+    editable: frozenset[str],
+) -> list[Finding]:
+    """The findings that will be left; raises `Unsound` with the files that must not be rewritten like this, and why."""
+    contents = {item.path: item.after for item in rewrites}
+    _refuse({item.path: why for item in rewrites if (why := _not_compiling(item))})
+    findings, errors = survey.rescan(contents)
+    known = {error.path for error in survey.errors}
+    _refuse({error.path: f"rewritten, {error.message}" for error in errors if error.path not in known})
+    promised = [finding for finding in plan.removes if finding.path in editable]
+    _refuse(_unexpected(before, findings, promised))
+    again = planner(survey.repository(editable, contents), (*findings, *survey.elsewhere), options)
+    _refuse({edit.path: f"a second run would change it again ({edit.title})" for edit in again.edits})
+    return findings
+
+
+def _refuse(reasons: dict[str, str]) -> None:
+    if reasons:
+        raise Unsound(reasons)
+
+
+def _not_compiling(item: NewContent) -> str | None:
+    if why := why_not(item.before, item.path):
+        return f"it does not compile as it is ({why})"
+    why = why_not(item.after, item.path)
+    return why and f"rewritten it would not compile ({why})"
+
+
+def _unexpected(before: Iterable[Finding], after: Sequence[Finding], removes: Sequence[Finding]) -> dict[str, str]:
+    """Files with findings that came, or did not go; a finding is known by what it patches and how, since lines move."""
+    # What is told by a method's name alone comes and goes with what is known of names.
+    before, after = (
+        [one for one in some if one.confidence != "possible" or one.seam == "hook"] for some in (before, after)
+    )
+    removed = {(finding.path, finding.target) for finding in removes}
+    # A wrapper of the LM head becomes a hook of PyTorch there, which is a finding of its own.
+    hooks = [one for one in after if one.shape == "forward-hook" and (one.path, one.target) in removed]
+    old, new = Counter(map(_patch, before)), Counter(map(_patch, after)) - Counter(map(_patch, hooks))
+    came = {
+        path: f"rewritten it would patch {target} in a way that was not seen before"
+        for path, target, _ in new - old
+        if target  # else an ignore comment whose patch is gone
+    }
+    promised = Counter(map(identity, removes))
+    allowed = Counter(map(identity, before)) - promised
+    stayed = promised & (Counter(map(identity, after)) - allowed)
+    return {path: f"rewritten it would still patch {target}" for path, _, target, _ in stayed} | came
+
+
+def _patch(finding: Finding) -> tuple[str, str, str]:
+    return finding.path, finding.target, finding.shape
+
+
+def identity(finding: Finding) -> tuple[str, str, str, str]:
+    """What a finding is known by, since lines move."""
+    return finding.path, finding.rule, finding.target, finding.shape

@@ -14,6 +14,7 @@ from mcore_unpatch.library.build import read_module
 from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import FOLDERS, LIBRARY
+from mcore_unpatch.report.lines import count
 from mcore_unpatch.repository import git
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.sources.diffs import FileDiff, read
@@ -178,9 +179,9 @@ def _finding(
 ) -> Finding:
     names = sorted(touched, key=lambda name: (touched[name], name))
     modules = set(map(_owner_module, names))
-    what = f"changes {_count(len(names), 'definition')} in {_count(len(modules), 'module')} of Megatron's source"
+    what = f"changes {count(len(names), 'definition')} in {count(len(modules), 'module')} of Megatron's source"
     label = source.label if source is not None else ""
-    said = [f"{_count(number, 'file')} {fit}" for fit, number in fits.items()]
+    said = [f"{count(number, 'file')} {fit}" for fit, number in fits.items()]
     on = f"on megatron-core {label}: {', '.join(said)}" if said else ""
     failed = f"no longer applies to megatron-core {label} ({fits[FAILS]} of {sum(fits.values())} files)"
     breaks = (*([failed] if fits[FAILS] else []), *(f"{text} on megatron-core {label}" for text in raises))
@@ -214,10 +215,6 @@ def _owner_module(name: str) -> str:
     while name and ((symbol := api.lookup(name)) is None or symbol.kind != "module"):
         name = name.rpartition(".")[0]
     return name
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def applied_before(path: str, patches: Sequence[str], series: bytes | None) -> list[str]:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from mcore_unpatch.findings.finding import Finding, Report
+from mcore_unpatch.findings.verdicts import STEPS
+from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.parallel import no_collection
-from mcore_unpatch.scanner.related import spec_places
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.writing import journal
+
+_BY_SPEC = "MCU402"  # what a ModuleSpec answers
+_MAKERS = re.compile(rb"\b(get_\w*_specs?\w*|ModuleSpec)\b(?:\s+as\s+(\w+))?")
+_MOST_SHOWN = 2
+_Place = tuple[str, int, str]  # file, line, what is called
 
 
 @no_collection()
@@ -33,12 +43,12 @@ def report_of(survey: Survey) -> Report:
         before = survey.findings
         fixable = any(map(fixes.may_be_fixed, before))
         if fixable:
-            report.proposed = lambda: _proposed(survey, before)
+            report.proposed = lambda: fixes.proposed(survey, before)
 
         def complete() -> list[Finding]:
             known = fixes.assessed(survey) if fixable else before
             project = Project(survey.files.exists, survey.files.read, survey.parsed)
-            return spec_places.told(known, survey.whole.own, project, found.shown)
+            return _with_places(known, survey.whole.own, project, found.shown)
 
         survey.findings = (
             survey.completed((str(found.root), fixable, sorted(found.links)), complete) if before else before
@@ -70,7 +80,52 @@ def report_of(survey: Survey) -> Report:
     return report
 
 
-def _proposed(survey: Survey, before: list[Finding]) -> dict[str, str]:
-    from mcore_unpatch.survey.sound import proposed  # with libcst, which a scan does without
+def _with_places(
+    findings: list[Finding], paths: Iterable[str], project: Project, shown: Callable[[str], str]
+) -> list[Finding]:
+    """The findings, those that a ModuleSpec answers with one step more, if the repository makes specs."""
+    if not any(map(_asks_for_a_spec, findings)):
+        return findings
+    places = [place for path in paths if not is_test(path) for place in _specs_in(path, project)]
+    if not places:
+        return findings
+    return [
+        replace(one, steps=(*one.steps, _where_specs_are(one, places, shown))) if _asks_for_a_spec(one) else one
+        for one in findings
+    ]
 
-    return proposed(survey, before)
+
+def _asks_for_a_spec(finding: Finding) -> bool:
+    return finding.rule == _BY_SPEC and finding.verdict == STEPS and bool(finding.steps)
+
+
+def _specs_in(path: str, project: Project) -> list[_Place]:
+    """The calls of Megatron's spec functions and of `ModuleSpec` in a file."""
+    try:
+        data = project.data(path)
+        names = {(match[2] or match[1]).decode() for match in _MAKERS.finditer(data)} if b"megatron" in data else ()
+        if not names:
+            return []
+        project.begin()
+        resolver = project.resolver(path)
+        calls = [call for name in sorted(names) for call in resolver.calls_of(name)]
+        found = {
+            (path, call.lineno, made.name.rpartition(".")[2])
+            for call, at in calls
+            if (made := at.expr(call.func)) is not None and made.is_core
+        }
+    except (OSError, Unreadable, RecursionError):
+        return []
+    return sorted(found)
+
+
+def _where_specs_are(finding: Finding, places: list[_Place], shown: Callable[[str], str]) -> str:
+    """The files with such places, the nearest to a finding first, each with its first line."""
+    first: dict[str, tuple[int, str]] = {}
+    for path, line, name in places:
+        first.setdefault(path, (line, name))
+    near = sorted(first, key=lambda path: (-len(os.path.commonpath([path, finding.path])), path))
+    said = [f"{shown(path)}:{first[path][0]} (`{first[path][1]}`)" for path in near[:_MOST_SHOWN]]
+    more = len(near) - len(said)
+    others = f" and {more} more {'file' if more == 1 else 'files'}" if more else ""
+    return f"Specs are made here: {', '.join(said)}{others}."

@@ -188,7 +188,8 @@ class Survey:
         )
         findings, errors = search(discovery.own, discovery.patches, progress)
         chosen = [finding for finding in findings if finding.rule in options.selection]
-        findings = sorted(self._assessed(chosen), key=lambda finding: finding.sort_key)
+        assessed = self.settled(unread.mark(chosen, self.stacks.versions, self._readers))
+        findings = sorted(assessed, key=lambda finding: finding.sort_key)
         self._silenced += silenced
         if place is not None:
             remembered.keep(place, name, remembered.SearchResult(findings, errors + discovery.errors, silenced))
@@ -228,9 +229,6 @@ class Survey:
         there = (str(self.found.top), asked, self.whole.python, self.whole.patches)
         name = f"{remembered.key(there, (), self.files.read)}.files"
         return FileMemory(place / name, project, self.stacks.versions)
-
-    def _assessed(self, findings: list[Finding]) -> list[Finding]:
-        return self.settled(unread.mark(findings, self.stacks.versions, self._readers))
 
     def settled(self, findings: list[Finding]) -> list[Finding]:
         """The findings with what becomes of each, by what else is known of it."""

@@ -200,17 +200,12 @@ class Journal:
                 break
         raise UsageError(f"{shown(target)} is a link or is reached through one; nothing is written there")
 
-    def staged(self, index: int) -> Path:
-        """The new content, beside the file, until it takes its place."""
-        return self.target(index).with_name(f".unpatch-{self.token}-{index}.new")
+    def beside(self, index: int, what: str) -> Path:
+        """Beside the file: its `new` content until it takes its place, the original on its way `back`.
 
-    def kept(self, index: int) -> Path:
-        """A second name of the original file while the others are replaced: going back to it needs no disk space."""
-        return self.target(index).with_name(f".unpatch-{self.token}-{index}.old")
-
-    def copy(self, index: int) -> Path:
-        """The original content on its way back, where there is no second name."""
-        return self.target(index).with_name(f".unpatch-{self.token}-{index}.back")
+        And the `old` file under a second name while the others are replaced: going back to it needs no disk space.
+        """
+        return self.target(index).with_name(f".unpatch-{self.token}-{index}.{what}")
 
     def original(self, index: int) -> Path:
         """Where the original bytes are kept."""

@@ -27,7 +27,7 @@ def take_back(state: State) -> list[str]:
         if record.replacing:
             restored = _restore(left)
         for index in range(len(left.entries)):  # what the migration left beside the files
-            for name in (left.staged(index), left.kept(index), left.copy(index)):
+            for name in (left.beside(index, "new"), left.beside(index, "old"), left.beside(index, "back")):
                 name.unlink(missing_ok=True)
         left.undone.replace(state.file)
         files.sync_folder(state.folder)
@@ -44,7 +44,7 @@ def _restore(left: Journal) -> list[str]:
     problems: list[str] = []
     for index, entry in enumerate(left.entries):
         target = left.target(index)
-        if left.staged(index).exists():  # its turn had not come
+        if left.beside(index, "new").exists():  # its turn had not come
             continue
         try:
             current = files.content_of(target)
@@ -69,11 +69,11 @@ def _restore(left: Journal) -> list[str]:
 
 
 def _put_back(left: Journal, index: int, target: Path) -> None:
-    kept = left.kept(index)
+    kept = left.beside(index, "old")
     if kept.is_file() and not kept.is_symlink():
         kept.replace(target)
     else:
-        copy = left.copy(index)
+        copy = left.beside(index, "back")
         copy.unlink(missing_ok=True)
         files.create_like(target, copy, left.original_content(index))
         copy.replace(target)

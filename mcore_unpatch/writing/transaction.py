@@ -47,7 +47,7 @@ def write(state: State, rewrites: Sequence[NewContent], remember: bool = True) -
             state.save(pending)
             for index, item in enumerate(rewrites):
                 check()
-                files.create_like(made.target(index), made.staged(index), item.after)
+                files.create_like(made.target(index), made.beside(index, "new"), item.after)
             state.save(replace(pending, replacing=True))
             _replace_all(made, rewrites, check)
             made.done.replace(state.file)
@@ -75,18 +75,18 @@ def _replace_all(made: Journal, rewrites: Sequence[NewContent], check: Callable[
         check()
         _replace(made, index, item)
     for index in range(len(rewrites)):
-        made.kept(index).unlink(missing_ok=True)
+        made.beside(index, "old").unlink(missing_ok=True)
     for folder in {made.target(index).parent for index in range(len(rewrites))}:
         files.sync_folder(folder)
     check()
 
 
 def _replace(made: Journal, index: int, item: NewContent) -> None:
-    target, kept = made.target(index), made.kept(index)
+    target, kept = made.target(index), made.beside(index, "old")
     has_second_name = _keep(target, kept)
     if files.content_of(target) != item.before:
         raise _changed(item.path)
-    made.staged(index).replace(target)
+    made.beside(index, "new").replace(target)
     # Somebody with the old file still open may have written to it just now: then that is what comes back.
     if has_second_name and files.content_of(kept) != item.before:
         raise _changed(item.path)

@@ -10,8 +10,11 @@ from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes import evidence, fillings
-from mcore_unpatch.scanner.shapes.assigned import (
+from mcore_unpatch.scanner.shapes.fillings import Filling
+from mcore_unpatch.scanner.shapes.install import (
     DATA,
+    Install,
+    core_target,
     is_bound_method,
     is_callable,
     is_data,
@@ -19,8 +22,6 @@ from mcore_unpatch.scanner.shapes.assigned import (
     is_mock_object,
     is_same_object,
 )
-from mcore_unpatch.scanner.shapes.fillings import Filling
-from mcore_unpatch.scanner.shapes.install import Install, core_target
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, last_attribute, last_name, path_text
 
 _STEPS_OF_A_NAME = 10

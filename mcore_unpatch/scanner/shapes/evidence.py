@@ -11,7 +11,7 @@ from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.bindings import annotation
 from mcore_unpatch.scanner.names.expressions import own_method
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
-from mcore_unpatch.scanner.shapes.assigned import is_bound_method, is_built, is_function
+from mcore_unpatch.scanner.shapes.install import is_bound_method, is_built, is_function
 from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.prefilter import words_of

@@ -11,10 +11,9 @@ from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes import fillings, source_rewrites
-from mcore_unpatch.scanner.shapes.assigned import is_data
 from mcore_unpatch.scanner.shapes.assignments import from_assignment, is_setattr, parameter_of, set_by_name
 from mcore_unpatch.scanner.shapes.fillings import Filling
-from mcore_unpatch.scanner.shapes.install import Install, core_target, parted
+from mcore_unpatch.scanner.shapes.install import Install, core_target, is_data, parted
 from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, path_text

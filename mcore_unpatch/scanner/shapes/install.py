@@ -1,4 +1,4 @@
-"""One patch as every shape gives it, before it is judged."""
+"""One patch as every shape gives it, before it is judged, and what is put in place: a function, a method, a module."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import ast
 from dataclasses import dataclass, field
 
 from mcore_unpatch.megatron import api
-from mcore_unpatch.scanner.names.resolver import Position
-from mcore_unpatch.scanner.sources.scopes import Site
+from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
+from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
+from mcore_unpatch.scanner.sources.scopes import Scope, Site, last_name
+
+DATA = (ast.Constant, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.DictComp, ast.JoinedStr)
+_TYPES = {"set", "dict", "list", "object"}
 
 
 @dataclass(slots=True, eq=False)
@@ -48,3 +52,102 @@ def core_target(dotted: str) -> str:
     if symbol and symbol.kind in {"class", "module"}:
         return f"{symbol.name}.{leaf}"
     return dotted
+
+
+def is_bound_method(value: ast.expr) -> bool:
+    """`types.MethodType(fn, obj)` or `fn.__get__(obj, cls)`."""
+    if not isinstance(value, ast.Call):
+        return False
+    if isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
+        return True
+    return last_name(value.func) == "MethodType"
+
+
+def is_mock_object(value: ast.expr) -> bool:
+    """`MagicMock()` and its kin."""
+    if not isinstance(value, ast.Call):
+        return False
+    return last_name(value.func) in {"Mock", "MagicMock", "AsyncMock", "create_autospec"}
+
+
+def is_callable(site: Site, resolver: Resolver, value: ast.expr) -> bool:
+    """Whether a value is plainly a function, a class, or made by wrapping one."""
+    if isinstance(value, ast.Lambda) or is_bound_method(value):
+        return True
+    if isinstance(value, ast.Call):
+        name = last_name(value.func)
+        if (inner := method_in(value)) is not value and (ref := resolver.at(site).expr(inner)) and ref.is_core:
+            return False  # what Megatron has, kept under another name
+        made = {"property", "staticmethod", "classmethod", "wraps", "partialmethod", "cached_property"}
+        return name in made or is_function(site, resolver, value)
+    ref = resolver.at(site).expr(value)
+    return ref is not None and (ref.kind == "local-function" or (ref.kind == "class" and ref.home is not None))
+
+
+def method_in(value: ast.expr) -> ast.expr:
+    """`f` in `staticmethod(f)` and `classmethod(f)`; anything else as it is."""
+    match value:
+        case ast.Call(func=ast.Name(id="staticmethod" | "classmethod"), args=[inner], keywords=[]):
+            return inner
+    return value
+
+
+def is_function(site: Site, resolver: Resolver, value: ast.expr) -> bool:
+    """Whether a value is plainly a function: one of the repository's, a lambda, or one that either of them makes."""
+    if isinstance(value, ast.Lambda):
+        return True
+    if isinstance(value, ast.Call):
+        if isinstance(value.func, ast.Lambda):
+            return isinstance(value.func.body, ast.Lambda)
+        if last_name(value.func) == "partial" or wraps(site.target, value):
+            return True
+        called = resolver.at(site).expr(value.func)
+        return called is not None and called.kind == "local-function" and _makes_functions(called)
+    ref = resolver.at(site).expr(value) if isinstance(value, ast.Name) else None
+    return ref is not None and ref.kind == "local-function"
+
+
+def wraps(target: ast.expr | None, value: ast.Call) -> bool:
+    """`x.forward = traced(x.forward)`: under names that torch does not have, that may be data."""
+    if not isinstance(target, ast.Attribute) or not any(target.attr in names for names in EXTERNAL_METHODS.values()):
+        return False
+    return any(isinstance(one, ast.Attribute) and ast.unparse(one) == ast.unparse(target) for one in value.args)
+
+
+def _makes_functions(called: Ref) -> bool:
+    """Whether a function of the repository returns one that it defines."""
+    for statement, at in called.home.returns_of(called.node) if called.home and called.node else ():
+        made = at.expr(statement.value)
+        if isinstance(statement.value, ast.Lambda) or (made is not None and made.kind == "local-function"):
+            return True
+    return False
+
+
+def is_built(value: ast.expr, scope: Scope) -> bool:
+    """A call's result, directly or by a name: what a new module is, and a flag of that name is not."""
+    if isinstance(value, ast.Name):
+        bindings = [b for home in scope.chain() for b in home.bindings.get(value.id, [])]
+        return any(isinstance(binding.node, ast.Call) or binding.kind == "param" for binding in bindings)
+    return isinstance(value, ast.Call)
+
+
+def is_same_object(target: ast.expr | None, value: ast.expr) -> bool:
+    """`x.y = x.y.to(...)`: the same module, moved."""
+    text = ast.unparse(target) if target is not None else ""
+    for _ in range(8):
+        if ast.unparse(value) == text:
+            return True
+        if not isinstance(value, ast.Call | ast.Attribute | ast.Subscript):
+            return False
+        value = value.func if isinstance(value, ast.Call) else value.value
+    return False
+
+
+def is_data(node: ast.AST | None, scope: Scope) -> bool:
+    """Whether a value is plainly no function: written out, made by one of Python's types, or a name for such."""
+    if isinstance(node, ast.Name):
+        bindings = scope.bindings.get(node.id, [])
+        return any(binding.kind == "value" and is_data(binding.node, scope) for binding in bindings)
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in _TYPES
+    return isinstance(node, DATA)

@@ -149,8 +149,8 @@ def killed_half_way(sample: Sample) -> State:
     made = journal.record(state, rewrites, state.load(), remember=True)
     state.save(Record(str(state.base), pending=made.token, replacing=True))
     for index, item in enumerate(rewrites):
-        files.create_like(made.target(index), made.staged(index), item.after)
-    made.staged(0).replace(made.target(0))
+        files.create_like(made.target(index), made.beside(index, "new"), item.after)
+    made.beside(0, "new").replace(made.target(0))
     return state
 
 
@@ -221,8 +221,8 @@ def killed_undo(sample: Sample) -> None:
     made = journal.record(state, rewrites, before, remember=False)
     state.save(replace(before, pending=made.token, replacing=True, undoing=True))
     for index, item in enumerate(rewrites):
-        files.create_like(made.target(index), made.staged(index), item.after)
-    made.staged(0).replace(made.target(0))
+        files.create_like(made.target(index), made.beside(index, "new"), item.after)
+    made.beside(0, "new").replace(made.target(0))
 
 
 def test_a_killed_undo_is_finished_by_the_next(sample: Sample) -> None:

@@ -13,7 +13,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.run import migrate, preview
 from mcore_unpatch.scanner.sources.work_tree import WorkTree
-from mcore_unpatch.survey.sound import Planner
+from mcore_unpatch.survey.fixes import Planner
 from mcore_unpatch.writing.transaction import undo
 
 HIDDEN = b"GPTModel._postprocess = forward\n"

@@ -122,7 +122,7 @@ CASES: dict[str, str | dict[str, str]] = {
     "assignments._attribute": "from megatron.core.transformer.moe.moe_layer import MoESubmodules\n"
     "MoESubmodules.__dataclass_fields__['router'].{} = f",
     "assignments.FUNCTION_PARTS": "GPTModel.forward.{} = f",
-    "assigned._TYPES": "setattr(GPTModel, sys.argv[1], {}())",
+    "install._TYPES": "setattr(GPTModel, sys.argv[1], {}())",
     "expressions._instance_member#property": "class Own:\n    @functools.{}\n    def model(self) -> GPTModel: ...\n"
     "def g(own: Own): own.model.forward = f",
     "calls._from_namespace_update": {
@@ -134,8 +134,8 @@ CASES: dict[str, str | dict[str, str]] = {
         "setattr": "def put(o: GPTModel, n, v):\n    setattr(o, n, v)\nput(GPTModel(), 'forward', f)",
         "__setattr__": "def put(o: GPTModel, n, v):\n    type.__setattr__(o, n, v)\nput(GPTModel(), 'forward', f)",
     },
-    "assigned.is_mock_object": "GPTModel.forward = mock.{}()",
-    "assigned.is_callable": "GPTModel.of_our_own = functools.{}(f)",
+    "install.is_mock_object": "GPTModel.forward = mock.{}()",
+    "install.is_callable": "GPTModel.of_our_own = functools.{}(f)",
     "install.core_target": {
         "class": "register('megatron.core.models.gpt.GPTModel.forward', f)",
         "module": "register('megatron.core.mpu.get_tensor_model_parallel_rank', f)",
