@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from mcore_unpatch.codemods import catalogue
 from mcore_unpatch.codemods.codemod import Codemod
 from mcore_unpatch.errors import FileError, UsageError
-from mcore_unpatch.scanner.parallel import ScannedPart, Task
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.survey.parallel import ScannedPart, Task
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

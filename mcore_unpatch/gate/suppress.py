@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from mcore_unpatch.findings.finding import Finding, switched_off
 from mcore_unpatch.findings.rules import UNUSED_IGNORE
 from mcore_unpatch.repository.paths import is_test
-from mcore_unpatch.scanner.parallel import IGNORE_MARK
 from mcore_unpatch.scanner.sources.parsing import Unreadable, decode
 
+IGNORE_MARK = b"unpatch:"  # a file without it has no such comment
 OLD_NAME = "mcore-unpatch:"
 _COMMENT = re.compile(r"#\s*+(?:mcore-)?unpatch:\s*+ignore(?:\[([^\]]*+)\])?")
 # In time that grows with the text alone, which the standard tokenizer's does not on long lines.

@@ -22,10 +22,10 @@ from mcore_unpatch.library.model import EXACT, Model, Usage
 from mcore_unpatch.library.syntax import parameters_of
 from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import known
-from mcore_unpatch.scanner.judging import replacement
-from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.names.bindings import own_class
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
+from mcore_unpatch.scanner.related import replacement
+from mcore_unpatch.scanner.related.replacement import Replacement
 from mcore_unpatch.scanner.shapes.evidence import is_class_of_object
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.effort import Exhausted

@@ -10,7 +10,7 @@ from mcore_unpatch.library.fact import Parameters, quoted
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import layout
 from mcore_unpatch.megatron.versions import parse_version
-from mcore_unpatch.scanner.judging.replacement import Replacement
+from mcore_unpatch.scanner.related.replacement import Replacement
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import walk
 

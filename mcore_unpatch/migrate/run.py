@@ -14,9 +14,9 @@ from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.outcome import Dependency, Outcome
 from mcore_unpatch.repository import reading
 from mcore_unpatch.repository.discover import root_of, top_of
-from mcore_unpatch.scanner.parallel import no_collection
 from mcore_unpatch.survey import fixes
 from mcore_unpatch.survey.fixes import Planner, sound_plan
+from mcore_unpatch.survey.parallel import no_collection
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.writing import transaction

@@ -29,9 +29,9 @@ from mcore_unpatch.findings.finding import Assessment, Finding, Guard, Live, OnS
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.repository.reading import replace_file
-from mcore_unpatch.scanner.parallel import ScannedPart
 from mcore_unpatch.scanner.sources.files import Files
 from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.survey.parallel import ScannedPart
 
 _MOST_ENTRIES = 64
 _OFF = "MCORE_UNPATCH_NO_CACHE"

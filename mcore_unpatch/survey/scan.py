@@ -12,8 +12,8 @@ from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.findings.verdicts import STEPS
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.project import Project
-from mcore_unpatch.scanner.parallel import no_collection
 from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.survey.parallel import no_collection
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.writing import journal

@@ -15,13 +15,13 @@ from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.repository.discover import is_excluded, is_patch_file
 from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.names.project import Project
-from mcore_unpatch.scanner.parallel import CHECKED_THROUGHOUT, ScannedPart, Task, analyse, no_collection
 from mcore_unpatch.scanner.sources.files import Reader
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey import patch_files, remembered
+from mcore_unpatch.survey.parallel import CHECKED_THROUGHOUT, ScannedPart, Task, analyse, no_collection
 from mcore_unpatch.survey.remembered import FileMemory
 
 Progress = Callable[[int, int], None]

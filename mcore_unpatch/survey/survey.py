@@ -30,14 +30,13 @@ from mcore_unpatch.repository.discover import (
     whole_of,
 )
 from mcore_unpatch.repository.paths import relative
-from mcore_unpatch.scanner import parallel
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.work_tree import Overlay, WorkTree
 from mcore_unpatch.stacks.revision import Judged, Revision
 from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.stacks.stacks import Stacks
-from mcore_unpatch.survey import other_code, remembered, unread
+from mcore_unpatch.survey import other_code, parallel, remembered, unread
 from mcore_unpatch.survey.remembered import FileMemory
 from mcore_unpatch.survey.search import Progress, Search, findings_at
 

@@ -17,13 +17,13 @@ from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import parse_version, within
 from mcore_unpatch.repository.paths import is_test, relative
-from mcore_unpatch.scanner import detect
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Resolver
-from mcore_unpatch.scanner.parallel import no_collection
 from mcore_unpatch.scanner.related import restores
 from mcore_unpatch.scanner.sources.work_tree import WorkTree
 from mcore_unpatch.stacks.sources import MegatronSource
+from mcore_unpatch.survey import detect
+from mcore_unpatch.survey.parallel import no_collection
 from mcore_unpatch.survey.scan import report_of
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey

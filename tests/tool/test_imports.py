@@ -77,7 +77,6 @@ def test_a_cycle_is_seen() -> None:
 
 
 def test_no_two_folders_import_each_other() -> None:
-    """But for the scanner, which asks the judge what each release does to what it finds."""
     known = modules()
     pairs = {
         (name.split(".")[1], other.split(".")[1])
@@ -86,7 +85,7 @@ def test_no_two_folders_import_each_other() -> None:
         if name.count(".") and other.count(".")
     }
     both = {pair for pair in pairs if pair[::-1] in pairs and pair[0] < pair[1]}
-    assert both == {("judge", "scanner")}
+    assert not both
 
 
 def test_the_tool_reaches_its_codemods_in_one_place() -> None:

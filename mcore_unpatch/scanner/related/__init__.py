@@ -1,1 +1,1 @@
-"""The lines that belong to a patch: where it is backed up, flagged, toggled and taken back."""
+"""What belongs to a patch: the function it puts in place, where it is backed up, flagged, toggled and taken back."""

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
 from mcore_unpatch.library.syntax import own_nodes
-from mcore_unpatch.scanner.judging.replacement import find
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.names.strings import strings
+from mcore_unpatch.scanner.related.replacement import find
 from mcore_unpatch.scanner.shapes.install import Install, method_in
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import Scope, Site, last_name, path_text

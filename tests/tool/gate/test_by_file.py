@@ -6,8 +6,8 @@ import pytest
 
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.scanner.names.project import Project
-from mcore_unpatch.scanner.parallel import ScannedPart, Task, analyse
 from mcore_unpatch.scanner.sources.parsed import Parsed
+from mcore_unpatch.survey.parallel import ScannedPart, Task, analyse
 from mcore_unpatch.survey.remembered import FileMemory
 
 PATCH = "from megatron.core.models.gpt import GPTModel\n"

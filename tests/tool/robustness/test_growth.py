@@ -15,12 +15,12 @@ from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.gate import baseline, compare, suppress
 from mcore_unpatch.megatron.versions import NEWEST, Version
 from mcore_unpatch.report import text as text_report
-from mcore_unpatch.scanner.parallel import ScannedPart, Task, analyse
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable, parse
 from mcore_unpatch.stacks import python, shell
 from mcore_unpatch.stacks.revision import ReadFile
 from mcore_unpatch.survey import patch_files
+from mcore_unpatch.survey.parallel import ScannedPart, Task, analyse
 
 pytestmark = pytest.mark.growth
 TIMES = 8

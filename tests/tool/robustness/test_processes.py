@@ -11,9 +11,9 @@ from repository import GIT, Repository
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.versions import Version
-from mcore_unpatch.scanner.parallel import ScannedPart, Task, analyse
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.work_tree import WorkTree
+from mcore_unpatch.survey.parallel import ScannedPart, Task, analyse
 
 PATCH = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
 PADDING = b"x = 1\n" * 150_000

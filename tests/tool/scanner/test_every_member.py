@@ -19,12 +19,14 @@ from checking import found_in, with_mocks
 from scanner.every_member import CASES, EXAMPLES, HEAD, OTHER, SHORT_HEAD
 
 from mcore_unpatch import scanner
+from mcore_unpatch.judge import answer, hook_takers, traits
+from mcore_unpatch.survey import detect, parallel, patch_files
 
 MODULES = [
     importlib.import_module(found.name)
     for found in pkgutil.walk_packages(scanner.__path__, f"{scanner.__name__}.")
     if not found.ispkg
-]
+] + [answer, hook_takers, traits, detect, parallel, patch_files]  # which stand on the scanner
 Member = tuple[str, str]  # where the set stands and one of its members
 
 

@@ -8,10 +8,10 @@ from checking import found_in
 
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import rules
+from mcore_unpatch.judge.traits import TRAITS
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
-from mcore_unpatch.scanner.judging.traits import TRAITS
 
 HEAD = "from megatron.core.models.gpt import GPTModel\n"
 

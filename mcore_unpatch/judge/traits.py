@@ -9,8 +9,8 @@ from collections.abc import Callable
 from mcore_unpatch.judge.originals import calls_of_original, calls_original_once, reaches_original
 from mcore_unpatch.library.model import ASKED
 from mcore_unpatch.megatron import api, known, slots
-from mcore_unpatch.scanner.judging.replacement import OUTPUT_WORDS, VALUE_WORDS, Replacement
 from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.related.replacement import OUTPUT_WORDS, VALUE_WORDS, Replacement
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import Scope, last_name, path_text

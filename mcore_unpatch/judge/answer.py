@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from mcore_unpatch.judge import traits
 from mcore_unpatch.megatron import api, slots
 from mcore_unpatch.megatron.answers import answers
 from mcore_unpatch.repository.paths import is_test
-from mcore_unpatch.scanner.judging import traits
-from mcore_unpatch.scanner.judging.replacement import Replacement
 from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.related.replacement import Replacement
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.files import Files

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from mcore_unpatch.findings.finding import Finding, Live
-from mcore_unpatch.judge import judge
+from mcore_unpatch.judge import answer, hook_takers, judge
 from mcore_unpatch.judge.case import Case
 from mcore_unpatch.judge.statement import RAISES
 from mcore_unpatch.megatron import known
@@ -15,11 +15,10 @@ from mcore_unpatch.megatron.versions import Version, show
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.conditions.live import Liveness
-from mcore_unpatch.scanner.judging import answer
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.related import restores
 from mcore_unpatch.scanner.related.surroundings import Surroundings
-from mcore_unpatch.scanner.shapes import calls, helpers, hook_takers, registries, source_rewrites, sysmodules
+from mcore_unpatch.scanner.shapes import calls, helpers, registries, source_rewrites, sysmodules
 from mcore_unpatch.scanner.shapes.assignments import FUNCTION_PARTS, from_assignment
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources import prefilter

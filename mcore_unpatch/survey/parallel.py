@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mcore_unpatch.errors import FileError, UsageError
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.gate.suppress import IGNORE_MARK
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.repository.paths import is_test
-from mcore_unpatch.scanner import detect
 from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.files import Reader, TextFacts
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import TooLarge, Unreadable, check, decode
+from mcore_unpatch.survey import detect
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -36,8 +37,6 @@ CHECKED_THROUGHOUT = 2_000_000
 
 # How other processes are started.
 START = "fork" if sys.platform == "linux" else "spawn"
-
-IGNORE_MARK = b"unpatch:"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,0 @@
-"""What a patch does, what breaks on a release, and what can become of it."""
