@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from mcore_unpatch.judge import dropped
 from mcore_unpatch.judge.callers import callers
 from mcore_unpatch.judge.demands import CALL, Demand
+from mcore_unpatch.judge.given import Given, building, is_holder
 from mcore_unpatch.judge.instead import absent, leaf, short, unfit
 from mcore_unpatch.judge.meaning import written
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, STOPS, Statement, only_if
-from mcore_unpatch.library.fact import Parameters, parameters, quoted, without_self
-from mcore_unpatch.library.model import CALLED, SLOT, Model, Usage
+from mcore_unpatch.library.fact import Call, Parameters, parameters, quoted, without_self
+from mcore_unpatch.library.model import CALLED, Model, Usage
 from mcore_unpatch.library.syntax import Function, given_counts, parameters_of
 from mcore_unpatch.megatron import known
 from mcore_unpatch.scanner.names.bindings import own_class
@@ -24,10 +25,11 @@ _TRANSPARENT = {"staticmethod", "classmethod", "no_grad", "inference_mode", "ove
 _ABSTRACT = "abstract"
 
 
-def overridden(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
-    """What a step does to the methods of the subclasses in one file."""
+def overridden(home: Resolver, old: Model, new: Model, given: Given) -> Iterator[Statement]:
+    """What a step does to the classes of one file that Megatron builds, and to the methods of its subclasses."""
     for cls in home.model.classes:
         bases = _bases(cls, home)
+        yield from _built(cls, bases, home, old, new, given)
         before = next((name for name in bases if known.holds(old, name)), None)
         now = next((name for name in bases if known.holds(new, name)), None)
         at = home.on_line(cls.lineno)
@@ -36,7 +38,7 @@ def overridden(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
         every = _methods(cls, home)
         for method in (item for item in cls.body if isinstance(item, Function)):
             if (name := method.name) == "__init__" or not name.startswith("__"):
-                target = _Override(cls, method, every, home.model.path)
+                target = _Override(cls, method, every, home.model.path, given)
                 yield from target.between(f"{before}.{name}", f"{now}.{name}", old, new)
         yield from _abstract(cls, every.union(home.model.classes[cls].bindings), before, now, old, new, home)
 
@@ -63,8 +65,8 @@ def _methods(cls: ast.ClassDef, home: Resolver) -> set[str]:
 class _Override:
     """One method of a subclass."""
 
-    def __init__(self, cls: ast.ClassDef, method: Function, methods: set[str], path: str) -> None:
-        self._cls, self._method, self._methods, self._path = cls, method, methods, path
+    def __init__(self, cls: ast.ClassDef, method: Function, methods: set[str], path: str, given: Given) -> None:
+        self._cls, self._method, self._methods, self._path, self._given = cls, method, methods, path, given
         self._shown = f"`{cls.name}.{method.name}`"
 
     def between(self, was: str, name: str, old: Model, new: Model) -> Iterator[Statement]:
@@ -80,8 +82,8 @@ class _Override:
                 text = f"{self._shown} overrides what does not exist {when}: nothing calls it; {who} does"
                 yield self._said(STOPS, f"{text}, so it stops without an error")
             return
-        taken = self._taken
-        if taken is None or (leaf(name) == "__init__" and not _is_in_a_slot(now.name.rpartition(".")[0], new)):
+        taken = taken_by(self._method)
+        if taken is None or (leaf(name) == "__init__" and self._given.slots(self._cls.name)):
             return
         before, after_ = list(self._reaching(old, was)), list(self._reaching(new, name))
         if any(usage.call is not None and taken.misfit(usage.call) for usage in before):
@@ -91,38 +93,27 @@ class _Override:
             if wrong := taken.misfit(usage.call):
                 text = f"`{short(usage.place)}` of megatron-core {new.label} {unfit(wrong, self._shown)}"
                 text += only_if(*after_)
-                if _gets_there(usage, name, new):
+                if self._gets_there(usage, name, new):
                     yield self._said(RAISES, text, "TypeError", usage.place)
-                else:
-                    yield self._said(
-                        IDLE, f"{text}: TypeError where it is put in place of `{leaf(name.rpartition('.')[0])}`"
-                    )
+                elif self._given.may_reach(self._cls.name):
+                    instead = leaf(name.rpartition(".")[0])
+                    yield self._said(IDLE, f"{text}: TypeError where it is put in place of `{instead}`")
                 return
         yield from self._returned(name, before, after_, new)
         yield from self._swallowed(taken, before, after_, new)
 
     def _came(self, name: str, new: Model) -> Iterator[Statement]:
         """A method of the repository's own, of a name that the base class has now too: Megatron calls this one."""
-        usage = next((usage for usage in self._reaching(new, name) if _gets_there(usage, name, new)), None)
+        usage = next((usage for usage in self._reaching(new, name) if self._gets_there(usage, name, new)), None)
         if usage is None or usage.call is None:
             return
         text = f"{self._shown} overrides `{short(name)}`, which is new and which `{short(usage.place)}` calls"
-        wrong = self._taken.misfit(usage.call) if self._taken is not None else ""
+        taken = taken_by(self._method)
+        wrong = taken.misfit(usage.call) if taken is not None else ""
         if wrong:
             yield self._said(RAISES, f"{text}: it {unfit(wrong, 'yours')}", "TypeError", usage.place)
         else:
             yield self._said(CHANGES, text)
-
-    @property
-    def _taken(self) -> Parameters | None:
-        marks = {
-            (path_text(one.func if isinstance(one, ast.Call) else one) or "?") for one in self._method.decorator_list
-        }
-        marks = {mark.rpartition(".")[2] for mark in marks}
-        if not marks <= _TRANSPARENT:
-            return None
-        detail = parameters_of(self._method)
-        return parameters(detail if "staticmethod" in marks else without_self(detail))
 
     def _reaching(self, model: Model, name: str) -> Iterator[Usage]:
         """The calls of the library that this method answers: not those of methods that the class has itself."""
@@ -131,11 +122,21 @@ class _Override:
         calls = [usage for usage in callers(model, name) if usage.sure]
         own = {usage.call for usage in model.uses(f"{base}.{leaf(name)}") if usage.how == CALLED and usage.sure}
         for usage in calls:
+            if leaf(name) == "__init__" and not (usage.call is not None and usage.call.double_star):
+                continue  # built by its name
             owner, _, method = usage.place.rpartition(".")
             of_sibling = owner in siblings  # one that hands on with `super()`, or calls itself, does not call this
             of_base = own and usage.call not in own and owner not in family  # an object of a base class, elsewhere
             if not (owner in family and method in self._methods) and not of_sibling and not of_base:
                 yield usage
+
+    def _gets_there(self, usage: Usage, method: str, model: Model) -> bool:
+        """Whether a call of the library is made on this class too: by the family itself, or on what a spec names."""
+        owner, _, caller = usage.place.rpartition(".")
+        if owner in model.lineage(known_name(method.rpartition(".")[0], model)):
+            return True
+        placed = any(is_holder(usage.place, slot) for slot in self._given.slots(self._cls.name))
+        return placed and not self._given.replaces(owner, caller)
 
     def _returned(self, name: str, before: list[Usage], now: list[Usage], new: Model) -> Iterator[Statement]:
         counts = given_counts(self._method)
@@ -145,7 +146,7 @@ class _Override:
         for usage in now:
             wanted = usage.call.unpacked if usage.call is not None else 0
             fitted = bool(then) and not then.difference({0, *counts})
-            if wanted and wanted not in counts and fitted and _gets_there(usage, name, new):
+            if wanted and wanted not in counts and fitted and self._gets_there(usage, name, new):
                 given = " or ".join(map(str, sorted(counts)))
                 text = (
                     f"{self._shown} returns {given} values where `{short(usage.place)}` of megatron-core {new.label} "
@@ -172,15 +173,65 @@ class _Override:
         return Statement(kind, text, exception, self._path, self._method.lineno, CALL, caller, trigger=trigger)
 
 
-def _gets_there(usage: Usage, method: str, model: Model) -> bool:
-    """Whether a call of the library is made on a subclass too: by the family itself, or on what a spec names."""
-    owner = known_name(method.rpartition(".")[0], model)
-    return usage.place.rpartition(".")[0] in model.lineage(owner) or _is_in_a_slot(owner, model)
+def taken_by(method: Function) -> Parameters | None:
+    """What calls of a method can pass; None where a decorator may change that."""
+    marks = {(path_text(one.func if isinstance(one, ast.Call) else one) or "?") for one in method.decorator_list}
+    marks = {mark.rpartition(".")[2] for mark in marks}
+    if not marks <= _TRANSPARENT:
+        return None
+    detail = parameters_of(method)
+    return parameters(detail if "staticmethod" in marks else without_self(detail))
 
 
-def _is_in_a_slot(owner: str, model: Model) -> bool:
-    """Whether specs name the class: else what the library builds by name is no subclass."""
-    return any(usage.how == SLOT for usage in model.uses(owner))
+def _built(
+    cls: ast.ClassDef, bases: list[str], home: Resolver, old: Model, new: Model, given: Given
+) -> Iterator[Statement]:
+    """A class in a slot of a spec, whatever it derives from, whose constructor does not take what a release passes."""
+    for slot in given.own_slots(cls.name):
+        before, now = building(slot, old), building(slot, new)
+        wrong = [(usage, _unbuildable(cls, bases, usage, new, home)) for usage in now]
+        if not wrong or not all(text for _, text in wrong):
+            continue
+        if any(_unbuildable(cls, bases, usage, old, home) for usage in before):
+            continue  # as before
+        usage, text = wrong[0]
+        init = next((item for item in cls.body if isinstance(item, Function) and item.name == "__init__"), cls)
+        trigger = f"when `{short(usage.place)}` calls it"
+        said = f"`{short(usage.place)}` of megatron-core {new.label} {text}"
+        yield Statement(RAISES, said, "TypeError", home.model.path, init.lineno, CALL, usage.place, trigger=trigger)
+        return
+
+
+def _unbuildable(cls: ast.ClassDef, bases: list[str], usage: Usage, model: Model, home: Resolver) -> str:
+    """Why a release cannot build a class with a call, as the end of a sentence; empty where it can, or nobody knows."""
+    assert usage.call is not None
+    init = next((item for item in cls.body if isinstance(item, Function) and item.name == "__init__"), None)
+    inherited = next((taken for name in bases if (taken := model.called_with(name)) is not None), None)
+    if init is None:
+        wrong = inherited.misfit(usage.call) if inherited is not None and len(cls.bases) == 1 else ""
+        return unfit(wrong, f"`{leaf(bases[0])}.__init__`") + f", the constructor of `{cls.name}`" if wrong else ""
+    taken = taken_by(init)
+    if taken is None:
+        return ""
+    if wrong := taken.misfit(usage.call):
+        return unfit(wrong, f"`{cls.name}.__init__`")
+    rest = init.args.kwarg.arg if init.args.kwarg is not None else ""
+    if not rest or inherited is None or not _hands_on(init, rest):
+        return ""
+    said = {node.value for node in ast.walk(init) if isinstance(node, ast.Constant)}
+    more = tuple(name for name in usage.call.keywords if name not in taken.names and name not in said)
+    wrong = inherited.misfit(Call(0, more, star=True, double_star=True))
+    return unfit(wrong, f"`{leaf(bases[0])}.__init__`") + f", to which `{cls.name}` hands it on" if wrong else ""
+
+
+def _hands_on(init: Function, rest: str) -> bool:
+    """Whether a constructor hands all further names on to the one above."""
+    return any(
+        isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "super().__init__"
+        and any(word.arg is None and getattr(word.value, "id", "") == rest for word in node.keywords)
+        for node in ast.walk(init)
+    )
 
 
 def _abstract(

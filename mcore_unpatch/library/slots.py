@@ -10,8 +10,9 @@ import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from typing import Protocol
 
-from mcore_unpatch.library.definitions import ModuleFacts
+from mcore_unpatch.library.definitions import Body
 from mcore_unpatch.library.model import SLOT, Usage
 from mcore_unpatch.library.syntax import Nodes
 
@@ -21,11 +22,20 @@ _FIELDS = "Submodules"
 _Scope = ast.FunctionDef | ast.Module
 
 
-class Slots:
-    """The spec functions of one version."""
+class SpecModule(Protocol):
+    """What is asked of a module."""
 
-    def __init__(self, modules: Iterable[ModuleFacts]) -> None:
-        self._homes: dict[str, list[str]] = defaultdict(list)  # short name of a class -> dotted names
+    tree: ast.Module
+    classes: list[tuple[str, ast.ClassDef]]
+    functions: list[Body]
+
+
+class Slots:
+    """The spec functions of one version, or of a repository: then with the names of its classes."""
+
+    def __init__(self, modules: Iterable[SpecModule], own: Iterable[str] = ()) -> None:
+        self._homes: dict[str, list[str]] = defaultdict(list, {name: [name] for name in own})  # by the short name
+        self._methods = not own  # of a repository a method that builds a class is no call of its constructor
         self._functions: dict[str, list[ast.FunctionDef]] = defaultdict(list)
         self._provided: dict[str, list[ast.FunctionDef]] = defaultdict(list)
         self._calls: list[tuple[ast.Call, _Scope]] = []
@@ -47,12 +57,13 @@ class Slots:
         """The classes that specs name for a field of the `...Submodules` of a class."""
         short = owner.rpartition(".")[2]
         for holder in (f"{short}{_FIELDS}", f"{short.removesuffix('Layer')}{_FIELDS}"):
-            if named := [name for name, slots in self._filled_by.items() if f"{holder}.{field}" in slots]:
+            if named := [name for name, slots in self.filled.items() if f"{holder}.{field}" in slots]:
                 return sorted({name for short in named for name in self._homes[short][:1]})
         return []
 
     @cached_property
-    def _filled_by(self) -> dict[str, list[str]]:
+    def filled(self) -> dict[str, list[str]]:
+        """The slots of each class that is named, by its short name, the most used first."""
         counters: dict[str, Counter[str]] = defaultdict(Counter)
         for slot, value, scope in self._filled():
             for name in self._named(value, scope):
@@ -61,7 +72,7 @@ class Slots:
 
     def usages(self) -> dict[str, list[Usage]]:
         """Each class that is named, with its slots, the most used first."""
-        every = self._filled_by.items()
+        every = self.filled.items()
         return {
             name: [Usage(SLOT, slot) for slot in slots] for short, slots in every for name in self._homes[short][:1]
         }
@@ -101,7 +112,7 @@ class Slots:
             case ast.Name(id=name) if name in self._homes:
                 return {name}
             case ast.Attribute(value=ast.Name(id=name)) if name in self._homes:
-                return {name}  # a classmethod that builds it
+                return {name} if self._methods else set()  # a classmethod that builds it
             case ast.Attribute(value=ast.Call() as call):
                 several = [(call, scope)]
             case ast.Name(id=name):

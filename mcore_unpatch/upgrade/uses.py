@@ -12,6 +12,7 @@ from mcore_unpatch.errors import FileError
 from mcore_unpatch.judge.asked import changed, forgiven, raised
 from mcore_unpatch.judge.callbacks import handed
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
+from mcore_unpatch.judge.given import Given
 from mcore_unpatch.judge.instead import leaf
 from mcore_unpatch.judge.options import MAKER, gone, unread
 from mcore_unpatch.judge.overrides import overridden
@@ -83,6 +84,9 @@ def uses_for(
     """The same for several steps; each file is read once, those that import Megatron first."""
     found = [Uses() for _ in steps]
     every, read = list(paths), 0
+    given = Given(
+        every, lambda path: _bytes_of(path, project), lambda path: project.parsed.tree(path, project.data(path))
+    )
     handed_on: dict[str, set[str]] = {}  # by file: what of Megatron's, or derived from it, others can import from there
     for index, path in enumerate(sorted(every, key=lambda path: not _imports_megatron(path, project))):
         if progress is not None:
@@ -102,7 +106,7 @@ def uses_for(
                 uses.files += bool(demands)
                 uses.read += len(demands)
                 with project.effort.at_most(_MOST_STEPS):
-                    overrides = list(overridden(home, old, new))
+                    overrides = list(overridden(home, old, new, given))
                     every_one = (*overrides, *gone(home, old, new), *unread(home, old, new))
                     uses.affected += every_one
                 stopped = {statement.line for statement in overrides if statement.kind == STOPS}
