@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from mcore_unpatch.judge import dropped
 from mcore_unpatch.judge.callers import callers
 from mcore_unpatch.judge.demands import CALL, Demand
-from mcore_unpatch.judge.given import Given, building, is_holder
+from mcore_unpatch.judge.handed_over import HandedOver, building, is_holder
 from mcore_unpatch.judge.instead import absent, leaf, short, unfit
 from mcore_unpatch.judge.meaning import written
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, STOPS, Statement, only_if
@@ -25,11 +25,12 @@ _TRANSPARENT = {"staticmethod", "classmethod", "no_grad", "inference_mode", "ove
 _ABSTRACT = "abstract"
 
 
-def overridden(home: Resolver, old: Model, new: Model, given: Given) -> Iterator[Statement]:
+def overridden(home: Resolver, old: Model, new: Model, given: HandedOver) -> Iterator[Statement]:
     """What a step does to the classes of one file that Megatron builds, and to the methods of its subclasses."""
     for cls in home.model.classes:
         bases = _bases(cls, home)
-        yield from _built(cls, bases, home, old, new, given)
+        built = list(_built(cls, bases, home, old, new, given))
+        yield from built
         before = next((name for name in bases if known.holds(old, name)), None)
         now = next((name for name in bases if known.holds(new, name)), None)
         at = home.on_line(cls.lineno)
@@ -37,7 +38,8 @@ def overridden(home: Resolver, old: Model, new: Model, given: Given) -> Iterator
             continue
         every = _methods(cls, home)
         for method in (item for item in cls.body if isinstance(item, Function)):
-            if (name := method.name) == "__init__" or not name.startswith("__"):
+            is_told = method.name == "__init__" and (built or given.slots(given.family(cls.name), bases)[1])
+            if not is_told and ((name := method.name) == "__init__" or not name.startswith("__")):
                 target = _Override(cls, method, every, home.model.path, given)
                 yield from target.between(f"{before}.{name}", f"{now}.{name}", old, new)
         yield from _abstract(cls, every.union(home.model.classes[cls].bindings), before, now, old, new, home)
@@ -65,8 +67,9 @@ def _methods(cls: ast.ClassDef, home: Resolver) -> set[str]:
 class _Override:
     """One method of a subclass."""
 
-    def __init__(self, cls: ast.ClassDef, method: Function, methods: set[str], path: str, given: Given) -> None:
+    def __init__(self, cls: ast.ClassDef, method: Function, methods: set[str], path: str, given: HandedOver) -> None:
         self._cls, self._method, self._methods, self._path, self._given = cls, method, methods, path, given
+        self._family = given.family(cls.name)
         self._shown = f"`{cls.name}.{method.name}`"
 
     def between(self, was: str, name: str, old: Model, new: Model) -> Iterator[Statement]:
@@ -83,7 +86,7 @@ class _Override:
                 yield self._said(STOPS, f"{text}, so it stops without an error")
             return
         taken = taken_by(self._method)
-        if taken is None or (leaf(name) == "__init__" and self._given.slots(self._cls.name)):
+        if taken is None:
             return
         before, after_ = list(self._reaching(old, was)), list(self._reaching(new, name))
         if any(usage.call is not None and taken.misfit(usage.call) for usage in before):
@@ -95,7 +98,7 @@ class _Override:
                 text += only_if(*after_)
                 if self._gets_there(usage, name, new):
                     yield self._said(RAISES, text, "TypeError", usage.place)
-                elif self._given.may_reach(self._cls.name):
+                elif self._given.may_reach(self._family):
                     instead = leaf(name.rpartition(".")[0])
                     yield self._said(IDLE, f"{text}: TypeError where it is put in place of `{instead}`")
                 return
@@ -132,10 +135,10 @@ class _Override:
 
     def _gets_there(self, usage: Usage, method: str, model: Model) -> bool:
         """Whether a call of the library is made on this class too: by the family itself, or on what a spec names."""
-        owner, _, caller = usage.place.rpartition(".")
-        if owner in model.lineage(known_name(method.rpartition(".")[0], model)):
+        (owner, _, caller), base = usage.place.rpartition("."), known_name(method.rpartition(".")[0], model)
+        if owner in model.lineage(base):
             return True
-        placed = any(is_holder(usage.place, slot) for slot in self._given.slots(self._cls.name))
+        placed = any(is_holder(usage.place, slot) for slot in self._given.slots(self._family, [base])[0])
         return placed and not self._given.replaces(owner, caller)
 
     def _returned(self, name: str, before: list[Usage], now: list[Usage], new: Model) -> Iterator[Statement]:
@@ -184,28 +187,32 @@ def taken_by(method: Function) -> Parameters | None:
 
 
 def _built(
-    cls: ast.ClassDef, bases: list[str], home: Resolver, old: Model, new: Model, given: Given
+    cls: ast.ClassDef, bases: list[str], home: Resolver, old: Model, new: Model, given: HandedOver
 ) -> Iterator[Statement]:
     """A class in a slot of a spec, whatever it derives from, whose constructor does not take what a release passes."""
-    for slot in given.own_slots(cls.name):
-        before, now = building(slot, old), building(slot, new)
-        wrong = [(usage, _unbuildable(cls, bases, usage, new, home)) for usage in now]
+    init = next((item for item in cls.body if isinstance(item, Function) and item.name == "__init__"), None)
+    places, sure = given.slots(frozenset({cls.name}), bases)
+    if init is None and not sure:
+        return
+    for some in [[slot] for slot in places] if sure else [places]:
+        now = [usage for slot in some for usage in building(slot, new)]
+        wrong = [(usage, _unbuildable(cls, init, bases, usage, new)) for usage in now]
         if not wrong or not all(text for _, text in wrong):
             continue
-        if any(_unbuildable(cls, bases, usage, old, home) for usage in before):
+        if any(_unbuildable(cls, init, bases, usage, old) for slot in some for usage in building(slot, old)):
             continue  # as before
         usage, text = wrong[0]
-        init = next((item for item in cls.body if isinstance(item, Function) and item.name == "__init__"), cls)
         trigger = f"when `{short(usage.place)}` calls it"
         said = f"`{short(usage.place)}` of megatron-core {new.label} {text}"
-        yield Statement(RAISES, said, "TypeError", home.model.path, init.lineno, CALL, usage.place, trigger=trigger)
+        yield Statement(
+            RAISES, said, "TypeError", home.model.path, (init or cls).lineno, CALL, usage.place, trigger=trigger
+        )
         return
 
 
-def _unbuildable(cls: ast.ClassDef, bases: list[str], usage: Usage, model: Model, home: Resolver) -> str:
+def _unbuildable(cls: ast.ClassDef, init: Function | None, bases: list[str], usage: Usage, model: Model) -> str:
     """Why a release cannot build a class with a call, as the end of a sentence; empty where it can, or nobody knows."""
     assert usage.call is not None
-    init = next((item for item in cls.body if isinstance(item, Function) and item.name == "__init__"), None)
     inherited = next((taken for name in bases if (taken := model.called_with(name)) is not None), None)
     if init is None:
         wrong = inherited.misfit(usage.call) if inherited is not None and len(cls.bases) == 1 else ""

@@ -96,6 +96,12 @@ def first(name: str) -> str | None:
     return next((release for release in RELEASES if has(name, release)), None)
 
 
+def came_after(name: str, release: str) -> bool:
+    """Whether a name is younger than a release."""
+    oldest = first(name)
+    return oldest is not None and release in RELEASES and RELEASES.index(oldest) > RELEASES.index(release)
+
+
 @cache
 def last(name: str) -> str | None:
     """The last release that has a name."""

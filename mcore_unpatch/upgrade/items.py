@@ -14,7 +14,9 @@ from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.run import UpgradeReport
 from mcore_unpatch.upgrade.uses import outermost
 
-GROUPS = RAISE, CHANGE, APPLY, SPEEDS, GO, LATER = "raise", "change", "apply", "speed", "go", "later"
+GROUPS = RAISE, CHANGE, APPLY, SPEEDS, GO, LATER, ALREADY = (
+    "raise", "change", "apply", "speed", "go", "later", "already"
+)  # fmt: skip
 HEADS = {
     RAISE: "Will raise",
     CHANGE: "Numbers may change",
@@ -22,6 +24,7 @@ HEADS = {
     SPEEDS: "Only speed or memory may change",
     GO: "Can go now",
     LATER: "Not urgent",
+    ALREADY: "Fits neither release: never run, or run on another Megatron",
 }
 TESTS, PATCH_FILES = "tests", "patch files"  # what is folded to a count
 
@@ -53,6 +56,7 @@ def items(report: UpgradeReport) -> list[Item]:
     told = {_key(affected) for affected in report.uses.affected}
     within = {_key(one): fate.finding for fate in report.fates if fate.fix for one in fate.statements}
     every = [_of_line(use, report, within.get(_key(use))) for use in report.uses.affected]
+    every += [replace(_of_line(use, report, None), group=ALREADY) for use in report.uses.already]
     for fate in report.fates:
         if fate.urgency != "harmless" or fate.is_idle:
             every += _of_fate(fate, report, told)

@@ -9,12 +9,12 @@ from pathlib import Path
 from mcore_unpatch.findings.finding import Assessment, Finding, Report
 from mcore_unpatch.report.pages import Card, Kind, Pane, head_of, origin_of, page
 from mcore_unpatch.upgrade.fates import Fate
-from mcore_unpatch.upgrade.items import APPLY, CHANGE, GO, HEADS, LATER, RAISE, SPEEDS, Item
+from mcore_unpatch.upgrade.items import ALREADY, APPLY, CHANGE, GO, HEADS, RAISE, Item
 from mcore_unpatch.upgrade.merge import Merge
 from mcore_unpatch.upgrade.run import UpgradeReport
 
 _RULE = "MCU811"
-_LOOKS = {RAISE: "bad", CHANGE: "warn", APPLY: "warn", SPEEDS: "plain", GO: "good", LATER: "plain"}
+_LOOKS = {RAISE: "bad", CHANGE: "warn", APPLY: "warn", GO: "good"}
 
 
 def markdown(report: UpgradeReport, known: Sequence[Item], closing: Sequence[str]) -> str:
@@ -39,8 +39,8 @@ def _row(item: Item) -> str:
 
 
 def as_findings(report: UpgradeReport, known: Sequence[Item]) -> Report:
-    """Each item as a finding whose message says what happens there."""
-    return replace(report.scanned, findings=list(map(_finding, known)))
+    """Each item that the step is to blame for as a finding whose message says what happens there."""
+    return replace(report.scanned, findings=[_finding(item) for item in known if item.group != ALREADY])
 
 
 def _finding(item: Item) -> Finding:
@@ -56,7 +56,7 @@ def _finding(item: Item) -> Finding:
 
 def html(report: UpgradeReport, known: Sequence[Item], summary: str, merges: Sequence[tuple[Fate, Merge]] = ()) -> str:
     """Every item with its code; of a patch upstream's change and the proposed edit too."""
-    kinds = {group: Kind(head, _LOOKS[group]) for group, head in HEADS.items()}
+    kinds = {group: Kind(head, _LOOKS.get(group, "plain")) for group, head in HEADS.items()}
     edits = report.scanned.proposed() if any(finding.fix for finding in report.scanned.findings) else {}
     origin = origin_of(Path(report.scanned.top))
     made = {id(fate): merge for fate, merge in merges}

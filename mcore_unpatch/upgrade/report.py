@@ -10,11 +10,11 @@ from mcore_unpatch.report.lines import Line, OutputFormat, count, show, width, w
 from mcore_unpatch.upgrade import pages
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.items import (
+    ALREADY,
     APPLY,
     CHANGE,
     GO,
     HEADS,
-    LATER,
     PATCH_FILES,
     RAISE,
     SPEEDS,
@@ -28,7 +28,7 @@ from mcore_unpatch.upgrade.mend import Mended, is_moved
 from mcore_unpatch.upgrade.merge import Merge
 from mcore_unpatch.upgrade.run import UpgradeReport
 
-_STYLES = {RAISE: "bold red", CHANGE: "bold yellow", APPLY: "bold", SPEEDS: "bold", GO: "bold green", LATER: "bold"}
+_STYLES = {RAISE: "bold red", CHANGE: "bold yellow", APPLY: "bold", SPEEDS: "bold", GO: "bold green"}
 _SCREEN = 40  # lines of the report, without --all
 
 
@@ -101,7 +101,7 @@ def lines(
         left = _left(members, len(told[group]) - shown[group], every)
         yield []
         yield [
-            (f"{HEADS[group]} ({len(members)})", _STYLES[group]),
+            (f"{HEADS[group]} ({len(members)})", _STYLES.get(group, "bold")),
             ("" if shown[group] else "  --all lists them", "dim"),
         ]
         for item_lines in told[group][: shown[group]]:
@@ -202,14 +202,11 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     yield f"Read: {read}{fine}."
     if missing := unread(report):
         yield f"Not read: {missing}."
-    if wrong := list(dict.fromkeys((use.path, use.line) for use in report.uses.already)):
-        path, line = wrong[0]
-        first = f"{report.scanned.from_here(report.shown(path))}:{line}"
-        where = first if len(wrong) == 1 else f"{first} and {count(len(wrong) - 1, 'more line')}"
-        yield f"Wrong already on megatron-core {report.old.label}, which this step does not change: {where}."
     release = f"megatron-core {report.new.label}"
     if not places:
-        yield f"Nothing that was read needs work before the move to {release}."
+        wrong = sum(item.group == ALREADY for item in known)
+        also = f"; {count(wrong, 'place fits', 'places fit')} neither release" if wrong else ""
+        yield f"Nothing that was read needs work before the move to {release}{also}."
         return
     files = sum(item.group == APPLY for item in places)
     needs = [f"{count(len(places) - files, 'place needs', 'places need')} work"] if len(places) > files else []

@@ -77,6 +77,7 @@ class UpgradeReport:
             "counts": {urgency: len(self.of(urgency)) for urgency in URGENCIES},
             "patches": [fate.to_json() for fate in self.fates],
             "uses": list(map(self._use, self.uses.affected)),
+            "fits_neither": list(map(self._use, self.uses.already)),
             "read": {"files": self.uses.files, "uses": self.uses.read, "beyond": self.uses.beyond},
             "errors": [{"path": error.path, "message": error.message} for error in self.scanned.errors],
         }

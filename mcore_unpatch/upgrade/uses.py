@@ -12,7 +12,7 @@ from mcore_unpatch.errors import FileError
 from mcore_unpatch.judge.asked import changed, forgiven, raised
 from mcore_unpatch.judge.callbacks import handed
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
-from mcore_unpatch.judge.given import Given
+from mcore_unpatch.judge.handed_over import HandedOver
 from mcore_unpatch.judge.instead import leaf
 from mcore_unpatch.judge.options import MAKER, gone, unread
 from mcore_unpatch.judge.overrides import overridden
@@ -84,7 +84,7 @@ def uses_for(
     """The same for several steps; each file is read once, those that import Megatron first."""
     found = [Uses() for _ in steps]
     every, read = list(paths), 0
-    given = Given(
+    given = HandedOver(
         every, lambda path: _bytes_of(path, project), lambda path: project.parsed.tree(path, project.data(path))
     )
     handed_on: dict[str, set[str]] = {}  # by file: what of Megatron's, or derived from it, others can import from there
@@ -308,7 +308,11 @@ def _unknown_to(old: Model, demand: Demand, new: Model, uses: Uses) -> Iterator[
     if package or not told:
         yield from told
     elif any(map(known.ever, names)):
-        uses.already += [one for one in told if any(raised(demand, old))]
+        told = [one for one in told if any(raised(demand, old))]
+        if any(known.came_after(name, old.label) for name in names):  # so the Megatron in use is another one
+            yield from (replace(one, text=f"{one.text}; {old.label} does not have it yet") for one in told)
+        else:
+            uses.already += told
     elif demand.module or ((holder := api.lookup(demand.name.rpartition(".")[0])) and holder.kind == "module"):
         if demand.when == IMPORT:
             yield from told

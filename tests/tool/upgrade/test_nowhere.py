@@ -73,7 +73,31 @@ def test_what_the_repository_brings_itself_does_not_raise(tmp_path: Path, files:
     assert "Will raise" not in unpatch("upgrade", "--from", "0.18.2", cwd=tmp_path).out
 
 
-def test_what_is_wrong_on_the_release_in_use_is_counted(tmp_path: Path) -> None:
+def test_what_fits_neither_release_is_listed(tmp_path: Path) -> None:
     write_files(tmp_path, WRONG)
-    out = " ".join(unpatch("upgrade", "--from", "0.18.2", cwd=tmp_path).out.split())
-    assert "Wrong already on megatron-core 0.18.2, which this step does not change: patches.py:5." in out
+    result = unpatch("upgrade", "--from", "0.18.2", "--check", cwd=tmp_path)
+    out = " ".join(result.out.split())
+    assert (
+        "Fits neither release: never run, or run on another Megatron (1) patches.py:5 TypeError when `main` is called"
+        in out
+    )
+    assert out.endswith("before the move to megatron-core 0.19.2; 1 place fits neither release.")
+    assert result.code == 0
+    for style in ("github", "concise"):
+        assert "patches.py" not in unpatch("upgrade", "--from", "0.18.2", "--output-format", style, cwd=tmp_path).out
+    told = unpatch("upgrade", "--from", "0.18.2", "--output-format", "json", cwd=tmp_path).json
+    assert ([use["line"] for use in told["fits_neither"]], told["uses"]) == ([5], [])
+
+
+BETWEEN = (
+    "from megatron.core.pipeline_parallel.fine_grained_activation_offload import fine_grained_offloading_group_commit\n"
+)
+
+
+def test_a_name_that_came_after_the_release_in_use_and_went_raises(tmp_path: Path) -> None:
+    """What runs the file is a fork, or a newer Megatron than the repository says."""
+    write_files(tmp_path, BETWEEN)
+    out = " ".join(unpatch("upgrade", "--from", "0.15.0", cwd=tmp_path).out.split())
+    assert "Will raise (1) patches.py:1 ImportError when the file is imported" in out
+    assert "does not exist after megatron-core 0.18.2; 0.15.0 does not have it yet" in out
+    assert "1 place needs work" in out

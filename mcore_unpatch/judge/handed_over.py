@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache, cached_property
 
 from mcore_unpatch.library.definitions import Body
@@ -16,66 +16,71 @@ from mcore_unpatch.megatron import api, slots
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _CLASS = re.compile(rb"^[ \t]*class[ \t]+(\w+)[ \t]*(?:\(([^)]*)\))?[ \t]*:", re.MULTILINE)
-_SPECS = re.compile(rb"Submodules|ModuleSpec|\bsubmodules\b")
-_SOME = "?"  # in place of the `...Submodules` of a slot of which only the field is told
+_SPECS = {r"\w*Submodules", "ModuleSpec", "submodules"}
+_LAYER = "ModuleSpec.module"  # the slot of what a block builds
 
 
-class Given:
+class HandedOver:
     """The classes of a repository, and what becomes of them."""
 
     def __init__(self, paths: Sequence[str], read: Callable[[str], bytes], tree: Callable[[str], ast.Module]) -> None:
         self._paths, self._read, self._tree = paths, read, tree
+        self._read_as: dict[frozenset[str], set[str]] = {}
 
-    def own_slots(self, name: str) -> list[str]:
-        """The slots of specs in which a class is named."""
-        return self._slots.get(name, [])
+    def slots(self, names: frozenset[str], bases: Sequence[str]) -> tuple[list[str], bool]:
+        """The slots in which Megatron finds one of some classes, and whether it is in each of them.
 
-    def slots(self, name: str) -> set[str]:
-        """The slots of specs in which a class is named, or one that derives from it."""
-        return {slot for one in self._family(name) for slot in self.own_slots(one)}
+        Where no spec here names one, and it is handed on all the same, those of what it derives from.
+        """
+        if named := [slot for name in names for slot in self._specs.filled.get(name, ())]:
+            return named, True
+        own = _slots_of(tuple(bases))
+        if fields := {field for name in names for field in self._fields.get(name, ())}:
+            return [slot for slot in own if slot.partition(".")[2] in fields], False
+        return (own if own and "" in self._roles(names) else []), False
 
-    def may_reach(self, name: str) -> bool:
-        """Whether Megatron may get a class that no spec is seen to name: it is a value, or nobody here builds it."""
-        family = self._family(name)
-        roles = [role for path in self._naming(family) for role in _roles(self._tree(path), family)]
+    def may_reach(self, names: frozenset[str]) -> bool:
+        """Whether Megatron may get classes of which nothing tells how: they are values, or nobody here builds them."""
+        roles = self._roles(names)
         return "" in roles or CALLED not in roles
+
+    def _roles(self, names: frozenset[str]) -> set[str]:
+        if names not in self._read_as:
+            every = (role for path in self._naming(names) for role in _roles(self._tree(path), names))
+            self._read_as[names] = set(every)
+        return self._read_as[names]
 
     def replaces(self, owner: str, method: str) -> bool:
         """Whether a class here that derives from one of Megatron's has a method of its own."""
-        family = self._family(owner.rpartition(".")[2]) - {owner.rpartition(".")[2]}
+        own = owner.rpartition(".")[2]
+        family = self.family(own) - {own}
         bodies = (node.body for path in self._naming(family) for node in ast.walk(self._tree(path))
                   if isinstance(node, ast.ClassDef) and node.name in family)  # fmt: skip
         return any(isinstance(item, Function) and item.name == method for body in bodies for item in body)
 
-    def _family(self, name: str) -> set[str]:
+    def family(self, name: str) -> frozenset[str]:
         """A class and those that derive from it, by their short names."""
         found, waiting = {name}, [name]
         for base in waiting:
             fresh = self._derived.get(base, set()) - found
             found |= fresh
             waiting += fresh
-        return found
-
-    @cached_property
-    def _files(self) -> dict[str, bytes]:
-        """The files that define a class or make a spec."""
-        every = ((path, self._read(path)) for path in self._paths)
-        return {path: data for path, data in every if b"class " in data or _SPECS.search(data)}
+        return frozenset(found)
 
     @cached_property
     def _derived(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
-        for data in self._files.values():
+        for data in map(self._read, self._paths):
             for name, bases in _CLASS.findall(data):
                 found.setdefault(name.decode(), set())
                 for base in re.findall(rb"\w+(?=\s*(?:,|\[|$))", bases):
                     found.setdefault(base.decode(), set()).add(name.decode())
         return found
 
-    def _naming(self, names: set[str]) -> Iterator[str]:
+    def _naming(self, names: Collection[str]) -> Iterator[str]:
         """The files that say one of some names, and that can be read."""
-        says = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in sorted(names)).encode())
-        for path in self._paths:
+        says = re.compile("|".join(rf"\b{name}\b" for name in sorted(names)).encode())
+        for path in self._paths if names else ():
             if says.search(self._read(path)):
                 try:
                     self._tree(path)
@@ -84,15 +89,22 @@ class Given:
                 yield path
 
     @cached_property
-    def _slots(self) -> dict[str, list[str]]:
-        trees = [self._tree(path) for path in self._naming({"Submodules", "ModuleSpec", "submodules"})]
-        filled = Slots(map(_SpecFile, trees), self._derived).filled
-        for tree in trees:
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Assign) and (field := _field(dotted(node.targets[0]))):
-                    name = dotted(node.value).rpartition(".")[2]
-                    filled.setdefault(name, []).append(f"{_SOME}.{field}")
-        return filled
+    def _trees(self) -> list[ast.Module]:
+        return [self._tree(path) for path in self._naming(_SPECS)]
+
+    @cached_property
+    def _specs(self) -> Slots:
+        return Slots(map(_SpecFile, self._trees), self._derived)
+
+    @cached_property
+    def _fields(self) -> dict[str, list[str]]:
+        """The classes that are put into a spec that is made: `spec.submodules.field = ...`, with `.module` or not."""
+        found: dict[str, list[str]] = {}
+        for node in (node for tree in self._trees for node in ast.walk(tree) if isinstance(node, ast.Assign)):
+            *_, holder, field = ("", "", *dotted(node.targets[0]).removesuffix(".module").split("."))
+            if holder == "submodules":
+                found.setdefault(dotted(node.value).rpartition(".")[2], []).append(field)
+        return found
 
 
 class _SpecFile:
@@ -106,13 +118,7 @@ class _SpecFile:
         self.functions = [Body(node.name, "" if id(node) in outer else "?", node) for node in every]
 
 
-def _field(target: str) -> str:
-    """The field that `spec.submodules.field = ...` or `spec.submodules.field.module = ...` fills."""
-    *before, holder, field = ("", *target.removesuffix(".module").split("."))
-    return field if holder == "submodules" and before else ""
-
-
-def _roles(tree: ast.Module, names: set[str]) -> Iterator[str]:
+def _roles(tree: ast.Module, names: Collection[str]) -> Iterator[str]:
     """What classes are there for, each time that they are read: called, or nothing that is told, so as a value."""
     nodes = Nodes([tree])
     roles = roles_of(nodes)
@@ -130,18 +136,17 @@ def _roles(tree: ast.Module, names: set[str]) -> Iterator[str]:
             yield CALLED if role == CALLED else ""
 
 
+@cache
+def _slots_of(bases: tuple[str, ...]) -> list[str]:
+    """The slots in which Megatron's own specs name a class; none for a layer, as several build those."""
+    found = [slot for name in bases for slot in slots.table().get(name.rpartition(".")[2], ())]
+    return [] if _LAYER in found else list(dict.fromkeys(found))
+
+
 def building(slot: str, model: Model) -> list[Usage]:
     """The calls with which a release builds what a slot names."""
-    exact = [slot] if not slot.startswith(_SOME) else _with_field(slot.removeprefix(_SOME))
-    calls = ((one, usage) for one in exact for name in _named_in(one) for usage in model.uses(name))
-    of_specs = (usage for one, usage in calls if usage.call and usage.call.double_star and is_holder(usage.place, one))
-    return list(dict.fromkeys(of_specs))
-
-
-@cache
-def _with_field(field: str) -> list[str]:
-    """The slots of any holder with a field, which begins with a dot."""
-    return sorted({slot for own in slots.table().values() for slot in own if slot.endswith(field)})
+    calls = (usage for name in _named_in(slot) for usage in model.uses(name) if is_holder(usage.place, slot))
+    return list(dict.fromkeys(usage for usage in calls if usage.call is not None and usage.call.double_star))
 
 
 @cache
@@ -155,4 +160,4 @@ def _named_in(slot: str) -> tuple[str, ...]:
 def is_holder(place: str, slot: str) -> bool:
     """Whether a method is one of the class whose `...Submodules` a slot belongs to."""
     holder, owner = slot.partition(".")[0], place.split(".")[-2:][0]
-    return holder in (_SOME, f"{owner}Submodules", f"{owner.removesuffix('Layer')}Submodules")
+    return holder in (f"{owner}Submodules", f"{owner.removesuffix('Layer')}Submodules")
