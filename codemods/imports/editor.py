@@ -137,7 +137,8 @@ class ImportEditor:
         coming: list[ImportStatement] = []
         for statement in sorted(self._wanted.values(), key=attrgetter("module")):
             froms = [node for node in statement.suite if isinstance(node, ast.ImportFrom) and not node.level]
-            host = next((node for node in froms if node.module == statement.module), None)
+            same = (node for node in froms if node.module == statement.module and node.names[0].name != "*")
+            host = next(same, None)
             first = next(iter(statement.taken), None)
             if host is not None:
                 nodes[host] = replace(

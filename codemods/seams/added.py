@@ -127,7 +127,7 @@ def to_subclass(files: Workbench, source: Source, made: ast.Assign, added: Mappi
     if len(imports) != 1 or imports[0].names[0].asname or first is None or imports[0].lineno > first.lineno:
         yield Left(f"`{name}` is not imported by a statement of its own before all functions")
         return
-    if len(functions) != len(added) or not {*functions.values()} <= {getattr(node, "name", "") for node in top}:
+    if len(functions) != len(added) or not {*functions.values()} <= {getattr(node, "name", None) for node in top}:
         yield Left("not all of the methods are functions of this file")
     if theirs in identifiers(source.tree):
         yield Left(f"the name `{theirs}` is taken")

@@ -1,4 +1,7 @@
-"""All that the tool tells of one small program: findings, what a migration makes of it, what an upgrade does to it."""
+"""All that the tool tells of one small program: findings, what a migration makes of it, what an upgrade does to it.
+
+A line `# file: other.py` begins another file of the program, beside the first.
+"""
 
 import re
 from difflib import unified_diff
@@ -27,19 +30,28 @@ def _step() -> tuple[Model, Model]:
 
 def told(source: str) -> str:
     """Findings, the changed lines and remarks of a migration, the patches and uses that an upgrade affects."""
-    files = {PATH: f"{source}\n".encode()}
+    first, *others = re.split(r"^# file: (\S+)\n", f"{source}\n", flags=re.MULTILINE)
+    texts = {PATH: first, **dict(zip(others[::2], others[1::2], strict=True))}
+    files = {path: text.encode() for path, text in texts.items()}
     plan, found = planned(files, OPTIONS)
-    lines = [_finding(one) for one in found]
-    after = splice(files[PATH], plan.edits).decode().splitlines()
-    lines += [line for line in unified_diff(source.splitlines(), after, n=0) if line[:2] not in ("--", "++", "@@")]
-    lines += [f"{one.line} {one.kind}: {one.text.partition(chr(10))[0]}" for one in plan.remarks]
+    lines = [_place(one.path) + _finding(one) for one in found]
+    for path, text in texts.items():
+        after = splice(files[path], [edit for edit in plan.edits if edit.path == path]).decode().splitlines()
+        changed = [line for line in unified_diff(text.splitlines(), after, n=0) if line[:2] not in ("--", "++", "@@")]
+        lines += [_place(path) + line for line in changed]
+    lines += [_place(one.path) + f"{one.line} {one.kind}: {one.text.partition(chr(10))[0]}" for one in plan.remarks]
     project = Project(files.__contains__, files.__getitem__)
     for finding, case in patches_of(Report("/", findings=found), project):
         fated = fate(finding, case, *_step())
-        lines.append(f"{finding.line} {fated.urgency}: {' | '.join(fated.reasons)}")
-    for use in uses_of([PATH], project, *_step()).affected:
-        lines.append(f"{use.line} {use.exception or use.kind}: {use.text} {use.trigger} {use.instead}".rstrip())
+        lines.append(_place(finding.path) + f"{finding.line} {fated.urgency}: {' | '.join(fated.reasons)}")
+    for use in uses_of(list(files), project, *_step()).affected:
+        said = f"{use.line} {use.exception or use.kind}: {use.text} {use.trigger} {use.instead}".rstrip()
+        lines.append(_place(use.path) + said)
     return "".join(f"\n{_short(line)}" for line in lines)
+
+
+def _place(path: str) -> str:
+    return "" if path == PATH else f"{path}: "
 
 
 def _finding(one: Finding) -> str:

@@ -226,11 +226,7 @@ def split(model, shapes):
     assert "another `set_shape` is defined in this repository" in said
 
 
-TIMERS = """
-import types
-
-from megatron.core.timers import Timers
-
+MAKES = """
 
 class State:
     timers_: Timers | None = None
@@ -239,9 +235,8 @@ class State:
     def timers(self) -> Timers:
         if self.timers_ is None:
             self.timers_ = Timers(0, "max")
-            self.timers_.to_wandb = types.MethodType(_to_wandb, self.timers_)
-            self.timers_.to_comet = types.MethodType(_to_comet, self.timers_)
-        return self.timers_
+"""
+FUNCTIONS = """        return self.timers_
 
 
 def _to_wandb(self: Timers, names):
@@ -251,13 +246,14 @@ def _to_wandb(self: Timers, names):
 def _to_comet(self: Timers, names):
     print(names)
 """
+TIMERS = f"""
+import types
 
-
-def test_an_object_that_is_made_there_is_of_a_subclass() -> None:
-    files, _ = made(adding=TIMERS, trainer="def log(timers):\n    getattr(timers, 'to_wandb', None)\n")
-    assert (
-        files["pkg/offload.py"]
-        == """
+from megatron.core.timers import Timers
+{MAKES}            self.timers_.to_wandb = types.MethodType(_to_wandb, self.timers_)
+            self.timers_.to_comet = types.MethodType(_to_comet, self.timers_)
+{FUNCTIONS}"""
+OF_A_CLASS = f"""
 from megatron.core.timers import Timers as MegatronTimers
 
 
@@ -269,26 +265,12 @@ class Timers(MegatronTimers):
 
     def to_comet(self, *args, **kwargs):
         return _to_comet(self, *args, **kwargs)
+{MAKES}{FUNCTIONS}"""
 
 
-class State:
-    timers_: Timers | None = None
-
-    @property
-    def timers(self) -> Timers:
-        if self.timers_ is None:
-            self.timers_ = Timers(0, "max")
-        return self.timers_
-
-
-def _to_wandb(self: Timers, names):
-    print(names)
-
-
-def _to_comet(self: Timers, names):
-    print(names)
-"""
-    )
+def test_an_object_that_is_made_there_is_of_a_subclass() -> None:
+    files, _ = made(adding=TIMERS, trainer="def log(timers):\n    getattr(timers, 'to_wandb', None)\n")
+    assert files["pkg/offload.py"] == OF_A_CLASS
 
 
 @pytest.mark.parametrize(
