@@ -2,8 +2,9 @@
 
 The programs were found: sources of all other tests, kept where a jump or a return of the code had an outcome that it
 had for none before them, in a file of the module that the jump is in. What the other tests say of them is a part; here
-stands all of it. `by_hand` has what was thought of beside them. After a change that is meant, `APPROVE=1 pytest
-tests/tool/variations` writes it anew: read the diff.
+stands all of it. `by_hand` has what was thought of beside them; `made` what a machine made of them by small changes of
+the programs, kept where a condition of the code with a fault in it tells something else, and told the same before.
+After a change that is meant, `APPROVE=1 pytest tests/tool/variations` writes it anew: read the diff.
 """
 
 from pathlib import Path
