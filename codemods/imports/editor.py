@@ -137,8 +137,7 @@ class ImportEditor:
         coming: list[ImportStatement] = []
         for statement in sorted(self._wanted.values(), key=attrgetter("module")):
             froms = [node for node in statement.suite if isinstance(node, ast.ImportFrom) and not node.level]
-            same = (node for node in froms if node.module == statement.module and node.names[0].name != "*")
-            host = next(same, None)
+            host = next((one for one in froms if one.module == statement.module and one.names[0].name != "*"), None)
             first = next(iter(statement.taken), None)
             if host is not None:
                 nodes[host] = replace(

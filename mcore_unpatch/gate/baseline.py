@@ -71,11 +71,12 @@ def subtract(
     left = {(path, rule): n for path, rules in counts.items() for rule, n in rules.items()}
     for finding in others:
         key = (_key(finding, root, file), finding.rule)
-        left[key] = max(0, left.get(key, 0) - 1)
+        if left.get(key):
+            left[key] -= 1
     new = []
     for finding in findings:
         key = (_key(finding, root, file), finding.rule)
-        if left.get(key, 0) > 0 and finding.shape != SWITCH:
+        if left.get(key) and finding.shape != SWITCH:
             left[key] -= 1
         else:
             new.append(finding)
