@@ -29,13 +29,13 @@ TRAPS = (
 )
 TRAP = "import os\nopen(os.environ['TRACES'] + '/' + __name__.replace('.', '_'), 'w').close()\n"
 # `audit` runs the program that the user names, in the user's own way.
-STARTERS = {"repository/git.py", "upgrade/sources.py", "scanner/parallel.py", "commands/audit.py"}
+STARTERS = {"repository/git.py", "upgrade/sources.py", "survey/parallel.py", "commands/audit.py"}
 
 # Works on two shares of files in the folder it is run in, with the start method that it is given.
 WORK = """
 import sys
 from pathlib import Path
-from mcore_unpatch.scanner import parallel
+from mcore_unpatch.survey import parallel
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.work_tree import WorkTree
 
