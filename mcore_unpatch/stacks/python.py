@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from mcore_unpatch.megatron import commits
-from mcore_unpatch.stacks import submodules
 from mcore_unpatch.stacks.revision import (
     CARRIER,
     NAME,
@@ -18,6 +17,7 @@ from mcore_unpatch.stacks.revision import (
     of_release,
     of_specifiers,
 )
+from mcore_unpatch.stacks.sources import from_folder
 
 _NAME = re.compile(NAME, re.IGNORECASE)
 _NAMED = re.compile(f"{NAME}|{CARRIER}", re.IGNORECASE)
@@ -61,7 +61,7 @@ def of_project(file: ReadFile) -> None:
     for lines, revisions in ((file.found, always), (file.optional, extras)):
         lines += [(_line_of(file.text, revision.name), revision) for revision in dict.fromkeys(revisions)]
     for path in paths:
-        submodules.from_folder(file, _line_of(file.text, path), path)
+        from_folder(file, _line_of(file.text, path), path)
 
 
 def of_lock(file: ReadFile) -> None:
@@ -75,7 +75,7 @@ def of_lock(file: ReadFile) -> None:
         if "requires-dist" in " ".join(block[:3]) and "source" not in fields:
             continue  # what uv is told of a package, not what it chose
         if path := _PATH_SOURCE.search(fields.get("source", "")):
-            submodules.from_folder(file, number + 1, path[1])
+            from_folder(file, number + 1, path[1])
         elif revision := _of_locked(fields, "".join(block)):
             file.found.append((number + 1, revision))
 

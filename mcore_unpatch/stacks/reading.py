@@ -10,7 +10,7 @@ from fnmatch import translate
 from pathlib import Path
 
 from mcore_unpatch.repository import reading
-from mcore_unpatch.stacks import python, shell, submodules
+from mcore_unpatch.stacks import python, shell, sources
 from mcore_unpatch.stacks.revision import ReadFile, Said
 
 _MOST_BYTES = 64_000_000
@@ -126,12 +126,12 @@ _READERS: dict[str, Callable[[ReadFile], None]] = {
     "lock": python.of_lock,
     "requirements": python.of_lines,
     "conda": python.of_lines,
-    "submodule": submodules.of_modules,
+    "submodule": sources.of_modules,
     "dockerfile": lambda file: shell.of_script(file, docker=True),
     "script": shell.of_script,
     "ci": _of_workflow,
     "manifest": shell.of_pairs,
-    "vendored": submodules.of_vendored,
+    "vendored": sources.of_vendored,
     "hint": shell.of_script,
 }
 

@@ -1,11 +1,16 @@
-"""Any way to name a Megatron (a release, a tag, a commit, a place, what is installed), and where its source is."""
+"""Any way to name a Megatron (a release, a tag, a commit, a place, what is installed), and where its source is.
+
+As a submodule, or inside of one, it is the commit that the repository has recorded for it.
+"""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
 import os
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
@@ -13,9 +18,15 @@ from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.sources import Files, light_model, model_of, read_source
 from mcore_unpatch.megatron import commits, known
 from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, ROOT, Version, parse_version
-from mcore_unpatch.stacks.revision import Revision, of_reference, of_release
+from mcore_unpatch.repository import git, reading
+from mcore_unpatch.stacks.revision import CARRIER, REPOSITORY, ReadFile, Revision, carried, of_reference, of_release
 
 _INFO = "megatron/core/package_info.py"
+INSTALLED = "installed"  # the one that an import would find
+_REPOSITORY = re.compile(rf"^{REPOSITORY}/?$", re.IGNORECASE)
+_CARRIER = re.compile(rf"{CARRIER}(?:\.git)?/?$", re.IGNORECASE)
+_SETTLE = "run `git submodule update --init --recursive`, or name it with --target-mcore"
+_FORK = re.compile(r"([\w.-]+/[\w.-]*megatron[\w.-]*?)(?:\.git)?/?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +80,6 @@ def label_of(info: bytes, place: str | Path = "this Megatron") -> str:
     if any(not isinstance(number, int) for number in numbers):
         raise UsageError(f"{_INFO} of {place} does not name a release; pass a complete checkout or wheel.")
     return ".".join(map(str, numbers))
-
-
-INSTALLED = "installed"  # the one that an import would find
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +144,102 @@ def at_place(place: str) -> Target:
 
 def _of_source(source: MegatronSource, words: str = "the one that is installed") -> Target:
     return Target(Revision(source.label, (source.version,), words), source)
+
+
+def of_modules(file: ReadFile) -> None:
+    """The Megatrons that `.gitmodules` names, and those that a carrier among them holds."""
+    for line, path, address, branch in _modules(file.text):
+        megatron, carrier = _REPOSITORY.match(address), _CARRIER.search(address)
+        # The release that the branch of a fork is named for, whatever the fork is called, as long as it says Megatron.
+        fork = (_FORK.search(address) or _FORK.search(f"./{path}")) if branch and not carrier else None
+        by_branch = of_reference(branch, fork[1].removeprefix("./")) if fork else None
+        by_branch = by_branch if by_branch is not None and by_branch.versions else None
+        if not megatron and not carrier and by_branch is None:
+            continue
+        commit = _recorded(file.top, path)
+        revision = of_reference(commit, f"{megatron[1]}/{megatron[2]}") if commit and megatron else None
+        if by_branch is not None and (revision is None or not revision.versions):
+            file.found.append((line, by_branch))
+        elif commit is None:
+            said = f"the submodule {path} has no recorded commit, so its Megatron is not known"
+            file.notes.append((line, said))
+        else:
+            revision = revision or _carried(file.top / path, commit)
+            if not revision.versions and (file.top / path / "megatron/core").is_dir():
+                settle = f"pass its source, which is here: --target-mcore {path}"
+                revision = replace(revision, settle=settle)
+            file.found.append((line, revision))
+
+
+def of_vendored(file: ReadFile) -> None:
+    """The `package_info.py` of a Megatron that the repository carries."""
+    revision = _on_disk(file.top / file.path.removesuffix("megatron/core/package_info.py"))
+    file.found += [(1, revision)] if revision else []
+
+
+def from_folder(file: ReadFile, line: int, path: str) -> None:
+    """A folder of the repository that a project takes Megatron from."""
+    if revision := _of_folder(file.top, file.modules, os.path.join(os.path.dirname(file.path), path)):  # noqa: PTH118, PTH120
+        file.found.append((line, revision))
+    else:
+        file.notes.append((line, f"Megatron is taken from {path}, which is not here"))
+
+
+def _of_folder(top: Path, modules: str, path: str) -> Revision | None:
+    """A submodule, a folder inside of one, or plain files."""
+    inside = os.path.normpath(path).replace(os.sep, "/")
+    for _, submodule, address, _ in _modules(modules):
+        if inside == submodule and (commit := _recorded(top, submodule)):
+            name = _REPOSITORY.match(address)
+            return of_reference(commit, f"{name[1]}/{name[2]}" if name else "")
+        if inside.startswith(f"{submodule}/") and (commit := _recorded(top, submodule)):
+            return _carried(top / submodule, commit)
+    return _on_disk(top / inside)
+
+
+def _carried(folder: Path, commit: str) -> Revision:
+    """The Megatron in a carrier: what the carrier has recorded, if it is checked out."""
+    if os.path.lexists(folder / ".git"):
+        try:
+            text = reading.read_below(folder, folder / ".gitmodules").decode(errors="replace")
+            for _, path, address, _ in _modules(text):
+                if (megatron := _REPOSITORY.match(address)) and (inner := _recorded(folder, path)):
+                    return of_reference(inner, f"{megatron[1]}/{megatron[2]}")
+        except OSError:
+            pass
+    return carried(f"{folder.name}@{commit[:8]}", folder.name, _SETTLE)
+
+
+def _on_disk(folder: Path) -> Revision | None:
+    try:
+        return of_release(label_of(reading.read(folder / "megatron/core/package_info.py")))
+    except (OSError, UsageError):
+        return None
+
+
+def _modules(text: str) -> Iterator[tuple[int, str, str, str]]:
+    """Of each table of `.gitmodules` its line, path, address and branch."""
+    tables: list[tuple[int, dict[str, str]]] = []
+    for number, each in enumerate(text.splitlines(), 1):
+        key, _, value = (part.strip() for part in each.partition("="))
+        if each.lstrip().startswith("["):
+            tables.append((number, {}))
+        elif tables:
+            tables[-1][1][key] = value
+    for line, said in tables:
+        if said.get("path") and said.get("url"):
+            yield line, said["path"], said["url"], said.get("branch", "")
+
+
+def _recorded(top: Path, path: str) -> str | None:
+    """The commit that HEAD, or else the index, has for a submodule."""
+    if path.startswith(("-", ":")):
+        return None
+    for asked in (("ls-tree", "HEAD", "--", path), ("ls-files", "--stage", "--", path)):
+        try:
+            words = os.fsdecode(git.run(top, "--literal-pathspecs", *asked)).split()
+        except git.GitError:
+            continue
+        if words[:1] == ["160000"]:
+            return next(word for word in words[1:] if len(word) == 40)
+    return None
