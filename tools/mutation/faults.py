@@ -31,6 +31,7 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }
 # Without these nothing changes that a test could see: a line in a warning, what is the default anyway, a guard against
 # our own mistakes, an encoding that this machine has without being asked, how long is waited and how much at a time.
+# Where torch makes a tensor is seen on a GPU alone, as a kernel is.
 _UNSEEN = {
     "stacklevel", "strict", "check", "encoding", "help", "show_default", "flush", "category", "repr", "maxsize",
     "indent", "clean", "timeout", "chunksize", "compresslevel", "buffering", "daemon", "max_workers", "digest_size",
@@ -179,7 +180,7 @@ def _replacements(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str]]:
             yield "choice", _text(orelse)
         case ast.Call(function, arguments, keywords) if keywords and not isinstance(function, ast.Name | ast.Constant):
             for keyword in keywords:
-                if keyword.arg in _UNSEEN:
+                if keyword.arg in _UNSEEN or (keyword.arg == "device" and ast.unparse(function).startswith("torch.")):
                     continue
                 rest_of = [other for other in keywords if other is not keyword]
                 yield "argument dropped", _text(ast.Call(function, arguments, rest_of))

@@ -34,7 +34,7 @@ def nearest(fault: Fault) -> tuple[list[str], bool]:
         near = 2.0 if fault.path.split("/")[1].removesuffix(".py") in test[0] else 1.0
         near *= 3.0 if Path(fault.path).stem in Path(test[0]).stem else 1.0
         near *= 1.0 if test in surely else 0.4
-        near *= 4.0 if "check_forms" in words else 1.0  # all that is told is compared, in little time
+        near *= 4.0 if words & {"check_forms", "APPROVE"} else 1.0  # all that is told is compared, in little time
         near *= 0.1 + sum(wanted.get(word, 0.0) for word in words) / math.log2(8 + len(words))
         return float(near / (0.5 + quickest[test]) ** 0.7)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_kl, vocab_pass
+from mcore_unpatch.compat.fused_head.shards import select_rows
 
 TOKENS, WIDTH = 3, 4
 MASKS = {"no mask": None, "two rows": (1, 0, 1), "no row": (0, 0, 0)}
@@ -117,3 +118,23 @@ def test_every_divergence_with_every_option(rows: int, tokens: int) -> None:
 
         found = with_gradients(lambda *leaves, o=options: {"value": linear_kl(*leaves, **o)}, *tensors)
         check_same(found, with_gradients(exact, *tensors))
+
+
+def test_what_nobody_asks_for_is_none() -> None:
+    out = vocab_pass(drawn(TOKENS, WIDTH), drawn(5, WIDTH, seed=1))
+    assert [name for name, value in vars(out).items() if value is not None] == ["logsumexp"]
+    for name, asked in {"entropy": "entropy", "sum_pi_squared": "sum_pi_squared", "logit_stats": "logit_norm"}.items():
+        options: dict[str, Any] = {name: True}
+        assert getattr(vocab_pass(drawn(TOKENS, WIDTH), drawn(5, WIDTH, seed=1), **options), asked) is not None
+
+
+@pytest.mark.parametrize("bound", [2, 3])
+@pytest.mark.parametrize("sound", [None, True, False])
+def test_rows_whose_number_only_the_device_knows(bound: int, sound: bool | None) -> None:
+    """As on a GPU: a bound that is too low, and a vocabulary that is not as said, make every row NaN."""
+    chosen = torch.tensor([True, False, True, True])
+    rows = select_rows(torch.Size([4]), chosen, torch.tensor(3), bound, None if sound is None else torch.tensor(sound))
+    found = rows.spread(torch.arange(1.0, bound + 1))
+    values = torch.tensor([1.0, 0.0, 2.0, 3.0]) if bound == 3 and sound is not False else torch.full((4,), torch.nan)
+    assert found.isnan().tolist() == values.isnan().tolist()
+    assert found.nan_to_num().tolist() == values.nan_to_num().tolist()
