@@ -12,6 +12,7 @@ from mcore_unpatch.stacks.revision import (
     NAME,
     ReadFile,
     Revision,
+    carried,
     in_text,
     of_reference,
     of_release,
@@ -135,7 +136,17 @@ def _of_source(value: Any) -> Iterator[Revision]:
         if isinstance(source, dict) and isinstance(source.get("git"), str):
             owner = _OWNER.search(source["git"])
             reference = next((source[key] for key in ("rev", "tag", "branch") if isinstance(source.get(key), str)), "")
-            yield of_reference(reference, owner[1] if owner else "")
+            repository = owner[1] if owner else ""
+            yield _carried(repository, reference, source) or of_reference(reference, repository)
+
+
+def _carried(repository: str, reference: str, source: dict[str, Any]) -> Revision | None:
+    """A Megatron inside of another repository: the submodule of a carrier."""
+    name, folder = repository.rpartition("/")[2], source.get("subdirectory")
+    if not isinstance(folder, str) or not re.fullmatch(CARRIER, name, re.IGNORECASE):
+        return None
+    settle = f"check that commit out with its submodules, and pass --target-mcore ../{name}/{folder}"
+    return carried(f"{repository}@{reference[:8]}", name, settle)
 
 
 def _without_carets(text: str) -> str:

@@ -55,8 +55,12 @@ def from_call(site: Site, resolver: Resolver, tests: bool) -> list[Install]:
 
 
 def _from_namespace_update(site: Site, resolver: Resolver) -> list[Install]:
-    """`module.__dict__.update(name=fn)` and `sys.modules.update({...})`."""
+    """`module.__dict__.update(name=fn)`, `sys.modules.update({...})`, `operator.setitem(sys.modules, name, fake)`."""
     call = site.call
+    if len(call.args) == 3 and resolver.at(site).text(call.func) == "operator.setitem":
+        method = ast.copy_location(ast.Attribute(call.args[0], "__setitem__", ast.Load()), call)
+        written = ast.copy_location(ast.Call(method, call.args[1:], []), call)
+        return _from_namespace_update(replace(site, node=written), resolver)
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in {"update", "setdefault", "__setitem__"}:
         return []
     entries: list[tuple[str, ast.expr]] = [(k.arg, k.value) for k in call.keywords if k.arg]

@@ -178,7 +178,7 @@ def _possible(site: Site, resolver: Resolver, subject: ast.expr, name: str, valu
     if is_test(resolver.model.path) or name.startswith("__") or not imports_megatron(resolver):
         return None
     called = last_name(subject).lower()
-    if called.endswith(("config", "args")):  # fields, not methods
+    if called.endswith(("config", "args", "tokenizer")):  # fields, not methods; and what has methods of its own
         return None
     owner = api.method_owner(name)
     if owner is None and "optimizer" in called and api.has_callable(layout.OPTIMIZER, name):

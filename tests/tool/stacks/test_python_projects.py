@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from checking import Source, scan_source, write_files
+from command import unpatch
 
 from mcore_unpatch.stacks.stacks import Stacks
 
@@ -186,6 +187,15 @@ def test_a_carrier_counts_where_nothing_else_is_said(tmp_path: Path) -> None:
     )
     assert "--target-mcore" in stacks.unsure("a.py")
     assert [one.name for one in stacks.of("core/a.py").stacks] == ["0.17.0"]
+
+
+def test_a_megatron_inside_of_a_carrier_is_no_fork(tmp_path: Path) -> None:
+    bridge = "https://github.com/NVIDIA-NeMo/Megatron-Bridge.git"
+    inside = f"{{ git = '{bridge}', rev = '{'9' * 40}', subdirectory = '3rdparty/Megatron-LM' }}"
+    write_files(tmp_path, {**uv_source(inside), "a.py": "import megatron.core\n"})
+    said = unpatch("upgrade", cwd=tmp_path).err
+    assert "(Megatron through Megatron-Bridge): check that commit out with its submodules" in said
+    assert said.rstrip().endswith("--from ../Megatron-Bridge/3rdparty/Megatron-LM")
 
 
 def test_what_a_folder_of_the_repository_asks_for_that_is_installed_with_it(tmp_path: Path) -> None:

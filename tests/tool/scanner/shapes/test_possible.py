@@ -37,6 +37,14 @@ def test_an_object_of_unknown_type(body: str) -> None:
     assert finding.verdict == ("steps" if "'mlp'" in body or "gating" in body else "keep")
 
 
+@pytest.mark.parametrize("subject", ["tokenizer", "self.tokenizer", "model_config", "args"])
+def test_what_is_not_a_part_of_a_model(subject: str) -> None:
+    assert (
+        found_in(f"{IMPORT}def patch(self, {subject.rpartition('.')[2]}):\n    {subject}.encode = new\n", possible=True)
+        == []
+    )
+
+
 def test_a_method_for_one_call_is_none_of_a_class() -> None:
     source = f"""{IMPORT}
 def call(model, x):

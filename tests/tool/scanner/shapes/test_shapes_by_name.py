@@ -175,6 +175,14 @@ class TestSysModules:
             shape="sys-modules",
         )
 
+    @pytest.mark.parametrize("call", ["operator.setitem", "setitem"])
+    def test_setitem(self, call: str) -> None:
+        check_found(
+            f"import operator, sys\nfrom operator import setitem\n{call}(sys.modules, '{CORE}.utils', object())\n",
+            target=f"{CORE}.utils",
+            shape="sys-modules",
+        )
+
     def test_attribute_of_a_module_looked_up(self) -> None:
         check_found(
             "import sys\nsys.modules['megatron.core.utils'].get_model_config = print\n",
