@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TypeVar
 
@@ -30,7 +30,7 @@ from mcore_unpatch.scanner.shapes.evidence import is_class_of_object
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.effort import Exhausted
 from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, path_text
+from mcore_unpatch.scanner.sources.scopes import Block, FunctionNode, path_text
 
 T = TypeVar("T")
 
@@ -48,14 +48,17 @@ class Case:
         self.install, self.resolver = install, resolver
         self._shapes = shapes or {}  # of the patches of the repository that are known, by target
         self.new: Replacement = replacement.find(install, resolver)
-        self.beside: Sequence[Case] = ()  # the patches of its file
+        self._beside: dict[Block, list[Case]] = {}  # the patches of its file by the block that they stand in
+        self._replaced: dict[Block, set[str]] = {}  # what is found of a block, for all cases of a file
 
     @classmethod
     def all_of(cls, installs: Iterable[Install], resolver: Resolver, shapes: Mapping[str, str]) -> list[Case]:
         """The patches of one file, each with the others beside it."""
         cases = [cls(install, resolver, shapes) for install in installs]
+        beside: dict[Block, list[Case]] = {}
         for case in cases:
-            case.beside = cases
+            beside.setdefault(case.install.site.block, []).append(case)
+            case._beside, case._replaced = beside, cases[0]._replaced
         return cases
 
     @property
@@ -145,20 +148,21 @@ class Case:
         values = [one.node for one in made if one.kind == "value"]
         return bool(values) and all(isinstance(value, ast.Call) for value in values)
 
-    @cached_property
+    @property
     def _replaced_beside(self) -> set[str]:
         """Functions of Megatron's that no longer run where this is in place: the same code replaces them all."""
         site = self.install.site
-        together = (
-            other
-            for other in self.beside
-            if other.install.site.scope is site.scope and other.install.site.block in site.block.outwards()
-        )
-        return {
-            other.install.target
-            for other in together
-            if other.new.function is not None and not other.is_alone and not other.reaches_original
-        }
+        if site.block not in self._replaced:
+            together = (other for block in site.block.outwards() for other in self._beside.get(block, ()))
+            self._replaced[site.block] = {
+                other.install.target
+                for other in together
+                if other.install.site.scope is site.scope
+                and other.new.function is not None
+                and not other.is_alone
+                and not other.reaches_original
+            }
+        return self._replaced[site.block]
 
     @cached_property
     def original_calls(self) -> list[ast.Call]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache, cached_property
 
 from mcore_unpatch.library.definitions import Body
@@ -16,7 +17,8 @@ from mcore_unpatch.megatron import api, slots
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _CLASS = re.compile(rb"^[ \t]*class[ \t]+(\w+)[ \t]*(?:\(([^)]*)\))?[ \t]*:", re.MULTILINE)
-_SPECS = {r"\w*Submodules", "ModuleSpec", "submodules"}
+_WORD = re.compile(rb"[A-Za-z_]\w*", re.ASCII)
+_SPECS = ("Submodules", "ModuleSpec", "submodules")
 _LAYER = "ModuleSpec.module"  # the slot of what a block builds
 
 
@@ -25,7 +27,7 @@ class HandedOver:
 
     def __init__(self, paths: Sequence[str], read: Callable[[str], bytes], tree: Callable[[str], ast.Module]) -> None:
         self._paths, self._read, self._tree = paths, read, tree
-        self._read_as: dict[frozenset[str], set[str]] = {}
+        self._read_as: dict[str, set[tuple[str, str]]] = {}
 
     def slots(self, names: frozenset[str], bases: Sequence[str]) -> tuple[list[str], bool]:
         """The slots in which Megatron finds one of some classes, and whether it is in each of them.
@@ -45,18 +47,23 @@ class HandedOver:
         return "" in roles or CALLED not in roles
 
     def _roles(self, names: frozenset[str]) -> set[str]:
-        if names not in self._read_as:
-            every = (role for path in self._naming(names) for role in _roles(self._tree(path), names))
-            self._read_as[names] = set(every)
-        return self._read_as[names]
+        """What some classes are there for, wherever they are read."""
+        found: set[str] = set()
+        for path, tree in self._naming(names):
+            if path not in self._read_as:
+                self._read_as[path] = {(name, role) for name, role in _roles(tree) if name in self._derived}
+            found |= {role for name, role in self._read_as[path] if name in names}
+        return found
 
     def replaces(self, owner: str, method: str) -> bool:
         """Whether a class here that derives from one of Megatron's has a method of its own."""
         own = owner.rpartition(".")[2]
         family = self.family(own) - {own}
-        bodies = (node.body for path in self._naming(family) for node in ast.walk(self._tree(path))
-                  if isinstance(node, ast.ClassDef) and node.name in family)  # fmt: skip
-        return any(isinstance(item, Function) and item.name == method for body in bodies for item in body)
+        classes = (
+            node for _, tree in self._naming(family) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+        )
+        items = (item for node in classes if node.name in family for item in node.body)
+        return any(isinstance(item, Function) and item.name == method for item in items)
 
     def family(self, name: str) -> frozenset[str]:
         """A class and those that derive from it, by their short names."""
@@ -77,20 +84,25 @@ class HandedOver:
                     found.setdefault(base.decode(), set()).add(name.decode())
         return found
 
-    def _naming(self, names: Collection[str]) -> Iterator[str]:
-        """The files that say one of some names, and that can be read."""
-        says = re.compile("|".join(rf"\b{name}\b" for name in sorted(names)).encode())
-        for path in self._paths if names else ():
-            if says.search(self._read(path)):
-                try:
-                    self._tree(path)
-                except (Unreadable, OSError, RecursionError):
-                    continue
-                yield path
+    @cached_property
+    def _mentions(self) -> dict[str, list[str]]:
+        """The files that say the name of a class, or a word of specs."""
+        found: dict[str, list[str]] = {}
+        for path in self._paths:
+            for word in map(bytes.decode, set(_WORD.findall(self._read(path)))):
+                if word in self._derived or word.endswith(_SPECS):
+                    found.setdefault(word, []).append(path)
+        return found
+
+    def _naming(self, words: Iterable[str]) -> Iterator[tuple[str, ast.Module]]:
+        """The files that say one of some words, and that can be read."""
+        for path in dict.fromkeys(path for word in sorted(words) for path in self._mentions.get(word, ())):
+            with suppress(Unreadable, OSError, RecursionError):
+                yield path, self._tree(path)
 
     @cached_property
     def _trees(self) -> list[ast.Module]:
-        return [self._tree(path) for path in self._naming(_SPECS)]
+        return [tree for _, tree in self._naming(word for word in self._mentions if word.endswith(_SPECS))]
 
     @cached_property
     def _specs(self) -> Slots:
@@ -118,8 +130,8 @@ class _SpecFile:
         self.functions = [Body(node.name, "" if id(node) in outer else "?", node) for node in every]
 
 
-def _roles(tree: ast.Module, names: Collection[str]) -> Iterator[str]:
-    """What classes are there for, each time that they are read: called, or nothing that is told, so as a value."""
+def _roles(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """What names are there for, each time that they are read: called, or nothing that is told, so as a value."""
     nodes = Nodes([tree])
     roles = roles_of(nodes)
     typed = (
@@ -132,8 +144,8 @@ def _roles(tree: ast.Module, names: Collection[str]) -> Iterator[str]:
     for node in nodes.of(ast.Name, ast.Attribute):
         name = node.id if isinstance(node, ast.Name) else node.attr
         role = roles.get(id(node), "")
-        if name in names and isinstance(node.ctx, ast.Load) and id(node) not in apart and role not in (BASE, ASKED):
-            yield CALLED if role == CALLED else ""
+        if isinstance(node.ctx, ast.Load) and id(node) not in apart and role not in (BASE, ASKED):
+            yield name, CALLED if role == CALLED else ""
 
 
 @cache
