@@ -241,7 +241,8 @@ def _defaults(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     for kind in (CHANGES, SPEED, IDLE) if other and demand.runs_on(new, "TypeError") else ():
         names = [name for name in other if _kind(f"{demand.on(new).name}.{name}", new) == kind]
         if names:
-            also = f"; so have {quoted(names[1:], _MOST_FIELDS)} another default" if names[1:] else ""
+            more = "default" if len(names) == 2 else "defaults"
+            also = f"; the {more} of {quoted(names[1:], _MOST_FIELDS)} changed too" if names[1:] else ""
             also += "; Megatron itself does not read it by name" if kind == IDLE else ""
             text = f"`{names[0]}` of `{leaf(demand.name)}`, which is not passed, is {other[names[0]]}{also}"
             yield _changes(demand, text, kind)

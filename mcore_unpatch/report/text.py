@@ -120,8 +120,8 @@ def _summary(report: Report) -> Iterator[Line]:
         if any(map(can_be_pinned, patches)):
             told = f"`{screen.pin_command(report.judged)}`, then {told} for what cannot be pinned"
         else:
-            told += ", until they are gone"
-        yield from wrapped(told, 0, "To keep them: ", "bold")
+            told += f", until {'it is' if len(patches) == 1 else 'they are'} gone"
+        yield from wrapped(told, 0, f"To keep {'it' if len(patches) == 1 else 'them'}: ", "bold")
 
 
 def concise(report: Report) -> Iterator[Line]:
