@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+from forms import check_forms
+
 from mcore_unpatch.library.build import build
 from mcore_unpatch.library.model import Library, Model
 
-SOURCES, READ = (Path(__file__).parent / name for name in ("toy.txt", "toy_read.txt"))
+SOURCES, READ, MADE = (Path(__file__).parent / name for name in ("toy.txt", "toy_read.txt", "made.txt"))
 TOY = Library("toy", ("toy",))
 
 
@@ -40,3 +42,12 @@ def told(model: Model) -> str:
 
 def test_everything_is_read() -> None:
     assert told(toy()) == READ.read_text()
+
+
+def test_modules_that_a_machine_made() -> None:
+    """Of the toy by small changes, each kept because it tells a fault in a condition from none."""
+    check_forms(MADE, lambda texts: (f"\n{told(_module(text))}".rstrip() for text in texts))
+
+
+def _module(text: str) -> Model:
+    return build(TOY, "1.0", [("toy/__init__.py", b""), ("toy/a.py", f"{text}\n".encode())])
