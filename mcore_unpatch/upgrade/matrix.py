@@ -32,7 +32,7 @@ def _known(text: str) -> list[int]:
     fitting = [
         index for index, release in enumerate(RELEASES) if f"{release}.".startswith(f"{text.removeprefix('v')}.")
     ]
-    if not text or not fitting:
+    if not fitting:
         raise UsageError(f"{text!r} is no release that unpatch knows; it knows {RELEASES[0]} to {RELEASES[-1]}.")
     return fitting
 

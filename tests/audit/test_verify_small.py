@@ -79,6 +79,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert table[-1] == "Hybrid, run: no such thing"
     command._write(ROWS, Setting("GPT", cp=2), json=True)
     data = json.loads(capsys.readouterr().out)
+    assert data["version"] == 1
     assert data["layout"] == {"tp": 1, "cp": 2, "device": "cpu"}
     assert [row["verdict"] for row in data["rows"]] == ["holds", "FAILS", "not run"]
     assert sorted(data["versions"]) == ["megatron-core", "torch"]

@@ -133,3 +133,13 @@ def test_a_share_needs_the_group_that_the_layout_was_made_for() -> None:
     row = packer.pack(torch.arange(8).view(1, 8))
     with pytest.raises(ValueError, match="cp_group: expected 2 ranks as in the layout, got None"):
         packer.unpack(row)
+
+
+def test_a_layout_that_was_used_is_the_same_layout() -> None:
+    """Whoever keeps results by layout finds them again: what a layout remembers for itself is no part of it."""
+    used, fresh = plan_packing([3, 5], token_multiple=4), plan_packing([3, 5], token_multiple=4)
+    used._kept["anything", "cpu"] = torch.ones(2)
+    assert used == fresh
+    assert hash(used) == hash(fresh)
+    assert repr(used) == repr(fresh)
+    assert used != plan_packing([5, 3], token_multiple=4)

@@ -9,6 +9,8 @@ from checking import write_files
 from command import CLEAN, ERROR, FINDINGS, Result, unpatch, unpatch_process, without_privileges
 from repository import GIT, Repository
 
+from mcore_unpatch.repository.reading import replace_file
+
 PATCH = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
 CONFIGURED = '[tool.unpatch]\nbaseline = "%s"\n'
 
@@ -236,3 +238,18 @@ GPTModel.forward = fast  # unpatch: ignore\r\r
     result = run("migrate", "--check", "--annotate", "--unsafe-fixes", "--output-format", "json", cwd=tmp_path)
     assert result.json["errors"] == []
     assert [finding["path"] for finding in result.json["remaining"]] == ["good.py"], "the ignore comment counts"
+
+
+@pytest.mark.parametrize("mode", [None, 0o600, 0o664, 0o755])
+@pytest.mark.parametrize("content", ["text\n", b"bytes\n"])
+def test_a_file_that_is_replaced_keeps_its_mode_and_a_new_one_is_for_all_to_read(
+    tmp_path: Path, mode: int | None, content: str | bytes
+) -> None:
+    file = tmp_path / "lock.toml"
+    if mode is not None:
+        file.write_text("before\n")
+        file.chmod(mode)
+    replace_file(file, content)
+    assert file.read_bytes() == (content if isinstance(content, bytes) else content.encode())
+    assert file.stat().st_mode & 0o777 == (0o644 if mode is None else mode)
+    assert [one.name for one in tmp_path.iterdir()] == ["lock.toml"]
