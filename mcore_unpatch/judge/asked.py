@@ -119,7 +119,7 @@ def misused(demand: Demand, model: Model) -> Iterator[Statement]:
     wrong = taken.misfit(call) if taken is not None else ""
     if wrong and not demand.through_class and _is_taken_below(demand.name, call, model):
         wrong = ""
-    called = leaf(demand.name)
+    called = leaf(demand.name) if not leaf(demand.name).startswith("__") else short(demand.name)
     if wrong and demand.runs_on(model, "TypeError"):
         yield _raises(demand, "TypeError", f"the call of `{called}` {unfit(wrong, f'megatron-core {model.label}')}")
     gives = found.fact.trait("gives")

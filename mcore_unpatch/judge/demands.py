@@ -14,7 +14,7 @@ from mcore_unpatch.library.fact import Call
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import api, known
-from mcore_unpatch.megatron.versions import within
+from mcore_unpatch.megatron.versions import RELEASES, within
 from mcore_unpatch.scanner.names.bindings import own_class
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.sources.nodes import children, walk
@@ -186,7 +186,10 @@ class Demands:
         elif name in ("dataclasses.replace", "copy.replace") and node.args:
             held = place.expr(node.args[0])
             if held is not None and held.kind == "instance" and held.is_core and held.sure and held.node is None:
-                yield Meant((held.name,)), Call(0, keywords, star=True, double_star=True)
+                newest = known.model(RELEASES[-1])  # what a subclass has, the object may be of
+                below = newest.derived.get(held.name, ())
+                own = tuple(key for key in keywords if not any(newest.find(f"{one}.{key}") for one in below))
+                yield Meant((held.name,)), Call(0, own, star=True, double_star=True)
         elif name and (ref := place.expr(node.func)) is not None and ref.kind == "local-function":
             for meant, rest in _passed_on(ref, keywords):
                 yield meant, Call(0, rest, star=True, double_star=True)
@@ -210,6 +213,8 @@ class Demands:
             return ever(f"{held}.{name}") if held else None
         if isinstance(node, ast.Attribute) and is_super(node.value):
             owner = class_around(node, home)
+            if above := _above(node.value, owner, home):
+                return ever(f"{above}.{node.attr}") if within(above) else None
             ref = own_class(owner, home) if owner is not None else None
             direct = ref is not None and ref.is_core and ref.sure and not own_member(home, owner, node.attr, False)
             return ever(f"{ref.name}.{node.attr}") if ref is not None and direct else None
@@ -235,6 +240,15 @@ class Demands:
             return built(ref) if isinstance(node, ast.Name) and node.id != "cls" else None
         unbound = not ref.bound if base is None else base.kind == "class"
         return Meant((ref.name,), isinstance(node, ast.Name) and not _is_of_a_star(node, at), unbound)
+
+
+def _above(node: ast.expr, owner: ast.ClassDef | None, home: Resolver) -> str:
+    """What `super(Class, self)` reads of, where that is another class than the one around: what it derives from."""
+    first = next(iter(getattr(node, "args", ())), None)
+    ref = home.on_line(node.lineno).expr(first) if first is not None else None
+    if first is None or (ref is not None and ref.node is owner):
+        return ""
+    return (*api.ancestry(ref.name), "?")[1] if ref is not None and ref.is_core and ref.node is None else "?"
 
 
 def _asked(meant: Meant, when: str, place: Position, node: ast.expr, tests: Tests) -> Demand:

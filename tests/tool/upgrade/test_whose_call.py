@@ -242,3 +242,36 @@ def test_a_subclass_replaces_nothing(tmp_path: Path) -> None:
         "0.18.2",
     )
     assert "passes `floor`" in " ".join(reason for fate in said.fates for reason in fate.reasons)
+
+
+def test_super_of_another_class_is_that_of_its_bases(tmp_path: Path) -> None:
+    source = """
+        from megatron.core.transformer.attention import SelfAttention
+
+        class Mine(SelfAttention):
+            def __init__(self, config, submodules, **kwargs):
+                super({}, self).__init__(config, submodules, {}=None, **kwargs)
+    """
+    of_attention = reasons_of_neither(report(tmp_path, source.format("SelfAttention", "attention_type"), "0.16.1"))
+    assert of_attention == []
+    for cls, name in (("SelfAttention", "none_such"), ("Mine", "attention_type")):
+        (said,) = reasons_of_neither(report(tmp_path, source.format(cls, name), "0.16.1"))
+        assert f"passes `{name}`" in said
+
+
+def test_an_object_that_is_replaced_may_be_of_a_subclass(tmp_path: Path) -> None:
+    source = """
+        from dataclasses import replace
+        from megatron.core.dist_checkpointing.mapping import ShardedBase
+
+        def change(tensor: ShardedBase):
+            return replace(tensor, {}=None)
+    """
+    assert reasons_of_neither(report(tmp_path, source.format("local_shape"), "0.16.1")) == []
+    (said,) = reasons_of_neither(report(tmp_path, source.format("none_such"), "0.16.1"))
+    assert "passes `none_such`" in said
+
+
+def reasons_of_neither(said: UpgradeReport) -> list[str]:
+    """What fits neither release."""
+    return [use.sentence for use in said.uses.already]
