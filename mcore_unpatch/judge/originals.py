@@ -239,7 +239,7 @@ def _holds(name: str, install: Install, new: Replacement, depth: int = 0) -> boo
     scopes = [*(inner.chain() if inner is not None else ()), *install.site.scope.chain()]
     for scope in scopes:
         bound = [one for one in scope.bindings.get(name, ()) if one.kind != "narrow"]
-        if not bound:
+        if not bound or (scope is inner and name in _own_bindings(new)):  # `original=original` is read outside
             continue
         if name == install.attribute and all(one.kind in ("from", "import") for one in bound):
             return install.shape in ("module-attr", "string-target")  # taken by its name before it is replaced
