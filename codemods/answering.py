@@ -21,6 +21,7 @@ from mcore_unpatch.codemods.codemod import (
     Left,
     Match,
     MoveImport,
+    Needs,
     Note,
     Settles,
 )
@@ -70,7 +71,7 @@ class _FixAnswer:
     @cached_property
     def asked(self) -> list[Asked]:
         """The changes, of the finding's file and of others."""
-        said = AddImport | MoveImport | Note | Left | ByHand | Settles
+        said = AddImport | MoveImport | Note | Left | ByHand | Settles | Needs
         both = ((one.source, one.change) if isinstance(one, Elsewhere) else (self.source, one) for one in self.wanted)
         return [Asked(source, one, self.reason_in(source)) for source, one in both if not isinstance(one, said)]
 
@@ -186,13 +187,14 @@ class FixRunner:
                     if isinstance(one, MoveImport):
                         self.bench.imports(finding.path).move(one.node, set(one.names), one.module, reason)
                 settled = [more for one in answer.wanted if isinstance(one, Settles) for more in one.findings]
+                self.found.floors += [one.since for one in answer.wanted if isinstance(one, Needs) and one.since]
                 self.closed |= {finding, *settled}
                 self.found.removes += dict.fromkeys([finding, *settled])
             else:
                 left.append(_TAKEN)
         for because in left:
             self.found.held[finding] = because
-            if self.told:
+            if self.told and finding.verdict != "keep":  # the steps of a row are for releases that have its way
                 self._remark(finding, "by-hand", codemod.steps(answer.match, because))
         for one in answer.wanted:
             if isinstance(one, ByHand) and not left:

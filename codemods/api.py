@@ -29,6 +29,7 @@ from mcore_unpatch.codemods.codemod import (
     Left as Left,
     Match as Match,
     MoveImport as MoveImport,
+    Needs as Needs,
     Note as Note,
     Settles as Settles,
 )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # a codemod is declared in little time, and loads what it wor
     from mcore_unpatch.editing.source import Source
     from mcore_unpatch.errors import FileError
     from mcore_unpatch.findings.finding import Finding
+    from mcore_unpatch.megatron.versions import Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +101,15 @@ class Settles:
     findings: Sequence[Finding]
 
 
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The oldest release on which the changes run, as on all later ones; None for every release."""
+
+    since: Version | None
+
+
 COMPAT = "mcore_unpatch.compat"  # what new code imports
-Fix: TypeAlias = "Change | AddImport | MoveImport | Note | Left | ByHand | Elsewhere | Settles"
+Fix: TypeAlias = "Change | AddImport | MoveImport | Note | Left | ByHand | Elsewhere | Settles | Needs"
 
 
 class Codemod:

@@ -50,7 +50,7 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in edits)
     needs_hook = needs_compat or any(HOOK_ARGUMENTS[0].encode() in edit.replacement for edit in edits)
     contribution.remarks += left_behind(bench, findings, contribution.removes, edits)
-    floors = [HOOK_SINCE] if needs_hook else []
+    floors = [*contribution.floors, *([HOOK_SINCE] if needs_hook else [])]
     floors += filter(None, (floor(one) for one in contribution.removes if one.verdict == "delete"))
     errors = {error for _, analysis in known for error in analysis.exports.errors}
     return Plan(

@@ -9,6 +9,7 @@ from mcore_unpatch.codemods.changes import Asked
 from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.editing.edits import Remark, Repository, none_older
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.megatron.versions import Version
 
 
 class Workbench(Repository):
@@ -43,6 +44,7 @@ class Contribution:
     remarks: list[Remark] = field(default_factory=list)
     removes: list[Finding] = field(default_factory=list)
     held: dict[Finding, str] = field(default_factory=dict)  # why they are left, where a codemod knows a way
+    floors: list[Version] = field(default_factory=list)  # the oldest releases on which the changes run
 
     def add(self, other: Contribution) -> None:
         """What another codemod found, behind what is here."""
@@ -50,3 +52,4 @@ class Contribution:
         self.remarks += other.remarks
         self.removes += other.removes
         self.held |= other.held
+        self.floors += other.floors

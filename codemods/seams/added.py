@@ -8,16 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mcore_unpatch.codemods.changes import Replace, Rewrite, above
-from mcore_unpatch.codemods.codemod import Elsewhere, Fix, Left
+from mcore_unpatch.codemods.codemod import Elsewhere, Fix, Left, Needs
 from mcore_unpatch.codemods.emptied import references
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.hooks.module import behind
 from mcore_unpatch.codemods.syntax import identifiers, imported, leaf
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Function, Source
+from mcore_unpatch.findings.verdicts import first_after
 from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.versions import Version, show
+from mcore_unpatch.megatron.versions import RELEASES, Version, show
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Alias:
             release = known.newest(version)
             if not known.holds(release, f"{of}.{self.means}") or known.holds(release, target):
                 yield Left(f"megatron-core {show(version)} has no `{self.means}` there, or has `{self.name}` itself")
+        yield Needs(first_after([one for one in RELEASES if not known.holds(known.model(one), f"{of}.{self.means}")]))
         yield from remove(self.source, self.going, with_comments=True)
         gone = {id(node) for statement in self._with_guard for node in ast.walk(statement)}
         for source in files.sources_naming(self.name):

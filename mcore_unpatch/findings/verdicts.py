@@ -102,12 +102,14 @@ def _decided(finding: Finding, verdict: str, evidence: str, waits_for: str = "")
 
 def floor(finding: Finding) -> Version | None:
     """The oldest release that can do without a patch, as all later ones can; None where every release can."""
-    needing = [
-        number for number, release in enumerate(RELEASES) if _Seen(finding, (parse_version(release),)).is_needed()
-    ]
-    if not needing or needing[-1] + 1 == len(RELEASES):
+    return first_after([one for one in RELEASES if _Seen(finding, (parse_version(one),)).is_needed()])
+
+
+def first_after(releases: Sequence[str]) -> Version | None:
+    """The oldest release behind all of some; None where these are none, or the newest is one of them."""
+    if not releases or releases[-1] == RELEASES[-1]:
         return None
-    *first, patch = parse_version(RELEASES[needing[-1] + 1])
+    *first, patch = parse_version(RELEASES[RELEASES.index(releases[-1]) + 1])
     return (*first, patch) if patch else tuple(first)
 
 
@@ -199,7 +201,6 @@ class _Seen:
     copied = property(lambda self: f"; line {self.finding.assessment.unread} sets the same elsewhere")
     module = property(lambda self: self.finding.target.split(".")[-2])
     on = property(lambda self: _core(self.versions))
-    without = property(lambda self: _core(version for version in self.versions if version < self.row.needs) or self.on)
     last = property(lambda self: known.last(self.finding.target))
     moved = property(lambda self: known.moved_to(self.finding.target))
     way = property(lambda self: self.finding.replacement or (self.row.way if self.row else ""))
@@ -210,6 +211,12 @@ class _Seen:
     deletes = property(lambda self: f"; {self.how} deletes it" if self.finding.fix else "")
 
     shut = property(lambda self: self.guard.removesuffix(" there"))
+
+    @property
+    def without(self) -> str:
+        """The releases that have no way; of one to come that is not known."""
+        older = [version for version in self.versions if self.row is not None and version < self.row.needs]
+        return _core(older or [one for one in self.versions if one <= parse_version(RELEASES[-1])]) or self.on
 
     @property
     def not_yet(self) -> str:

@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from checking import write_files
+from checking import found_in, write_files
 from command import unpatch
+
+from mcore_unpatch.findings import verdicts
 
 OLD = "if version.parse(megatron.core.__version__) < version.parse('0.16'):\n        "
 SOURCE = """\
@@ -123,3 +125,24 @@ def test_versions_that_are_compared_as_text(tmp_path: Path, test: str, told: boo
     write_files(tmp_path, {"a.py": SOURCE.format(f"if {test}:\n        ")})
     said = unpatch("scan", "--output-format", "json", "--target-mcore", "0.19.2", cwd=tmp_path).json["findings"]
     assert ["line 7 compares versions as text" in finding["message"] for finding in said] == [told]
+
+
+def test_a_release_to_come_may_have_what_no_release_has() -> None:
+    text = (
+        "from megatron.core.transformer.moe.router import TopKRouter\n"
+        "def new(self, routing_map, padding_mask=None): ...\nTopKRouter._apply_expert_bias = new\n"
+    )
+    found = found_in(text)
+    for versions, on in {((0, 19, 2), (0, 20)): "0.19.2", ((0, 18), (0, 19)): "0.18 and 0.19"}.items():
+        [finding] = verdicts.settled(found, {found[0].path: versions})
+        assert finding.evidence.startswith(f"No official way on megatron-core {on}: the padding mask")
+
+
+def test_what_no_release_has_is_said_of_all_of_them() -> None:
+    text = (
+        "from megatron.core.transformer.moe.router import TopKRouter\ndef routing(self, logits):\n"
+        "    return self.router_replay.select(logits, replay_mask=None)\nTopKRouter.routing = routing\n"
+    )
+    found = found_in(text)
+    [finding] = verdicts.settled(found, {found[0].path: ((0, 15), (0, 19))})
+    assert finding.evidence.startswith("No official way on megatron-core 0.15 and 0.19: Megatron's own replay")

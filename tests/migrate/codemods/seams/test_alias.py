@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from command import unpatch
 from planning import migrate
 
 from mcore_unpatch.editing.edits import Options
@@ -91,6 +94,22 @@ def test_a_release_that_has_the_old_name_keeps_it() -> None:
     model, _, remarks = made(oldest=(0, 16))
     assert model == MODEL
     assert "has no `mtp_model_layer` there, or has `transformer_layer` itself" in remarks
+
+
+def test_no_steps_for_a_release_on_which_they_raise(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "requirements.txt").write_text("megatron-core>=0.15\n")
+    told = " ".join(unpatch("migrate", "--check", "--unsafe-fixes", cwd=tmp_path).out.split())
+    assert "An official way exists, but not on megatron-core 0.15.0: use `mtp_model_layer`" in told
+    assert "and remove line" not in told
+
+
+def test_the_oldest_release_that_has_the_attribute_is_needed() -> None:
+    files = {"pkg/model.py": MODEL.encode(), "pkg/convert.py": CONVERT.encode()}
+    plan = migrate(files, Options(unsafe_fixes=True, target=(0, 19))).plan
+    assert (plan.requirement, plan.dependency) == ("megatron-core>=0.17", None)
+    files["pkg/convert.py"] += b"    getattr(model, 'transformer_layer')\n"
+    assert migrate(files, Options(unsafe_fixes=True, target=(0, 19))).plan.requirement is None
 
 
 def test_a_property_that_does_more_stays() -> None:
