@@ -7,13 +7,15 @@ from collections.abc import Iterator
 
 from mcore_unpatch.codemods import standing
 from mcore_unpatch.codemods.changes import AddParameters, Argument
-from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Left, Match
+from mcore_unpatch.codemods.codemod import AddImport, Codemod, Example, Fix, Left, Match
 from mcore_unpatch.codemods.standing import RemainingPatches
-from mcore_unpatch.codemods.syntax import leaf, parameters
+from mcore_unpatch.codemods.syntax import identifiers, imported, leaf, parameters
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import NO_PATCHES, WRAPPER
 from mcore_unpatch.library.syntax import dotted, sets_attribute
 from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS, HYBRID_MODEL, MAMBA_MODEL
+
+_TYPES = {"typing.Any", "typing.Callable", "collections.abc.Callable"}
 
 
 class DropsHook(Codemod):
@@ -93,9 +95,27 @@ the project asks for has the hook.
         else:
             missing = [name for name in HOOK_ARGUMENTS if name not in parameters(function)]
             if missing:
-                yield AddParameters(function, tuple(f"{name}=None" for name in missing))
+                yield from _taking(source, function, missing)
             for call in calls:
                 yield from (Argument(call, f"{name}={name}") for name in HOOK_ARGUMENTS)
+
+
+def _taking(source: Source, function: Function, names: list[str]) -> Iterator[Fix]:
+    """The parameters, with types as Megatron has them where the others have some and `typing` is imported already."""
+    spec, known = function.args, imported(source)
+    said = " ".join(ast.unparse(one.annotation) for one in (*spec.args, *spec.kwonlyargs) if one.annotation)
+    bar = "| None" in said
+    typing = any(isinstance(node, ast.ImportFrom) and node.module == "typing" for node in source.tree.body)
+    means = {name: known.get(name, "") for name in ("Any", "Callable")}
+    others = identifiers(source.tree) - {name for name, full in means.items() if full in _TYPES}
+    if not said or not typing or others & {*means} or not (bar or known.get("Optional") == "typing.Optional"):
+        yield AddParameters(function, tuple(f"{name}=None" for name in names))
+        return
+    types = dict(zip(HOOK_ARGUMENTS, ("Callable[..., Any]", "Any"), strict=True))
+    style = "{}: {} | None = None" if bar else "{}: Optional[{}] = None"
+    yield AddParameters(function, tuple(style.format(name, types[name]) for name in names))
+    needed = (name for name in means if any(name in types[one] for one in names))
+    yield from (AddImport("typing", name) for name in needed if not means[name])
 
 
 def _calls(source: Source, function: Function) -> Iterator[ast.Call]:

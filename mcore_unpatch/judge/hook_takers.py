@@ -45,7 +45,9 @@ def _of_class(node: ast.ClassDef, scope: Scope, resolver: Resolver, text: Text) 
         if function is None:
             continue
         if base is not None and _has_output(base) and not _is_headless(own.get("__init__"), base):
+            # Megatron's own `_postprocess` takes both; one of the class is asked for itself.
             inner = _handed_on(function, f"super().{name}")
+            inner = inner or (None if "_postprocess" in own else _handed_on(function, "self._postprocess"))
             yield from _finding(node, function, base, SUBCLASS, inner, resolver, text)
         elif name == "forward" and base is None and (held := _held_model(node, function, scope, resolver)):
             model, inner = held

@@ -22,6 +22,55 @@ def test_megatrons_own_end_gets_it() -> None:
     assert made(ends.format("", "")) == ends.format(f", {TAKEN}", f", {HOOK}")
 
 
+TYPED = """{imports}
+from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+class A(GPTModel):
+    def forward(self, ids: {type} = None{taken}):
+        return super().forward(ids{given})
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "type_of_ids", "processor", "context"),
+    [
+        ("Optional", "Any, Callable, Optional", "Optional[int]", "Optional[Callable[..., Any]]", "Optional[Any]"),
+        ("Any, Optional", "Any, Callable, Optional", "int", "Optional[Callable[..., Any]]", "Optional[Any]"),
+        ("Any, Callable", "Any, Callable", "int | None", "Callable[..., Any] | None", "Any | None"),
+        ("Literal", "Any, Callable, Literal", "int | None", "Callable[..., Any] | None", "Any | None"),
+        ("Literal", "Literal", "int", "", ""),  # nothing says how it writes what may be None
+        ("Optional\n\nAny = 1", "Optional\n\nAny = 1", "Optional[int]", "", ""),
+    ],
+)
+def test_the_parameters_have_types_where_the_others_have(
+    before: str, after: str, type_of_ids: str, processor: str, context: str
+) -> None:
+    typed = f", output_processor: {processor} = None, output_processor_context: {context} = None"
+    files = {
+        "m.py": TYPED.format(imports=f"from typing import {before}", type=type_of_ids, taken="", given="").encode()
+    }
+    taken, given = typed if processor else f", {TAKEN}", f", {HOOK}"
+    expected = TYPED.format(imports=f"from typing import {after}", type=type_of_ids, taken=taken, given=given)
+    assert migrate(files, Options(unsafe_fixes=True)).files["m.py"].decode() == expected
+
+
+def test_nothing_is_imported_for_a_type_alone() -> None:
+    """A file that has types of its own and none of `typing`'s gets no new statement for two parameters."""
+    body = "class A(GPTModel):\n    def forward(self, ids: int | None{}):\n        return super().forward(ids{})\n"
+    assert made(body.format("", "")) == body.format(f", {TAKEN}", f", {HOOK}")
+
+
+def test_the_steps_of_what_is_left_are_those_of_its_form() -> None:
+    older = Options(unsafe_fixes=True, pinned=lambda _: ((0, 12), (0, 19)))
+    ends = "class A(GPTModel):\n    def forward(self, ids):\n        return self._postprocess(ids)\n"
+    own = "\n    def _postprocess(self, ids):\n        return ids\n"
+    (passing,) = migrate({"m.py": (HEAD + ends).encode()}, older).plan.remarks
+    assert passing.text.endswith("2. Pass both on in the call on line 7.")
+    first, second = migrate({"m.py": (HEAD + ends + own).encode()}, older).plan.remarks
+    assert all(one.text.endswith("if there is one, where the output is made.") for one in (first, second))
+
+
 HELD = (
     "class B(torch.nn.Module):\n    def __init__(self, c):\n        self.inner = GPTModel(c)\n\n"
     "    def forward(self, ids):\n        return self.inner(ids, None, None, labels=ids)\n"
