@@ -19,6 +19,11 @@ from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.sources.nodes import walk
 
 _PATCHING = re.compile(r"patch|wrap|monkey|replac|overrid", re.IGNORECASE)
+# What a test looks at that is another thing after a rewrite, by the rule of the patch.
+_LOOKED_AT = {
+    "MCU403": "this looks at `forward` itself, which a hook does not change: adapt the test",
+    "MCU501": "this looks at `output_layer`: `add_value_head` raises for a model that is a fake, so adapt such a test",
+}
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 MARK = "TODO(mcore-unpatch)"
 
@@ -36,7 +41,8 @@ def left_behind(
         ends = ([1 + bench.data(path).count(b"\n", 0, end) for end in (one.start, one.end)] for one in by_path[path])
         changed = {line for first, last in ends for line in range(first, last)}
         yield from _texts(bench.source(path), here, staying, changed)
-        yield from (remark for one in here if one.verdict == "delete" for remark in _tests(bench, one))
+        for one in here:
+            yield from _tests(bench, one) if one.verdict == "delete" else _tests_of_rewritten(bench, one)
     yield from _orphans(bench, by_path)
 
 
@@ -78,6 +84,16 @@ def _tests(bench: Workbench, gone: Finding) -> Iterator[Remark]:
             said = re.compile(rb"\b%b\b" % name.encode())
             line = next(number for number, text in enumerate(source.lines, 1) if said.search(text))
             yield Remark(source.path, line, gone.rule, "by-hand", f"this may test the patch of `{name}`, which is gone")
+
+
+def _tests_of_rewritten(bench: Workbench, gone: Finding) -> Iterator[Remark]:
+    """Tests that speak of what installed a patch and look at the attribute that it set, which is no longer enough."""
+    installer, name = gone.scope.partition(".")[0], gone.target.rpartition(".")[2]
+    for source in bench.sources_naming(installer) if installer and gone.rule in _LOOKED_AT else ():
+        reads = [one for one in source.every(ast.Attribute) if one.attr == name and isinstance(one.ctx, ast.Load)]
+        read = next((one for one in reads if not isinstance(one.value, ast.Call)), None)  # of no class, as `type(x)`
+        if is_test(source.path) and read is not None:
+            yield Remark(source.path, read.lineno, gone.rule, "by-hand", _LOOKED_AT[gone.rule])
 
 
 def _orphans(bench: Workbench, edits: dict[str, list[Edit]]) -> Iterator[Remark]:

@@ -375,6 +375,43 @@ TransformerBlock.forward = doubled
     assert "3. Remove line 10." in remark.text
 
 
+def test_a_wrapper_of_a_class_for_a_while_is_a_hook_for_a_while() -> None:
+    text = b"""from megatron.core.transformer.transformer_block import TransformerBlock
+
+
+def doubling(inputs):
+    original = TransformerBlock.forward
+
+    def doubled(self, *args, **kwargs):
+        return original(self, *args, **kwargs) * len(inputs)
+
+    TransformerBlock.forward = doubled
+    try:
+        yield
+    finally:
+        TransformerBlock.forward = original
+"""
+    (remark,) = migrate({"pkg/wrapper.py": text}, Options(unsafe_fixes=True)).plan.remarks
+    assert "1. Hooks are per module: at this place, `for module in model.modules()" in remark.text
+    assert "where the model is built" not in remark.text  # that is long before
+
+
+def test_tests_that_look_at_forward_itself_are_named() -> None:
+    looks = (
+        b"from pkg.wrapper import double\n\n\ndef test_it(model):\n    double(model)\n    model.decoder.forward(1)\n"
+    )
+    files = {
+        "pkg/wrapper.py": WRAPPER,
+        "tests/test_looks.py": looks,
+        "tests/test_call.py": looks.replace(b".forward(", b"("),
+        "tests/test_class.py": looks.replace(b"model.decoder.forward(", b"type(model).forward("),
+        "tests/test_other.py": looks.replace(b"double", b"halve"),
+    }
+    remarks = migrate(files, Options(unsafe_fixes=True)).plan.remarks
+    told = [(one.path, one.line) for one in remarks if "looks at `forward` itself" in one.text]
+    assert told == [("tests/test_looks.py", 6)]
+
+
 def test_scan_says_that_migrate_does_it(tmp_path: Path) -> None:
     (tmp_path / "wrapper.py").write_bytes(WRAPPER)
     (finding,) = scan([tmp_path], ScanOptions(fixes=True)).findings
