@@ -37,6 +37,11 @@ _BY_SHAPE = {
     "patch-file": "MCU608",
 }
 _LONGEST = 60  # of an expression that is quoted
+# Who wraps the models that they build, and where code comes before that.
+_BRIDGES = {
+    rb"\bmegatron\.bridge\b": "Megatron-Bridge in a hook of `register_pre_wrap_hook`",
+    rb"\bmbridge\b": "mbridge in one of the `post_model_creation_callbacks` of `get_model`",
+}
 
 
 class RuleMatch(NamedTuple):
@@ -62,7 +67,7 @@ def judge(install: Install, new: Replacement, resolver: Resolver) -> RuleMatch:
     names = [*(f"{one}.{install.attribute}" for one in classes), ".".join(install.target.split(".")[-2:])]
     for answer in answers():
         if answer.fits(names, install.shape) and all(traits.has(one, install, new, resolver) for one in answer.traits):
-            words = _words(install, new)
+            words = _words(install, new, resolver.model.data)
             if "in-specs" in answer.traits or "slot" in answer.traits:
                 words |= _slots(install)
             steps = tuple(step.format(**words) for step in answer.steps)
@@ -76,6 +81,9 @@ def for_a_while(found: RuleMatch) -> RuleMatch:
     if found.seam == "hook":
         way = "register PyTorch's forward (pre-)hook for as long, and remove its handle after that (any megatron-core)"
         kept = "Keep the handle that it returns, and call `handle.remove()` where the original is put back."
+        found = found._replace(
+            steps=tuple(one.replace("where the model is built", "at this place") for one in found.steps)
+        )
     elif found.answer == "spec-method":
         way = "name a subclass in the `ModuleSpec` that does this while a flag of yours is set (any megatron-core)"
         kept = "Let it do this only while a flag of yours is set: set it here, clear it where the original is put back."
@@ -91,7 +99,7 @@ def _by_shape(install: Install) -> str:
     return "MCU602" if symbol is not None and symbol.kind == "module" else rule
 
 
-def _words(install: Install, new: Replacement) -> dict[str, str]:
+def _words(install: Install, new: Replacement, data: bytes) -> dict[str, str]:
     """What the steps of a row say of this place."""
     function = "the replacement"
     own_line, back_line = traits.own_end(install, new)
@@ -101,10 +109,12 @@ def _words(install: Install, new: Replacement) -> dict[str, str]:
         "line": str(getattr(install.node, "lineno", 1)),
         "function": function,
         "head_line": str(new.head_line),
+        "bridges": "".join(f", with {where}" for word, where in _BRIDGES.items() if re.search(word, data)),
         "own_line": str(own_line),
         "back_line": str(back_line),
         "always": ", always_call=True" if traits.cleans_up(install, new) else "",
         "name": install.attribute or install.target.rpartition(".")[2],
+        "getter": install.target.rpartition(".")[2].removeprefix("get_"),
         "owner": install.owner.rpartition(".")[2],
         "subject": _quoted(install.base) if install.base is not None else "the module",
         "value": f"`{_quoted(install.value)}`" if install.value is not None else "your class",

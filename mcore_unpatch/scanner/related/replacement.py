@@ -16,7 +16,7 @@ from mcore_unpatch.scanner.sources.scopes import FunctionNode, last_name, path_t
 
 # What code at the output boundary speaks of, and Megatron's own forward and _postprocess do not.
 OUTPUT_WORDS = re.compile(
-    r"log_?probs?\b|logp\b|entropy|linear_?ce|fused_?ce|lm_loss|temperature|fused_linear|topk_logits", re.IGNORECASE
+    r"log_?probs?\b|logp\b|entropy|linear_?ce|fused_?ce|lm_loss\b|temperature|fused_linear|topk_logits", re.IGNORECASE
 )
 VALUE_WORDS = re.compile(r"value|critic|reward|score|classif|num_labels|LastLayer|v_head|token_class", re.IGNORECASE)
 _WRAPPERS = {"MethodType", "partial", "staticmethod", "classmethod", "property", "partialmethod", "compile"}

@@ -126,3 +126,35 @@ def patch(model: GPTModel):
     model._postprocess = new.__get__(model)
 """
     assert all("MTP loss" not in one.evidence for one in found(off))
+
+
+def test_a_word_about_a_loss_is_not_one_of_the_output() -> None:
+    """As in Model-Optimizer: the wrapper counts calls of the loss, and changes what the other stages return."""
+    wrapper = """
+def new(self, *args, **kwargs):
+    self._lm_loss_call_count = 0
+    return type(self).forward(self, *args, **kwargs)
+def patch(model: GPTModel):
+    model.forward = new.__get__(model)
+"""
+    [counted] = found(wrapper)
+    assert counted.rule != "MCU101"
+    [computed] = found(wrapper.replace("self._lm_loss_call_count = 0", "self.lm_loss = 0"))
+    assert computed.rule == "MCU101"
+
+
+def test_who_wraps_the_model_is_told_when_the_file_speaks_of_it() -> None:
+    head = "def patch(model: GPTModel):\n    model.output_layer = ValueHead(1, 2)\n"
+    plain, bridge, other = (
+        found(text + head)[0].steps[0] for text in ("", "import megatron.bridge\n", "import mbridge\n")
+    )
+    assert "data parallelism. It stays" in plain
+    assert "data parallelism, with Megatron-Bridge in a hook of `register_pre_wrap_hook`. It" in bridge
+    assert "data parallelism, with mbridge in one of the `post_model_creation_callbacks` of `get_model`. It" in other
+
+
+def test_the_setter_is_named() -> None:
+    [finding] = found(
+        "from megatron.core import parallel_state\nparallel_state.get_expert_model_parallel_rank = lambda: 2\n"
+    )
+    assert finding.steps[0].startswith("Call `parallel_state.set_expert_model_parallel_rank(...)` wherever")

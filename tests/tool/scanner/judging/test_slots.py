@@ -192,9 +192,12 @@ def patch(layer: TransformerLayer, attention: SelfAttention, wrap):
 @pytest.mark.parametrize(
     ("line", "step"),
     [
-        ("layer.mlp = MyMlp(layer.config)", "Name the class of `MyMlp(layer.config)` as `mlp` of `TransformerLayerSub"),
-        ("attention.linear_qkv = Wide(2)", "Name the class of `Wide(2)` as `linear_qkv` of `SelfAttentionSubmodules`"),
-        ("setattr(layer, 'input_layernorm', Id())", "Name the class of `Id()` as `input_layernorm` of `TransformerLa"),
+        (
+            "layer.mlp = MyMlp(layer.config)",
+            "Name a class that makes `MyMlp(layer.config)` as `mlp` of `TransformerLay",
+        ),
+        ("attention.linear_qkv = Wide(2)", "Name a class that makes `Wide(2)` as `linear_qkv` of `SelfAttentionSubmo"),
+        ("setattr(layer, 'input_layernorm', Id())", "Name a class that makes `Id()` as `input_layernorm` of `Transfor"),
         ("layer.mlp = Wide(layer.mlp)", None),
         ("old = layer.mlp\n    layer.mlp = Wide(old)", None),
         ("old = getattr(layer, 'mlp')\n    setattr(layer, 'mlp', Wide(old))", None),
@@ -205,6 +208,9 @@ def test_a_part_of_a_layer_is_named_by_its_spec_unless_it_is_made_from_the_old_o
     [finding] = found_in(PARTS.format(line))
     assert (finding.verdict, finding.rule) == (("steps", "MCU402") if step else ("keep", finding.rule))
     assert not step or finding.steps[0].startswith(step)
+    assert (
+        not step or "sets them in its `__init__`" in finding.steps[1]
+    )  # what it is built with is not what a spec gives
 
 
 def test_a_class_that_models_build_by_name_has_no_answer_in_specs() -> None:
