@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.library.model import CALLED, DEFAULT, DERIVED, EXACT, NAMED, USED, Known, Model, Usage
+from mcore_unpatch.library.model import ASKED, BASE, CALLED, DEFAULT, DERIVED, EXACT, NAMED, USED, Known, Model, Usage
 from mcore_unpatch.megatron import api, known, slots
 from mcore_unpatch.megatron.layout import CONFIG, EXTERNAL_METHODS, LANGUAGE_MODULE
 from mcore_unpatch.megatron.versions import PACKAGES, Version, minor, parse_version, show, within
@@ -16,7 +16,7 @@ from mcore_unpatch.megatron.versions import PACKAGES, Version, minor, parse_vers
 _CHECKOUT = "`unpatch pin --target-mcore PATH` guards it, with a checkout of what you run"
 _COMES = "`unpatch pin` tells when Megatron has it"
 _TRAINING = "megatron.training"
-_TELLING = (NAMED, DEFAULT, EXACT, CALLED, DERIVED, USED)
+_TELLING = (NAMED, DEFAULT, EXACT, CALLED, DERIVED, USED, ASKED, BASE)
 
 
 def why(finding: Finding, version: Version) -> str:
@@ -119,9 +119,14 @@ def _of_module(target: str, found: Known, release: Model) -> str:
     """A name of a module: those who use it find it there."""
     if release.facts.get(target, found.fact).trait("unread") is not None:
         return f"Nothing of megatron-core {_minor(release.label)} reads it; {_others(release)} may"
-    use = _telling(target, release) or _telling(found.name, release)
+    imports = any(fact.kind == "import" and fact.detail == target for fact in release.facts.values())
+    use = _telling(target, release)
+    if use is None and (original := _telling(found.name, release)):
+        if target in release.facts and target != found.name and not imports:
+            here, there = (leaf(name.rpartition(".")[0]) for name in (target, found.name))
+            return f"Megatron has it from `{there}`, and not from `{here}` as far as is known; {_others(release)} may"
+        use = original
     if use is None:
-        imports = any(fact.kind == "import" and fact.detail == target for fact in release.facts.values())
         if not imports:
             return f"Who reads it in megatron-core {_minor(release.label)} is not evident; {_others(release)} may"
         return "Megatron imports it from there by name: no argument or config field for another is known"
@@ -133,20 +138,27 @@ def _of_module(target: str, found: Known, release: Model) -> str:
             return f"{_who(use, 'takes')} it by default: another can be passed only where you make that call yourself"
         case "c" | "e":
             return f"{_who(use, 'builds' if is_class else 'calls')} it by name, so no other can be passed there"
+        case "i":
+            return f"{_who(use, 'tests')} for it by name, so no other can be passed there"
+        case "b":
+            return f"Classes of `{leaf(use.place)}` derive from it, which is settled when they are imported"
     return f"{_who(use, 'uses')} it by name: no argument or config field for another is known"
 
 
 def _held_elsewhere(target: str, release: Model) -> str:
     """Which modules have a name of their own for it, which a patch of its module does not reach; else nothing."""
     module, _, name = target.rpartition(".")
-    places = {usage.place for usage in release.uses(target)}
-    above = {place.rsplit(".", depth)[0] for place in places for depth in range(1, place.count("."))}
-    copies = (f"{home}.{name}" for home in sorted(above - {module}))
-    held = [copy for copy in copies if copy in release.facts and release.facts[copy].kind == "import"]
+    users = {_module(usage.place, release) for usage in release.uses(target)}
+    copies = (f"{home}.{name}" for home in sorted(users - {module}))
+    own = release.find(target)
+    imports = (copy for copy in copies if copy in release.facts and release.facts[copy].kind == "import")
+    held = [copy for copy in imports if own is not None and (there := release.find(copy)) and there.name == own.name]
     if not held:
         return ""
-    first, more = leaf(held[0].rpartition(".")[0]), len(held) - 1
-    return f"; no effect in `{first}`{f' and {more} more' if more else ''} if imported before"
+    *_, above, first, _ = held[0].split(".")
+    first = f"{above}.{first}" if first == leaf(module) else first
+    more = f" and {len(held) - 1} more" if len(held) > 1 else ""
+    return f"; no effect in `{first}`{more} if imported before"
 
 
 def _of_class(owner: str, name: str, found: Known, release: Model) -> str:
@@ -171,7 +183,8 @@ def _who_builds(owner: str, release: Model) -> str:
     if LANGUAGE_MODULE in api.ancestry(owner) or CONFIG in (owner, *api.ancestry(owner)):
         return f"Only the code that builds `{short}` can use a subclass"
     where = "; a subclass helps only where a ModuleSpec names it" if slots.is_named(owner) else ""
-    if use is not None and use.how in (CALLED, EXACT, DERIVED):
+    from_specs = where and use is not None and not _is_named(use, owner, release)
+    if use is not None and use.how in (CALLED, EXACT, DERIVED) and not from_specs:
         what = f"subclasses of `{short}`" if use.how == DERIVED else f"`{short}`"
         return f"{_who(use, 'builds')} {what} by name{where or ', so no other can be passed there'}"
     if use is not None and use.how in (USED, DEFAULT) and not where:
@@ -180,6 +193,19 @@ def _who_builds(owner: str, release: Model) -> str:
     return f"Megatron does not build `{short}` by name{unread}" + (
         where or "; only the code that builds it can use a subclass"
     )
+
+
+def _is_named(use: Usage, owner: str, release: Model) -> bool:
+    """Whether the file that builds an object has the name of the class, or of one of its subclasses."""
+    module = _module(use.place, release)
+    return any(f"{module}.{leaf(one)}" in release.facts for one in (owner, *release.derived.get(owner, ())))
+
+
+def _module(place: str, release: Model) -> str:
+    """The module that a place is in."""
+    while place and not ((fact := release.facts.get(place)) and fact.kind == "module"):
+        place = place.rpartition(".")[0]
+    return place
 
 
 def _others(release: Model) -> str:

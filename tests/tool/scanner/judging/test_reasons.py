@@ -119,7 +119,9 @@ def test_who_decides_where_the_wheel_lacks_a_package() -> None:
 
 def test_a_general_class_whose_heirs_specs_name() -> None:
     said = why(f"{CORE}.transformer.attention.Attention.flash_decode", (0, 19))
-    assert said.endswith("; a subclass helps only where a ModuleSpec names it")
+    assert said == "Megatron does not build `Attention` by name; a subclass helps only where a ModuleSpec names it"
+    named = why(f"{CORE}.transformer.mlp.MLP.forward", (0, 19))
+    assert named.startswith("`MultimodalProjector.__init__` and 2 more places build `MLP` by name; a subclass helps")
 
 
 def test_what_every_object_inherits() -> None:
