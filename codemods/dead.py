@@ -79,7 +79,7 @@ def delete_dead(
             take(finding, cut, options.guessed(finding.path))
             continue
         oldest, *later = map(show, versions)
-        where = f" (see line {guard.line})" if guard is not None and not guard.path else ""
+        where = f" (see {f'{guard.path}:' if guard.path else 'line '}{guard.line})" if guard is not None else ""
         what = options.guessed(finding.path) or "delete this branch, what it installs, and the tests of it"
         source = bench.readable(finding.path)
         if finding.shape == "instance-attr" and source is not None and b"signature(" in source.data:

@@ -66,13 +66,15 @@ def _head(outcome: Outcome) -> Iterator[Line]:
         unsafe = sum(finding.fix == "unsafe" for finding in outcome.left)
         without = f" without --unsafe-fixes, which is for {count(unsafe, 'finding')}" if unsafe else ""
         yield [(f"Nothing to migrate{without}.", "green")]
-        held = [one.path for one in outcome.survey.findings if outcome.options.older(one.path)]
+        older = {one.path: outcome.options.older(one.path) for one in outcome.remarks}
+        held = [one.path for one in outcome.remarks if older[one.path] and older[one.path] in one.text]
         if held:
             known = not all(map(outcome.options.unsure, held))
             several = any(len(judged.stacks) > 1 for judged in outcome.survey.judged)
             unsure = "One of the Megatrons that run" if several else "Which Megatron runs"
             why = "A Megatron that runs here has no hook." if known else f"{unsure} here is not known."
-            command = f"`unpatch migrate --diff --target-mcore {RELEASES[-1]}`"
+            consent = " --unsafe-fixes" if outcome.options.unsafe_fixes else ""
+            command = f"`unpatch migrate --diff{consent} --target-mcore {RELEASES[-1]}`"
             yield from wrapped(f"{why} {command} shows the edits for that release.", 0)
         return
     done = "Migrated" if outcome.written else "Would migrate"
@@ -151,11 +153,7 @@ def _told(outcome: Outcome) -> Iterator[_Entry]:
     reasons: dict[tuple[str, int], str] = {
         (one.path, one.line): "`--unsafe-fixes` rewrites it" for one in outcome.left if one.fix == "unsafe"
     }
-    raised = {
-        (finding.path, finding.line): next((text for text in finding.breaks if "Error" in text), finding.breaks[0])
-        for finding in outcome.left
-        if finding.breaks
-    }
+    raised = {(finding.path, finding.line): _raised(finding) for finding in outcome.left if finding.breaks}
     left = {(finding.path, finding.line) for finding in outcome.left}
     told: set[tuple[str, int]] = set()  # by its steps
     for remark in outcome.remarks:
@@ -175,10 +173,15 @@ def _told(outcome: Outcome) -> Iterator[_Entry]:
         at = (finding.path, finding.line, finding.rule)
         if not reason and finding.verdict == "steps" and finding.steps and not finding.in_test:
             steps = (f"{number}. {step}" for number, step in enumerate(finding.steps, 1))
-            told_first = _joined(raised.get(at[:2], ""), finding.evidence)
+            told_first = _joined(_raised(finding), finding.evidence)
             yield _Entry("by-hand", *at, "\n".join([told_first, *steps]), subject)
         else:
-            yield _Entry("finding", *at, _joined(raised.get(at[:2], ""), reason or finding.evidence), subject)
+            yield _Entry("finding", *at, _joined(_raised(finding), reason or finding.evidence), subject)
+
+
+def _raised(finding: Finding) -> str:
+    """What a release does to a patch; nothing where that is nothing."""
+    return next((text for text in finding.breaks if "Error" in text), next(iter(finding.breaks), ""))
 
 
 def _summary(outcome: Outcome) -> Iterator[Line]:

@@ -105,7 +105,7 @@ class Stacks:
         stack = self.forbids(path, HOOK_SINCE)
         if stack is None:
             return ""
-        others = [stack for stack in self.of(path).stacks if stack.needed and min(stack.needed) >= HOOK_SINCE]
+        others = [stack for stack in self.of(path).stacks if stack.versions and min(stack.versions) >= HOOK_SINCE]
         narrow = f"; `--stack {others[-1].name}` leaves that one out" if others else ""
         needs = f"it needs megatron-core>={show(HOOK_SINCE)}"
         if not stack.versions:

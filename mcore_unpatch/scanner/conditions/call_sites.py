@@ -139,14 +139,15 @@ def _narrow(finding: Finding, calls: Live, versions: tuple[Version, ...]) -> Fin
     own = finding.live
     releases = tuple(release for release in own.releases if release in calls.releases)
     live = Live(releases, own.newer and calls.newer, own.depends, (*own.guards, *calls.guards))
-    message, effect = finding.message, finding.effect
+    finding = replace(finding, live=live)
     if versions and not any(map(live.on, versions)) and any(map(own.on, versions)):
+        message = finding.message
         for said in finding.breaks:
             message = message.replace(f"; {said}", "")
-        effect = ""
         never = f"never runs on megatron-core {' or '.join(map(show, versions))}"
         message += f"; {never}, where no call of `{finding.installed_by}` is reached"
-    return replace(finding, live=live, message=message, effect=effect)
+        return replace(finding, message=message, effect="", breaks=(), fails=(), affected=())
+    return finding
 
 
 def _data(path: str, project: Project) -> bytes:

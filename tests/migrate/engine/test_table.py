@@ -157,3 +157,27 @@ def test_a_wrapper_of_the_lm_head_becomes_a_hook_which_is_a_finding_of_its_own(t
     done = unpatch("migrate", "--diff", "--unsafe-fixes", cwd=tmp_path)
     assert "+    model.output_layer.register_forward_hook(doubled)" in done.out
     assert "MCU106" in done.err
+
+
+def test_edits_for_another_release_are_offered_where_a_release_is_in_their_way(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("megatron-core==0.17.0\n")
+    (tmp_path / "kept.py").write_text(f"{HEAD}\n\ndef new(self):\n    pass\n\n\nGPTModel.set_input_tensor = new\n")
+    assert "shows the edits" not in " ".join(unpatch("migrate", "--check", cwd=tmp_path).out.split())
+    head = "from heads import Head\n\n\ndef critic(model: GPTModel):\n    model.output_layer = Head(8, 1)\n"
+    (tmp_path / "critic.py").write_text(HEAD + head)
+    for option, command in (("--diff", "migrate --diff"), ("--unsafe-fixes", "migrate --diff --unsafe-fixes")):
+        done = unpatch("migrate", "--check", option, cwd=tmp_path)
+        told = " ".join((done.out + done.err).split())
+        assert f"`unpatch {command} --target-mcore 0.19.2` shows the edits for that release." in told
+
+
+def test_two_names_on_one_line_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("megatron-core>=0.16\n")
+    (tmp_path / "helpers.py").write_text(
+        "from megatron.core.ssm import gated_delta_net\nimport other\n\n"
+        "for name in ('tensor_a2a_cp2hp', 'tensor_a2a_hp2cp'):\n    if hasattr(gated_delta_net, name):\n"
+        "        continue\n    setattr(gated_delta_net, name, getattr(other, name))\n"
+    )
+    told = " ".join(unpatch("migrate", "--check", cwd=tmp_path).out.split())
+    for name in ("tensor_a2a_cp2hp", "tensor_a2a_hp2cp"):
+        assert f"gated_delta_net.{name} `gated_delta_net.{name}` does not exist before megatron-core 0.18.0" in told

@@ -66,6 +66,11 @@ class TestMigrate:
             "0.16.1 (docker/ascend/Dockerfile:2); `--stack 0.18.0` leaves that one out."
         ) in said(result)
 
+    def test_a_range_that_allows_older_ones_leads_nowhere(self, top: Path) -> None:
+        allowed = CUDA["pyproject.toml"].replace("==0.18.0", ">=0.15,<0.19")
+        write_files(top, {"pyproject.toml": allowed})
+        assert "leaves that one out" not in said(migrate(top))
+
     @pytest.mark.parametrize("stack", ["0.18.0", "pyproject.toml"])
     def test_one_stack_by_name_or_by_file(self, top: Path, stack: str) -> None:
         assert migrate(top, "--stack", stack).code == CLEAN

@@ -24,6 +24,9 @@ def test_every_call_is_under_a_condition() -> None:
     assert finding.verdict == "delete"
     assert finding.evidence == "It never runs on megatron-core 0.19: it is called only where patches.py:6 allows it."
     assert "TypeError" not in finding.message
+    assert (finding.breaks, finding.fails, finding.effect) == ((), (), "")  # or a report says that it raises
+    (finding,) = found_in(INSTALL + NEW, target=(0, 19))
+    assert any("TypeError" in text for text in finding.breaks)
 
 
 def test_in_another_file() -> None:
