@@ -368,6 +368,7 @@ CASES: dict[str, str | dict[str, str]] = {
 EXAMPLES = {
     r"\bbak": "bak", r"\bold": "old", r"_real\b": "x_real", r"log_?probs?\b": "logprob", r"logp\b": "logp",
     "set_?attr": "set_attr",
+    r"lm_loss\b": "lm_loss",
     "linear_?ce": "linear_ce", "fused_?ce": "fusedce", r"\bold_": "old_x", r"_old\b": "x_old", "^fn$": "fn",
     "^func$": "func", "^forward_fn$": "forward_fn", "_bak": "x_bak", "_old": "x_old",
 }  # fmt: skip
