@@ -61,6 +61,10 @@ class Case:
             case._beside, case._replaced = beside, cases[0]._replaced
         return cases
 
+    def part(self) -> None:
+        """Forget the patches beside it: each knows the others, a cycle that would hold the tree of the file."""
+        self._beside.clear()
+
     @property
     def demands(self) -> list[Demand]:
         """What it asks of Megatron: on import, when it is installed, when it is called."""

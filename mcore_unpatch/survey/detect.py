@@ -53,6 +53,8 @@ def findings_in(
     shapes = {install.target: install.shape for install in by_reach if install.shape != "mock"}  # a class's goes last
     cases = Case.all_of(installs, resolver, shapes)
     findings = [_finding(case, versions, around, undone, text, liveness) for case in cases]
+    for case in cases:
+        case.part()
     if prefilter.may_take_hook(resolver.model.data):
         findings += hook_takers.findings_in(resolver, releases(resolver.model.path), text)
     return sorted(findings, key=lambda finding: finding.sort_key)

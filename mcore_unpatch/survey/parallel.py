@@ -117,11 +117,13 @@ def may_patch(project: Project, path: str, mocks: bool) -> bool:
     data = project.data(path)
     if b"\0" in data or not data.isascii() or b"coding" in data[:400]:
         decode(data)
-    installs = prefilter.may_install(data, mocks or not is_test(path))
-    data = prefilter.plain(data)
-    if not prefilter.mentions_megatron(path, data):
-        return installs and project.reaches_megatron(path)
-    return installs or prefilter.may_take_hook(data) or prefilter.calls_one_of(data, project.installers_for(path))
+    text = prefilter.plain(data)
+    mentions = prefilter.mentions_megatron(path, text)
+    if not mentions and not project.reaches_megatron(path):
+        return False
+    return prefilter.may_install(data, mocks or not is_test(path)) or (
+        mentions and (prefilter.may_take_hook(text) or prefilter.calls_one_of(text, project.installers_for(path)))
+    )
 
 
 def analyse(

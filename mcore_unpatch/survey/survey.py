@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mcore_unpatch.rewrites import Known
 
 Found = tuple[list[Finding], list[FileError]]
+_NO_LINKS: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +373,6 @@ class _Listed:
     def _find_links(self, folder: str) -> frozenset[str]:
         try:
             with os.scandir(f"{self._top}/{folder}") as entries:
-                return frozenset(entry.name for entry in entries if entry.is_symlink())
+                return frozenset(entry.name for entry in entries if entry.is_symlink()) or _NO_LINKS
         except OSError:
-            return frozenset()
+            return _NO_LINKS

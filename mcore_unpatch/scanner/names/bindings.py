@@ -161,13 +161,14 @@ def _import_from(node: ast.ImportFrom, name: str, home: Resolver) -> Ref | None:
         full = f"{named}.{name}"
         if within(full):
             return core_name(full)
-    other = project.find(path, named, node.level)
-    if other is not None:
+    is_own = project.lacks(path, named, node.level, name)
+    if not is_own and (other := project.find(path, named, node.level)) is not None:
+        is_own = True
         if other is not home and (ref := export(other, name)):
             return ref
     if sub := project.find(path, f"{named}.{name}" if named else name, node.level):
         return Ref("local-module", name, home=sub)
-    return None if node.level or other is not None else Ref("external", f"{named}.{name}")
+    return None if node.level or is_own else Ref("external", f"{named}.{name}")
 
 
 # --- classes and parameters ------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from weakref import WeakSet
 
 from mcore_unpatch.scanner.names.expressions import KINDS
 from mcore_unpatch.scanner.names.resolver import Modules, Resolver
+from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.effort import Effort
 from mcore_unpatch.scanner.sources.files import Reader, TextFacts
 from mcore_unpatch.scanner.sources.parsed import Parsed
@@ -39,9 +40,12 @@ class Project(Modules):
     def begin(self) -> None:
         """Turn to the next file: its effort is counted from nought, and what was parsed long ago is let go."""
         self.effort = Effort()
-        if self._asked in self._resolvers and self._asked not in self._wanted:
-            self._resolvers.move_to_end(self._asked, last=False)
-            self.parsed.wanted(self._asked, again=False)
+        asked, self._asked = self._asked, ""
+        if not asked:
+            return  # most files are not parsed
+        if asked in self._resolvers and asked not in self._wanted:
+            self._resolvers.move_to_end(asked, last=False)
+            self.parsed.wanted(asked, again=False)
         while self._bytes > _MOST_BYTES:
             _, resolver = self._resolvers.popitem(last=False)
             if resolver is not None:
@@ -70,11 +74,9 @@ class Project(Modules):
 
     def find(self, importer: str, module: str, level: int) -> Resolver | None:
         """The module an import statement in `importer` names, if it is a file of the repository."""
-        path = self.locate(importer, module, level)
-        if path is None or path == importer:
+        path = self._target(importer, module, level)
+        if path is None:
             return None
-        if path not in self.imported(importer):
-            self.links.add((importer, path))
         self.expect(path)
         if path in self._resolvers:
             self._resolvers.move_to_end(path)
@@ -87,3 +89,21 @@ class Project(Modules):
             return None
         self.effort.spend(len(found.model.data) // 4)
         return found
+
+    def lacks(self, importer: str, module: str, level: int, name: str) -> bool:
+        """Whether the file that an import names has nothing of a name, told by its bytes: it need not be parsed."""
+        path = self._target(importer, module, level)
+        try:
+            data = prefilter.plain(self.data(path)) if path is not None else b""
+        except (Unreadable, OSError):
+            return False
+        return path is not None and name.encode() not in data and not prefilter.takes_all_names(data)
+
+    def _target(self, importer: str, module: str, level: int) -> str | None:
+        """The other file that an import statement names."""
+        path = self.locate(importer, module, level)
+        if path is None or path == importer:
+            return None
+        if path not in self.imported(importer):
+            self.links.add((importer, path))
+        return path

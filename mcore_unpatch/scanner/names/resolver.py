@@ -86,6 +86,10 @@ class Modules(Files, ABC):
     def find(self, importer: str, module: str, level: int) -> Resolver | None:
         """The module an import statement in `importer` names, if it is a file of the repository."""
 
+    @abstractmethod
+    def lacks(self, importer: str, module: str, level: int, name: str) -> bool:
+        """Whether the file that an import names has nothing of a name, told by its bytes."""
+
 
 class Resolver:
     """One file: what its parts are, and, by `kinds` of expression, what they stand for."""

@@ -21,6 +21,7 @@ from mcore_unpatch.scanner.shapes.assignments import (
     whole_modules,
 )
 from mcore_unpatch.scanner.shapes.install import Install, core_target, parted
+from mcore_unpatch.scanner.sources.prefilter import plain
 from mcore_unpatch.scanner.sources.scopes import Site, last_name, path_text
 
 _SETATTR = {"setattr", "builtins.setattr"}
@@ -117,6 +118,8 @@ def _setattrs(site: Site, resolver: Resolver) -> Iterator[ast.Call]:
         yield from _child(call, func.value)
     elif isinstance(func, ast.Attribute) and func.attr == "__setattr__" and len(args) in {2, 3}:
         yield _setattr(call, [func.value, *args][-3:])
+    elif b"setattr" not in plain(resolver.model.data):
+        return  # nothing here stands for it: what calls are looked into is told by the same word
     elif last_name(func) in {"starmap", "map"} and args and _means_setattr(args[0], at):
         yield from (_setattr(call, row) for row in _rows(call, at))
     elif (given := _given(func, at)) is not None:

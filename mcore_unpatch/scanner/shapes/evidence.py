@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from functools import cache
 
 from mcore_unpatch.megatron import api, layout
 from mcore_unpatch.repository.paths import is_test
@@ -112,8 +113,13 @@ def _is_telling(word: str) -> bool:
 
 def _says_method(model: ModuleModel) -> bool:
     """Whether a file has a word that is such a method of what is handed around: else no tree is walked for one."""
-    words = filter(_is_telling, (word.decode(errors="replace") for word in words_of(model.data)))
-    return any(api.has_callable(cls, word) for word in words for cls in _HANDED_AROUND)
+    return not _handed_methods().isdisjoint(words_of(model.data))
+
+
+@cache
+def _handed_methods() -> frozenset[bytes]:
+    words = filter(_is_telling, api.telling_methods())
+    return frozenset(word.encode() for word in words if any(api.has_callable(cls, word) for cls in _HANDED_AROUND))
 
 
 def _is_own(own: Ref | None, word: str) -> bool:

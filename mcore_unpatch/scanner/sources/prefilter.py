@@ -81,6 +81,7 @@ _IMPORT = re.compile(
     rb"\n[ \t]*+(?:from[ \t]++([\w.]++)[ \t]++import\b[ \t]*+(\([^)]*+|[^\n]*+)|import[ \t]++([\w., \t]++))"
 )
 _NAME = re.compile(r"(?:^|[,(])\s*+([A-Za-z_]\w*+)")
+_STAR = tokens(rb"import~\*")
 _IMPORTS_MEGATRON = tokens(rb"\b(?:import|from)\b~megatron\b")
 # Packages of which no name is known.
 _IN_NO_WHEEL = tokens(rb"megatron(?:~\.~|[\s\\]++import[\s\\(]++)(?:%b)\b" % "|".join(BESIDE).encode())
@@ -286,6 +287,11 @@ def _may_delete(data: bytes) -> bool:
     """`del GPTModel.forward`."""
     known = known_attributes()
     return any(not known.isdisjoint(ANY_WORD.findall(one)) for one in _DELETION.findall(data))
+
+
+def takes_all_names(data: bytes) -> bool:
+    """Whether a file has a `from module import *`."""
+    return _STAR.search(data) is not None
 
 
 def imported_modules(data: bytes) -> list[str]:

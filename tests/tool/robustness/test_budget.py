@@ -1,11 +1,13 @@
 """A file that would take too long is reported, and the others are analysed all the same; `--jobs` changes nothing."""
 
+import gc
 from pathlib import Path
 
 import pytest
 from checking import write_files
 
 from mcore_unpatch.megatron.versions import NEWEST, Version
+from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources import effort
 from mcore_unpatch.survey.scan import scan
 from mcore_unpatch.survey.search import Search
@@ -37,6 +39,34 @@ def test_functions_that_return_each_other_are_followed() -> None:
     found, errors = Search(data.__getitem__, data.__contains__, releases)(list(data))
     assert errors == []
     assert [finding.line for finding in found] == [count + 3]
+
+
+def test_of_many_files_that_pass_on_all_names_those_are_read_that_say_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effort.Effort.__init__, "__defaults__", (50_000,))
+    others = {f"pkg/m{i}.py": "#" * 100_000 for i in range(20)}
+    stars = "".join(f"from .m{i} import *\n" for i in range(20))
+    own = {"pkg/__init__.py": f"{stars}from .inner import *\n", "pkg/inner.py": "from .models import *\n"}
+    models = {"pkg/models.py": f"{IMPORT}Model = GPTModel\n", "a.py": "from pkg import Model\nModel.forward = print\n"}
+    data = {path: text.encode() for path, text in (others | own | models).items()}
+    there = {*data, "pkg"}
+    found, errors = Search(data.__getitem__, there.__contains__, releases)(list(data))
+    assert errors == []
+    assert [finding.path for finding in found] == ["a.py"]
+
+
+def test_what_was_analysed_is_let_go_without_a_search_for_garbage() -> None:
+    files = {f"m{i}.py": f"{IMPORT}GPTModel.forward = print\n{'#' * 100_000}" for i in range(40)}
+    data = {path: text.encode() for path, text in files.items()}
+    gc.collect()
+    before = sum(isinstance(one, Resolver) for one in gc.get_objects())
+    gc.disable()
+    try:
+        found, _ = Search(data.__getitem__, data.__contains__, releases)(list(data))
+        kept = sum(isinstance(one, Resolver) for one in gc.get_objects()) - before
+    finally:
+        gc.enable()
+    assert len(found) == 40
+    assert kept < 20
 
 
 def test_the_order_is_the_same_whatever_the_jobs(tmp_path: Path) -> None:
