@@ -168,9 +168,15 @@ def _is_taken_below(name: str, call: Call, model: Model) -> bool:
 
 
 def seen_by(found: Known, call: Call, model: Model, demand: Demand) -> Call:
-    """A call as the function sees it: of `Class.method(object, ...)` the object does not count."""
-    if demand.added:
-        call = replace(call, keywords=tuple(name for name in call.keywords if name not in demand.added))
+    """A call as the function sees it: of `Class.method(object, ...)` the object does not count.
+
+    A field that a subclass in the repository declares is its own, or has its default there where Megatron's has none.
+    """
+    if demand.added and (taken := model.called_with(found.name)) is not None:
+        passed = [name for name in call.keywords if name not in demand.added]
+        given = demand.added.intersection(taken.names).difference(taken.positional[: call.positions])
+        most = min(call.positions, len(taken.positional))  # behind them are those of the subclass
+        call = replace(call, positions=most, keywords=(*passed, *sorted(given)))
     owner = model.find(found.name.rpartition(".")[0])
     of_class = owner is not None and owner.fact.kind == "class"
     if not demand.through_class or not of_class or found.fact.trait("static") is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from mcore_unpatch.megatron import api, known
@@ -91,23 +92,33 @@ def class_around(node: ast.expr, home: Resolver) -> ast.ClassDef | None:
 
 def own_member(home: Resolver, node: ast.ClassDef | None, name: str, itself: bool) -> bool:
     """Whether a class of the repository, or a base of it there, gives a member itself; a base outside may."""
-    waiting: list[tuple[Resolver, ast.ClassDef]] = [(home, node)] if node is not None else []
-    for where, cls in waiting:
+    for one in _own_classes(home, node) if node is not None else ():
+        if one is None:
+            return True
+        where, cls = one
         if itself or cls is not node:
             scopes = [where.model.functions[item] for item in cls.body if item in where.model.functions]
             if name in where.model.classes[cls].bindings or any(f"self.{name}" in scope.bindings for scope in scopes):
                 return True
+    return False
+
+
+def _own_classes(home: Resolver, node: ast.ClassDef) -> Iterator[tuple[Resolver, ast.ClassDef] | None]:
+    """A class of the repository and its bases there; None for one that is neither there nor Megatron's."""
+    waiting = [(home, node)]
+    for where, cls in waiting:
+        yield where, cls
         scope = where.model.classes[cls].parent
         assert scope is not None
         for base in cls.bases:
             ref = where.in_body(scope, cls.lineno).expr(base)
             if ref is not None and ref.home is not None and isinstance(ref.node, ast.ClassDef):
                 if len(waiting) > _MOST_BASES:
-                    return True
+                    yield None
+                    return
                 waiting.append((ref.home, ref.node))
             elif ref is None or not ref.is_core:
-                return True
-    return False
+                yield None
 
 
 def built(ref: Ref) -> Meant | None:
@@ -118,7 +129,8 @@ def built(ref: Ref) -> Meant | None:
         return None
     fields = {
         item.target.id
-        for item in ref.node.body
+        for one in _own_classes(ref.home, ref.node)
+        for item in (one[1].body if one is not None else ())
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
     }
     return Meant((ref.name,), True, True, 0, frozenset(fields))

@@ -58,13 +58,13 @@ def has(name: str, release: str) -> bool:
 
 
 def holds(known: Model, name: str) -> bool:
-    """Whether a model has a name, what its classes inherit from torch included."""
+    """Whether a model has a name, what its classes inherit from torch and its modules work out included."""
     if known.find(name) is not None:
         return True
     owner, _, leaf = name.rpartition(".")
     holder = known.find(owner) if within(owner) else None
     if holder is None or holder.fact.kind != "class":
-        return False
+        return holder is not None and f"{holder.name}.__getattr__" in known.facts  # which may give any name
     outside = (base.rpartition(".")[2] for base in known.lineage(holder.name) if not within(base))
     return any(leaf in EXTERNAL_METHODS.get(base, ()) for base in outside)
 

@@ -29,6 +29,10 @@ class Kind(Enum):
 class Config:
     size: int = 1
     gone: int = 2
+@dataclass
+class Sized:
+    size: int = 1
+    gone: int = 2
 class Worker:
     config: Config
     def __init__(self, config: Config):
@@ -48,6 +52,10 @@ class Kind(Enum):
     both = 2
 @dataclass
 class Config:
+    size: int = 1
+@dataclass
+class Sized:
+    needed: int
     size: int = 1
 class Worker:
     config: Config
@@ -69,6 +77,15 @@ def takes_out(state, **rest):
     rest.pop("gone")
     return utils.put(state, **rest)
 def passes_none(state, **rest): return utils.put(state)
+@dataclasses.dataclass
+class Own(utils.Sized):
+    own: int = 1
+@dataclasses.dataclass
+class Between(Own):
+    needed: int = 2
+@dataclasses.dataclass
+class Below(Between):
+    more: int = 3
 """
 # Bodies of functions.
 SAID = {
@@ -128,6 +145,10 @@ SAID = {
         "takes_out(x, gone=1)",
         "passes_none(x, gone=1)",
         "utils.Config(size=1)",
+        "Own(needed=1)",
+        "Below()",
+        "Below(own=1, more=2, size=3)",
+        "Below(needed=1)",
         "utils.Config().gone",
         "utils.Kind.both",
         'utils.Kind["old"]',
@@ -165,6 +186,18 @@ SAID = {
         "dataclasses.replace(utils.Config(), gone=1)",
         "copy.replace(utils.Config(), gone=1)",
         "utils.Config(gone=1)",
+    ],
+    "TypeError: the call of `Sized` does not pass `needed`, which megatron-core 0.31.0 requires": [
+        "utils.Sized()",
+        "Own(own=1)",
+    ],
+    "changes: the first value passed to `Sized` is `needed`, and was `size`": [
+        "Own(1, own=2)",
+        "Own(1, 2, 3)",
+        "Below(1, 2, 3, 4)",
+    ],
+    "TypeError: the call of `Sized` passes `gone`, not taken": [
+        "Below(own=1, gone=2)",
     ],
     "TypeError: the call of `Config` passes 2 values by position, where 1 fit, not taken": [
         "utils.Config(1, 2)",

@@ -44,6 +44,22 @@ WRONG = """
 """
 
 
+GIVEN = """
+    from megatron.core.models.bert import bert_layer_specs
+    from megatron.core.models.bert.bert_layer_specs import bert_layer_with_transformer_engine_spec
+
+    print(bert_layer_specs.bert_layer_with_transformer_engine_spec)
+"""
+
+
+def test_a_module_that_works_out_its_names_has_any(tmp_path: Path) -> None:
+    write_files(tmp_path, GIVEN)
+    assert "Nothing that was read needs work" in unpatch("upgrade", "--from", "0.12.1", cwd=tmp_path).out
+    write_files(tmp_path, GIVEN.replace("bert", "gpt"))
+    said = " ".join(unpatch("upgrade", "--from", "0.12.1", cwd=tmp_path).out.split())
+    assert "`gpt_layer_specs.gpt_layer_with_transformer_engine_spec` is in no known release" in said
+
+
 @pytest.mark.parametrize(("source", "old", "error", "name"), [
     (CLASS, "0.18.2", "AttributeError", "param_and_grad_buffer.ParamAndGradBuffer"),
     (MODULE, "0.18.2", "ModuleNotFoundError", "lora_adapter.LoraAdapter"),

@@ -18,6 +18,15 @@ CONFIG = "from megatron.core.transformer.transformer_config import TransformerCo
 STATE = "from megatron.core import parallel_state as mpu\n"
 KINDS = "from megatron.core.enums import ModelType\n"
 SAVE = "from megatron.core.dist_checkpointing.serialization import save\n"
+OWN = (
+    CONFIG
+    + """
+from dataclasses import dataclass
+@dataclass
+class Between(TransformerConfig):
+    extra: int = 1
+"""
+)
 # old, new, the exception (none for what changes silently), words of the sentence, a file
 AFFECTED = {
     "ruled out, and set anew": ("0.16.1", "0.19.2", "AttributeError", "encoder_and_decoder", KINDS + """
@@ -121,6 +130,14 @@ class Mine(TransformerConfig):
     extra: int = 1
 
 config = Mine(num_layers=1, hidden_size=8, num_attention_heads=1, extra=2, moe_extended_tp=True)
+"""),
+    "a field that no class between declares": ("0.16.1", "0.17.0", "TypeError", "passes `moe_extended_tp`,", """
+from dataclasses import dataclass
+from names import Between
+@dataclass
+class Mine(Between):
+    more: int = 1
+config = Mine(hidden_size=8, num_attention_heads=1, extra=2, more=3, moe_extended_tp=True)
 """),
     "a read field": ("0.16.1", "0.17.0", "AttributeError", "moe_extended_tp", CONFIG + """
 def read(config: TransformerConfig):
@@ -240,6 +257,15 @@ def make(kind, other):
         return None
     return ModelType.encoder_and_decoder
 """),
+    "fields of a class between, in another file": ("0.16.1", "0.17.0", """
+from dataclasses import dataclass
+from names import Between
+@dataclass
+class Mine(Between):
+    moe_extended_tp: bool = False
+config = Mine(hidden_size=8, num_attention_heads=1, extra=2, moe_extended_tp=True)
+other = Mine(num_layers=2, hidden_size=8, num_attention_heads=1)
+"""),
     "a default that is written in another way": ("0.13.1", "0.14.0", CONFIG + """
 config = TransformerConfig(num_layers=1)
 """),
@@ -281,7 +307,7 @@ class Mine(TransformerConfig):
 
 
 def affected(text: str, old: str, new: str) -> list[Statement]:
-    files = {"a.py": text.encode(), "names.py": STATE.encode()}
+    files = {"a.py": text.encode(), "names.py": (STATE + OWN).encode()}
     project = Project(files.__contains__, files.__getitem__)
     return uses_of(["a.py", "names.py"], project, known.model(old), known.model(new)).affected
 
