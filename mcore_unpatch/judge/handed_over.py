@@ -19,6 +19,7 @@ from mcore_unpatch.scanner.sources.parsing import Unreadable
 _CLASS = re.compile(rb"^[ \t]*class[ \t]+(\w+)[ \t]*(?:\(([^)]*)\))?[ \t]*:", re.MULTILINE)
 _WORD = re.compile(rb"[A-Za-z_]\w*", re.ASCII)
 _SPECS = ("Submodules", "ModuleSpec", "submodules")
+_PARTS = (None, "module", "submodules")  # words of a spec itself
 _LAYER = "ModuleSpec.module"  # the slot of what a block builds
 
 
@@ -35,10 +36,10 @@ class HandedOver:
         Where no spec here names one, and it is handed on all the same, those of what it derives from.
         """
         if named := [slot for name in names for slot in self._specs.filled.get(name, ())]:
-            return named, True
+            return [slot for one in named if (slot := self._megatrons(one))], True
         own = _slots_of(tuple(bases))
         if fields := {field for name in names for field in self._fields.get(name, ())}:
-            return [slot for slot in own if slot.partition(".")[2] in fields], False
+            return [slot for slot in own or _every_slot() if slot.partition(".")[2] in fields], False
         return (own if own and "" in self._roles(names) else []), False
 
     def may_reach(self, names: frozenset[str]) -> bool:
@@ -101,21 +102,35 @@ class HandedOver:
                 yield path, self._tree(path)
 
     @cached_property
-    def _trees(self) -> list[ast.Module]:
-        return [tree for _, tree in self._naming(word for word in self._mentions if word.endswith(_SPECS))]
+    def _files(self) -> list[_SpecFile]:
+        return [_SpecFile(tree) for _, tree in self._naming(word for word in self._mentions if word.endswith(_SPECS))]
 
     @cached_property
     def _specs(self) -> Slots:
-        return Slots(map(_SpecFile, self._trees), self._derived)
+        return Slots(self._files, self._derived)
+
+    def _megatrons(self, slot: str) -> str:
+        """A slot as Megatron names it, where a dataclass of the repository has it from one of Megatron's."""
+        holder, _, field = slot.partition(".")
+        above = [base for base, derived in self._derived.items() if holder in derived]
+        every = [slot, *(f"{base}.{field}" for base in above)]
+        return next((one for one in every if one in _every_slot()), slot if not above else "")
 
     @cached_property
     def _fields(self) -> dict[str, list[str]]:
-        """The classes that are put into a spec that is made: `spec.submodules.field = ...`, with `.module` or not."""
+        """The classes that are put into a field by its name alone: of a spec that is made, or of any other call.
+
+        `spec.submodules.field = ...`, with `.module` or not; `anything(field=ModuleSpec(module=...))`.
+        """
         found: dict[str, list[str]] = {}
-        for node in (node for tree in self._trees for node in ast.walk(tree) if isinstance(node, ast.Assign)):
-            *_, holder, field = ("", "", *dotted(node.targets[0]).removesuffix(".module").split("."))
-            if holder == "submodules":
-                found.setdefault(dotted(node.value).rpartition(".")[2], []).append(field)
+        for file in self._files:
+            for scope, nodes in file.scopes:
+                put = [(node.value, dotted(node.targets[0]).removesuffix(".module")) for node in nodes.of(ast.Assign)]
+                put = [(value, path) for value, path in put if "submodules." in path]
+                words = (word for call in nodes.of(ast.Call) for word in call.keywords if word.arg not in _PARTS)
+                for value, path in (*put, *((word.value, word.arg or "") for word in words)):
+                    for name in self._specs.named(value, scope):
+                        found.setdefault(name, []).append(path.rpartition(".")[2])
         return found
 
 
@@ -126,8 +141,11 @@ class _SpecFile:
         self.tree = tree
         self.classes = [(node.name, node) for node in tree.body if isinstance(node, ast.ClassDef)]
         outer = set(map(id, tree.body))
-        every = (node for node in ast.walk(tree) if isinstance(node, Function))
+        every = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
         self.functions = [Body(node.name, "" if id(node) in outer else "?", node) for node in every]
+        outside = [node for node in tree.body if not isinstance(node, Function | ast.ClassDef)]
+        self.scopes: list[tuple[ast.FunctionDef | ast.Module, Nodes]] = [(tree, Nodes(outside))]
+        self.scopes += zip(every, (body.nodes for body in self.functions), strict=True)
 
 
 def _roles(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -146,6 +164,11 @@ def _roles(tree: ast.Module) -> Iterator[tuple[str, str]]:
         role = roles.get(id(node), "")
         if isinstance(node.ctx, ast.Load) and id(node) not in apart and role not in (BASE, ASKED):
             yield name, CALLED if role == CALLED else ""
+
+
+@cache
+def _every_slot() -> dict[str, None]:
+    return dict.fromkeys(sorted(slot for own in slots.table().values() for slot in own))
 
 
 @cache

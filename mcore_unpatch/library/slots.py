@@ -66,7 +66,7 @@ class Slots:
         """The slots of each class that is named, by its short name, the most used first."""
         counters: dict[str, Counter[str]] = defaultdict(Counter)
         for slot, value, scope in self._filled():
-            for name in self._named(value, scope):
+            for name in self.named(value, scope):
                 counters[name][slot] += 1
         return {name: sorted(slots, key=lambda slot: (-slots[slot], slot)) for name, slots in sorted(counters.items())}
 
@@ -105,7 +105,7 @@ class Slots:
                         if isinstance(value, ast.Call) and _leaf(value.func) == "ModuleSpec":
                             yield "ModuleSpec.module", value, function
 
-    def _named(self, node: ast.expr, scope: _Scope, depth: int = 0) -> set[str]:
+    def named(self, node: ast.expr, scope: _Scope, depth: int = 0) -> set[str]:
         """The classes that an expression may be, or be a spec of."""
         several: list[tuple[ast.expr, _Scope]] = []
         match node:
@@ -133,7 +133,7 @@ class Slots:
                 several = [(value, other) for other in self._functions.get(name, []) for value in _returned(other)]
         if depth == _DEEPEST:
             return set()
-        return {name for value, where in several for name in self._named(value, where, depth + 1)}
+        return {name for value, where in several for name in self.named(value, where, depth + 1)}
 
 
 def _returned(function: ast.FunctionDef) -> list[ast.expr]:

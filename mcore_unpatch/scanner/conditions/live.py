@@ -180,7 +180,7 @@ def conditions(at: Position) -> Iterator[Condition]:
     while True:
         body = statements.get(block, [])
         leaving = home.kept((_leaving, block), partial(_leaving, home, block))
-        above = bisect_left(leaving, line, key=attrgetter("lineno"))
+        above = bisect_left(leaving, line, key=attrgetter("end_lineno"))  # not what it stands in
         for statement in leaving[max(0, above - _NEAREST) : above]:
             home.project.effort.spend()
             yield Condition("after", statement, Position(home, scope, block, statement.lineno, given))
@@ -197,7 +197,7 @@ def conditions(at: Position) -> Iterator[Condition]:
         if isinstance(owner, ast.If):
             yield Condition(block.kind, owner, outside, owner.test)
         elif isinstance(owner, ast.Try) and block.kind == "try":
-            above = bisect_left(body, upto, key=attrgetter("lineno"))
+            above = bisect_left(body, upto, key=attrgetter("end_lineno"))
             yield Condition("try", owner, outside, body=tuple(body[max(0, above - _NEAREST) : above]))
         elif isinstance(owner, ast.Try) and block.kind in {"except", "else"}:
             yield Condition(block.kind, owner, outside, body=tuple(body))

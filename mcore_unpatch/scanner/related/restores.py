@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import takewhile
 
 from mcore_unpatch.library.syntax import own_nodes
@@ -39,7 +40,7 @@ def split_restores(installs: list[Install], resolver: Resolver) -> list[Install]
     for key, same in patches.items():
         sites = sorted([*taken_back.get(key, ()), *deleted.get(key[1], ())], key=lambda site: site.node.lineno)
         resolver.project.effort.spend(len(sites))
-        homes = {site: _home(site) for site in sites}
+        homes = {site: _home(site, resolver) for site in sites}
         apart = any(homes.values())
         of_function: dict[Scope | None, list[Site]] = {}
         for install in same:
@@ -62,21 +63,24 @@ def _put_back_again(installs: Iterable[Install], resolver: Resolver) -> dict[tup
     for site in resolver.model.sites:
         target = site.target
         if isinstance(target, ast.Attribute) and target.attr in attributes and id(site) not in known:
-            if (home := _home(site)) is not None:
+            if (home := _home(site, resolver)) is not None:
                 found.setdefault((target.attr, ast.dump(target.value), home), []).append(site)
     return found
 
 
-def _home(site: Site) -> Scope | None:
+def _home(site: Site, resolver: Resolver) -> Scope | None:
     """The function that read the original into a local and puts that back, as it found it; None for all else."""
     name = site.value.id if isinstance(site.value, ast.Name) else ""
     holder = next((scope for scope in site.scope.outwards() if name in scope.bindings), None)
-    read = [binding.node for binding in holder.bindings[name]] if holder is not None else []
-    own = all(
-        isinstance(node, ast.Attribute) and site.target is not None and node.attr == last_name(site.target)
-        for node in read
-    )
-    return holder.function if holder is not None and own else None
+    if holder is None or site.target is None:
+        return None
+    read = resolver.kept((_read_into, holder, name), partial(_read_into, holder, name))
+    return holder.function if read == {last_name(site.target)} else None
+
+
+def _read_into(holder: Scope, name: str) -> set[str]:
+    """The attributes that a local is read from; nothing for what is no attribute."""
+    return {getattr(binding.node, "attr", "") for binding in holder.bindings[name]}
 
 
 def _key(install: Install) -> tuple[str, str]:

@@ -34,6 +34,11 @@ spec = ModuleSpec(module=Mine)
 """
 STACK = "`HybridStack.__init__` passes `add_layer_offset`, `name`, which `Mine.__init__` does not take"
 SPEC = "\nspec = TransformerLayerSubmodules(mlp={})\n"
+OWN_FIELDS = """
+class OwnSubmodules(TransformerLayerSubmodules):
+    second_mlp: type = None
+
+"""
 
 CASES = {
     "named in a slot": (SUBCLASS + SPEC.format("ModuleSpec(module=Mine)"), ALL_THREE),
@@ -71,6 +76,26 @@ CASES = {
         "",
     ),
     "a method that builds it": (SUBCLASS + SPEC.format("partial(Mine.as_mlp_submodule)"), ""),
+    "put into a spec, in a spec of its own": (
+        SUBCLASS + "\ndef change(spec):\n    spec.submodules.mlp = ModuleSpec(module=Mine)\n",
+        ALL_THREE,
+    ),
+    "put into a spec by a variable, of no class of the slot": (
+        TORCH + "\ndef change(spec):\n    mine = ModuleSpec(module=Mine)\n    spec.submodules.mlp = mine\n",
+        ALL_THREE,
+    ),
+    "in a dataclass that derives from Megatron's": (
+        SUBCLASS + OWN_FIELDS + "spec = OwnSubmodules(mlp=ModuleSpec(module=Mine))\n",
+        ALL_THREE,
+    ),
+    "in a field that such a dataclass adds": (
+        SUBCLASS + OWN_FIELDS + "spec = OwnSubmodules(second_mlp=ModuleSpec(module=Mine))\n",
+        "",
+    ),
+    "in a field that a dataclass of another name adds": (
+        SUBCLASS + OWN_FIELDS.replace("OwnSubmodules", "Own") + "spec = Own(second_mlp=ModuleSpec(module=Mine))\n",
+        "",
+    ),
     "a value": (SUBCLASS + "\nREGISTRY = {'mlp': Mine}\n", ALL_THREE),
     "only asked for": (SUBCLASS + "\ndef is_mine(one: Mine):\n    return isinstance(one, Mine)\n", ""),
     "only built here": (SUBCLASS + "\ndef test(config):\n    return Mine(config)\n", ""),

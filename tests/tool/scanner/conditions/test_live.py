@@ -343,3 +343,19 @@ def test_three_conditions_are_named() -> None:
     )
     assert finding.message.count("depends on") == 3
     assert finding.message.endswith("and on 1 more conditions above it")
+
+
+@pytest.mark.parametrize("lines", [
+    "def install():\n    return list(\n        [setattr(GPTModel, 'forward', f)]\n    )\n",
+    "def install():\n    raise RuntimeError(\n        setattr(GPTModel, 'forward', f)\n    )\n",
+    "def install():\n    try:\n        from nowhere import (\n            one,\n        ); GPTModel.forward = f\n    except ImportError: pass\n",
+])  # fmt: skip
+def test_a_statement_does_not_leave_before_what_stands_in_it(lines: str) -> None:
+    finding = guarded(lines)
+    assert finding.verdict != "delete"
+    assert "never runs" not in finding.message
+
+
+def test_what_stands_behind_a_statement_of_several_lines_is_not_reached() -> None:
+    finding = guarded("def install():\n    return list(\n        []\n    )\n    GPTModel.forward = f\n")
+    assert "never runs" in finding.message
