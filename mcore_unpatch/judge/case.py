@@ -124,9 +124,13 @@ class Case:
             return True  # what the object had is what was put on its class
         return is_replaced(demand.on(model), model, self._shapes, self.install.target)
 
+    def target_on(self, model: Model) -> str:
+        """What is replaced, by the name that a release has for it."""
+        return known.name_on(model, self.install.target)
+
     def callers(self, model: Model) -> list[Usage]:
         """Who calls it in the library, of those that can have what is patched here."""
-        every = callers(model, self.install.target)
+        every = callers(model, self.target_on(model))
         if (holder := self._holder) is not None:
             # Of a class of the repository's own the library has no subclass.
             below = model.derived.get(holder.name, ()) if holder.home is None else ()
@@ -228,7 +232,7 @@ class Case:
 
     def taken_from(self, usage: Usage, model: Model) -> Parameters | None:
         """What it takes of one call: a plain function in place of a static method gets no object through the class."""
-        target = model.find(self.install.target)
+        target = model.find(self.target_on(model))
         is_static = target is not None and target.fact.trait("static") is not None
         if self.taken is None or self.new.function is None or not is_static or usage.how != EXACT:
             return self.taken

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from mcore_unpatch.judge.statement import CHANGES, Statement
 from mcore_unpatch.library.fact import Parameters, quoted
 from mcore_unpatch.library.model import Model
-from mcore_unpatch.megatron import layout
+from mcore_unpatch.megatron import known, layout
 from mcore_unpatch.megatron.versions import parse_version
 from mcore_unpatch.scanner.related.replacement import Replacement
 from mcore_unpatch.scanner.shapes.install import Install
@@ -41,11 +41,12 @@ def keywords(
     function = new.function
     if function is None or taken is None or not taken.any_keyword or function.args.kwarg is None:
         return
-    if old.find(install.target) is None:
+    was = known.name_on(old, install.target)
+    if old.find(was) is None:
         return  # there is nothing that it passed before
     rest = function.args.kwarg.arg
-    then = {name for usage in old.calls(install.target) if usage.call for name in usage.call.keywords}
-    for usage in now.calls(install.target):
+    then = {name for usage in old.calls(was) if usage.call for name in usage.call.keywords}
+    for usage in now.calls(known.name_on(now, install.target)):
         assert usage.call is not None
         if _holds_its_own(usage.place, install, now):
             continue

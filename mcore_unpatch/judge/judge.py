@@ -76,7 +76,7 @@ def _parameters(case: Case, model: Model) -> Iterator[Statement]:
 
 def _of_class(case: Case, model: Model) -> Iterator[Statement]:
     """Calls of the library that build the class that is replaced, or call its methods, and do not fit the new one."""
-    found, (node, _) = model.find(case.install.target), case.own_class
+    found, (node, _) = model.find(case.target_on(model)), case.own_class
     if node is None or found is None or found.fact.kind != "class" or _is_default(case, model):
         return
     derived = case.derives_from(found.name)  # its methods are judged as overrides
@@ -136,7 +136,7 @@ def _idle(case: Case, model: Model) -> Iterator[Statement]:
         yield Statement(IDLE, text, "", *here(case))
     if install.adds or not within(install.target) or known.lacking(model, install.target):
         return
-    if not known.holds(model, install.target) and not is_used(case.resolver, install.owner, install.attribute):
+    if not known.holds(model, case.target_on(model)) and not is_used(case.resolver, install.owner, install.attribute):
         if (when := absent(install.target, model)) and not install.attribute.startswith("__"):
             hint = advice(install.target, instead(install.target, model), when)
             text = f"`{leaf(install.target)}` does not exist {when}"
@@ -161,7 +161,7 @@ def _unheld(case: Case, model: Model) -> Iterator[Statement]:
 
 def _is_default(case: Case, model: Model) -> bool:
     """Whether a module imports the name that is set in it, and reads it once, as a default of a field or parameter."""
-    fact, uses = model.facts.get(case.install.target), model.uses(case.install.target)
+    fact, uses = model.facts.get(case.target_on(model)), model.uses(case.target_on(model))
     return fact is not None and fact.kind == "import" and bool(uses) and all(use.how == DEFAULT for use in uses)
 
 

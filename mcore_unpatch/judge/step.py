@@ -39,7 +39,7 @@ def between(case: Case, old: Model, new: Model) -> list[Statement]:
 
 def _stopped(statement: Statement, case: Case, old: Model) -> Statement:
     """What the newer release never calls: a silent change where the older one is known to call or read it."""
-    target = case.install.target
+    target = case.target_on(old)
     uses = (*old.calls(target), *old.uses(target)) if old.find(target) is not None else ()
     if statement.kind != IDLE or statement.before or not uses:
         return statement
@@ -81,7 +81,7 @@ def _callers(case: Case, old: Model, new: Model) -> Iterator[Statement]:
 
 def _taken_apart(case: Case, old: Model, new: Model) -> Iterator[Statement]:
     """What the original returns, indexed or made a list of, where it may have another number of values now."""
-    then, now = old.find(case.install.target), new.find(case.install.target)
+    then, now = (model.find(case.target_on(model)) for model in (old, new))
     if then is None or now is None or then.fact.digest == now.fact.digest or case.new.function is None:
         return
     before, after = then.fact.trait("gives"), now.fact.trait("gives")
@@ -127,7 +127,7 @@ def _turned(case: Case, old: Model, new: Model) -> Iterator[Statement]:
 
 def _asked_by_class(case: Case, old: Model, new: Model) -> Iterator[Statement]:
     """A class is replaced, and the newer release asks objects whether they are of it."""
-    known = new.find(case.install.target)
+    known = new.find(case.target_on(new))
     if known is None or known.fact.kind != "class" or case.derives_from(known.name):
         return
     then, now = ([usage.place for usage in model.uses(known.name) if usage.how == ASKED] for model in (old, new))

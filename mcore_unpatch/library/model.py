@@ -184,6 +184,10 @@ class Model:
             if (fact := self.facts.get(member)) is not None:
                 yield member.rpartition(".")[2], fact
 
+    def ending(self, leaf: str) -> Sequence[str]:
+        """The names whose last part is that."""
+        return self._names.ending(leaf)
+
     @cached_property
     def _names(self) -> NameIndex:
         known: NameIndex | None = getattr(self.facts, "names", None)

@@ -69,6 +69,21 @@ def holds(known: Model, name: str) -> bool:
     return any(leaf in EXTERNAL_METHODS.get(base, ()) for base in outside)
 
 
+@cache
+def name_on(known: Model, name: str) -> str:
+    """The name under which a release has what later ones define elsewhere, and re-export from there."""
+    if known.find(name) is not None or (newest := last(name)) is None:
+        return name
+    later, parts = model(newest), name.split(".")
+    for cut in range(len(parts), len(parts) - 2, -1):  # a function or class, or a method of a class
+        whole, rest = ".".join(parts[:cut]), parts[cut:]
+        for other in known.ending(parts[cut - 1]):
+            found = later.find(other)
+            if found is not None and found.name == whole != other and known.find(other) is not None:
+                return ".".join([other, *rest])
+    return name
+
+
 def lacking(known: Model, name: str) -> str:
     """The package of a name that a model does not hold at all: a wheel may lack what a checkout has; else nothing."""
     package = next((one for one in PACKAGES if f"{name}.".startswith(f"{one}.")), "")
@@ -155,7 +170,7 @@ def minors() -> list[Model]:
 
 def fates(name: str) -> list[tuple[str, Fact | None]]:
     """A name in each minor version: its release, and the fact that is found there."""
-    found = ((minor.label, minor.find(name)) for minor in minors())
+    found = ((minor.label, minor.find(name_on(minor, name))) for minor in minors())
     return [(label, known.fact if known else None) for label, known in found]
 
 

@@ -62,7 +62,7 @@ class Change:
 
 def change(name: str, old: Model, new: Model) -> Change:
     """Compare one name in two releases."""
-    before, after = old.find(name), new.find(name)
+    before, after = (model.find(known.name_on(model, name)) for model in (old, new))
     if before is None:
         return Change(name, "unknown", None, after)
     if after is None:

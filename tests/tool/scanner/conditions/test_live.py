@@ -348,7 +348,7 @@ def test_three_conditions_are_named() -> None:
 @pytest.mark.parametrize("lines", [
     "def install():\n    return list(\n        [setattr(GPTModel, 'forward', f)]\n    )\n",
     "def install():\n    raise RuntimeError(\n        setattr(GPTModel, 'forward', f)\n    )\n",
-    "def install():\n    try:\n        from nowhere import (\n            one,\n        ); GPTModel.forward = f\n    except ImportError: pass\n",
+    "def install():\n    try:\n        import nowhere; GPTModel.forward = (\n  f)\n    except ImportError: pass\n",
 ])  # fmt: skip
 def test_a_statement_does_not_leave_before_what_stands_in_it(lines: str) -> None:
     finding = guarded(lines)

@@ -1,0 +1,33 @@
+"""A class that moved and is re-exported from where it was: a patch of it is one patch on every release."""
+
+from pathlib import Path
+
+from checking import found_in, releases, write_files
+
+from mcore_unpatch.survey.survey import ScanOptions
+from mcore_unpatch.upgrade.run import upgrade
+
+SOURCE = """
+from megatron.core.ssm.gated_delta_net import GatedDeltaNet
+
+def forward(self, *args, **kwargs):
+    return None
+
+GatedDeltaNet.forward = forward
+"""
+INSIDE = "from megatron.core.ssm.gated_delta_net.gdn import GatedDeltaNet\n"
+
+
+def test_a_patch_by_the_name_that_both_releases_have_is_called(tmp_path: Path) -> None:
+    for release in ((0, 17, 0), (0, 19, 2)):
+        (finding,) = found_in(SOURCE, target=release)
+        assert "does not exist" not in finding.message
+    write_files(tmp_path, SOURCE)
+    (fate,) = upgrade([tmp_path], ScanOptions(jobs=1), *releases("0.17.0", "0.19.2")).fates
+    assert (fate.urgency, fate.target.kind) == ("harmless", "signature")  # it shares nothing with Megatron's own
+
+
+def test_an_import_of_the_new_place_fails_where_it_is_not(tmp_path: Path) -> None:
+    write_files(tmp_path, INSIDE)
+    (use,) = upgrade([tmp_path], ScanOptions(jobs=1), *releases("0.19.2", "0.17.0")).uses.affected
+    assert use.exception == "ModuleNotFoundError"
