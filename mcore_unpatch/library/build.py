@@ -116,7 +116,8 @@ def _resolved(word: str, module: str, model: Model) -> str:
     for text in texts.split("|"):
         known = model.find(f"{module}.{text}")
         kind = known.fact.kind if known is not None else ""
-        wanted = kind == "function" if key == "picks" else kind == "class" or (key == "alias" and kind != "import")
+        wanted = kind == "class" or (key == "alias" and kind != "import")
+        wanted = kind == "function" if key in ("picks", "whole") else wanted
         if known is not None and wanted:
             found.append(known.name)
     if key == "picks" and len(found) <= texts.count("|"):

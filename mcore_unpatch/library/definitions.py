@@ -145,6 +145,8 @@ class ModuleFacts:
             traits.append(f"type:@{'|'.join(texts)}")
         if picked := _picked(body.nodes):
             traits.append(f"picks:@{'|'.join(picked)}")
+        if other := _handed_all(body):
+            traits.append(f"whole:@{other}")
         traits += [f"behind:{switch}={name}" for switch, name in _read_behind(node)]
         parts = digests.parts(node, self._top)
         return Fact(
@@ -313,6 +315,21 @@ def _read_behind(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[t
             ) if left and switch in {parameter.arg for parameter in (*spec.args, *spec.kwonlyargs)}:
                 yield from ((switch, name) for name in sorted(left))
                 return
+
+
+def _handed_all(body: Body) -> str:
+    """The one function that gets all that is passed, of a function that takes `*args, **kwargs` and nothing else."""
+    spec = body.node.args
+    if spec.posonlyargs or spec.args or spec.kwonlyargs or spec.vararg is None or spec.kwarg is None:
+        return ""
+    given = f"*{spec.vararg.arg}", f"**{spec.kwarg.arg}"
+    calls = [node for node in body.nodes.of(ast.Call) if len(node.args) == len(node.keywords) == 1]
+    whole = [node for node in calls if (ast.unparse(node.args[0]), _double_star(node.keywords[0])) == given]
+    return dotted(whole[0].func) if len(whole) == 1 else ""
+
+
+def _double_star(word: ast.keyword) -> str:
+    return f"**{ast.unparse(word.value)}" if word.arg is None else ""
 
 
 def _picked(nodes: Nodes) -> list[str]:

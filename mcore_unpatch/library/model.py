@@ -120,7 +120,12 @@ class Model:
         known = self.find(name)
         if known is not None and known.fact.kind == "class":
             return self._constructor(known.name)
-        if known is None or known.fact.kind != "function" or known.fact.trait("by") is not None:
+        if known is None or known.fact.kind != "function":
+            return None
+        by = known.fact.trait("by")
+        if (other := known.fact.trait("whole")) and (by is None or "signature" in by):  # it hands on all that it gets
+            return self.called_with(other)
+        if by is not None:
             return None
         return parameters(self.detail_for_callers(known))
 

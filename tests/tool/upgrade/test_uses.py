@@ -152,6 +152,12 @@ def make():
 from names import mpu
 mpu.initialize_model_parallel(2, pipeline_model_parallel_split_rank=None)
 """),
+    "all that is passed is handed on": ("0.16.1", "0.19.2", "TypeError", "`moe_use_legacy_grouped_gemm`", """
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+
+def make():
+    return get_gpt_layer_local_spec(None, False, moe_use_legacy_grouped_gemm=True)
+"""),
     "a default": ("0.15.3", "0.16.1", "", "`mtp_loss_scaling_factor`", CONFIG + """
 config = TransformerConfig(num_layers=1)
 """),
