@@ -38,26 +38,28 @@ def absent(name: str, model: Model) -> str:
     return f"before megatron-core {first}" if first != model.label else f"in this source of megatron-core {first}"
 
 
-def _was(name: str, old: Model | None) -> Known | None:
+def _was(name: str, old: Model | None) -> tuple[Known, Model] | None:
     """What a name was in an older release: the one given, or the last that had it."""
     last = known.last(name)
-    return old.find(name) if old is not None else known.model(last).find(name) if last is not None else None
+    before = old if old is not None else known.model(last) if last is not None else None
+    found = before.find(name) if before is not None else None
+    return (found, before) if found is not None and before is not None else None
 
 
 def instead(name: str, model: Model, old: Model | None = None) -> str | None:
     """Where the name is now, by what it was in an older release; else what took its place there."""
-    found = _was(name, old)
-    if found is None:
+    if (was := _was(name, old)) is None:
         return None
+    found, before = was
     if found.fact.kind == "import":  # of another package
         return found.fact.detail
     if model.find(found.name) is not None:
         return found.name  # only a re-export is gone
-    now = model.moved(found.name, found.fact)
+    now = model.moved(found.name, found.fact, before)
     if now is not None and leaf(now) == leaf(name):
         return now
     # The body that is most alike may have become a helper of what took its place.
-    return _named_by_text(found, model) or _called_instead(found, model, old) or now
+    return _named_by_text(found, model) or _called_instead(found, model, before) or now
 
 
 def _named_by_text(found: Known, model: Model) -> str | None:
@@ -67,12 +69,10 @@ def _named_by_text(found: Known, model: Model) -> str | None:
     return next((known.name for place in around if (known := model.find(place)) and known.name != found.name), None)
 
 
-def _called_instead(found: Known, model: Model, old: Model | None) -> str | None:
+def _called_instead(found: Known, model: Model, before: Model) -> str | None:
     """The new function beside it that most of those call now who called it."""
-    last = known.last(found.name)
-    before = old if old is not None else known.model(last) if last is not None else None
     owner = found.name.rpartition(".")[0]
-    if before is None or found.fact.kind != "function":
+    if found.fact.kind != "function":
         return None
     callers = {usage.place for usage in before.calls(found.name)}
     fresh = [f"{owner}.{other}" for other, fact in model.members(owner) if fact.kind == "function"]
@@ -84,8 +84,8 @@ def _called_instead(found: Known, model: Model, old: Model | None) -> str | None
 
 def made_by(name: str, model: Model, old: Model | None) -> str:
     """Of an object that is gone the class that it was of, where the release still has that."""
-    found = _was(name, old)
-    made = found.fact.trait("made") if found is not None else None
+    was = _was(name, old)
+    made = was[0].fact.trait("made") if was is not None else None
     cls = model.find(made) if made else None
     return f"it was one of `{cls.name}`: make your own, and keep it" if cls is not None else ""
 

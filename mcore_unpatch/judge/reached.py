@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from mcore_unpatch.judge.meaning import only_value, written
 from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.scanner.conditions.literals import Release
 from mcore_unpatch.scanner.conditions.live import Condition, conditions, run_on
@@ -29,7 +31,7 @@ def on(model: Model, at: Position, tests: Tests) -> bool:
         with at.home.project.effort.at_most(_MOST_STEPS):
             if any(run.truth(test, at) is (not wanted) for test, wanted in tests):
                 return False
-            return run.reaches(at) is not False and not _contradicted(at, tests)
+            return run.reaches(at) is not False and not _ruled_out(at, tests, model)
     except Exhausted:
         return True  # what keeps it from running is too much to work out
 
@@ -80,17 +82,38 @@ def is_caught(block: Block | None, exception: str) -> bool:
     return False
 
 
-def _contradicted(at: Position, tests: Tests) -> bool:
-    """Whether two conditions exclude each other: `assert kind != other` above `if kind == other`, on any release."""
+def _ruled_out(at: Position, tests: Tests, model: Model) -> bool:
+    """Whether two conditions exclude each other, `assert kind != other` above `if kind == other`, or a key is gone."""
     held: dict[str, dict[bool, ast.expr]] = {}
     given = [*tests, *(fact for condition in conditions(at) for fact in _told(condition))]
     for test, wanted in (plain for fact in given for plain in _plain(*fact)):
+        if wanted and _is_lost_key(test, at.home, model):
+            return True
         ways = held.setdefault(ast.unparse(test), {})
         other = ways.get(not wanted)
         if other is not None and _is_the_same(test, other, at.scope):
             return True
         ways[wanted] = test
     return False
+
+
+def _is_lost_key(test: ast.expr, home: Resolver, model: Model) -> bool:
+    """`"values" in Class.held`, where Megatron set that key once, and neither this release nor the file does."""
+    match test:
+        case ast.Compare(left=ast.Constant(value=str(key)), ops=[ast.In()], comparators=[ast.expr() as of]):
+            held = only_value(of, home) if isinstance(of, ast.Name) else of
+            meant = written(held, home) if isinstance(held, ast.Attribute) else None
+            now, *ever = (_keys(meant.names[0], one) for one in (model, *known.minors())) if meant else (set(),)
+            stores = (node for node in walk(home.model.tree) if isinstance(getattr(node, "ctx", None), ast.Store))
+            own = (getattr(getattr(node, "slice", None), "value", None) for node in stores)
+            return bool(now) and key not in now and any(key in keys for keys in ever) and key not in own
+    return False
+
+
+def _keys(name: str, model: Model) -> set[str]:
+    """The keys that a release sets in a dict of a class."""
+    fact = model.facts.get(name)
+    return set(filter(None, (fact.trait("keys") or "").split(","))) if fact is not None else set()
 
 
 def _told(condition: Condition) -> Iterator[tuple[ast.expr, bool]]:

@@ -249,14 +249,16 @@ class Model:
 
     # --- what became of a name ---------------------------------------------------------------------------------
 
-    def moved(self, name: str, before: Fact) -> str | None:
-        """Where a name that is gone lives now: the same name elsewhere, or much the same body beside it."""
+    def moved(self, name: str, before: Fact, old: Model) -> str | None:
+        """Where a name of an older version lives now: the same name elsewhere, or much the same body beside it."""
         owner, _, leaf = name.rpartition(".")
         is_method = before.kind != "value" and owner.rpartition(".")[2][:1].isupper()
         tail = "." + ".".join(name.split(".")[-2 if is_method else -1 :])
         leaves = self._names.ending(leaf) if before.kind in ("function", "class", "value") else ()
         others = [other for other in leaves if other != name and other.endswith(tail)]
         same = [other for other in others if (fact := self.facts.get(other)) and fact.kind == before.kind]
+        if before.kind == "class":
+            same = self._classes_like(name, same, old)
         if len(same) == 1:
             return same[0]
         if not before.statements:
@@ -265,6 +267,26 @@ class Model:
         scored = [(likeness(before.statements, self.facts[other].statements), other) for other in same or beside]
         score, best = max(scored, default=(0.0, ""))
         return best if score >= _ALIKE else None
+
+    def _classes_like(self, name: str, same: list[str], old: Model) -> list[str]:
+        """Those of the same name that a class may be now; else those beside it that are new, and much like it.
+
+        What tells: half of its methods by their names, or, where the class has the same name, a base in common.
+        """
+        owner, methods = name.rpartition(".")[0], old.methods(name)
+        bases = {base.rpartition(".")[2] for base in old.lineage(name)[1:] if base in old.facts}
+        below = [other for other in same if any(base.rpartition(".")[2] in bases for base in self.lineage(other)[1:])]
+        beside = [f"{owner}.{other}" for other, fact in self.members(owner) if methods and fact.kind == "class"]
+        fresh = [other for other in beside if old.find(other) is None]
+        same, fresh = (
+            [other for other in some if other in below or 2 * len(methods & self.methods(other)) >= len(methods)]
+            for some in (same, fresh)
+        )
+        return same or fresh
+
+    def methods(self, name: str) -> set[str]:
+        """The public methods that a class defines itself."""
+        return {member for member, fact in self.members(name) if fact.kind == "function" and member[:1] != "_"}
 
 
 class NameIndex:

@@ -179,5 +179,7 @@ def moved_to(name: str) -> str | None:
     """Where the newest release has what stood under a name that is gone; None where nothing is in its place."""
     newest_model = model(RELEASES[-1])
     release = last(name)
-    known = model(release).find(name) if release is not None and newest_model.find(name) is None else None
-    return newest_model.moved(known.name, known.fact) if known is not None else None
+    if release is None or newest_model.find(name) is not None:
+        return None
+    known = (old := model(release)).find(name)
+    return newest_model.moved(known.name, known.fact, old) if known is not None else None

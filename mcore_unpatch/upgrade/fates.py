@@ -66,7 +66,7 @@ def change(name: str, old: Model, new: Model) -> Change:
     if before is None:
         return Change(name, "unknown", None, after)
     if after is None:
-        moved = new.moved(before.name, before.fact)
+        moved = new.moved(before.name, before.fact, old)
         return Change(name, "moved" if moved else "gone", before, new.find(moved) if moved else None, moved)
     then, now = before.fact, after.fact
     if then.detail != now.detail and now.kind == then.kind == "function":

@@ -316,7 +316,7 @@ def test_of_a_light_model_only_the_modules_that_are_asked_for_are_read() -> None
     found = light.find("toy.Form.area")
     assert found is not None
     assert found.name == "toy.shapes.Shape.area"
-    assert light.moved("toy.elsewhere.make", found.fact) == "toy.shapes.make"
+    assert light.moved("toy.elsewhere.make", found.fact, light) == "toy.shapes.make"
 
 
 @pytest.mark.slow

@@ -112,6 +112,19 @@ def keep(state):
     save(state, "here", async_sharded_save=True)
     load(state, "here")
 """),
+    "behind a key of the file's own": ("0.18.2", "0.19.2", "AttributeError", "clean_loss_in_tracker", HELPER + """
+def log():
+    if "values" in Log.tracker:
+        Log.clean_loss_in_tracker()
+def put(value):
+    Log.tracker["values"] = value
+"""),
+    "behind a key that Megatron sets": ("0.18.2", "0.19.2", "AttributeError", "clean_loss_in_tracker", HELPER + """
+def log():
+    tracker = Log.tracker
+    if "reduce_group" in tracker or "values" in tracker:
+        Log.clean_loss_in_tracker()
+"""),
     "getattr": ("0.18.2", "0.19.2", "AttributeError", "reduce_loss_in_tracker", HELPER + """
 reduce = getattr(Log, "reduce_loss_in_tracker")
 """),
@@ -326,6 +339,18 @@ def test_a_use_that_the_step_affects(what: str) -> None:
     assert words in uses[0].text
 
 
+def test_of_what_stands_behind_a_key_that_is_gone_only_the_key_is_told() -> None:
+    text = f"""{HELPER}
+def log():
+    tracker = Log.tracker
+    if "values" in tracker:
+        Log.clean_loss_in_tracker()
+"""
+    (use,) = affected(text, "0.18.2", "0.19.2")
+    assert (use.kind, use.line) == (CHANGES, 4)
+    assert use.text.startswith("reads `values` of `tracker`, which no code of megatron-core 0.19.2 sets")
+
+
 def test_a_default_that_is_about_speed_is_told_apart() -> None:
     text = """
 from megatron.core.dist_checkpointing.strategies.torch import TorchDistSaveShardedStrategy
@@ -372,6 +397,22 @@ class Config:
         "`work.walk` is the closest match",
         "`Config.speed` is the closest match",
     ]
+
+
+@pytest.mark.parametrize(("name", "old", "new", "said"), [
+    ("datasets.megatron_tokenizer.MegatronTokenizer", "0.14.0", "0.15.0",
+     "`megatron_tokenizer.MegatronLegacyTokenizer` is the closest match"),
+    ("datasets.megatron_tokenizer.MegatronTokenizer", "0.14.0", "0.19.2", ""),
+    ("models.gpt.fine_grained_callables.PostProcessNode", "0.18.2", "0.19.2",
+     "it is now `megatron.core.models.common.utils.PostProcessNode`"),
+    ("distributed.custom_fsdp.fully_sharded_data_parallel.FullyShardedDataParallel", "0.12.0", "0.19.2",
+     "it is now `megatron.core.distributed.fsdp.mcore_fsdp_adapter.FullyShardedDataParallel`"),
+])  # fmt: skip
+def test_a_class_is_elsewhere_only_if_it_is_like_the_one_of_that_name(name: str, old: str, new: str, said: str) -> None:
+    """Half of its methods, or a base in common; a tokenizer of the same name that has neither is another one."""
+    module, _, leaf = name.rpartition(".")
+    (use,) = affected(f"from megatron.core.{module} import {leaf}\n", old, new)
+    assert use.instead == said
 
 
 def test_what_is_closest_to_a_name_says_why_the_call_does_not_fit() -> None:
