@@ -115,6 +115,8 @@ def misused(demand: Demand, model: Model) -> Iterator[Statement]:
     if call is None or found is None:
         return
     taken = model.called_with(demand.name)
+    if demand.through_class and _takes_no_object(found, model):
+        taken = found.fact.parameters
     call = seen_by(found, call, model, demand)
     wrong = taken.misfit(call) if taken is not None else ""
     if wrong and not demand.through_class and _is_taken_below(demand.name, call, model):
@@ -183,7 +185,21 @@ def seen_by(found: Known, call: Call, model: Model, demand: Demand) -> Call:
         return call
     if found.fact.kind != "function" or found.fact.trait("class") is not None or not call.positions:
         return call
+    if _takes_no_object(found, model):
+        return call
     return replace(call, positions=call.positions - 1)
+
+
+def _takes_no_object(found: Known, model: Model) -> bool:
+    """A plain function in a class that is called through it: its first parameter is not `self`."""
+    fact, owner = found.fact, model.facts.get(found.name.rpartition(".")[0])
+    named = fact.kind == "function" and not any(fact.trait(one) is not None for one in ("static", "class", "by"))
+    return (
+        named
+        and owner is not None
+        and owner.kind == "class"
+        and fact.parameters.positional[:1] not in ((), ("self",), ("cls",))
+    )
 
 
 # --- what changes without an error ----------------------------------------------------------------------------------
@@ -196,7 +212,12 @@ def _taken(demand: Demand, old: Model, new: Model) -> tuple[Parameters, Paramete
     if demand.call is None or then_taken is None or now_taken is None or found is None:
         return None
     former = old.find(before.name)
-    if demand.through_class and former is not None and former.fact.trait("static") != found.fact.trait("static"):
+    plain = _takes_no_object(found, new)
+    if (
+        demand.through_class
+        and former is not None
+        and (plain or former.fact.trait("static") != found.fact.trait("static"))
+    ):
         # A plain function of the class was called through it all along: its first parameter is no object.
         return former.fact.parameters, found.fact.parameters, demand.call
     return then_taken, now_taken, seen_by(found, demand.call, new, demand)

@@ -193,10 +193,11 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     places = urgent(known)
     found = groups(fate.finding for fate in report.fates)
     beside = {"tests": "in tests", "patch_files": "in patch files"}
-    rest = "".join(f", {len(found[name])} {where}" for name, where in beside.items() if found[name])
+    apart = [f"{len(found[name])} {where}" for name, where in beside.items() if found[name]]
+    rest = f" ({', '.join(apart)})" if apart else ""
     read = (
         f"{count(report.uses.read, 'use')} of Megatron in {count(report.uses.files, 'file')}"
-        f" and {count(len(report.fates) - len(found['tests']) - len(found['patch_files']), 'patch', 'patches')}{rest}"
+        f" and {count(len(report.fates), 'patch', 'patches')}{rest}"
     )
     fine = f"; {count(harmless, 'patch is', 'patches are')} harmless" if harmless else ""
     yield f"Read: {read}{fine}."

@@ -43,6 +43,7 @@ class Worker:
     def plain(a, b): pass
     @classmethod
     def made(cls, a, b): pass
+    def loose(path, a=1, b=2): pass
 """
 NEWER = """
 from dataclasses import dataclass
@@ -66,6 +67,7 @@ class Worker:
     def plain(a): pass
     @classmethod
     def made(cls, a): pass
+    def loose(path, a=1): pass
 """
 HEAD = """\
 import copy, dataclasses, functools
@@ -162,6 +164,9 @@ SAID = {
         "utils.Worker.run(x, 1)",
         "utils.Worker.plain(1)",
         "utils.Worker.made(1)",
+        "utils.Worker.loose(path=1)",
+        "utils.Worker.loose(1, a=2)",
+        "utils.Worker.loose(1, 2)",
         "utils.Worker(x).plain(1, 2)",
         "utils.Worker(x).made(1, 2)",
         "utils.Worker(x).config.gone",
@@ -213,6 +218,9 @@ SAID = {
     ],
     "TypeError: the call of `plain` passes 2 values by position, where 1 fit, not taken": [
         "utils.Worker.plain(1, 2)",
+    ],
+    "TypeError: the call of `loose` passes `b`, not taken": [
+        "utils.Worker.loose(path=1, b=2)",
     ],
     "TypeError: the call of `made` passes 2 values by position, where 1 fit, not taken": [
         "utils.Worker.made(1, 2)",

@@ -71,7 +71,7 @@ Numbers may change (3)
       body changed; the replacement does not call the original, so it does not
       have that change
 
-Read: 12 uses of Megatron in 3 files and 2 patches, 1 in tests.
+Read: 12 uses of Megatron in 3 files and 3 patches (1 in tests).
 5 places need work before you can upgrade to megatron-core 0.19.2.
 """,
     "upgrade --matrix 0.16..0.19.2 .": """\
