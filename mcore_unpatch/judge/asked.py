@@ -1,29 +1,22 @@
-"""What a release, or the step between two, does to one demand: a name that is gone, a call that no longer fits."""
+"""What a release raises where a demand is made of it: a name that is gone, a call that no longer fits."""
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache
 
 from mcore_unpatch.judge import reached
 from mcore_unpatch.judge.demands import IMPORT, INSTALL, Demand
 from mcore_unpatch.judge.instead import absent, advice, instead, leaf, made_by, nowhere, short, unfit
-from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, SPEED, Statement
+from mcore_unpatch.judge.statement import CHANGES, RAISES, Statement
 from mcore_unpatch.judge.supplied import is_supplied
-from mcore_unpatch.library.fact import Call, Parameters, quoted
+from mcore_unpatch.library.fact import Call
 from mcore_unpatch.library.model import Known, Model
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.layout import SPEED_ONLY
 from mcore_unpatch.megatron.versions import RELEASES, within
-from mcore_unpatch.scanner.sources.nodes import walk
 
 _WHEN = {IMPORT: "when the file is imported", INSTALL: "when the patch is installed"}
-_POSITIONS = ("first", "second", "third", "fourth", "fifth", "sixth")
-_GIVEN = re.compile(r"(self )?(run_|forward_)?(function|func|fn)\b.* \*")  # `checkpoint(function, ..., *args)`
-_MOST_FIELDS = 4  # that are named of a constructor call
 
 
 def raised(demand: Demand, model: Model, old: Model | None = None) -> Iterator[Statement]:
@@ -31,12 +24,6 @@ def raised(demand: Demand, model: Model, old: Model | None = None) -> Iterator[S
     demand = demand.on(model)
     yield from missing(demand, model, old)
     yield from misused(demand, model)
-
-
-def changed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
-    """What a step changes without an error."""
-    for ask in (_positions, _defaults, _values, _keys, _unpacked):
-        yield from ask(demand, old, new)
 
 
 def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[Statement]:
@@ -63,7 +50,7 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
     said = nowhere(name) if every and not known.ever(name) else f"`{short(name)}` {gone}"
     now = instead(name, model, old)
     told = _fitting(advice(name, now, when), now, demand, model)
-    yield _raises(demand, kind, said, told or made_by(name, model, old))
+    yield raising(demand, kind, said, told or made_by(name, model, old))
 
 
 def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
@@ -88,7 +75,8 @@ def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
         yield Statement(CHANGES, text, "", demand.path, demand.line, demand.when, instead=hint)
 
 
-def _raises(demand: Demand, exception: str, text: str, advised: str = "") -> Statement:
+def raising(demand: Demand, exception: str, text: str, advised: str = "") -> Statement:
+    """That a demand raises, and when."""
     function = getattr(demand.at.scope.function and demand.at.scope.function.node, "name", "")
     trigger = _WHEN.get(demand.when) or (f"when `{function}` is called" if function else "when it is called")
     if demand.when == IMPORT and _is_in_main(demand):
@@ -115,7 +103,7 @@ def misused(demand: Demand, model: Model) -> Iterator[Statement]:
     if call is None or found is None:
         return
     taken = model.called_with(demand.name)
-    if demand.through_class and _takes_no_object(found, model):
+    if demand.through_class and takes_no_object(found, model):
         taken = found.fact.parameters
     call = seen_by(found, call, model, demand)
     wrong = taken.misfit(call) if taken is not None else ""
@@ -123,11 +111,11 @@ def misused(demand: Demand, model: Model) -> Iterator[Statement]:
         wrong = ""
     called = leaf(demand.name) if not leaf(demand.name).startswith("__") else short(demand.name)
     if wrong and demand.runs_on(model, "TypeError"):
-        yield _raises(demand, "TypeError", f"the call of `{called}` {unfit(wrong, f'megatron-core {model.label}')}")
+        yield raising(demand, "TypeError", f"the call of `{called}` {unfit(wrong, f'megatron-core {model.label}')}")
     gives = found.fact.trait("gives")
     if call.unpacked and gives and int(gives) != call.unpacked and demand.runs_on(model, "ValueError"):
         text = f"unpacks {call.unpacked} values from `{called}`, which gives {gives} on megatron-core {model.label}"
-        yield _raises(demand, "ValueError", text)
+        yield raising(demand, "ValueError", text)
 
 
 def is_replaced(demand: Demand, model: Model, shapes: Mapping[str, str], own: str = "") -> bool:
@@ -185,12 +173,12 @@ def seen_by(found: Known, call: Call, model: Model, demand: Demand) -> Call:
         return call
     if found.fact.kind != "function" or found.fact.trait("class") is not None or not call.positions:
         return call
-    if _takes_no_object(found, model):
+    if takes_no_object(found, model):
         return call
     return replace(call, positions=call.positions - 1)
 
 
-def _takes_no_object(found: Known, model: Model) -> bool:
+def takes_no_object(found: Known, model: Model) -> bool:
     """A plain function in a class that is called through it: its first parameter is not `self`."""
     fact, owner = found.fact, model.facts.get(found.name.rpartition(".")[0])
     named = fact.kind == "function" and not any(fact.trait(one) is not None for one in ("static", "class", "by"))
@@ -200,210 +188,6 @@ def _takes_no_object(found: Known, model: Model) -> bool:
         and owner.kind == "class"
         and fact.parameters.positional[:1] not in ((), ("self",), ("cls",))
     )
-
-
-# --- what changes without an error ----------------------------------------------------------------------------------
-
-
-def _taken(demand: Demand, old: Model, new: Model) -> tuple[Parameters, Parameters, Call] | None:
-    """What a call takes on both releases, and the call; None where one of them is not evident."""
-    before, now = demand.on(old), demand.on(new)
-    then_taken, now_taken, found = old.called_with(before.name), new.called_with(now.name), new.find(now.name)
-    if demand.call is None or then_taken is None or now_taken is None or found is None:
-        return None
-    former = old.find(before.name)
-    plain = _takes_no_object(found, new)
-    if (
-        demand.through_class
-        and former is not None
-        and (plain or former.fact.trait("static") != found.fact.trait("static"))
-    ):
-        # A plain function of the class was called through it all along: its first parameter is no object.
-        return former.fact.parameters, found.fact.parameters, demand.call
-    return then_taken, now_taken, seen_by(found, demand.call, new, demand)
-
-
-def _changes(demand: Demand, text: str, kind: str = CHANGES) -> Statement:
-    return Statement(kind, text, "", demand.path, demand.line, demand.when)
-
-
-def _positions(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
-    """Values that are passed by position and mean another parameter now."""
-    if (taken := _taken(demand, old, new)) is None:
-        return
-    then, now, call = taken
-    if now.misfit(call) or then.positional[: call.positions] == now.positional[: call.positions]:
-        return
-    pairs = list(zip(then.positional, now.positional, strict=False))[: call.positions]
-    for index, (was, is_now) in enumerate(pairs):
-        renamed = was not in now.names and is_now not in then.names and len(then.names) == len(now.names)
-        if was != is_now and not renamed and demand.runs_on(new, "TypeError"):
-            gone = "" if was in now.names else ", which is gone"
-            nth = _POSITIONS[index] if index < len(_POSITIONS) else f"{index + 1}th"
-            yield _changes(
-                demand,
-                f"the {nth} value passed to `{leaf(demand.name)}` is `{is_now}` on megatron-core {new.label}, and was "
-                f"`{was}`{gone}",
-            )
-            return
-
-
-def _defaults(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
-    """Parameters, or fields of a dataclass, that a call leaves out, and that have another default now."""
-    if (taken := _taken(demand, old, new)) is None or taken[2].star or taken[2].double_star:
-        return
-    then, now, call = taken
-    passed = {*now.positional[: call.positions], *call.keywords}
-    other = {
-        name: f"{value} by default on megatron-core {new.label}, and was {was}"
-        for name, value in now.defaults.items()
-        if name not in passed and not _is_same(was := then.defaults.get(name, ""), value)
-    }
-    fresh = ((name, value) for name, value in now.defaults.items() if name not in {*passed, *then.names})
-    for name, value in fresh:
-        if value.startswith("'") and (was := _given_before(old, new).get(name, value)) != value:
-            other[name] = f"new on megatron-core {new.label}: {value} by default, where Megatron itself passes {was}"
-    for name in (*_set_beside(demand), *_shut_off(demand, now, new)) if other else ():
-        other.pop(name, None)
-    for kind in (CHANGES, SPEED, IDLE) if other and demand.runs_on(new, "TypeError") else ():
-        names = [name for name in other if _kind(f"{demand.on(new).name}.{name}", new) == kind]
-        if names:
-            more = "default" if len(names) == 2 else "defaults"
-            also = f"; the {more} of {quoted(names[1:], _MOST_FIELDS)} changed too" if names[1:] else ""
-            also += "; Megatron itself does not read it by name" if kind == IDLE else ""
-            text = f"`{names[0]}` of `{leaf(demand.name)}`, which is not passed, is {other[names[0]]}{also}"
-            yield _changes(demand, text, kind)
-
-
-@cache
-def _given_before(old: Model, new: Model) -> dict[str, str]:
-    """Choices by name that are new to functions, and what the library itself passes in place of their default.
-
-    A flag or a number tells less: what is new may be off, or the same, by default.
-    """
-    found = {}
-    for name, fact in new.facts.items():
-        for key, _, value in (word.partition("=") for word in fact.every("given")):
-            before, default = old.facts.get(name), fact.parameters.defaults.get(key, "")
-            is_new = before is not None and before.kind == "function" and key not in before.parameters.names
-            if is_new and value.startswith("'") and default.startswith("'"):
-                found[key] = value
-    return found
-
-
-def _is_same(was: str, now: str) -> bool:
-    """Whether two defaults, as written, are one value, as `0` and `0.0` are; what is no constant may be."""
-    if not was or not now or was == now:
-        return True
-    values = [ast.literal_eval(text) for text in (was, now)]
-    return all(type(value) in (int, float) for value in values) and values[0] == values[1]
-
-
-def _kind(parameter: str, model: Model) -> str:
-    """What another default of a parameter or field changes: nothing where nobody reads it, or what its name tells."""
-    found = model.find(parameter)
-    if found is not None and found.fact.trait("unread") is not None:
-        return IDLE
-    return SPEED if SPEED_ONLY.search(leaf(parameter)) else CHANGES
-
-
-def _set_beside(demand: Demand) -> set[str]:
-    """The attributes that the function around a call sets, on whatever object: what was not passed may be set then."""
-    nodes = walk((demand.at.scope.function or demand.at.scope).node)
-    return {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
-
-
-def _shut_off(demand: Demand, taken: Parameters, model: Model) -> Iterator[str]:
-    """Parameters that are read only where a switch is on, which the call leaves or turns off."""
-    known = model.function(demand.on(model).name)
-    for switch, _, name in (word.partition("=") for word in (known.fact.every("behind") if known is not None else ())):
-        values = [word.value for word in getattr(demand.node, "keywords", ()) if word.arg == switch]
-        if demand.call is None or switch in taken.positional[: demand.call.positions]:
-            continue
-        off = taken.defaults.get(switch) in ("False", "None") if not values else None
-        if off or (values and isinstance(values[0], ast.Constant) and not values[0].value):
-            yield name
-
-
-def _values(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
-    """Constants that are read, and have another value now; of a field of an object another default."""
-    then, now = old.facts.get(demand.name), new.facts.get(demand.name)
-    if demand.call is not None or then is None or now is None or not now.kind == then.kind == "value":
-        return
-    owner, _, name = demand.name.rpartition(".")
-    fields = [taken.defaults.get(name, "") for model in (old, new) if (taken := model.called_with(owner)) is not None]
-    same = then.digest == now.digest or (all(fields) and len(fields) == 2 and _is_same(*fields))
-    if not same and demand.runs_on(new, "AttributeError"):
-        what = "value" if demand.through_class else "default"
-        yield _changes(demand, f"`{name}` has another {what} on megatron-core {new.label}")
-
-
-def _keys(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
-    """Keys that are read of a dict of a class, and that no code of the library writes any more."""
-    words = [fact.trait("keys") if (fact := model.facts.get(demand.name)) is not None else None for model in (old, new)]
-    then, now = (set(word.split(",")) if word else set() for word in words)
-    scope = demand.at.scope.node
-    lost = _read_keys(scope, leaf(demand.name)) & (then - now) if now and scope is not None else set()
-    if lost and demand.runs_on(new, "KeyError"):
-        name = leaf(demand.name)
-        yield _changes(
-            demand,
-            f"reads {quoted(sorted(lost))} of `{name}`, which no code of megatron-core {new.label} sets; it sets "
-            f"{quoted(sorted(now - then) or sorted(now))}",
-        )
-
-
-def _read_keys(scope: ast.AST, attribute: str) -> set[str]:
-    """The keys that code asks a dict for, which is an attribute, also by a name that it gives to it."""
-    nodes = list(walk(scope))
-    named = {
-        target.id
-        for node in nodes
-        if isinstance(node, ast.Assign) and getattr(node.value, "attr", "") == attribute
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-
-    def is_it(node: ast.AST) -> bool:
-        return getattr(node, "id", "") in named or getattr(node, "attr", "") == attribute
-
-    found: list[ast.AST] = []
-    for node in nodes:
-        match node:
-            case ast.Subscript(value=value, slice=key) if is_it(value):
-                found.append(key)
-            case ast.Compare(left=key, ops=[ast.In() | ast.NotIn()], comparators=[value]) if is_it(value):
-                found.append(key)
-            case ast.Call(func=ast.Attribute(value=value, attr="get" | "pop"), args=[key, *_]) if is_it(value):
-                found.append(key)
-    return {key.value for key in found if isinstance(key, ast.Constant) and isinstance(key.value, str)}
-
-
-def _unpacked(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
-    """Values unpacked from a function that changed, where it is not evident how many it gives now."""
-    count = demand.call.unpacked if demand.call is not None else 0
-    then, now = old.find(demand.on(old).name), new.find(demand.on(new).name)
-    if not count or then is None or now is None or now.fact.trait("gives") is not None:
-        return
-    was, wanted = _unpacked_by(then, old), _unpacked_by(now, new)
-    if set(was) == {count} and len(wanted) == 1 and count not in wanted and demand.runs_on(new, "ValueError"):
-        [(gives, caller)] = wanted.items()
-        text = f"unpacks {count} values from `{leaf(demand.name)}`, of which `{short(caller)}` of megatron-core"
-        yield _raises(demand, "ValueError", f"{text} {new.label} unpacks {gives}")
-    elif _GIVEN.match(now.fact.detail):
-        return  # what it gives is what the function gives that it is given
-    elif then.fact.digest != now.fact.digest and demand.runs_on(new, "ValueError"):
-        yield _changes(
-            demand,
-            f"unpacks {count} values from `{leaf(demand.name)}`, which changed; how many it gives on megatron-core "
-            f"{new.label} is not evident",
-        )
-
-
-def _unpacked_by(found: Known, model: Model) -> dict[int, str]:
-    """How many values the library itself unpacks from a function, and who does."""
-    calls = [(usage.call.unpacked, usage.place) for usage in model.calls(found.name) if usage.call and usage.sure]
-    return {count: place for count, place in calls if count}
 
 
 def _fitting(advised: str, now: str | None, demand: Demand, model: Model) -> str:

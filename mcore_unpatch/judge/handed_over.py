@@ -77,6 +77,7 @@ class HandedOver:
 
     @cached_property
     def _derived(self) -> dict[str, set[str]]:
+        """Every class that is defined here or derived from here, with what derives from it."""
         found: dict[str, set[str]] = {}
         for data in map(self._read, self._paths):
             for name, bases in _CLASS.findall(data):

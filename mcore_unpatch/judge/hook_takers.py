@@ -17,7 +17,7 @@ from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.bindings import own_class
 from mcore_unpatch.scanner.names.expressions import methods, own_attribute
 from mcore_unpatch.scanner.names.resolver import Resolver
-from mcore_unpatch.scanner.sources.nodes import walk
+from mcore_unpatch.scanner.sources.nodes import call_written, walk
 from mcore_unpatch.scanner.sources.quoting import Text
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope
 
@@ -46,8 +46,8 @@ def _of_class(node: ast.ClassDef, scope: Scope, resolver: Resolver, text: Text) 
             continue
         if base is not None and _has_output(base) and not _is_headless(own.get("__init__"), base):
             # Megatron's own `_postprocess` takes both; one of the class is asked for itself.
-            inner = _handed_on(function, f"super().{name}")
-            inner = inner or (None if "_postprocess" in own else _handed_on(function, "self._postprocess"))
+            inner = call_written(function, f"super().{name}")
+            inner = inner or (None if "_postprocess" in own else call_written(function, "self._postprocess"))
             yield from _finding(node, function, base, SUBCLASS, inner, resolver, text)
         elif name == "forward" and base is None and (held := _held_model(node, function, scope, resolver)):
             model, inner = held
@@ -61,7 +61,7 @@ def _has_output(model: str) -> bool:
 
 def _is_headless(init: FunctionNode | None, model: str) -> bool:
     """Whether a class builds its base without the last stage: it returns hidden states, and there is no hook."""
-    call = _handed_on(init, "super().__init__") if init is not None else None
+    call = call_written(init, "super().__init__") if init is not None else None
     if call is None:
         return False
     names = known.parameter_names(model, known.model(RELEASES[-1])) or ()
@@ -81,12 +81,6 @@ def _held_model(
                 if ref is not None and ref.kind == "instance" and ref.sure and _has_output(ref.name):
                     return ref.name, call
     return None
-
-
-def _handed_on(function: FunctionNode, called: str) -> ast.Call | None:
-    """The call of the base's own method."""
-    calls = [node for node in walk(function) if isinstance(node, ast.Call)]
-    return next((call for call in calls if ast.unparse(call.func) == called), None)
 
 
 def _finding(

@@ -18,6 +18,7 @@ from mcore_unpatch.library.syntax import Function, given_counts, parameters_of
 from mcore_unpatch.megatron import known
 from mcore_unpatch.scanner.names.bindings import own_class
 from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.sources.nodes import call_written
 from mcore_unpatch.scanner.sources.scopes import path_text
 
 # Decorators that leave the parameters of a method as they are.
@@ -233,12 +234,9 @@ def _unbuildable(cls: ast.ClassDef, init: Function | None, bases: list[str], usa
 
 def _hands_on(init: Function, rest: str) -> bool:
     """Whether a constructor hands all further names on to the one above."""
-    return any(
-        isinstance(node, ast.Call)
-        and ast.unparse(node.func) == "super().__init__"
-        and any(word.arg is None and getattr(word.value, "id", "") == rest for word in node.keywords)
-        for node in ast.walk(init)
-    )
+    call = call_written(init, "super().__init__")
+    words = call.keywords if call is not None else []
+    return any(word.arg is None and getattr(word.value, "id", "") == rest for word in words)
 
 
 def _abstract(

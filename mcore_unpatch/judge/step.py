@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from mcore_unpatch.judge import dropped
-from mcore_unpatch.judge.asked import changed
 from mcore_unpatch.judge.case import Case
+from mcore_unpatch.judge.changed import changed
 from mcore_unpatch.judge.demands import CALL
 from mcore_unpatch.judge.instead import leaf, short
 from mcore_unpatch.judge.judge import here, on

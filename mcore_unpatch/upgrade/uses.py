@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from mcore_unpatch.errors import FileError
-from mcore_unpatch.judge.asked import changed, forgiven, raised
+from mcore_unpatch.judge.asked import forgiven, raised
 from mcore_unpatch.judge.callbacks import handed
+from mcore_unpatch.judge.changed import changed
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
 from mcore_unpatch.judge.handed_over import HandedOver
 from mcore_unpatch.judge.instead import leaf

@@ -76,3 +76,9 @@ def first_line(statement: ast.stmt) -> int:
     """Where a statement begins, with its decorators."""
     decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
     return decorators[0].lineno if decorators else statement.lineno
+
+
+def call_written(function: ast.AST, called: str) -> ast.Call | None:
+    """The first call in a function of what is written so: `super().__init__`."""
+    calls = (node for node in walk(function) if isinstance(node, ast.Call))
+    return next((call for call in calls if ast.unparse(call.func) == called), None)

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from mcore_unpatch.judge.asked import _is_same
+from mcore_unpatch.judge.changed import _is_same
 from mcore_unpatch.library.syntax import annotated, default_text
 from mcore_unpatch.stacks.revision import Revision, of_reference, of_release, of_specifiers
 
