@@ -6,6 +6,7 @@ import ast
 import posixpath
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from mcore_unpatch.judge import traits
@@ -67,7 +68,7 @@ def judge(install: Install, new: Replacement, resolver: Resolver) -> RuleMatch:
     names = [*(f"{one}.{install.attribute}" for one in classes), ".".join(install.target.split(".")[-2:])]
     for answer in answers():
         if answer.fits(names, install.shape) and all(traits.has(one, install, new, resolver) for one in answer.traits):
-            words = _words(install, new, resolver.model.data)
+            words = _words(install, new, resolver)
             if "in-specs" in answer.traits or "slot" in answer.traits:
                 words |= _slots(install)
             steps = tuple(step.format(**words) for step in answer.steps)
@@ -99,7 +100,12 @@ def _by_shape(install: Install) -> str:
     return "MCU602" if symbol is not None and symbol.kind == "module" else rule
 
 
-def _words(install: Install, new: Replacement, data: bytes) -> dict[str, str]:
+def _bridges(data: bytes) -> str:
+    """Where the bridges that a file speaks of let others at the model."""
+    return "".join(f", with {where}" for word, where in _BRIDGES.items() if re.search(word, data))
+
+
+def _words(install: Install, new: Replacement, resolver: Resolver) -> dict[str, str]:
     """What the steps of a row say of this place."""
     function = "the replacement"
     own_line, back_line = traits.own_end(install, new)
@@ -109,7 +115,7 @@ def _words(install: Install, new: Replacement, data: bytes) -> dict[str, str]:
         "line": str(getattr(install.node, "lineno", 1)),
         "function": function,
         "head_line": str(new.head_line),
-        "bridges": "".join(f", with {where}" for word, where in _BRIDGES.items() if re.search(word, data)),
+        "bridges": resolver.kept(_bridges, partial(_bridges, resolver.model.data)),
         "own_line": str(own_line),
         "back_line": str(back_line),
         "always": ", always_call=True" if traits.cleans_up(install, new) else "",
