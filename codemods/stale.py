@@ -11,12 +11,13 @@ from textwrap import wrap
 
 from mcore_unpatch.codemods.changes import Asked, Insert, Reason, Remove
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
-from mcore_unpatch.editing.edits import Edit, Options, Remark, splice
+from mcore_unpatch.editing.edits import Edit, Options, Remark, as_name, splice
 from mcore_unpatch.editing.source import Source, first_line, last_line
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import find
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.sources.nodes import walk
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _PATCHING = re.compile(r"patch|wrap|monkey|replac|overrid", re.IGNORECASE)
 # What a test looks at that is another thing after a rewrite, by the rule of the patch.
@@ -79,7 +80,7 @@ def _texts(source: Source, gone: Sequence[Finding], staying: Sequence[Finding], 
 def _tests(bench: Workbench, gone: Finding) -> Iterator[Remark]:
     """Tests that speak of what was patched and of the file that did it."""
     name, stem = gone.target.rpartition(".")[2], PurePosixPath(gone.path).stem.encode()
-    for source in bench.sources_naming(name) if "_" in name.strip("_") else ():
+    for source in bench.sources_saying(as_name(name)) if "_" in name.strip("_") else ():
         if is_test(source.path) and stem in source.data:
             said = re.compile(rb"\b%b\b" % name.encode())
             line = next(number for number, text in enumerate(source.lines, 1) if said.search(text))
@@ -89,7 +90,7 @@ def _tests(bench: Workbench, gone: Finding) -> Iterator[Remark]:
 def _tests_of_rewritten(bench: Workbench, gone: Finding) -> Iterator[Remark]:
     """Tests that speak of what installed a patch and look at the attribute that it set, which is no longer enough."""
     installer, name = gone.scope.partition(".")[0], gone.target.rpartition(".")[2]
-    for source in bench.sources_naming(installer) if installer and gone.rule in _LOOKED_AT else ():
+    for source in bench.sources_saying(as_name(installer)) if installer and gone.rule in _LOOKED_AT else ():
         reads = [one for one in source.every(ast.Attribute) if one.attr == name and isinstance(one.ctx, ast.Load)]
         read = next((one for one in reads if not isinstance(one.value, ast.Call)), None)  # of no class, as `type(x)`
         if is_test(source.path) and read is not None:
@@ -142,7 +143,11 @@ def _defined(bench: Workbench, path: str, names: set[str]) -> Iterator[tuple[Sou
 
 def _is_named(bench: Workbench, new: dict[str, Source], path: str, name: str, idle: dict[str, set[str]]) -> bool:
     """Whether code that stays, tests and what nobody uses left out, says a name by more than an import."""
-    for before in bench.sources_naming(name):
+    try:
+        saying = list(bench.sources_naming(name))
+    except (Unreadable, OSError):
+        return True  # what cannot be read may ask for it
+    for before in saying:
         source = new.get(before.path, before)
         unused = [one for each in idle.get(source.path, ()) if (one := _definition(source, each))]
         own = _definition(source, name) if source.path == path else None

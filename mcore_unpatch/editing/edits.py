@@ -100,7 +100,7 @@ class Repository(Project):
         return cast("T", self.looks[ask])
 
     def sources_naming(self, name: str) -> Iterator[Source]:
-        """The Python files that say a name, and can be read, parsed."""
+        """The Python files that say a name, parsed; raises `Unreadable` for one that may need it and cannot be read."""
         return (self.source(path) for path in self._saying(as_name(name)) if path.endswith(".py"))
 
     def named_elsewhere(self, name: str, path: str) -> bool:
