@@ -119,8 +119,8 @@ def _of_module(target: str, found: Known, release: Model) -> str:
     """A name of a module: those who use it find it there."""
     if release.facts.get(target, found.fact).trait("unread") is not None:
         return f"Nothing of megatron-core {_minor(release.label)} reads it; {_others(release)} may"
-    imports = any(fact.kind == "import" and fact.detail == target for fact in release.facts.values())
     use = _telling(target, release)
+    imports = use is None and target in release.imported
     if use is None and (original := _telling(found.name, release)):
         if target in release.facts and target != found.name and not imports:
             here, there = (leaf(name.rpartition(".")[0]) for name in (target, found.name))

@@ -44,7 +44,7 @@ def on_stacks(finding: Finding, stacks: Sequence[Stack]) -> Finding:
 
     @cache
     def verdict(versions: tuple[Version, ...]) -> str:
-        return settled([finding], {finding.path: versions})[0].verdict
+        return _row(_Seen(finding, versions))[0]
 
     groups: dict[tuple[str, str], list[str]] = {}
     for stack in (stack for stack in stacks if stack.versions):
@@ -87,12 +87,17 @@ def _together(findings: list[Finding]) -> list[Finding]:
 
 def _settled(finding: Finding, versions: tuple[Version, ...], guessed: bool) -> Finding:
     case = _Seen(finding, versions, guessed)
-    verdict, words = next((verdict, words) for holds, verdict, words in _TABLE if holds(case))
+    verdict, words = _row(case)
     evidence = words.format(case)
     left = finding.assessment.left_because.rstrip(".")
     if left and verdict in {STEPS, DELETE}:
         evidence += f" Not {'rewritten' if verdict == STEPS else 'deleted'}: {left}."
     return _decided(finding, verdict, evidence, case.waits_for if verdict == KEEP else "")
+
+
+def _row(case: _Seen) -> tuple[str, str]:
+    """The verdict, and the words for it, which are filled in only where they are said."""
+    return next((verdict, words) for holds, verdict, words in _TABLE if holds(case))
 
 
 def _decided(finding: Finding, verdict: str, evidence: str, waits_for: str = "") -> Finding:

@@ -199,6 +199,11 @@ class Model:
         return known or NameIndex(self.facts)
 
     @cached_property
+    def imported(self) -> frozenset[str]:
+        """The names that some module imports, as it says them."""
+        return frozenset(fact.detail for fact in self.facts.values() if fact.kind == "import")
+
+    @cached_property
     def options(self) -> frozenset[str]:
         """The attributes that the library's parsers put on what they return."""
         fact = self.facts.get(self.library.programs)

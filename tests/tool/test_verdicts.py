@@ -9,7 +9,9 @@ import pytest
 from checking import found_in, write_files
 from command import unpatch
 
-from mcore_unpatch.findings import verdicts
+from mcore_unpatch.findings import reasons, verdicts
+from mcore_unpatch.megatron.versions import RELEASES, parse_version
+from mcore_unpatch.stacks.revision import Revision, Stack
 
 OLD = "if version.parse(megatron.core.__version__) < version.parse('0.16'):\n        "
 SOURCE = """\
@@ -146,3 +148,14 @@ def test_what_no_release_has_is_said_of_all_of_them() -> None:
     found = found_in(text)
     [finding] = verdicts.settled(found, {found[0].path: ((0, 15), (0, 19))})
     assert finding.evidence.startswith("No official way on megatron-core 0.15 and 0.19: Megatron's own replay")
+
+
+def test_why_a_patch_stays_is_worked_out_once_whatever_the_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(reasons, "why", lambda finding, _: asked.append(finding.target) or "Because")
+    [finding] = found_in("from megatron.core import utils\nutils.is_te_min_version = print\n", target=None)
+    assert finding.evidence.startswith("Because.")
+    del asked[:]
+    stacks = [Stack(Revision(one, (parse_version(one),))) for one in RELEASES]
+    assert verdicts.on_stacks(finding, stacks).verdict == "keep"
+    assert asked == []
