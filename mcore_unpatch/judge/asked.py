@@ -8,13 +8,17 @@ from dataclasses import replace
 
 from mcore_unpatch.judge import reached
 from mcore_unpatch.judge.demands import IMPORT, INSTALL, Demand
-from mcore_unpatch.judge.instead import absent, advice, instead, leaf, made_by, nowhere, short, unfit
+from mcore_unpatch.judge.instead import absent, advice, instead, leaf, made_by, nowhere, nth, short, unfit
+from mcore_unpatch.judge.meaning import class_around, is_super, written
 from mcore_unpatch.judge.statement import CHANGES, RAISES, Statement
 from mcore_unpatch.judge.supplied import is_supplied
 from mcore_unpatch.library.fact import Call
 from mcore_unpatch.library.model import Known, Model
+from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import RELEASES, within
+from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.sources.nodes import walk
 
 _WHEN = {IMPORT: "when the file is imported", INSTALL: "when the patch is installed"}
 
@@ -49,7 +53,7 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
     every = model.label in RELEASES and not known.lacking(oldest, name)  # release can be asked for it
     said = nowhere(name) if every and not known.ever(name) else f"`{short(name)}` {gone}"
     now = instead(name, model, old)
-    told = _fitting(advice(name, now, when), now, demand, model)
+    told = _fitting(advice(name, now, when), now, demand, model, old)
     yield raising(demand, kind, said, told or made_by(name, model, old))
 
 
@@ -190,10 +194,35 @@ def takes_no_object(found: Known, model: Model) -> bool:
     )
 
 
-def _fitting(advised: str, now: str | None, demand: Demand, model: Model) -> str:
-    """What to write in place of a name, and why the call does not fit there as it is."""
+def _fitting(advised: str, now: str | None, demand: Demand, model: Model, old: Model | None) -> str:
+    """What to write in place of a name, and which call does not fit there as it is: its own, or one of the file."""
     found, taken = (model.find(now), model.called_with(now)) if now is not None else (None, None)
-    if found is None or taken is None or demand.call is None:
+    if found is None or taken is None:
         return advised
-    wrong = taken.misfit(seen_by(found, demand.call, model, demand))
-    return f"{advised}, but the call {unfit(wrong, 'that')}" if wrong else advised
+    home, then = demand.at.home, old.called_with(demand.name) if old is not None else None
+    calls = [(demand.call, "")] if demand.call is not None else []
+    if demand.module:
+        calls = home.kept(_calls_of_imports, lambda: _calls_of_imports(home)).get(demand.name, [])
+        if not calls and then is not None and (taken.misfit(then.least) or then.shifted(taken, then.least) is not None):
+            return f"{advised}, which takes other arguments"
+    for call, where in calls:
+        call = seen_by(found, call, model, demand)
+        if wrong := taken.misfit(call):
+            return f"{advised}, but the call{where} {unfit(wrong, 'that')}"
+        if then is not None and (index := then.shifted(taken, call)) is not None:
+            return f"{advised}, where the {nth(index)} value of the call{where} is `{taken.positional[index]}`"
+    return advised
+
+
+def _calls_of_imports(home: Resolver) -> dict[str, list[tuple[Call, str]]]:
+    """The calls in a file of what it imports, by that name; of a class what its subclasses pass to its constructor."""
+    found: dict[str, list[tuple[Call, str]]] = {}
+    for node in (node for node in walk(home.model.tree) if isinstance(node, ast.Call)):
+        function: ast.expr | None = node.func
+        if isinstance(function, ast.Attribute) and function.attr == "__init__" and is_super(function.value):
+            owner = class_around(function, home)
+            function = owner.bases[0] if owner is not None and owner.bases else None
+        meant = written(function, home) if isinstance(function, ast.Name | ast.Attribute) else None
+        for name in meant.names if meant is not None else ():
+            found.setdefault(name, []).append((form(node), f" on line {node.lineno}"))
+    return found

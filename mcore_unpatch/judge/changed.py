@@ -9,14 +9,14 @@ from functools import cache
 
 from mcore_unpatch.judge.asked import raising, seen_by, takes_no_object
 from mcore_unpatch.judge.demands import Demand
-from mcore_unpatch.judge.instead import leaf, short
+from mcore_unpatch.judge.instead import leaf, nth, short
+from mcore_unpatch.judge.meaning import written
 from mcore_unpatch.judge.statement import CHANGES, IDLE, SPEED, Statement
 from mcore_unpatch.library.fact import Call, Parameters, quoted
 from mcore_unpatch.library.model import Known, Model
 from mcore_unpatch.megatron.layout import SPEED_ONLY
 from mcore_unpatch.scanner.sources.nodes import walk
 
-_POSITIONS = ("first", "second", "third", "fourth", "fifth", "sixth")
 _GIVEN = re.compile(r"(self )?(run_|forward_)?(function|func|fn)\b.* \*")  # `checkpoint(function, ..., *args)`
 _MOST_FIELDS = 4  # that are named of a constructor call
 
@@ -54,20 +54,27 @@ def _positions(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     if (taken := _taken(demand, old, new)) is None:
         return
     then, now, call = taken
-    if now.misfit(call) or then.positional[: call.positions] == now.positional[: call.positions]:
-        return
-    pairs = list(zip(then.positional, now.positional, strict=False))[: call.positions]
-    for index, (was, is_now) in enumerate(pairs):
-        renamed = was not in now.names and is_now not in then.names and len(then.names) == len(now.names)
-        if was != is_now and not renamed and demand.runs_on(new, "TypeError"):
-            gone = "" if was in now.names else ", which is gone"
-            nth = _POSITIONS[index] if index < len(_POSITIONS) else f"{index + 1}th"
-            yield _changes(
-                demand,
-                f"the {nth} value passed to `{leaf(demand.name)}` is `{is_now}` on megatron-core {new.label}, and was "
-                f"`{was}`{gone}",
-            )
-            return
+    index = then.shifted(now, call) if not now.misfit(call) else None
+    if index is not None and not _is_relayed(demand) and demand.runs_on(new, "TypeError"):
+        was, is_now = then.positional[index], now.positional[index]
+        gone = "" if was in now.names else ", which is gone"
+        text = f"the {nth(index)} value passed to `{leaf(demand.name)}` is `{is_now}` on megatron-core {new.label}"
+        yield _changes(demand, f"{text}, and was `{was}`{gone}")
+
+
+def _is_relayed(demand: Demand) -> bool:
+    """`original(self, first, *args, **kwargs)` in a wrapper of just these parameters: it gives on what it is given."""
+    node, around = demand.node, demand.at.scope.function
+    spec = getattr(around.node, "args", None) if around is not None else None
+    if spec is None or not (spec.vararg or spec.kwarg) or spec.defaults or not isinstance(node, ast.Call):
+        return False  # a default of its own may be given on where nobody passed anything
+    # What is imported is called by others too.
+    if not isinstance(node.func, ast.Name | ast.Attribute) or written(node.func, demand.at.home) is not None:
+        return False
+    every = (*spec.posonlyargs, *spec.args, *spec.kwonlyargs, spec.vararg, spec.kwarg)
+    own = [parameter.arg for parameter in every if parameter is not None]
+    values = [getattr(getattr(one, "value", one), "id", "") for one in (*node.args, *node.keywords)]
+    return values == own
 
 
 def _defaults(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:

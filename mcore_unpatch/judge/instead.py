@@ -12,6 +12,12 @@ def unfit(wrong: str, who: str) -> str:
     return f"{wrong}, which {who} {'requires' if wrong.startswith('does not pass') else 'does not take'}"
 
 
+def nth(index: int) -> str:
+    """The place of a value, counted from 0, as a word."""
+    words = ("first", "second", "third", "fourth", "fifth", "sixth")
+    return words[index] if index < len(words) else f"{index + 1}th"
+
+
 def leaf(name: str) -> str:
     """The last part of a name."""
     return name.rpartition(".")[2]

@@ -101,6 +101,20 @@ class Parameters:
         missing = [name for name in self.names if name in self.required and name not in taken | set(call.keywords)]
         return f"does not pass {quoted(missing)}" if missing else ""
 
+    @property
+    def least(self) -> Call:
+        """A call with what is required and nothing else."""
+        positions = sum(name in self.required for name in self.positional)
+        return Call(positions, tuple(name for name in self.keyword_only if name in self.required))
+
+    def shifted(self, now: Parameters, call: Call) -> int | None:
+        """The first value by position that means another parameter in a newer list; one with a new name is the same."""
+        for index, (was, is_now) in enumerate([*zip(self.positional, now.positional, strict=False)][: call.positions]):
+            renamed = was not in now.names and is_now not in self.names and len(self.names) == len(now.names)
+            if was != is_now and not renamed:
+                return index
+        return None
+
 
 @cache
 def parameters(detail: str) -> Parameters:

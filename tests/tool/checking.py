@@ -42,9 +42,10 @@ def write_files(folder: Path, source: Source) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def small_release(label: str, text: str) -> Model:
-    """A Megatron of one module of a few lines, `megatron.core.utils`."""
-    return build(LIBRARY, label, [("megatron/core/__init__.py", b""), ("megatron/core/utils.py", text.encode())])
+def small_release(label: str, text: str, elsewhere: str = "") -> Model:
+    """A Megatron of one module of a few lines, `megatron.core.utils`, and of `megatron.core.elsewhere`."""
+    texts = {"__init__": "", "utils": text, "elsewhere": elsewhere}
+    return build(LIBRARY, label, [(f"megatron/core/{name}.py", one.encode()) for name, one in texts.items()])
 
 
 def releases(*names: str) -> list[Model]:

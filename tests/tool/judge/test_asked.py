@@ -25,7 +25,7 @@ def test_every_use_is_told_as_somebody_read() -> None:
 def statements_on(codes: list[str]) -> list[str]:
     """What is said of each piece of code, in a file of its own, between the two releases of asked_of.txt."""
     sources = [text.partition("\n") for text in LIBRARIES.read_text().split("### ")[1:]]
-    models = [small_release(label, text) for label, _, text in sources]
+    models = [small_release(label, *text.split("# elsewhere\n")) for label, _, text in sources]
     files = {f"{number:03}.py": f"{HEAD}{code}\n".encode() for number, code in enumerate(codes)}
     said = dict.fromkeys(files, "")
     for one in uses_of(list(files), Project(files.__contains__, files.__getitem__), *models).affected:
