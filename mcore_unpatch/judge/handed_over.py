@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 
+from mcore_unpatch.judge.specs import is_spec
 from mcore_unpatch.library.definitions import Body
 from mcore_unpatch.library.model import ASKED, BASE, CALLED, Model, Usage
 from mcore_unpatch.library.slots import Slots
@@ -30,8 +31,8 @@ class HandedOver:
         self._paths, self._read, self._tree = paths, read, tree
         self._read_as: dict[str, set[tuple[str, str]]] = {}
 
-    def slots(self, names: frozenset[str], bases: Sequence[str]) -> tuple[list[str], bool]:
-        """The slots in which Megatron finds one of some classes, and whether it is in each of them.
+    def slots(self, names: frozenset[str], bases: Sequence[str], model: Model) -> tuple[list[str], bool]:
+        """The slots in which a release finds one of some classes, and whether it is in each of them.
 
         Where no spec here names one, and it is handed on all the same, those of what it derives from.
         """
@@ -39,7 +40,9 @@ class HandedOver:
             return [slot for one in named if (slot := self._megatrons(one))], True
         own = _slots_of(tuple(bases))
         if fields := {field for name in names for field in self._fields.get(name, ())}:
-            return [slot for slot in own or _every_slot() if slot.partition(".")[2] in fields], False
+            parts = [path.partition(".") for path in fields]
+            read = {field for field, _, part in parts if not part or is_spec(field, model)}
+            return [slot for slot in own or _every_slot() if slot.partition(".")[2] in read], False
         return (own if own and "" in self._roles(names) else []), False
 
     def may_reach(self, names: frozenset[str]) -> bool:
@@ -126,12 +129,12 @@ class HandedOver:
         found: dict[str, list[str]] = {}
         for file in self._files:
             for scope, nodes in file.scopes:
-                put = [(node.value, dotted(node.targets[0]).removesuffix(".module")) for node in nodes.of(ast.Assign)]
-                put = [(value, path) for value, path in put if "submodules." in path]
+                targets = ((node.value, dotted(node.targets[0])) for node in nodes.of(ast.Assign))
+                put = [(value, path.rpartition("submodules.")[2]) for value, path in targets if "submodules." in path]
                 words = (word for call in nodes.of(ast.Call) for word in call.keywords if word.arg not in _PARTS)
                 for value, path in (*put, *((word.value, word.arg or "") for word in words)):
                     for name in self._specs.named(value, scope):
-                        found.setdefault(name, []).append(path.rpartition(".")[2])
+                        found.setdefault(name, []).append(path)
         return found
 
 

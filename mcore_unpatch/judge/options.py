@@ -27,7 +27,7 @@ def gone(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
     if not lost or MAKER.encode() not in home.model.data:
         return
     nodes = list(walk(home.model.tree))
-    asked = {text for node in nodes if isinstance(node, ast.Call) for text in _asked(node)}
+    asked = {text for node in nodes if isinstance(node, ast.Call) for text in asked_for(node)}
     for node in nodes:
         if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load) or node.attr not in lost - asked:
             continue
@@ -78,7 +78,7 @@ def _is_made(node: ast.expr, home: Resolver) -> bool:
     return meant is not None and all(name.startswith(TRAINING) and name.endswith(MAKER) for name in meant.names)
 
 
-def _asked(node: ast.Call) -> Iterator[str]:
+def asked_for(node: ast.Call) -> Iterator[str]:
     """The name in `hasattr(args, "name")`: who asks for it once knows that it may not be there."""
     if isinstance(node.func, ast.Name) and node.func.id in ("hasattr", "getattr"):
         yield from (one.value for one in node.args[1:2] if isinstance(one, ast.Constant) and isinstance(one.value, str))

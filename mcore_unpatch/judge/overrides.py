@@ -39,7 +39,7 @@ def overridden(home: Resolver, old: Model, new: Model, given: HandedOver) -> Ite
             continue
         every = _methods(cls, home)
         for method in (item for item in cls.body if isinstance(item, Function)):
-            is_told = method.name == "__init__" and (built or given.slots(given.family(cls.name), bases)[1])
+            is_told = method.name == "__init__" and (built or given.slots(given.family(cls.name), bases, new)[1])
             if not is_told and ((name := method.name) == "__init__" or not name.startswith("__")):
                 target = _Override(cls, method, every, home.model.path, given)
                 yield from target.between(f"{before}.{name}", f"{now}.{name}", old, new)
@@ -139,7 +139,7 @@ class _Override:
         (owner, _, caller), base = usage.place.rpartition("."), known_name(method.rpartition(".")[0], model)
         if owner in model.lineage(base):
             return True
-        placed = any(is_holder(usage.place, slot) for slot in self._given.slots(self._family, [base])[0])
+        placed = any(is_holder(usage.place, slot) for slot in self._given.slots(self._family, [base], model)[0])
         return placed and not self._given.replaces(owner, caller)
 
     def _returned(self, name: str, before: list[Usage], now: list[Usage], new: Model) -> Iterator[Statement]:
@@ -192,7 +192,7 @@ def _built(
 ) -> Iterator[Statement]:
     """A class in a slot of a spec, whatever it derives from, whose constructor does not take what a release passes."""
     init = next((item for item in cls.body if isinstance(item, Function) and item.name == "__init__"), None)
-    places, sure = given.slots(frozenset({cls.name}), bases)
+    places, sure = given.slots(frozenset({cls.name}), bases, new)
     if init is None and not sure:
         return
     for some in [[slot] for slot in places] if sure else [places]:

@@ -7,6 +7,7 @@ import gc
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.judge.asked import forgiven, raised
@@ -17,6 +18,7 @@ from mcore_unpatch.judge.handed_over import HandedOver
 from mcore_unpatch.judge.instead import leaf
 from mcore_unpatch.judge.options import MAKER, gone, unread
 from mcore_unpatch.judge.overrides import overridden
+from mcore_unpatch.judge.specs import fills, opened
 from mcore_unpatch.judge.statement import IDLE, RAISES, STOPS, Statement
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import api, known
@@ -88,6 +90,7 @@ def uses_for(
     given = HandedOver(
         every, lambda path: _bytes_of(path, project), lambda path: project.parsed.tree(path, project.data(path))
     )
+    own_spec = cache(lambda field: fills(field, (_bytes_of(path, project) for path in every)))
     handed_on: dict[str, set[str]] = {}  # by file: what of Megatron's, or derived from it, others can import from there
     for index, path in enumerate(sorted(every, key=lambda path: not _imports_megatron(path, project))):
         if progress is not None:
@@ -108,8 +111,8 @@ def uses_for(
                 uses.read += len(demands)
                 with project.effort.at_most(_MOST_STEPS):
                     overrides = list(overridden(home, old, new, given))
-                    every_one = (*overrides, *gone(home, old, new), *unread(home, old, new))
-                    uses.affected += every_one
+                    uses.affected += (*overrides, *gone(home, old, new), *unread(home, old, new))
+                    uses.affected += opened(home, old, new, own_spec)
                 stopped = {statement.line for statement in overrides if statement.kind == STOPS}
                 for demand in demands:
                     told = list(_judged(demand, old, new, uses))

@@ -24,6 +24,8 @@ OLD_INIT = "    def __init__(self, config, submodules=None, is_expert=False):\n 
 HANDS_ON = "    def __init__(self, config, *args, **kwargs):\n        super().__init__(config, *args, **kwargs)\n"
 PASSES = "raises: `TransformerLayer.__init__` passes `pg_collection`, `is_mtp_layer`"
 ALL_THREE = f"{PASSES}, `name`, which `Mine.__init__` does not take"
+SET = "changes: `mlp` of the specs that Megatron makes is no ModuleSpec on megatron-core 0.19.2 but a `MlpBuilder`: "
+SET += "nobody reads what is set here"  # so Megatron does not build it
 SUBCLASS, MODULE, TORCH = (f"class Mine({base}):\n{OLD_INIT}" for base in ("MLP", "MegatronModule", "nn.Module"))
 BLOCK = """\
 class Mine(TransformerLayer):
@@ -54,8 +56,8 @@ CASES = {
         SUBCLASS + "\ndef mlp():\n    return ModuleSpec(module=Mine)\n" + SPEC.format("mlp()"),
         ALL_THREE,
     ),
-    "put into a spec": (SUBCLASS + "\ndef change(spec):\n    spec.submodules.mlp.module = Mine\n", ALL_THREE),
-    "put into another field": (SUBCLASS + "\ndef change(spec):\n    spec.submodules.experts.module = Mine\n", ""),
+    "put into a spec": (SUBCLASS + "\ndef change(spec):\n    spec.submodules.mlp.module = Mine\n", SET),
+    "put into another field": (SUBCLASS + "\ndef change(it):\n    it.submodules.cross_attention.module = Mine\n", ""),
     "a constructor that is inherited": (
         "class Mine(MLP):\n    pass\n" + SPEC.format("ModuleSpec(module=Mine)"),
         f"{PASSES}, which `MLP.__init__` does not take, the constructor of `Mine`",

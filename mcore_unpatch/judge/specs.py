@@ -1,0 +1,130 @@
+"""Code that opens the specs that Megatron makes (`spec.submodules.mlp.module`), where a release puts no spec there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cache
+
+from mcore_unpatch.judge.asked import raising
+from mcore_unpatch.judge.demands import CALL, IMPORT, Demand
+from mcore_unpatch.judge.instead import leaf
+from mcore_unpatch.judge.meaning import only_value, written
+from mcore_unpatch.judge.options import asked_for
+from mcore_unpatch.judge.statement import CHANGES, Statement
+from mcore_unpatch.library.model import Model
+from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.sources.nodes import walk
+
+_SPEC = "ModuleSpec"
+_PARTS = {"module", "submodules", "params"}  # of a spec
+_HOLDS = "submodules"
+_OPENS = ast.Attribute | ast.Call
+_ADVICE = "Megatron calls it to build the module: put in your class, or a `functools.partial` of it"
+
+
+def opened(home: Resolver, old: Model, new: Model, is_own: Callable[[str], bool]) -> Iterator[Statement]:
+    """Parts that are read or set of what is no ModuleSpec any more, and tests for one.
+
+    is_own: whether the repository fills a field with a ModuleSpec itself. Then its own specs may be meant.
+    """
+    was, now = _declared(old), _declared(new)
+    changed = [field for field in was if is_spec(field, old) and not is_spec(field, new)]
+    fields = {field: now[field] for field in changed} if _HOLDS.encode() in home.model.data else {}
+    nodes = [*walk(home.model.tree)] if any(field.encode() in home.model.data for field in fields) else []
+    asked = {name for node in nodes if isinstance(node, ast.Call) for name in asked_for(node)}
+    tests = [node for node in nodes if isinstance(node, ast.If | ast.IfExp)]
+    lines: set[int] = set()
+    inside_first = sorted((one for one in nodes if isinstance(one, _OPENS)), key=lambda one: one.end_col_offset or 0)
+    openings = [(node, *_opening(node, home)) for node in inside_first]
+    specs = {field for _, field, part in openings if part and field in fields}  # a test alone tells nothing
+    for node, field, part in openings:
+        if field not in specs or part in asked or node.lineno in lines or _is_told_apart(node, field, tests):
+            continue
+        at = home.on_line(node.lineno)
+        demand = Demand(f"{fields[field][0]}.{field}", CALL if at.scope.function else IMPORT, at, through_class=True)
+        if not demand.runs_on(new, "AttributeError"):
+            continue
+        lines.add(node.lineno)
+        own = "; a spec of your own is what you make it" if is_own(field) and not _is_megatrons(node, home) else ""
+        text = f"`{field}` of the specs that Megatron makes is no {_SPEC} on megatron-core {new.label} but a "
+        text += f"`{fields[field][1]}`"
+        stored = isinstance(getattr(node, "ctx", None), ast.Store)
+        effect = f", without `{part}`" if part else ": the test is false"
+        effect = ": nobody reads what is set here" if stored else effect
+        said = raising(demand, "AttributeError", f"{text}{effect}{own}", _ADVICE)
+        if stored or not part or own:
+            said = replace(said, kind=CHANGES, exception="", trigger="")
+        yield replace(said, demand=demand)
+
+
+def fills(field: str, texts: Iterable[bytes]) -> bool:
+    """Whether some file puts a ModuleSpec into a field."""
+    made = re.compile(rb"\b%b\s*=\s*(?:[\w.]+\()*(?:\w+\.)*%b\(" % (field.encode(), _SPEC.encode()))
+    return any(made.search(text) for text in texts)
+
+
+def is_spec(field: str, model: Model) -> bool:
+    """Whether a release has a ModuleSpec in a field of its specs, as far as is known."""
+    return _declared(model).get(field, ("", _SPEC))[1] == _SPEC
+
+
+@cache
+def _declared(model: Model) -> dict[str, tuple[str, str]]:
+    """The fields of all `...Submodules`: whose, and what they are declared; a ModuleSpec where some of them are."""
+    found: dict[str, tuple[str, str]] = {}
+    for name, fact in model.facts.items():
+        owner, _, field = name.rpartition(".")
+        kind = leaf(fact.trait("type") or "")
+        if owner.endswith("Submodules") and kind and (kind == _SPEC or field not in found):
+            found[field] = owner, kind
+    return found
+
+
+def _opening(node: ast.expr, home: Resolver) -> tuple[str, str]:
+    """The field that an expression takes for a spec, and the part that it opens: none where it only asks."""
+    match node:
+        case ast.Attribute(value=inner, attr=part) if part in _PARTS:
+            return _field(inner, home), part
+        case ast.Call(func=ast.Name(id="isinstance"), args=[inner, ast.Name(id=kind)]) if kind == _SPEC:
+            return _field(inner, home), ""
+    return "", ""
+
+
+def _field(node: ast.expr, home: Resolver) -> str:
+    """`mlp` of `spec.submodules.mlp`, also by a variable."""
+    if isinstance(node, ast.Name):
+        node = only_value(node, home) or node
+    if not isinstance(node, ast.Attribute):
+        return ""
+    holder = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+    return node.attr if holder.endswith(_HOLDS) else ""
+
+
+def _is_megatrons(node: ast.expr, home: Resolver) -> bool:
+    """Whether a function of Megatron's made the spec that an expression begins with."""
+    root: ast.AST = node
+    while isinstance(root, ast.Attribute | ast.Subscript):
+        root = root.value
+    made = only_value(root, home) if isinstance(root, ast.Name) else None
+    maker = made.func if isinstance(made, ast.Call) else None
+    return isinstance(maker, ast.Attribute | ast.Name) and written(maker, home) is not None
+
+
+def _is_told_apart(node: ast.expr, field: str, tests: list[ast.If | ast.IfExp]) -> bool:
+    """Whether it stands in a branch for what the field is, or is the test for that, with another branch beside it."""
+    for test in tests:
+        if test.lineno <= node.lineno <= (test.end_lineno or 0) and _asks(test.test, field):
+            is_test = any(one is node for one in ast.walk(test.test))
+            if test.orelse or not is_test:
+                return True
+    return False
+
+
+def _asks(test: ast.expr, field: str) -> bool:
+    calls = (node for node in ast.walk(test) if isinstance(node, ast.Call) and node.args)
+    return any(
+        getattr(call.func, "id", "") == "isinstance" and getattr(call.args[0], "attr", "") == field for call in calls
+    )
