@@ -27,14 +27,14 @@ _FIELD = re.compile(r"""^\s*["']?(version|source|reference|resolved_reference|co
 _GIT_SOURCE = re.compile(r"""git = "([^"?#]*)(?:\?[^"#]*)?(?:#([0-9a-f]{7,40}))?\"""")
 _PATH_SOURCE = re.compile(r"""(?:editable|directory|virtual|path) = "([^"]+)\"""")
 _OWNER = re.compile(r"[/:]([\w.-]+/[\w.-]+?)(?:\.git)?/?$")
-_COMMENT = re.compile(r"(?:^|\s)#")
+_COMMENT = re.compile(r"(?:^|\s)#.*")
 _BLOCK = 40  # lines of one package in a lock file, at most
 
 
 def of_lines(file: ReadFile) -> None:
     """Requirements files, setup.py, setup.cfg, conda files: one requirement to a line."""
     for number, line in enumerate(file.text.splitlines(), 1):
-        file.found += [(number, revision) for _, revision in in_text(_COMMENT.split(line, maxsplit=1)[0])]
+        file.found += [(number, revision) for _, revision in in_text(_COMMENT.sub("", line))]
 
 
 def of_project(file: ReadFile) -> None:

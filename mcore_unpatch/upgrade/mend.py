@@ -94,7 +94,7 @@ def _edits(
             return [_edit(source, Span(end - len(demand.node.attr.encode()), end), member)], ""
         if module := _module_now(demand, old, new):
             edits = _moved_attribute(source, demand.node, module)
-            return edits, "" if edits else f"the file has another `{demand.node.attr}`"
+            return edits, "" if edits else f"the file has another `{demand.node.attr}`, or no import at its top"
         return [], "which name takes its place is not certain"
     return [], "there is more than one way to write it"
 
@@ -179,9 +179,9 @@ def _without(source: Source, span: Span, closing: int) -> Edit:
     start, end, data = *span, source.data
     if match := re.compile(rb"\s*,[ \t]*").match(data, end, closing):
         after = match.end()
-        whole_line = re.compile(rb"\r?\n[ \t]*$").search(data, 0, start)
-        if whole_line and re.compile(rb"\r?\n").match(data, after):
-            return _edit(source, Span(whole_line.start(), after), "")
+        if re.compile(rb"\r?\n").match(data, after):
+            blank = re.compile(rb"(?:\r?\n)?[ \t]*$").search(data, 0, start)
+            start = blank.start() if blank else start
         return _edit(source, Span(start, after), "")
     before = re.compile(rb",\s*$").search(data, 0, start)
     return _edit(source, Span(before.start() if before else start, end), "")

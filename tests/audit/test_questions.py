@@ -29,6 +29,13 @@ def test_what_a_wrapper_holds() -> None:
     assert list(origin.inside(functools.cache(mine))) == [mine]
     assert list(origin.inside(functools.partial(mine, 1))) == [mine]
     assert list(origin.inside(len)) == []
+
+    def recursive() -> Any:
+        return later, recursive, mine_too, 1
+
+    assert list(origin.inside(recursive)) == [recursive]  # what is not bound yet holds nothing
+    later = mine_too = mine
+    assert list(origin.inside(recursive)) == [mine, mine, recursive]
     assert origin.way_in(functools.partial(mine), lambda one: one is mine, 0) is None
     assert [*(origin.way_in(functools.partial(mine), lambda one: one is mine, 1) or [])][1:] == [mine]
 

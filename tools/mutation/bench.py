@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,17 +78,21 @@ class Bench:
         self._end_warm()
         shutil.rmtree(self.copy)
 
+    def warm_up(self, files: Collection[str]) -> None:
+        """Start the processes that tests of some files are forked from, unless they run."""
+        for folder, kind in (("tests/compat/", _Ranks), ("tests/audit/", _Programs)):
+            if any(path.startswith(folder) for path in files):
+                if folder not in self.warm:
+                    self.warm[folder] = kind()
+                self.warm[folder].start()
+
     def run(
         self, files: Sequence[str], chosen: Callable[[list[str]], list[str]], budget: float, exit_first: bool = True
     ) -> Run:
         """Run those of the tests of some files that `chosen` picks from their ids, in its order."""
         log = self.copy / "log.txt"
         log.write_text("")
-        for folder, kind in (("tests/compat/", _Ranks), ("tests/audit/", _Programs)):
-            if any(path.startswith(folder) for path in files):
-                if folder not in self.warm:
-                    self.warm[folder] = kind()
-                self.warm[folder].start()
+        self.warm_up(files)
         child = os.fork()
         if child == 0:
             code = 70

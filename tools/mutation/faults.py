@@ -35,7 +35,11 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 _UNSEEN = {
     "stacklevel", "strict", "check", "encoding", "help", "show_default", "flush", "category", "repr", "maxsize",
     "indent", "clean", "timeout", "chunksize", "compresslevel", "buffering", "daemon", "max_workers", "digest_size",
+    "memory_format", "non_blocking",
 }  # fmt: skip
+# What only costs time or memory: what is counted towards a bound on effort, which of the values that are kept is let go
+# first, and when garbage is looked for.
+_EFFORT = {"spend", "move_to_end", "demote", "wanted"}
 # Bounds on effort, with room: one more or one less is the same. How many of something are shown is not such a bound.
 _ROOM = re.compile(
     r"_((LARGEST|LONGEST|DEEPEST|DEPTH|STEPS|LEVELS|NEAREST|PATIENCE|KEPT)(_[A-Z_]+)?"
@@ -147,6 +151,8 @@ def _is_silent(node: ast.AST) -> bool:
         case ast.Raise(ast.Call(ast.Name("AssertionError" | "NotImplementedError")) | ast.Name("NotImplementedError")):
             return True  # a guard against our own mistakes
         case ast.Expr(ast.Call(ast.Attribute(ast.Name(name), "debug" | "info"))) if "log" in name.lower():
+            return True
+        case ast.Expr(ast.Call(ast.Attribute(of, name))) if name in _EFFORT or ast.unparse(of) == "gc":
             return True
         case ast.FunctionDef(decorator_list=decorators):
             return any("triton" in ast.unparse(decorator) for decorator in decorators)

@@ -44,10 +44,9 @@ def call(**changes: Any) -> Any:
             "labels: expected shape [2, 3] to match hidden without h, got [3, 2]",
         ),
         ({"labels": IDS.float()}, TypeError, "labels: expected an integer dtype (token ids), got torch.float32"),
-        (
-            {"labels": IDS.bool()},
-            TypeError,
-            "labels: expected an integer dtype (token ids), got torch.bool",
+        *(
+            ({"labels": IDS.to(dtype)}, TypeError, f"labels: expected an integer dtype (token ids), got {dtype}")
+            for dtype in (torch.bool, torch.complex64, torch.float64)
         ),
         ({"labels": None}, TypeError, "labels: expected a tensor, got None"),
         ({"mask": torch.zeros(6)}, ValueError, "mask: expected shape [2, 3] to match hidden without h, got [6]"),

@@ -111,6 +111,11 @@ WORKS: list[Callable[[Any], Any]] = [
     lambda z: torch.mul(z, 3),
     lambda z: torch.clone(z),
     lambda z: torch.detach(z),
+    lambda z: torch.true_divide(z, 3),
+    lambda z: torch.permute(z, (1, 0, 2)),
+    lambda z: torch.narrow(z, 1, 1, 2),
+    lambda z: torch.index_select(z, 1, torch.tensor([2, 0])),
+    lambda z: torch.split(z, 2, 1)[0],
 ]
 
 
@@ -127,6 +132,11 @@ def test_tokens_are_selected_and_rearranged_as_those_of_real_logits(change: Call
     level = -(expected.softmax(-1) * expected.log_softmax(-1)).sum(-1)
     assert_close(found.entropy().detach(), level.detach())
     assert_close(found.sum().detach(), expected.sum().detach())
+    assert_close(torch.sum(found).detach(), torch.sum(expected).detach())
+    if len(expected):
+        assert_close(torch.mean(found).detach(), torch.mean(expected).detach())
+    assert torch.numel(found) == torch.numel(expected)
+    assert (torch.is_floating_point(found), torch.is_complex(found)) == (True, False)
     if not expected.requires_grad:
         assert not found.entropy().requires_grad
         return

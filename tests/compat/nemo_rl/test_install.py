@@ -13,6 +13,7 @@ from harness.models import Case, batch_of, build_config, build_model
 from harness.rounding import assert_close
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.inference.contexts import StaticInferenceContext
+from megatron.core.models.common.language_module.language_module import LanguageModule
 from megatron.core.models.gpt.gpt_model import GPTModel
 from torch.nn import Module
 
@@ -24,6 +25,7 @@ from mcore_unpatch.compat import (
     TokenLoss,
     WrapperRefusesError,
     attach,
+    nemo_rl,
 )
 from mcore_unpatch.compat.nemo_rl import (
     linear_ce_fusion_kwargs,
@@ -137,6 +139,9 @@ def test_a_wrapper_in_the_way_is_named(case: Case, model: Any) -> None:
         with pytest.raises(HookSwallowedError, match="Swallows"):
             wrapper(**call, **kwargs)
         model(**call, **kwargs)  # a success before does not hide the next failure
+    before = len(wrapper._forward_hooks), len(wrapper._forward_pre_hooks)
+    linear_ce_fusion_kwargs(wrapper)
+    assert (len(wrapper._forward_hooks), len(wrapper._forward_pre_hooks)) == before == (1, 1)
 
 
 def _forward_of_a_patch(*_: Any, **__: Any) -> None:
@@ -200,3 +205,20 @@ def test_the_flag_says_where_it_keeps_other_numbers_than_megatrons(case: Case) -
     with pytest.raises(ZeroDivisionError):
         model(**call_of(case), **linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
     assert (model.config.mtp_num_layers, model.mtp_process) == (1, True)  # as before the call that failed
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+@pytest.mark.parametrize("has_hook", [False, True])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_which_new_models_are_served(wrapped: bool, has_hook: bool, hybrid: bool) -> None:
+    """One with the hook at once; a hybrid one when it is whole, which is seen when it is wrapped."""
+    model, inner = LanguageModule.__new__(LanguageModule), Module()
+    path = mock.Mock(has_hook=has_hook, is_hybrid=hybrid, model=inner)
+    patches = {"find_language_model": mock.Mock(return_value=path), "refuse_patched": mock.Mock(), "serve": mock.Mock()}
+    with mock.patch.multiple(nemo_rl, **patches):
+        nemo_rl._serve_new_models(Module(), "module", Module())
+        assert not patches["refuse_patched"].called
+        nemo_rl._serve_new_models(*((Module(), "module", model) if wrapped else (model, "layer", Module())))
+    assert patches["refuse_patched"].call_args.args[1] is model
+    served = [mock.call(inner)] if (has_hook and not hybrid) or (hybrid and wrapped) else []
+    assert patches["serve"].call_args_list == served

@@ -74,6 +74,22 @@ def test_ids_outside_the_vocabulary_are_zero(words: int | None) -> None:
     assert_close(found.detach(), (real * known).detach())
 
 
+@pytest.mark.parametrize(("words", "known"), [(None, 60), (59, 59), (30, 30)])
+def test_the_vocabulary_is_that_of_all_ranks(words: int | None, known: int) -> None:
+    """This rank has 30 words of 60, whatever its share computes for those of the other."""
+    ids = torch.tensor([[-1, 0, 29, 30, 59]] * 2)
+    with (
+        mock.patch.object(roll, "size_and_rank", return_value=(2, 0)),
+        mock.patch.object(LazyLogits, "compute", return_value=mock.Mock(**_ones(ids))),
+    ):
+        found = roll.op_compute_gather_by_teacher_indices(_logits(words), ids)
+    assert torch.equal(found != 0, (ids >= 0) & (ids < known))
+
+
+def _ones(ids: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"token_logprobs": torch.ones(*ids.shape, 1), "logsumexp": torch.ones(ids.shape)}
+
+
 def test_a_teachers_top_k_and_the_loss_of_the_labels() -> None:
     logits, labels = _logits(), torch.arange(10).view(2, 5)
     real = logits.logits().detach()

@@ -1,9 +1,12 @@
 """Lines that a newer release breaks, rewritten by `upgrade --write`."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command import CLEAN, unpatch
+from forms import check_forms
 from repository import Repository
 
 OLD = """
@@ -170,3 +173,81 @@ def test_what_is_read_from_a_module_is_imported_from_where_it_is_now(
         "import work\nfrom megatron.core.staff import Foreman\nfrom megatron.core.staff import Worker\n",
     ).replace("work.Worker, work.Foreman", "Worker, Foreman")
     assert "the file has another `Clerk`" in " ".join(result.err.split())
+
+
+FORMS = Path(__file__).with_name("mend.txt")
+OF_FORMS_OLD = {
+    "work": """
+from enum import Enum
+class Kind(Enum):
+    causal = 1
+    plain = 2
+    twice = 3
+    gone = 4
+class Plain:
+    causal = 1
+class Worker: ...
+class Foreman: ...
+class Lost: ...
+class Tool:
+    def use(self, size, group=None): return size, group
+def place(size, group=None): return size, group
+def other_default(size, group=None): return size, group
+def now_required(size, group=None): return size, group
+def other_place(size, group=None, last=0): return size, group, last
+def two_gone(size, group=None, more=0): return size, group, more
+def two_new(size, group=None): return size, group
+def unread(size, unused=0): return size
+def read(size, used=0): return size, used
+def by_locals(size, unused=0): return locals()
+def grows(size): return size
+def any_word(size, group=None): return size, group
+def moved(x): return x
+""",
+    "rest": "def kept(x): return x\n",
+}
+OF_FORMS_NEW = {
+    "work": """
+from enum import Enum
+class Kind(Enum):
+    masked = 1
+    plain = 2
+    two = 3
+    three = 3
+class Plain:
+    masked = 1
+class Tool:
+    def use(self, size, pg=None): return size, pg
+def place(size, pg=None): return size, pg
+def other_default(size, pg=0): return size, pg
+def now_required(size, pg): return size, pg
+def other_place(size, last=0, pg=None): return size, pg, last
+def two_gone(size, pg=None): return size, pg
+def two_new(size, pg=None, cp=None): return size, pg, cp
+def unread(size): return size
+def read(size): return size
+def by_locals(size): return locals()
+def grows(size, dtype): return size, dtype
+def any_word(size, **rest): return size, rest
+""",
+    "staff": "class Worker: ...\nclass Foreman: ...\n",
+    "rest": "def kept(x): return x\ndef moved(x): return x\n",
+}
+
+
+def test_every_form_becomes_what_somebody_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What becomes of a form, where it changes, and why what will raise was not mended."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    old, new = source(tmp_path / "old", 50, **OF_FORMS_OLD), source(tmp_path / "new", 51, **OF_FORMS_NEW)
+    repository = Repository(tmp_path / "repository")
+
+    def answers(forms: list[str]) -> Iterator[str]:
+        repository.commit({f"f{number}.py": f"{form}\n" for number, form in enumerate(forms)})
+        result = unpatch("upgrade", "--from", old, "--to", new, "--write", cwd=repository.path)
+        said = " ".join(result.err.split())
+        for number, form in enumerate(forms):
+            after = (repository.path / f"f{number}.py").read_text().removesuffix("\n")
+            reasons = re.findall(rf"\bf{number}\.py:(\d+): (.*?[.;])(?= |$)", said)
+            yield "".join([f"\n{after}" * (after != form), *(f"\n{line}: {why}" for line, why in reasons)])
+
+    check_forms(FORMS, answers)

@@ -31,3 +31,21 @@ def test_the_steps_are_told_at_the_line(line: str) -> None:
 def test_the_model_has_to_be_known_before_the_line() -> None:
     code = f"def f(build, kwargs):\n    kwargs['{FLAG}'] = True\n    model = build()\n    return model(**kwargs)\n"
     assert migrate({"m.py": code.encode()}).files["m.py"].decode() == code
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Context parallelism is not supported with linear_ce_fusion", True),
+        ("no CONTEXT PARALLELISM with fused_linear_logprobs", True),
+        ("context parallelism: neither linear_ce_fusion nor fused_linear_logprobs", True),
+        ("context parallelism is not supported", False),
+        ("linear_ce_fusion needs fused_linear_logprobs", False),
+        ("", False),
+    ],
+)
+def test_a_guard_against_context_parallelism_is_told(said: str, told: bool) -> None:
+    message = f", {said!r}" if said else ""
+    lines = [f"kwargs['{FLAG}'] = True", f"assert cp == 1{message}", "return model(**kwargs)"]
+    code = "\n    ".join(["def f(model, kwargs, cp):", *lines]) + "\n"
+    assert migrate({"m.py": code.encode()}).remarks("guard") == ([("m.py", 3)] if told else [])
