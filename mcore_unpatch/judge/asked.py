@@ -19,6 +19,7 @@ from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import RELEASES, within
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources.nodes import walk
+from mcore_unpatch.scanner.sources.scopes import path_text
 
 _WHEN = {IMPORT: "when the file is imported", INSTALL: "when the patch is installed"}
 
@@ -85,9 +86,19 @@ def raising(demand: Demand, exception: str, text: str, advised: str = "") -> Sta
     trigger = _WHEN.get(demand.when) or (f"when `{function}` is called" if function else "when it is called")
     if demand.when == IMPORT and _is_in_main(demand):
         trigger = "when the file is run"
+    handler = reached.handler_of(demand.at.block, "ImportError" if demand.module else exception)
+    if isinstance(handler, ast.ExceptHandler) and (word := _raised_by(handler)):
+        text = f"{text}; the `except` on line {handler.lineno} expects that, and raises `{word}`"
     return Statement(
         RAISES, text, exception, demand.path, demand.line, demand.when, function, trigger=trigger, instead=advised
     )
+
+
+def _raised_by(handler: ast.ExceptHandler) -> str:
+    """What a handler raises of its own at its end."""
+    last = handler.body[-1]
+    made = last.exc if isinstance(last, ast.Raise) else None
+    return path_text(made.func if isinstance(made, ast.Call) else made) or "" if made is not None else ""
 
 
 def _is_in_main(demand: Demand) -> bool:

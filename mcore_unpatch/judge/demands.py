@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,8 @@ from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import RELEASES, within
-from mcore_unpatch.scanner.names.bindings import own_class
+from mcore_unpatch.repository.paths import is_test
+from mcore_unpatch.scanner.names.bindings import ANNOTATED, own_class
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.sources.nodes import children, walk
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, path_text
@@ -26,6 +28,7 @@ _MOST_HELPERS = 30
 _DEEPEST = 3
 _MOCKERS = {"object": ".patch", "setattr": "monkeypatch", "delattr": "monkeypatch"}  # by what is called of them
 
+_FAKE = re.compile(rb"(?:SimpleNamespace|Mock)\(")
 _LEAVES = (ast.Name, ast.Constant)  # ask nothing themselves
 # Of the statements of a file: what runs later, and what is read for itself.
 _APART = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
@@ -166,7 +169,8 @@ class Demands:
             call = form(node, unpacked)
             if put := _put_into(node, place):
                 call = replace(call, keywords=(*call.keywords, *(key for key in put if key not in call.keywords)))
-            yield replace(_asked(meant, when, place, node, tests), call=call)
+            faked = meant.names[0].rpartition(".")[2] in home.once(_faked_in, home.model.tree)
+            yield replace(_asked(meant, when, place, node, tests), call=None if faked else call)
             return
         for given, part in self._in_parts(node, place, home):
             yield replace(_asked(given, when, place, node, tests), call=part)
@@ -229,6 +233,8 @@ class Demands:
             if base.kind == "module":
                 return ever(f"{base.name}.{node.attr}", through=True)
             if base.kind == "instance" and not base.via and not base.also:
+                if base.why == ANNOTATED and is_test(home.model.path) and _FAKE.search(home.model.data):
+                    return None  # whatever stands there: a test may pass a fake
                 own = isinstance(base.node, ast.ClassDef) and base.home is not None
                 if own and own_member(base.home, base.node, node.attr, True):  # type: ignore[arg-type]
                     return None
@@ -376,6 +382,19 @@ def may_create(node: ast.AST) -> bool:
     refused = {"create": False, "raising": True}
     words = ((word.arg, getattr(word.value, "value", None)) for word in getattr(node, "keywords", ()))
     return any(name is None or (name in refused and given is not refused[name]) for name, given in words)
+
+
+def _faked_in(tree: ast.Module) -> set[str]:
+    """The names that mocks of a file replace, wherever that is."""
+    found = set()
+    for node in walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=of, attr=verb), args=[_, ast.Constant(value=str(name)), *_]):
+                found |= {name} if f".{path_text(of) or ''}".endswith(_MOCKERS.get(verb, "?")) else set()
+            case ast.Call(func=function, args=[ast.Constant(value=str(name)), *_]):
+                is_patch = (path_text(function) or "").rpartition(".")[2] == "patch"
+                found |= {name.rpartition(".")[2]} if is_patch else set()
+    return found
 
 
 def _mocked(node: ast.Call) -> ast.Attribute | None:

@@ -19,6 +19,7 @@ from mcore_unpatch.scanner.sources.scopes import Block, Scope, path_text
 Tests = tuple[tuple[ast.expr, bool], ...]
 _MOST_STEPS = 20_000  # for the conditions around one line
 _ALWAYS = {"Exception", "BaseException", ""}  # a handler without a name among them
+_EXPECTS = {"suppress", "raises", "assertRaises", "assertRaisesRegex"}
 _CATCHES = {"ImportError": {"ImportError", "ModuleNotFoundError"}}
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.NotEq: ast.Eq, ast.IsNot: ast.Is, ast.NotIn: ast.In}
 _ASKS = {"getattr", "hasattr", "isinstance"}  # calls that give the same each time
@@ -64,22 +65,32 @@ def _truth(model: Model, test: ast.expr, at: Position) -> bool | None:
 
 
 def is_caught(block: Block | None, exception: str) -> bool:
-    """Whether a `try` or a `suppress` around a block, within the same function, handles an exception."""
+    """Whether a `try`, a `suppress` or a `raises` around a block, within the same function, handles an exception."""
+    caught = handler_of(block, exception)
+    return caught is not None and not (isinstance(caught, ast.ExceptHandler) and isinstance(caught.body[-1], ast.Raise))
+
+
+def handler_of(block: Block | None, exception: str) -> ast.ExceptHandler | ast.With | None:
+    """What gets an exception that a block raises, within the same function; it may hand it on, in other words maybe."""
+    wanted = _CATCHES.get(exception, {exception}) | _ALWAYS
     while block is not None and block.kind not in ("function", "class"):
         if isinstance(block.owner, ast.With):
             calls = [item.context_expr for item in block.owner.items if isinstance(item.context_expr, ast.Call)]
-            quiet = [one for one in calls if (path_text(one.func) or "").rpartition(".")[2] == "suppress"]
-            named = {(path_text(name) or "").rpartition(".")[2] for one in quiet for name in one.args}
-            if named & (_CATCHES.get(exception, {exception}) | _ALWAYS):
-                return True
+            quiet = [one for one in calls if (path_text(one.func) or "").rpartition(".")[2] in _EXPECTS]
+            if any(wanted & _names(name) for one in quiet for name in one.args):
+                return block.owner
         if block.kind == "try" and isinstance(block.owner, ast.Try):
             for handler in block.owner.handlers:
-                caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-                names = {"" if name is None else ast.unparse(name).rpartition(".")[2] for name in caught}
-                if names & (_CATCHES.get(exception, {exception}) | _ALWAYS):
-                    return not isinstance(handler.body[-1], ast.Raise)  # which hands it on, in other words maybe
+                if wanted & _names(handler.type):
+                    return handler
         block = block.parent
-    return False
+    return None
+
+
+def _names(types: ast.expr | None) -> set[str]:
+    """The exceptions that are named, without their modules; an empty name where there is none."""
+    every = types.elts if isinstance(types, ast.Tuple) else [types]
+    return {"" if one is None else (path_text(one) or "?").rpartition(".")[2] for one in every}
 
 
 def _ruled_out(at: Position, tests: Tests, model: Model) -> bool:

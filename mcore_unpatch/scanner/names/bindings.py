@@ -25,6 +25,7 @@ CONTAINERS = {
     "Final",
     "Annotated",
 }
+ANNOTATED = "its annotation"
 
 
 def export(home: Resolver, name: str) -> Ref | None:
@@ -261,7 +262,7 @@ def annotation(node: ast.AST | None, at: Position) -> Ref | None:
         return annotation(node.slice, at) if outer in CONTAINERS else None
     ref = at.expr(node)
     if ref and ref.kind == "class" and (ref.is_core or ref.home):
-        return ref.but(kind="instance", why="its annotation")
+        return ref.but(kind="instance", why=ANNOTATED)
     scope = at.home.model.scope
     alias = scope.bindings.get(node.id, []) if ref is None and isinstance(node, ast.Name) else []
     if alias and isinstance(call := alias[0].node, ast.Call):  # Model = TypeVar("Model", bound=GPTModel)

@@ -203,6 +203,43 @@ class Mine(BaseInferenceContext):
         return True
 """),
 }  # fmt: skip
+# What is put where a test replaces it
+FAKED = {
+    "a name that monkeypatch sets": ("0.18.2", "0.19.2", SAVE + """
+import megatron.core.dist_checkpointing.serialization as module
+def test(monkeypatch):
+    monkeypatch.setattr(module, "save", lambda *args, **kwargs: None)
+    module.save({}, "d", common_strategy=None)
+"""),
+    "a name that a mock stands for": ("0.18.2", "0.19.2", SAVE + """
+from unittest import mock
+def test():
+    with mock.patch("megatron.core.dist_checkpointing.serialization.save") as save:
+        from megatron.core.dist_checkpointing import serialization
+        serialization.save({}, "d", common_strategy=None)
+"""),
+    "a name that a mock of an object stands for": ("0.18.2", "0.19.2", """
+from unittest import mock
+import megatron.core.dist_checkpointing.serialization as module
+@mock.patch.object(module, "save")
+def test(save):
+    module.save({}, "d", common_strategy=None)
+"""),
+    "an annotation of a mock": ("0.16.1", "0.19.2", CONFIG + """
+from unittest.mock import MagicMock
+def test():
+    config: TransformerConfig = MagicMock()
+    assert config.moe_use_legacy_grouped_gemm
+"""),
+    "a field of a fake that holds a mock": ("0.16.1", "0.19.2", CONFIG + """
+from unittest.mock import Mock
+class FakeModel:
+    def __init__(self, config: TransformerConfig):
+        self.config = config
+def test():
+    assert FakeModel(Mock()).config.moe_use_legacy_grouped_gemm
+"""),
+}  # fmt: skip
 # What is not said: guarded, not Megatron's, or as it was.
 QUIET = {
     "an import for types": ("0.18.2", "0.19.2", """
@@ -325,10 +362,10 @@ class Mine(TransformerConfig):
 }  # fmt: skip
 
 
-def affected(text: str, old: str, new: str) -> list[Statement]:
-    files = {"a.py": text.encode(), "names.py": (STATE + OWN).encode()}
+def affected(text: str, old: str, new: str, path: str = "a.py") -> list[Statement]:
+    files = {path: text.encode(), "names.py": (STATE + OWN).encode()}
     project = Project(files.__contains__, files.__getitem__)
-    return uses_of(["a.py", "names.py"], project, known.model(old), known.model(new)).affected
+    return uses_of([path, "names.py"], project, known.model(old), known.model(new)).affected
 
 
 @pytest.mark.parametrize("what", AFFECTED)
@@ -425,6 +462,14 @@ def test_what_is_closest_to_a_name_says_why_the_call_does_not_fit() -> None:
 def test_nothing_is_said(what: str) -> None:
     old, new, text = QUIET[what]
     assert affected(text, old, new) == []
+
+
+@pytest.mark.parametrize("what", FAKED)
+def test_nothing_is_said_of_a_fake_and_all_of_what_it_stands_for(what: str) -> None:
+    old, new, text = FAKED[what]
+    assert affected(text, old, new, "test_a.py") == []
+    real = text.replace("monkeypatch.setattr", "print").replace("patch", "print").replace("Mock(", "make(")
+    assert [use.kind for use in affected(real, old, new, "test_a.py")] == [RAISES]
 
 
 @pytest.mark.parametrize("what", AFFECTED)
