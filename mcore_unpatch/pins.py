@@ -35,7 +35,7 @@ from mcore_unpatch.repository import reading
 from mcore_unpatch.stacks.sources import installed_model
 
 if TYPE_CHECKING:
-    from mcore_unpatch.library.model import Model
+    from mcore_unpatch.library.model import Known, Model
 
 LOCK = "unpatch.lock"
 _HEAD = """\
@@ -65,9 +65,11 @@ class Pin:
     names has changed: raise, warn, or skip the patch. also: the other releases that it was made for, and how the name
     is there, where that differs: a digest, `-` for no such name. kind `absent`: what the patch adds to Megatron.
     where: the patches it speaks for, file and function of each; none in a lock of an older version, then it is all.
+    before: the name by which an older release has what a later one defines elsewhere.
     """
 
     name: str
+    before: str = ""
     release: str = ""
     kind: str = "function"
     digest: str = ""
@@ -214,22 +216,31 @@ def pin(name: str, releases: Sequence[Model], patched: bool, known: Pin | None =
 
     What a patch adds to a class or a module of Megatron's is pinned as absent: the day it comes is the day to look.
     """
-    home = next((release for release in releases if release.find(name)), None)
+    from mcore_unpatch.megatron.known import name_on
+
+    others = ((name_on(release, name), release) for release in releases if not release.find(name))
+    before = next((other for other, release in others if other != name and release.find(other)), "")
+    known = replace(known or Pin(name), before=before)
+    home = next((release for release in releases if _found(known, release)), None)
     if home is None:
-        added = patched and not name.endswith(".*") and (known is None or known.kind == ABSENT_KIND)
+        added = patched and not name.endswith(".*") and (not known.release or known.kind == ABSENT_KIND)
         home = next((release for release in releases if added and release.find(name.rpartition(".")[0])), None)
     if home is None:
         return None
-    made = _as_on(name, home, known or Pin(name))
-    others = ((release.label, _form(_as_on(name, release, made), made)) for release in releases if release is not home)
+    made = _as_on(home, known)
+    forms = ((release.label, _form(_as_on(release, made), made)) for release in releases if release is not home)
     own = _form(made, made)
-    also = tuple(label if form == own else f"{label} {form}" for label, form in others)
+    also = tuple(label if form == own else f"{label} {form}" for label, form in forms)
     return replace(made, patched=patched, also=also)
 
 
-def _as_on(name: str, release: Model, pinned: Pin) -> Pin:
+def _found(pinned: Pin, release: Model) -> Known | None:
+    return release.find(pinned.name) or (release.find(pinned.before) if pinned.before else None)
+
+
+def _as_on(release: Model, pinned: Pin) -> Pin:
     """A pin as if it had been made on this release."""
-    known = release.find(name)
+    known = _found(pinned, release)
     if known is None:
         return replace(pinned, release=release.label, kind=ABSENT_KIND, digest="", signature="")
     seen = known.fact
@@ -254,7 +265,7 @@ def held_to(pinned: Pin, label: str) -> str:
 
 def difference(pinned: Pin, release: Model) -> str | None:
     """How a pinned name differs on a release from the one that it was pinned for; None if it is unchanged."""
-    now, was = _as_on(pinned.name, release, pinned), pinned.releases[held_to(pinned, release.label)]
+    now, was = _as_on(release, pinned), pinned.releases[held_to(pinned, release.label)]
     if _form(now, pinned) == was:
         return None
     if now.kind == ABSENT_KIND:

@@ -21,12 +21,12 @@ _TELLING = (NAMED, DEFAULT, EXACT, CALLED, DERIVED, USED, ASKED, BASE)
 
 def why(finding: Finding, version: Version) -> str:
     """What stands in the way of another way on a release: one sentence without its full stop."""
-    target = finding.target
-    owner, _, name = target.rpartition(".")
-    holder = api.lookup(owner)
     if finding.confidence == "possible":
         return "Which class it changes is not known, so nothing can be named in its place"
     release = known.newest(version)
+    target = known.name_on(release, finding.target)
+    owner, _, name = target.rpartition(".")
+    holder = api.lookup(owner)
     found = release.find(target)
     if found is None and (package := known.lacking(release, target)):
         return f"{package} of megatron-core {show(version)} is not known: the wheel does not hold it"
@@ -38,7 +38,7 @@ def why(finding: Finding, version: Version) -> str:
         # A registry may put it into every module that has it.
         held = _held_elsewhere(target, release) if finding.shape not in ("string-target", "sys-modules") else ""
         return _of_module(target, found, release) + held
-    return _of_class(holder.name, name, found, release)
+    return _of_class(holder.name if release.find(holder.name) else owner, name, found, release)
 
 
 def history(target: str) -> str:
@@ -69,7 +69,7 @@ def _minor(release: str) -> str:
 def guard(target: str, version: Version) -> str:
     """What `unpatch pin` tells of a name; nothing where it cannot pin it."""
     release = known.newest(version)
-    found = release.find(target)
+    found = release.find(known.name_on(release, target))
     if found is None:
         owner, _, name = target.rpartition(".")
         return _COMES if name not in ("*", "__bases__") and release.find(owner) else ""

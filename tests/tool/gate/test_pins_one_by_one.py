@@ -42,6 +42,35 @@ def test_one_pin(name: str, version: str, other: str, said: str | None) -> None:
     assert told == said or (said is not None and str(told).startswith(said)), told
 
 
+COORDINATOR = "megatron.core.inference.data_parallel_inference_coordinator.coordinator.DataParallelInferenceCoordinator"
+
+
+def test_what_a_later_release_defines_elsewhere_is_pinned_where_it_is() -> None:
+    """By the name that the release has; an import of it on a later release finds the same."""
+    here = COORDINATOR.replace(".coordinator", "")
+    one = pinned(f"{COORDINATOR}.detokenize", "0.16")
+    assert (one.kind, one.before) == ("function", f"{here}.detokenize")
+    assert pins.difference(one, release("0.16")) is None
+    assert pins.parse(pins.Lock({one.name: one}).text().encode(), Path("lock")).pins == {one.name: one}
+    assert pinned(f"{COORDINATOR}.detokenize", "0.19").before == ""
+    both = pinned(f"{COORDINATOR}.detokenize", "0.19", "0.16")
+    assert both.before == one.before
+    assert pins.ABSENT not in both.releases.values()
+    assert pins.pin(f"{COORDINATOR}.nowhere", [release("0.16")], False) is None
+
+
+def test_a_patch_of_what_moved_is_pinned_and_told_to_be_there(tmp_path: Path) -> None:
+    module, _, name = COORDINATOR.rpartition(".")
+    text = f"from {module.removesuffix('.coordinator')} import {name}\n{name}.detokenize = lambda self: None\n"
+    (tmp_path / "a.py").write_text(text)
+    on = ("--target-mcore", "0.16.0")
+    said = unpatch("scan", ".", "--verbose", *on, cwd=tmp_path).out
+    assert "`unpatch pin` tells when it changes" in " ".join(said.split())
+    assert "has no" not in said
+    assert unpatch("pin", *on, cwd=tmp_path).code == CLEAN
+    assert unpatch("check", *on, cwd=tmp_path).code == CLEAN
+
+
 def test_the_release_that_a_pin_is_held_to() -> None:
     several = pinned(FORWARD, "0.16", "0.18")
     low, high = several.releases
