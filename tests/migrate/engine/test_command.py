@@ -1,4 +1,4 @@
-"""`unpatch migrate` and `unpatch undo` as processes: exit codes, streams, formats."""
+"""`unpatch migrate` and `unpatch undo`: exit codes, streams, formats."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from sample_repository import CHANGED, FILES, MIGRATED, Sample
+from sample_unpatch import unpatch
 
 HERE = Path(__file__).parent
 
@@ -19,6 +20,7 @@ def run(sample: Sample, command: str, *options: str) -> subprocess.CompletedProc
 
 
 def test_migrate_and_undo(sample: Sample) -> None:
+    """As processes; in the other tests the command runs in this one."""
     done = run(sample, "migrate")
     assert (done.returncode, done.stderr) == (0, b"")
     assert sample.contents() == MIGRATED
@@ -30,7 +32,7 @@ def test_migrate_and_undo(sample: Sample) -> None:
 
 
 def test_the_table(sample: Sample) -> None:
-    lines = run(sample, "migrate").stdout.decode().splitlines()
+    lines = unpatch(sample.root, "migrate").out.decode().splitlines()
     assert lines == [
         "Migrated: 2 files, 2 edits.",
         "",
@@ -57,29 +59,29 @@ def test_the_table(sample: Sample) -> None:
 
 
 def test_a_diff_can_be_applied(sample: Sample, tmp_path: Path) -> None:
-    done = run(sample, "migrate", "--diff")
-    assert done.returncode == 0
+    done = unpatch(sample.root, "migrate", "--diff")
+    assert done.code == 0
     assert sample.contents() == FILES
-    assert b"+install(GPTModel, forward)  # [bold]kept[/bold]\n" in done.stdout
-    assert b" def forward(self, x: list[int]):\r\n" in done.stdout
-    assert done.stderr.startswith(b"Would migrate: 2 files, 2 edits.\n")
+    assert b"+install(GPTModel, forward)  # [bold]kept[/bold]\n" in done.out
+    assert b" def forward(self, x: list[int]):\r\n" in done.out
+    assert done.err.startswith(b"Would migrate: 2 files, 2 edits.\n")
     patch = tmp_path / "change.patch"
-    patch.write_bytes(done.stdout)
+    patch.write_bytes(done.out)
     sample.git("apply", str(patch))
     assert sample.contents() == MIGRATED
 
 
 def test_check_says_by_exit_code_that_something_would_change(sample: Sample) -> None:
     for options in (["--check"], ["--check", "--diff"], ["--check", "--output-format", "json"]):
-        assert run(sample, "migrate", *options).returncode == 1
+        assert unpatch(sample.root, "migrate", *options).code == 1
     assert sample.contents() == FILES
-    run(sample, "migrate")
-    assert run(sample, "migrate", "--check").returncode == 0
+    unpatch(sample.root, "migrate")
+    assert unpatch(sample.root, "migrate", "--check").code == 0
 
 
 def test_edits_as_data(sample: Sample) -> None:
-    done = run(sample, "migrate", "--check", "--output-format", "json")
-    data = json.loads(done.stdout)
+    done = unpatch(sample.root, "migrate", "--check", "--output-format", "json")
+    data = json.loads(done.out)
     assert (data["version"], data["written"], data["errors"]) == (1, False, [])
     assert data["root"] == str(sample.root)
     assert [file["path"] for file in data["files"]] == list(CHANGED)
@@ -101,26 +103,26 @@ def test_edits_as_data(sample: Sample) -> None:
             assert span["end_column"] == 1 + len(span["text"])
     assert edit["diff"].splitlines()[:2] == ["--- a/rl/actor.py", "+++ b/rl/actor.py"]
     assert data["remarks"][0]["kind"] == "by-hand"
-    assert json.loads(run(sample, "migrate", "--output-format", "json").stdout)["written"] is True
+    assert json.loads(unpatch(sample.root, "migrate", "--output-format", "json").out)["written"] is True
 
 
 def test_refusals_are_errors(sample: Sample) -> None:
     (sample.root / "other.py").write_bytes(b"changed = 1\n")
-    done = run(sample, "migrate")
-    assert done.returncode == 2
-    assert done.stderr.startswith(b"error: The work tree has uncommitted changes")
-    assert b"  other.py (changed)\n" in done.stderr
-    assert run(sample, "migrate", "--allow-dirty").returncode == 0
-    assert run(sample, "undo", "nowhere").returncode == 2
-    assert run(sample, "migrate", "nowhere").returncode == 2
+    done = unpatch(sample.root, "migrate")
+    assert done.code == 2
+    assert done.err.startswith(b"error: The work tree has uncommitted changes")
+    assert b"  other.py (changed)\n" in done.err
+    assert unpatch(sample.root, "migrate", "--allow-dirty").code == 0
+    assert unpatch(sample.root, "undo", "nowhere").code == 2
+    assert unpatch(sample.root, "migrate", "nowhere").code == 2
 
 
 def test_a_file_that_cannot_be_analysed_stops_nobody_else(sample: Sample) -> None:
     (sample.root / "broken.py").write_bytes(b"import megatron\nGPTModel.forward = = 1\n")
     sample.commit()
-    done = run(sample, "migrate")
-    assert done.returncode == 2
-    assert b"error: broken.py: syntax error on line 2" in done.stderr
+    done = unpatch(sample.root, "migrate")
+    assert done.code == 2
+    assert b"error: broken.py: syntax error on line 2" in done.err
     assert (sample.root / CHANGED[0]).read_bytes() == MIGRATED[CHANGED[0]]
 
 

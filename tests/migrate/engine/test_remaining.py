@@ -2,15 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sample_repository import ACTOR, Sample
+from sample_unpatch import unpatch
 
-HERE = Path(__file__).parent
 FILES = {
     "rl/actor.py": ACTOR,  # migrated by the codemod of the sample
     "docker/megatron.patch": b"--- a/megatron/core/utils.py\n+++ b/megatron/core/utils.py\n@@ -1 +1 @@\n-a\n+b\n",
@@ -39,9 +37,10 @@ def folder(sample: Sample) -> Path:
     return sample.root
 
 
-def unpatch(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, str(HERE / "sample_command.py"), *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+def told(folder: Path, *arguments: str) -> str:
+    done = unpatch(folder, *arguments)
+    assert done.code == 0, done.err
+    return done.out.decode()
 
 
 def places(findings: list[dict[str, Any]]) -> list[tuple[str, int, str]]:
@@ -49,8 +48,8 @@ def places(findings: list[dict[str, Any]]) -> list[tuple[str, int, str]]:
 
 
 def test_what_a_scan_finds_afterwards(folder: Path) -> None:
-    done = json.loads(unpatch(folder, "migrate", "--output-format", "json"))
-    scan = json.loads(unpatch(folder, "scan", "--output-format", "json"))
+    done = json.loads(told(folder, "migrate", "--output-format", "json"))
+    scan = json.loads(told(folder, "scan", "--output-format", "json"))
     assert [one["path"] for one in done["files"]] == ["rl/actor.py"]
     assert places(done["remaining"]) == places(scan["findings"]) == EXPECTED
 
@@ -58,12 +57,12 @@ def test_what_a_scan_finds_afterwards(folder: Path) -> None:
 def test_nothing_rewritten(folder: Path, sample: Sample) -> None:
     (folder / "rl/actor.py").unlink()
     sample.commit()
-    done = json.loads(unpatch(folder, "migrate", "--output-format", "json"))
+    done = json.loads(told(folder, "migrate", "--output-format", "json"))
     assert places(done["remaining"]) == EXPECTED
 
 
 def test_the_table_names_each(folder: Path) -> None:
-    table = unpatch(folder, "migrate").partition("Left as it is\n")[2].partition("\n\n")[0]
+    table = told(folder, "migrate").partition("Left as it is\n")[2].partition("\n\n")[0]
     for path, line, rule in EXPECTED:
         if rule != "MCU001":
             assert re.search(rf"^  {path}:(\d+, )*{line}(, \d+)*  {rule}", table, re.MULTILINE)

@@ -187,15 +187,6 @@ def test_one_file_given_twice_is_reported_once(tmp_path: Path) -> None:
     assert (report["files_scanned"], len(report["findings"])) == (1, 1)
 
 
-def test_the_order_does_not_depend_on_jobs(tmp_path: Path) -> None:
-    source = "from megatron.core import utils\nutils.get_model_config = print\n" + "# long\n" * 3000
-    write_files(tmp_path, {f"m{number}.py": source for number in range(200)})
-    one = unpatch_process("scan", "--jobs", "1", "--output-format", "json", cwd=tmp_path)
-    many = unpatch_process("scan", "--jobs", "3", "--output-format", "json", cwd=tmp_path)
-    assert one == many
-    assert len(one.json["findings"]) == 200
-
-
 @pytest.mark.parametrize("style", ["json", "text", "sarif", "github"])
 def test_file_names_that_are_no_text(style: str, tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9.py")
