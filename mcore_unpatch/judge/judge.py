@@ -204,11 +204,19 @@ def _left_out(function: FunctionNode, calls: Sequence[Call], bound: bool, demand
     if not plain or any(call.star or call.double_star for call in calls):
         return {}
     passed = {name for call in calls for name in (*call.keywords, *names[: call.positions + bound])}
-    for node in walk(demand.at.home.model.tree):
-        if isinstance(node, ast.Call):
-            passed |= {word.arg for word in node.keywords if word.arg}
-    passed |= {node.id for node in walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    home = demand.at.home
+    passed |= home.once(_keywords, home.model.tree) | home.once(_stored, function)
     return {name: value for name, value in plain.items() if name not in passed}
+
+
+def _keywords(tree: ast.Module) -> set[str]:
+    """The keywords of all calls of a file."""
+    return {word.arg for node in walk(tree) if isinstance(node, ast.Call) for word in node.keywords if word.arg}
+
+
+def _stored(function: FunctionNode) -> set[str]:
+    """The names that a function sets."""
+    return {node.id for node in walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
 # --- words ----------------------------------------------------------------------------------------------------------

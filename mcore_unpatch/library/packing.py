@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TypeVar
 
 from mcore_unpatch.library.fact import Call, Fact
@@ -80,7 +80,8 @@ class Atlas:
     @cached_property
     def names(self) -> NameIndex:
         """All names, of whatever version."""
-        return NameIndex(self.lines, [name for name, line in self.lines.items() if _EVER_A_CLASS.search(line)])
+        may_be = (item for item in self.lines.items() if f"{_KINDS['class']}{_FIELD}" in item[1])
+        return NameIndex(self.lines, [name for name, line in may_be if _EVER_A_CLASS.search(line)])
 
     def entries(self, name: str) -> list[tuple[int, Fact | None]]:
         """The same by the number of the version."""
@@ -145,7 +146,7 @@ class _Usages(Mapping[str, tuple[Usage, ...]]):
                 since, _, told = part.partition(_FIELD)
                 if int(since) <= self._number:
                     text = told
-            self._known[name] = tuple(map(_usage, text.split(_USE))) if text else ()
+            self._known[name] = _usages(text)
         return self._known[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -174,6 +175,11 @@ def _used(usage: Usage) -> str:
     words = [usage.how + ("" if usage.sure else "?"), str(usage.modules), usage.place]
     words += [] if usage.call is None else [str(usage.call)]
     return "|".join([*words, *filter(None, [usage.condition])])
+
+
+@cache  # most are the same on several versions
+def _usages(text: str) -> tuple[Usage, ...]:
+    return tuple(map(_usage, text.split(_USE))) if text else ()
 
 
 def _usage(text: str) -> Usage:

@@ -20,12 +20,12 @@ _MOST_SHOWN = 2
 def table() -> dict[str, tuple[str, ...]]:
     """The slots of each class that specs name, by its short name, in the newest release that names it."""
     found: dict[str, tuple[str, ...]] = {}
+    names = [name for name, line in known.atlas().uses.items() if f"{SLOT}|" in line]
     for release in known.minors():
-        for name, line in known.atlas().uses.items():
-            if f"{SLOT}|" in line:
-                slots = tuple(usage.place for usage in release.uses(name) if usage.how == SLOT)
-                if slots:
-                    found[name.rpartition(".")[2]] = slots
+        for name in names:
+            slots = tuple(usage.place for usage in release.uses(name) if usage.how == SLOT)
+            if slots:
+                found[name.rpartition(".")[2]] = slots
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Callable, Collection
@@ -74,14 +75,14 @@ def read_all(top: Path, paths: Collection[str]) -> Found:
     kinds = {path: match.lastgroup or "" for path in paths if (match := _NAMED.match(path))}
     vendored = tuple(path.removesuffix("core/package_info.py") for path in kinds if kinds[path] == "vendored")
     projects = {posixpath.dirname(path) for path in paths if posixpath.basename(path) in PROJECT_FILES}
-    code = {posixpath.dirname(path) for path in paths if path.endswith(".py")}
+    packages = projects | {posixpath.dirname(path) for path in paths if path.endswith(".py")}
 
     def scope_of(path: str, kind: str) -> str:
         """The folder that a file speaks for: the project it lies in, or its own folder where that holds code."""
         folder = posixpath.dirname(path)
         if kind == "vendored":  # its own project file is Megatron's: what is around that runs it
             folder = posixpath.dirname(path.removesuffix("megatron/core/package_info.py").rstrip("/"))
-        if kind in OF_PYTHON and folder in code | projects:
+        if kind in OF_PYTHON and folder in packages:
             return folder
         while folder and folder not in projects:
             folder = posixpath.dirname(folder)
@@ -139,10 +140,12 @@ _READERS: dict[str, Callable[[ReadFile], None]] = {
 def _text(top: Path, path: str, kind: str, found: Found) -> str | None:
     """The text of a file that speaks of Megatron; a file that cannot be read is said."""
     try:
-        if (top / path).stat().st_size > _MOST_BYTES:
-            found.notes.append(f"{path} is larger than {_MOST_BYTES // 1_000_000} MB and was not read for Megatron.")
-            return None
-        data = reading.read_below(top, top / path)
+        with open(reading.descriptor(top, path), "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
+            if os.fstat(file.fileno()).st_size > _MOST_BYTES:
+                large = f"{path} is larger than {_MOST_BYTES // 1_000_000} MB and was not read for Megatron."
+                found.notes.append(large)
+                return None
+            data = file.read()
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -24,6 +24,7 @@ class Stacks:
     given_by: str = ""
     only: tuple[str, ...] = ()
     _known: dict[str, Judged] = field(default_factory=dict)
+    _before: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def found(self) -> Found:
@@ -102,6 +103,12 @@ class Stacks:
 
     def before_the_hook(self, path: str) -> str:
         """Why a file may not have what needs the hook; nothing where every stack that it runs on has the hook."""
+        folder = posixpath.dirname(path)  # by which the stacks are told
+        if folder not in self._before:
+            self._before[folder] = self._before_the_hook(path)
+        return self._before[folder]
+
+    def _before_the_hook(self, path: str) -> str:
         stack = self.forbids(path, HOOK_SINCE)
         if stack is None:
             return ""
