@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import ContextDecorator, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from threading import Thread
@@ -75,6 +75,14 @@ class ScannedPart:
             getattr(self, name).extend(getattr(other, name))
         self.files += other.files
         self.links |= other.links
+
+    def without(self, paths: Container[str]) -> ScannedPart:
+        """What all files but some gave."""
+        kept = replace(self, findings=[one for one in self.findings if one.path not in paths])
+        kept.errors = [one for one in self.errors if one.path not in paths]
+        for name in ["marked", "saying", "testing"]:
+            setattr(kept, name, [path for path in getattr(self, name) if path not in paths])
+        return kept
 
 
 def _analyse(paths: list[str], task: Task, project: Project) -> ScannedPart:

@@ -16,7 +16,8 @@ import json
 import os
 import posixpath
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -195,14 +196,61 @@ class FileMemory:
         return hashlib.blake2b(data, digest_size=16).digest() + repr((path, self.versions(path))).encode()
 
     def _depends(self, path: str) -> Iterator[str]:
-        """The files that a file reads, as far as one step goes."""
-        yield from self.files.imported(path)
-        yield from self._links.get(path, ())
-        folder = path if is_test(path) else ""
-        while folder:
-            folder = posixpath.dirname(folder)
-            if self.files.exists(above := posixpath.join(folder, "conftest.py")):
-                yield above
+        return _depends(path, self.files, self._links)
+
+
+class LastSearch:
+    """What the files of a search gave, for the next one, in which some of them have other contents."""
+
+    def __init__(self) -> None:
+        self._part: ScannedPart | None = None
+
+    def but(self, changed: Collection[str], files: Files, _: object) -> LastSearch:
+        """The same, where some files changed."""
+        self._changed, self._files = changed, files
+        return self
+
+    def recall(self, paths: list[str]) -> tuple[ScannedPart, list[str]]:
+        """What the files gave that read nothing that changed, and those that have to be analysed."""
+        if self._part is None:
+            return ScannedPart(), paths
+        links, readers = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+        for importer, target in self._part.links:
+            links[importer].append(target)
+        _reached(paths, lambda path: _depends(path, self._files, links), readers)
+        anew = _reached(self._changed, lambda path: readers[path])
+        return self._part.without(anew), [path for path in paths if path in anew]
+
+    def keep(self, part: ScannedPart) -> None:
+        """Keep what a first search gave."""
+        self._part = self._part or part.without(())
+
+
+def _reached(
+    starts: Iterable[str], step: Callable[[str], Iterable[str]], back: defaultdict[str, list[str]] | None = None
+) -> dict[str, None]:
+    """All that some paths lead to, themselves included; `back` takes where each was come to from."""
+    found = dict.fromkeys(starts)
+    waiting = list(found)
+    for path in waiting:
+        for target in step(path):
+            if back is not None:
+                back[target].append(path)
+            if target not in found:
+                found[target] = None
+                waiting.append(target)
+    return found
+
+
+def _depends(path: str, files: Files, links: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """The files that a file reads, as far as one step goes."""
+    yield from files.imported(path)
+    yield from links.get(path, ())
+    folder = path if is_test(path) else ""
+    while folder:
+        folder = posixpath.dirname(folder)
+        if files.exists(above := posixpath.join(folder, "conftest.py")):
+            yield above
 
 
 def _part(path: str, entry: Any, key: str) -> ScannedPart | None:

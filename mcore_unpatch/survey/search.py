@@ -22,7 +22,7 @@ from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey import patch_files, remembered
 from mcore_unpatch.survey.parallel import CHECKED_THROUGHOUT, ScannedPart, Task, analyse, no_collection
-from mcore_unpatch.survey.remembered import FileMemory
+from mcore_unpatch.survey.remembered import FileMemory, LastSearch
 
 Progress = Callable[[int, int], None]
 
@@ -42,7 +42,8 @@ class Search:
     has: Callable[[str], bool] | None = None  # whether there is a module or a package, where not by `exists`
     wanted: Callable[[str], bool] = lambda _: True  # rules that are: codemods of no other are asked
     silenced: list[Finding] = field(default_factory=list)  # takes a finding for each that a comment suppresses
-    memory: Callable[[Project, object], FileMemory] | None = None  # of what files gave before, under these settings
+    # Of what files gave before, under these settings.
+    memory: Callable[[Project, object], FileMemory | LastSearch] | None = None
     ahead: Callable[[], None] | None = None  # what this process has to do anyway, while others analyse
 
     def __call__(

@@ -37,7 +37,7 @@ from mcore_unpatch.stacks.revision import Judged, Revision
 from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey import other_code, parallel, remembered, unread
-from mcore_unpatch.survey.remembered import FileMemory
+from mcore_unpatch.survey.remembered import FileMemory, LastSearch
 from mcore_unpatch.survey.search import Progress, Search, findings_at
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class Survey:
         self.stacks = Stacks(self.found.top, given, options.named_by, options.stacks)
         self.files, self.parsed = WorkTree(self.found.top), Parsed()
         self.notes = list(self.found.notes)
+        self._last = LastSearch()
         self._silenced: list[Finding] = []  # a finding for each that a comment suppresses
         self.known: list[Finding] = []  # those that the base has, and no lock speaks for
         self.accepted: dict[str, dict[str, int]] | None = None  # by what the change writes into its baseline
@@ -171,6 +172,7 @@ class Survey:
             self._silenced += known.silenced
             return known.findings, known.errors
         silenced: list[Finding] = []
+        last = partial(self._last.but, contents or ()) if discovery is self.found else None
         search = Search(
             Overlay(self.files.read, contents or {}).read,
             self.files.exists,
@@ -183,7 +185,7 @@ class Survey:
             _Listed(self.whole, self.files, contents or ()).__contains__,
             options.selection.__contains__,
             silenced,
-            partial(self._file_memory, place) if place is not None else None,
+            partial(self._file_memory, place) if place is not None else last,
             self._ahead if discovery is self.found and contents is None else None,
         )
         findings, errors = search(discovery.own, discovery.patches, progress)

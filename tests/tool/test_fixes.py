@@ -5,12 +5,17 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 from checking import write_files
 from command import FINDINGS, unpatch
 
+from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.survey import detect
 from mcore_unpatch.survey.scan import scan
-from mcore_unpatch.survey.survey import ScanOptions
+from mcore_unpatch.survey.survey import ScanOptions, Survey
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "tiny_rl"
 
@@ -58,3 +63,21 @@ def test_a_patch_that_never_runs_and_has_no_seam_is_fixed_as_it_is_migrated(tmp_
     )
     assert fixes(tmp_path) == {"a.py:6": "safe"}
     assert unpatch("migrate", "--check", cwd=tmp_path).code == FINDINGS
+
+
+def test_after_a_change_only_what_reads_it_is_analysed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    core, own = "from megatron.core.models.gpt import GPTModel\n", "from models import Model\nModel.forward = print\n"
+    files = {"models.py": f"{core}Model = GPTModel\n", "a.py": own, "b.py": f"{core}GPTModel.forward = print\n"}
+    write_files(tmp_path, files)
+    survey, looked = Survey([tmp_path], ScanOptions()), list[str]()
+    findings_in = detect.findings_in
+
+    def looking(resolver: Resolver, *rest: Any) -> list[Finding]:
+        looked.append(resolver.model.path)
+        return findings_in(resolver, *rest)
+
+    monkeypatch.setattr(detect, "findings_in", looking)
+    for model, found in {"GPTModel": ["a.py", "b.py"], "print": ["b.py"]}.items():
+        findings, errors = survey.rescan({"models.py": f"{core}Model = {model}\n".encode()})
+        assert ([finding.path for finding in findings], errors) == (found, [])
+    assert looked == ["a.py", "a.py"]
