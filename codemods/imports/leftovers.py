@@ -12,6 +12,7 @@ from mcore_unpatch.codemods.imports.places import Import
 from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Source
+from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
@@ -108,8 +109,12 @@ def _asked_for(bench: Workbench, path: str, names: set[str]) -> set[str]:
         said = names - found
         try:
             data = bench.data(other) if other != path and other.endswith(".py") else b""
-            words = set(_WORD.findall(data)) if module.encode() in data else set()
-            said = {name for name in said if name.encode() in words or (words and b"import *" in data)}
+            if module.encode() not in data:
+                continue
+            if b"import *" not in data:
+                said = {name for name in said if name.encode() in data}
+                words = set(_WORD.findall(data)) if said else set()
+                said = {name for name in said if name.encode() in words}
             found |= _imported_from(bench, other, path, module, said) if said else set()
         except FileNotFoundError:
             continue
@@ -123,7 +128,7 @@ def _imported_from(bench: Workbench, other: str, path: str, module: str, names: 
     imports_it = False
     found: set[str] = set()
     named: set[str] = set()
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.ImportFrom):
             here = {alias.name for alias in node.names}
             if here & {*names, "*"} and bench.locate(other, node.module or "", node.level) == path:
