@@ -197,8 +197,11 @@ class ModuleFacts:
                         self.facts[f"{name}.{leaf}"] = Fact("value", "", told, self._digest(item))
                 case ast.ClassDef():
                     self.facts[f"{name}.{item.name}"] = Fact("class", " ".join(filter(None, map(dotted, item.bases))))
+        inits = [item for item in node.body if getattr(item, "name", "") in ("__init__", "__post_init__")]
+        always = {name for init in inits if isinstance(init, Function) for name in _always_set(init.body)}
         for attribute, words in attributes.items():
             traits = tuple(f"{key}:{word}" if word else key for key, word in words.items())
+            traits += () if attribute in always else ("maybe",)
             own = self.facts.get(f"{name}.{attribute}")
             if own is None:
                 self.facts[f"{name}.{attribute}"] = Fact("attribute", "", traits)
@@ -245,6 +248,23 @@ class ModuleFacts:
                         if slot := slot_of(value):
                             words["slot"] = slot
         return found
+
+
+def _always_set(body: list[ast.stmt]) -> set[str]:
+    """The attributes of `self` that some statements set in any case."""
+    found: set[str] = set()
+    for node in body:
+        match node:
+            case ast.Assign(targets=targets):
+                stored = [inner for target in targets for inner in flat(target)]
+                found |= {one.attr for one in stored if isinstance(one, ast.Attribute) and dotted(one.value) == "self"}
+            case ast.AnnAssign(target=ast.Attribute(value=ast.Name(id="self"), attr=name), value=ast.expr()):
+                found.add(name)
+            case ast.If():
+                found |= _always_set(node.body) & _always_set(node.orelse)
+            case ast.With() | ast.Try():
+                found |= _always_set(node.body)
+    return found
 
 
 def _successors(text: str) -> list[str]:

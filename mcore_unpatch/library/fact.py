@@ -14,7 +14,7 @@ class Fact:
     kind: module, class, function (methods too), value (an assignment of a module or class body), attribute (what the
     methods of a class set on `self`), or import.
     detail: the parameter list of a function, the bases of a class as written, the dotted name of an import.
-    traits: words about it, as `trait` reads them: `property`, `abstract`, `state`, `gives:5`, `type:dotted.Class`.
+    traits: words about it, as `trait` reads them: `property`, `maybe` (not set in any case), `gives:5`, `type:Class`.
     digest: of the normalised body, where comments, docstrings and annotations do not count.
     statements: two bytes of digest per statement of a function, to tell how near a copy is.
     """

@@ -232,7 +232,10 @@ def _hasattr(subject: ast.expr, attribute: ast.expr, at: Position, run: Run) -> 
         dotted = f"{base.name}.{name}"
         known = megatron.ever(dotted)
         if (known or base.kind in {"module", "class"}) and not (known and base.via):
-            return _known(run.release.has(dotted))
+            has = run.release.has(dotted)
+            if has and base.kind == "instance" and (told := run.release.model.find(dotted)) is not None:
+                return UNKNOWN if told.fact.trait("maybe") is not None else True
+            return _known(has)
     return False if _is_mark(subject, name, at) else UNKNOWN
 
 

@@ -1,5 +1,8 @@
 """Which lines are reached on the newer release, of those that use what it lacks: conditions, exits, handlers."""
 
+import pytest
+from checking import releases
+
 from mcore_unpatch.library.build import build
 from mcore_unpatch.megatron.versions import LIBRARY
 from mcore_unpatch.scanner.names.project import Project
@@ -116,3 +119,18 @@ def test_who_gets_there() -> None:
     text = "\n".join(source).encode()
     uses = uses_of(["a.py"], Project({"a.py"}.__contains__, lambda _: text), *models).affected
     assert [body_at[use.line] for use in uses] == RAISES
+
+
+@pytest.mark.parametrize(
+    ("attribute", "told"),
+    [("decoder", False), ("mtp", True), ("rotary_pos_emb", True), ("cuda_graph_manager", True), ("forward", False)],
+)
+def test_an_attribute_that_megatron_sets_under_a_condition_may_be_missing(attribute: str, told: bool) -> None:
+    text = f"""\
+from megatron.core.models.gpt.gpt_model import GPTModel
+def case(model: GPTModel):
+    if not hasattr(model, "{attribute}"):
+        from megatron.core.transformer.moe.experts import GroupedMLP
+""".encode()
+    uses = uses_of(["a.py"], Project({"a.py"}.__contains__, lambda _: text), *releases("0.16.0", "0.19.2")).affected
+    assert [use.line for use in uses] == [4] * told
