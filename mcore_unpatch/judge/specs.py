@@ -22,6 +22,7 @@ _SPEC = "ModuleSpec"
 _PARTS = {"module", "submodules", "params"}  # of a spec
 _HOLDS = "submodules"
 _OPENS = ast.Attribute | ast.Call
+_READER = "megatron.core.transformer.spec_utils.get_submodules"
 _ADVICE = "Megatron calls it to build the module: put in your class, or a `functools.partial` of it"
 
 
@@ -54,7 +55,9 @@ def opened(home: Resolver, old: Model, new: Model, is_own: Callable[[str], bool]
         stored = isinstance(getattr(node, "ctx", None), ast.Store)
         effect = f", without `{part}`" if part else ": the test is false"
         effect = ": nobody reads what is set here" if stored else effect
-        said = raising(demand, "AttributeError", f"{text}{effect}{own}", _ADVICE)
+        reads = part == _HOLDS and not stored and new.find(_READER) is not None
+        advice = f"`{_READER}` reads them, of a {_SPEC} too" if reads else _ADVICE
+        said = raising(demand, "AttributeError", f"{text}{effect}{own}", advice)
         if stored or not part or own:
             said = replace(said, kind=CHANGES, exception="", trigger="")
         yield replace(said, demand=demand)

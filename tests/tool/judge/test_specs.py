@@ -69,6 +69,15 @@ def test_nothing_is_told_between_releases_that_fill_it_alike() -> None:
     assert said(code, "0.18.2", "0.19.2") == []
 
 
+@pytest.mark.parametrize(
+    ("part", "words"), [("submodules", "get_submodules` reads them"), ("params", "put in your class")]
+)
+def test_what_to_write_instead(part: str, words: str) -> None:
+    data = {"code.py": f"{HEAD}def case(spec):\n    return spec.submodules.mlp.{part}\n".encode()}
+    [told] = uses_of(list(data), Project(data.__contains__, data.__getitem__), *releases("0.16.0", "0.19.2")).affected
+    assert words in told.instead
+
+
 def test_shared_experts_are_no_spec_one_release_earlier() -> None:
     code = "def case(spec):\n    spec.submodules.mlp.submodules.shared_experts.params['gate'] = True\n"
     [(_, kind, text)] = said(code, "0.16.0", "0.17.0")
