@@ -77,7 +77,7 @@ def check(
     known = top / DEFAULT_BASELINE
     if options.baseline is None and known.is_file() and not known.is_symlink():
         options = replace(options, baseline=known)
-    gate = None if write_baseline else _gate(options, config, paths, ignore, own_base=base is None)
+    gate = None if write_baseline else _gate(options, config, paths, top, ignore, own_base=base is None)
     style = opt.output_format(output_format, config)
     fixes = style == "html"  # whose totals say what becomes of each
     options = replace(options, possible=possible, gate=gate, cache=not no_cache, fixes=fixes)
@@ -99,12 +99,11 @@ def check(
 
 
 def _gate(
-    options: ScanOptions, config: Config, paths: list[Path], ignore: list[str] | None, own_base: bool
+    options: ScanOptions, config: Config, paths: list[Path], top: Path, ignore: list[str] | None, own_base: bool
 ) -> Gate | None:
     """What tells of the gate being switched off since the base, unless the user or the base says not to."""
     if options.base is None:
         return None
-    top = top_of(paths)
     revisions = compare.merge_bases(top, options.base)
     before = tuple(load_at(opt.start(paths), top, revision) for revision in revisions)
     if SWITCHED_OFF not in Selection.parse([], ignore or before[0].list("ignore")):

@@ -246,7 +246,7 @@ def _unreadable(path: Path, error: OSError, discovery: Discovery) -> FileError:
 
 def _listed_by_git(folder: Path, discovery: Discovery) -> dict[str, bool] | None:
     top = git.toplevel(folder)
-    if top is None or git.is_ignored(folder, top):
+    if top is None or (folder != top and git.is_ignored(folder, top)):
         return None
     try:
         complaints: list[str] = []

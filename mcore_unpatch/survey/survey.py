@@ -291,12 +291,14 @@ class Survey:
 
         asked, options = self.found, self.options
         assert options.base is not None
-        revisions = compare.merge_bases(asked.top, options.base)
+        revisions = options.gate.revisions if options.gate else compare.merge_bases(asked.top, options.base)
         base = options.exclude_base or asked.root
-        everything = discover([asked.top], options.exclude, base)
-        everything.python = sorted({*everything.python, *asked.python})
-        everything.patches = sorted({*everything.patches, *asked.patches})
-        everything.errors = asked.errors
+        everything = asked
+        if [path.resolve() for path in self.paths] != [asked.top]:
+            everything = discover([asked.top], options.exclude, base)
+            everything.python = sorted({*everything.python, *asked.python})
+            everything.patches = sorted({*everything.patches, *asked.patches})
+            everything.errors = asked.errors
         here, errors = self._search(everything, progress)
         now = [*here, *self._staged(everything, base, here)]
         if git.commit_of(asked.top, "HEAD") in revisions:

@@ -43,6 +43,7 @@ def run_pytest(folder: Path, conftest: str, test: str, *options: str) -> subproc
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["alone", "under xdist"])
 def test_a_test_that_hangs(tmp_path: Path, workers: list[str]) -> None:
     done = run_pytest(tmp_path, "", "import time\n\ndef test_hangs():\n    time.sleep(1000)\n", *workers)
@@ -50,6 +51,7 @@ def test_a_test_that_hangs(tmp_path: Path, workers: list[str]) -> None:
     assert "in test_hangs" in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_test_that_is_slow_on_a_loaded_machine(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, LOADED, "import time\n\ndef test_slow():\n    time.sleep(2)\n")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from limits import patience
 from skipping import remedy
 
@@ -32,6 +33,7 @@ def test_every_reason_leads_to_a_command() -> None:
     assert not [place for place, reason in said if not remedy(reason)], "add what to do to tests/skipping.py"
 
 
+@pytest.mark.slow
 def test_the_commands_are_printed(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text("from skipping import pytest_terminal_summary\n")
     (tmp_path / "test_it.py").write_text(

@@ -95,6 +95,7 @@ def test_a_detached_teacher_costs_no_product() -> None:
     assert all(x.grad is None for x in tensors[2:])
 
 
+@pytest.mark.slow
 def test_memory_is_one_tile() -> None:
     student_hidden, student_weight, teacher_hidden, teacher_weight = heads(torch.float32, tokens=300, vocab=4_000)
     student_hidden.requires_grad_(), student_weight.requires_grad_()

@@ -126,6 +126,7 @@ def imported(result: Result, trainer: str) -> dict[str, set[str]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_real_trees(trainer: str) -> None:
     """`migrate` has every new file parsed, and a second run do nothing."""

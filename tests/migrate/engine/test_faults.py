@@ -244,6 +244,7 @@ def test_a_killed_undo_before_a_migration(sample: Sample) -> None:
     assert sample.contents() == FILES
 
 
+@pytest.mark.slow
 def test_interrupted_after_the_last_step(sample: Sample) -> None:
     """Ctrl-C, again and again, from the moment everything is written: the command ends as if nobody had."""
     for command, says in ((["migrate"], "Migrated: 2 files"), (["undo"], "Restored 2 files.")):

@@ -74,6 +74,7 @@ def test_errors_elsewhere_are_not_ours(repository: Repository) -> None:
     assert unpatch("check", "--base", "main", cwd=repository.path).code == ERROR
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["src", "."])
 def test_inside_a_hook(where: str, repository: Repository) -> None:
     """Git tells its hooks where it is, relative to where they stand."""
@@ -90,6 +91,7 @@ class TestInWords:
         assert (result.code, result.out) == (ERROR, "")
         assert result.err == f"error: {tmp_path}/bare.git is a bare repository: run this in a work tree of it\n"
 
+    @pytest.mark.slow
     def test_dubious_ownership(self, repository: Repository) -> None:
         if os.geteuid() == 0:
             for path in (repository.path, repository.path / ".git"):

@@ -131,6 +131,7 @@ def test_never_inside_the_repository(repository: Repository, cache: Path, monkey
     assert not cache.exists()
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_made(repository: Repository, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     result = unpatch_process(
@@ -139,6 +140,7 @@ def test_a_folder_that_cannot_be_made(repository: Repository, tmp_path: Path) ->
     assert (result.code, result.err) == (FINDINGS, "")
 
 
+@pytest.mark.slow
 def test_entries_do_not_pile_up(repository: Repository, cache: Path) -> None:
     for number in range(70):
         repository.write({"base.py": f"x = {number}\n"})

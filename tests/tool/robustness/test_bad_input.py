@@ -9,6 +9,8 @@ import pytest
 from checking import write_files
 from command import CLEAN, ERROR, FINDINGS, Result, unpatch, unpatch_process, without_privileges
 
+pytestmark = pytest.mark.slow
+
 PATCH = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
 
 

@@ -54,6 +54,7 @@ def test_of_many_files_that_pass_on_all_names_those_are_read_that_say_one(monkey
     assert [finding.path for finding in found] == ["a.py"]
 
 
+@pytest.mark.slow
 def test_what_was_analysed_is_let_go_without_a_search_for_garbage() -> None:
     files = {f"m{i}.py": f"{IMPORT}GPTModel.forward = print\n{'#' * 100_000}" for i in range(40)}
     data = {path: text.encode() for path, text in files.items()}
@@ -69,6 +70,7 @@ def test_what_was_analysed_is_let_go_without_a_search_for_garbage() -> None:
     assert kept < 20
 
 
+@pytest.mark.slow
 def test_the_order_is_the_same_whatever_the_jobs(tmp_path: Path) -> None:
     padding = "#" * 400_000 + "\n"
     files = {f"p{i % 7}/m{i}.py": f"{IMPORT}GPTModel.forward = print  # {i}\n{padding}" for i in range(12)}

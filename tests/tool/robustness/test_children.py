@@ -75,6 +75,7 @@ def traces(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_pip(traps: Path, traces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(traps)
     for name, value in {"TRACES": str(traces), "PIP_NO_INDEX": "1", "XDG_CACHE_HOME": str(traces.parent)}.items():
@@ -84,6 +85,7 @@ def test_pip(traps: Path, traces: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert list(traces.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [[], ["-E"], ["-I"]], ids=["plain", "-E", "-I"])
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_workers(start: str, flags: list[str], traps: Path, traces: Path, tmp_path: Path) -> None:
@@ -111,6 +113,7 @@ def test_the_traps_work(traps: Path, traces: Path) -> None:
     assert {path.name for path in traces.iterdir()} >= {"pip", "multiprocessing_spawn"}
 
 
+@pytest.mark.slow
 def test_nobody_else_starts_a_process() -> None:
     """A module that does is tried above, too."""
     starting = set()

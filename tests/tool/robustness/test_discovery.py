@@ -58,6 +58,7 @@ class TestGitignore:
         Repository(tmp_path).write(self.IGNORED)
         assert paths(tmp_path, "generated") == ["a.py"]
 
+    @pytest.mark.slow
     def test_without_git_installed(self, tmp_path: Path) -> None:
         write_files(tmp_path, {".gitignore": "a.py\n", "a.py": PATCH, "b.py": PATCH})
         empty = tmp_path / "bin"
@@ -190,6 +191,7 @@ class TestSymlinks:
         assert "self" in result.err
 
 
+@pytest.mark.slow
 def test_no_git_at_all_is_no_error(tmp_path: Path) -> None:
     if shutil.which("git") is None:
         pytest.skip("git is not installed: every other test says it")

@@ -182,6 +182,7 @@ def known_keys() -> list[str]:
     return keys
 
 
+@pytest.mark.slow
 def test_every_key_that_can_name_a_program(hostile: Repository, canary: Canary) -> None:
     """All at once: were one of them run, the trace would say by what."""
     names = {"<driver>": "canary", "<name>": "origin", "*": "status", "<cmd>": "ls-files", "<command>": "ls-files"}
@@ -218,6 +219,7 @@ def test_another_work_tree_than_its_own(hostile: Repository, tmp_path: Path) -> 
     assert (victim / "mine.py").read_text() == PATCH
 
 
+@pytest.mark.slow
 def test_git_is_never_taken_from_the_current_folder(hostile: Repository, canary: Canary) -> None:
     shutil.copy(canary.program, hostile.path / "git")
     for path in (f".:{os.environ['PATH']}", f":{os.environ['PATH']}", "pkg:."):

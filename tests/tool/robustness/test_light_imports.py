@@ -28,6 +28,7 @@ def loaded(folder: Path, *arguments: str) -> set[str]:
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["text", "json", "sarif", "github"])
 @pytest.mark.parametrize("command", ["scan", "check"])
 def test_scan_and_check(command: str, style: str, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import ast
 import itertools
 from collections import Counter
 
+import pytest
 from checking import found_in
 
 HEAD = """\
@@ -51,6 +52,7 @@ PLACES = (
 )
 
 
+@pytest.mark.slow
 def test_odd_calls_in_every_place() -> None:
     places, source = itertools.cycle(PLACES), HEAD
     for number, (called, arguments) in enumerate(itertools.product(CALLED.split(), ARGUMENTS)):

@@ -78,6 +78,7 @@ def test_no_empty_lock_is_written(repository: Repository, tmp_path: Path) -> Non
     assert not (repository.path / "unpatch.lock").exists()
 
 
+@pytest.mark.slow
 def test_an_excluded_file_that_cannot_be_read(repository: Repository) -> None:
     repository.commit({"huge.py": b"#" * (65 << 20)})
     result = unpatch("migrate", "--exclude", "huge.py", "--diff", cwd=repository.path)

@@ -96,6 +96,7 @@ def findings(folder: Path, unfiltered: bool) -> list[tuple[str, str, str]]:
     return sorted((one.path, one.target, one.shape) for one in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("forms", [FORMS, UNSAID], ids=["said", "unsaid"])
 def test_every_spelling_is_parsed(forms: dict[str, str], seed: int, tmp_path: Path) -> None:

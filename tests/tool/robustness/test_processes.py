@@ -68,6 +68,7 @@ def test_a_worker_that_dies_is_an_error(tmp_path: Path) -> None:
         list(run(paths, tree, Task(read, tree.exists, newest, mocks=False), 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

@@ -114,12 +114,14 @@ def test_any_order_of_lines(lines: list[str]) -> None:
     scan_bytes("\n".join(lines).encode())
 
 
+@pytest.mark.slow
 @settings(PROFILE, max_examples=30)  # of 25 choices each
 @given(one_per_line("", "   ", "# a comment: GPTModel.forward = x", "\t# unpatched", "\f"))
 def test_lines_in_between_change_nothing(expected: Facts, between: list[str]) -> None:
     assert facts([line for pair in zip(between, LINES, strict=True) for line in pair]) == expected
 
 
+@pytest.mark.slow
 @settings(PROFILE, max_examples=30)  # of 25 choices each
 @given(one_per_line("", " ", "  # comment", " # GPTModel.forward = other", "\t"))
 def test_line_ends_change_nothing(expected: Facts, ends: list[str]) -> None:

@@ -97,6 +97,7 @@ def test_imports_are_not_followed_out_of_the_repository(tmp_path: Path) -> None:
     assert certain == ["c.py"], "a link within the repository is followed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tracked", [True, False])
 @pytest.mark.parametrize("under_git", [True, False])
 def test_a_folder_that_cannot_be_read(under_git: bool, tracked: bool, tmp_path: Path) -> None:

@@ -276,6 +276,7 @@ class TestBadInput:
         assert result.json["judged"] == ["0.17.0"]
         assert note is None or any(one.startswith(note) for one in result.json["notes"])
 
+    @pytest.mark.slow
     def test_a_lock_file_of_10_megabytes(self, tmp_path: Path) -> None:
         package = (
             '[[package]]\nname = "p"\nversion = "1"\ndependencies = [\n' + '    { name = "megatron-x" },\n' * 20 + "]\n"

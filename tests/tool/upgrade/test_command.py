@@ -1,12 +1,12 @@
 """`unpatch upgrade` as a user calls it."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from checking import write_files
 from command import CLEAN, ERROR, FINDINGS, unpatch
-from downloads import unpacked
 
 PATCH = """
     from megatron.core.models.gpt.fine_grained_callables import PostProcessNode
@@ -125,9 +125,15 @@ def test_options_that_do_not_go_together(repository: Path, given: tuple[str, ...
     assert (result.code, "--write" in result.err) == (ERROR, True)
 
 
-def test_a_megatron_is_not_compared_with_itself_in_silence(repository: Path) -> None:
-    for same in ("0.19.2", str(unpacked("megatron-core", "0.19.2"))):
-        result = unpatch("upgrade", "--from", same, "--to", "0.19.2", cwd=repository)
+def test_a_megatron_is_not_compared_with_itself_in_silence(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("checkouts")
+    info = 'MAJOR = 0\nMINOR = 30\nPATCH = 0\nPRE_RELEASE = ""\n'
+    write_files(folder / "one/megatron/core", {"__init__.py": "", "package_info.py": info, "utils.py": "x = 1\n"})
+    shutil.copytree(folder / "one", folder / "same")
+    for one, same in (("0.19.2", "0.19.2"), (str(folder / "one"), str(folder / "same"))):
+        result = unpatch("upgrade", "--from", one, "--to", same, cwd=repository)
         assert result.code == ERROR
         assert "there is nothing to compare" in result.err
 

@@ -11,6 +11,8 @@ from planning import Result, migrate
 from mcore_unpatch.editing.edits import Options
 from mcore_unpatch.findings.rules import Selection
 
+pytestmark = pytest.mark.slow
+
 UNSAFE = Options(unsafe_fixes=True)
 BY_NAME = Options(unsafe_fixes=True, selection=Selection(("MCU",)))
 MTP = "verl/models/mcore/mtp_patch.py"
