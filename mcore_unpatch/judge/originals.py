@@ -238,7 +238,7 @@ def _holds(name: str, install: Install, new: Replacement, depth: int = 0) -> boo
     inner = _scope(new)
     scopes = [*(inner.chain() if inner is not None else ()), *install.site.scope.chain()]
     for scope in scopes:
-        bound = [one for one in scope.bindings.get(name, ()) if one.kind != "narrow"]
+        bound = [one for one in scope.bindings.get(name, ()) if one.kind not in ("narrow", "annotation")]
         if not bound or (scope is inner and name in _own_bindings(new)):  # `original=original` is read outside
             continue
         if name == install.attribute and all(one.kind in ("from", "import") for one in bound):

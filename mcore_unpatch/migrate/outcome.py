@@ -103,10 +103,9 @@ class Outcome:
         return [before[key].pop(0) if before[key := identity(finding)] else finding for finding in self.remaining]
 
     def _as_scanned(self, finding: Finding) -> Finding:
-        """With the fix that is still to be had: one that was not made after all is none."""
+        """With the fix that is still to be had: a safe one that was not made after all is none."""
         known = self.fixable.get(finding, finding)
-        was_due = known.fix == "safe" or (known.fix == "unsafe" and self.options.unsafe_fixes)
-        return finding if was_due else known
+        return finding if known.fix == "safe" else known
 
     @property
     def answered(self) -> list[Finding]:

@@ -77,5 +77,6 @@ def test_statistics_have_no_gradient_of_real_logits_either() -> None:
 
 def test_nothing_is_dropped_without_padding() -> None:
     assert areal.unpad_logits(_logits(), 0).shape == (9, 30)
+    assert areal.unpad_logits(_logits(), 1).shape == (8, 30)
     assert areal.unpad_logits(_logits(), 0, torch.tensor([0, 5]), None).shape == (9, 30)
     assert areal.unpad_logits(_logits(), 0, torch.tensor([0, 5]), torch.tensor([0, 2, 4])).shape == (4, 30)

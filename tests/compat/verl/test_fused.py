@@ -1,6 +1,8 @@
 """The fused shim where veRL's original could not go: MTP, value heads, no labels, wrappers, MuP, tensor parallelism."""
 
-from typing import Any
+import warnings
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from torch import Tensor
 from mcore_unpatch.compat import HookSwallowedError, UnsupportedHeadError
 from mcore_unpatch.compat.verl import installed
 from mcore_unpatch.compat.verl.model_forward_fused import (
+    _FusedTarget,
     fused_forward_gptmodel,
     fused_forward_model_engine,
     fused_forward_model_gen,
@@ -300,3 +303,23 @@ def test_a_result_of_our_own_reads_like_verls() -> None:
         _ = out.nothing
     with pytest.raises(TypeError, match="unknown fields: nothing"):
         installed.FusedOutput(nothing=1)
+
+
+@pytest.mark.parametrize("numbers", ["verl", "megatron"])
+@pytest.mark.parametrize("has_mtp", [None, False, True])
+@pytest.mark.parametrize(("training", "grad"), [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("asked", [None, False, True])
+def test_when_mtp_is_trained(
+    asked: bool | None, training: bool, grad: bool, has_mtp: bool | None, numbers: str
+) -> None:
+    """As asked; else where the shim of the MTP is installed and it trains, but veRL's fused forward leaves it out."""
+    state = None if has_mtp is None else SimpleNamespace(logits=object() if has_mtp else None)
+    path = SimpleNamespace(model=SimpleNamespace(training=training))
+    target = SimpleNamespace(state=state, path=path, numbers=numbers)
+    wanted = bool(has_mtp) and training and grad
+    told = asked is None and wanted and numbers == "verl"
+    with warnings.catch_warnings(record=True) as caught, torch.set_grad_enabled(grad):
+        warnings.simplefilter("always")
+        trains = _FusedTarget.trains_mtp(cast("Any", target), asked)
+    assert trains == (asked if asked is not None else wanted and numbers == "megatron")
+    assert ["MTP is not trained" in str(one.message) for one in caught] == [True] * told

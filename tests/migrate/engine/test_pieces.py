@@ -137,6 +137,9 @@ def test_the_nearest_project_file_counts_and_none_above_the_repository(tmp_path:
     (top / "a" / "b").mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text('[project]\nrequires-python = ">=3.6"\n')
     assert too_old_python(top / "a" / "b", top) == ""
+    (top / "a" / "setup.cfg").write_bytes(b"# \xff\npython_requires = >=3.6\n")  # not in UTF-8: nothing
+    (top / "a" / "setup.py").symlink_to(top.parent / "pyproject.toml")
+    (top / "pyproject.toml").write_text('[project]\nrequires-python = "of any kind"\n# requires-python = ">=3.5"\n')
     (top / "setup.cfg").write_text("[options]\npython_requires = >=3.7\n")
     assert too_old_python(top / "a" / "b", top) == "setup.cfg says Python >=3.7"
     (top / "a" / "pyproject.toml").write_text('[project]\nrequires-python = ">=3.8"\n')

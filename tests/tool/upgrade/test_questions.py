@@ -1,6 +1,7 @@
 """What the judge and the merge ask of code, one question at a time."""
 
 import ast
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,9 @@ from mcore_unpatch.commands.rules import _body
 from mcore_unpatch.judge.demands import _imports_of, may_create
 from mcore_unpatch.library.surroundings import _plain
 from mcore_unpatch.survey.unread import _reads, _takes_all
+from mcore_unpatch.upgrade.items import APPLY, RAISE, Item
 from mcore_unpatch.upgrade.merge import _free_names, _is_code, _merged
+from mcore_unpatch.upgrade.report import _together
 
 
 def test_the_imports_that_run_with_a_file() -> None:
@@ -155,3 +158,22 @@ def test_a_page_for_a_terminal() -> None:
         "    code",
         "",
     ]
+
+
+def test_what_is_told_together() -> None:
+    """What is the same in several places is told once; what can be done by a command once for each folder."""
+
+    def item(group: str = RAISE, path: str = "a/m.py", title: str = "t", why: str = "w", **more: Any) -> Item:
+        return Item(group, path, 1, title, (why,), **more)
+
+    patch: Any = object()
+    first, both = item(), item(path="b/m.py", more=(7, 8))
+    apart = [item(title="u"), item(why="v"), item(advice="x"), item(fate=patch), item(fate=patch)]
+    by_folder = [item(APPLY, title=name, path=f"{folder}/{name}.py") for folder in "ab" for name in "xy"]
+    others = [item(APPLY, why="v"), item(folded="tests")]
+    members = [first, both, *apart, *by_folder, *others]
+    told = [(one, number) for one, number in _together(members, every=False)]
+    same = {id(first): 3, id(by_folder[0]): 1, id(by_folder[2]): 1}
+    kept = [first, *apart, by_folder[0], by_folder[2], others[0]]
+    assert [(id(one), number) for one, number in told] == [(id(one), same.get(id(one), 0)) for one in kept]
+    assert [(id(one), number) for one, number in _together(members, every=True)] == [(id(one), 0) for one in members]
