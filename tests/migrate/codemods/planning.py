@@ -62,19 +62,25 @@ def _planned(files: _Contents, options: Options, allowed: frozenset[str]) -> tup
             editable -= problem.reasons.keys()
 
 
+def after(files: Files, plan: Plan) -> dict[str, bytes]:
+    """The files as a plan leaves them."""
+    new = dict(files)
+    for path in {edit.path for edit in plan.edits}:
+        new[path] = splice(files[path], [edit for edit in plan.edits if edit.path == path])
+        ast.parse(new[path])
+    return new
+
+
 def migrate(files: Files, options: Options | None = None, editable: Collection[str] | None = None) -> Result:
     """Migrate; every new file parses, what was promised to go is gone, and a second run has nothing to do."""
     options = options or Options()
     first, before = planned(files, options, editable)
-    new = dict(files)
-    for path in {edit.path for edit in first.edits}:
-        assert editable is None or path in editable
-        new[path] = splice(files[path], [edit for edit in first.edits if edit.path == path])
-        ast.parse(new[path])
-    second, after = planned(new, options, editable)
+    assert editable is None or {edit.path for edit in first.edits} <= {*editable}
+    new = after(files, first)
+    second, left = planned(new, options, editable)
     assert not second.edits, f"a second run changes {second.edits[0]}"
     for finding in first.removes:
-        same = [[(one.path, one.rule, one.target) for one in some] for some in (before, after)]
+        same = [[(one.path, one.rule, one.target) for one in some] for some in (before, left)]
         was, is_now = (some.count((finding.path, finding.rule, finding.target)) for some in same)
         assert is_now < was
-    return Result(new, first, before, after, options)
+    return Result(new, first, before, left, options)
