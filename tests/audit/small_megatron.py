@@ -11,6 +11,24 @@ from typing import Any
 
 from checking import write_files
 
+# Names that the tool knows from the real one, for what asks no more of it than to be patched there.
+BY_NAME = {
+    "megatron/core/__init__.py": "__version__ = '0.19.2'\n",
+    "megatron/core/models/__init__.py": "",
+    "megatron/core/models/gpt/__init__.py": "",
+    "megatron/core/models/gpt/gpt_model.py": """
+        class GPTModel:
+            def _preprocess(self):
+                return self
+
+            def forward(self):
+                return self
+    """,
+    "megatron/core/parallel_state.py": """
+        def get_tensor_model_parallel_rank():
+            return 0
+    """,
+}
 LIBRARY = {
     "megatron/core/__init__.py": """
         __version__ = "0.19.2+abc"

@@ -7,6 +7,7 @@ import pytest
 from checking import write_files
 from command import CLEAN, ERROR, FINDINGS, unpatch, unpatch_process
 from programs import environment
+from small_megatron import BY_NAME
 
 from mcore_unpatch.audit.origin import CodeOrigin
 from mcore_unpatch.audit.report import AuditReport, Deviation, load
@@ -64,11 +65,12 @@ LIBRARY = """
 def repository(tmp_path: Path) -> Path:
     write_files(tmp_path / "repository", REPOSITORY)
     write_files(tmp_path / "elsewhere", {"library.py": LIBRARY})
+    write_files(tmp_path / "small", BY_NAME)
     return tmp_path / "repository"
 
 
-def test_live_patches_are_joined_with_lines_of_the_repository(repository: Path, processes: None) -> None:
-    env = environment("0.19.2", repository.parent / "elsewhere")
+def test_live_patches_are_joined_with_lines_of_the_repository(repository: Path) -> None:
+    env = {"PYTHONPATH": f"{repository.parent / 'elsewhere'}:{repository.parent / 'small'}"}
     result = unpatch_process("audit", "--json", "-o", "report.json", "-m", "train", "7", cwd=repository, env=env)
     assert result.code == 7, result.err  # the program's own exit code comes first
     data = json.loads((repository / "report.json").read_text())
