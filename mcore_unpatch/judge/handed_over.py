@@ -30,6 +30,7 @@ class HandedOver:
     def __init__(self, paths: Sequence[str], read: Callable[[str], bytes], tree: Callable[[str], ast.Module]) -> None:
         self._paths, self._read, self._tree = paths, read, tree
         self._read_as: dict[str, set[tuple[str, str]]] = {}
+        self._methods: dict[frozenset[str], frozenset[str]] = {}
 
     def slots(self, names: frozenset[str], bases: Sequence[str], model: Model) -> tuple[list[str], bool]:
         """The slots in which a release finds one of some classes, and whether it is in each of them.
@@ -62,12 +63,17 @@ class HandedOver:
     def replaces(self, owner: str, method: str) -> bool:
         """Whether a class here that derives from one of Megatron's has a method of its own."""
         own = owner.rpartition(".")[2]
-        family = self.family(own) - {own}
-        classes = (
-            node for _, tree in self._naming(family) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
-        )
-        items = (item for node in classes if node.name in family for item in node.body)
-        return any(isinstance(item, Function) and item.name == method for item in items)
+        return method in self._methods_of(self.family(own) - {own})
+
+    def _methods_of(self, family: frozenset[str]) -> frozenset[str]:
+        """The methods that some classes define."""
+        if family not in self._methods:
+            nodes = (node for _, tree in self._naming(family) for node in ast.walk(tree))
+            bodies = (node.body for node in nodes if isinstance(node, ast.ClassDef) and node.name in family)
+            self._methods[family] = frozenset(
+                item.name for body in bodies for item in body if isinstance(item, Function)
+            )
+        return self._methods[family]
 
     def family(self, name: str) -> frozenset[str]:
         """A class and those that derive from it, by their short names."""

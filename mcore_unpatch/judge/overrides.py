@@ -18,7 +18,7 @@ from mcore_unpatch.library.syntax import Function, given_counts, parameters_of
 from mcore_unpatch.megatron import known
 from mcore_unpatch.scanner.names.bindings import own_class
 from mcore_unpatch.scanner.names.resolver import Resolver
-from mcore_unpatch.scanner.sources.nodes import call_written
+from mcore_unpatch.scanner.sources.nodes import call_written, walk
 from mcore_unpatch.scanner.sources.scopes import path_text
 
 # Decorators that leave the parameters of a method as they are.
@@ -41,7 +41,7 @@ def overridden(home: Resolver, old: Model, new: Model, given: HandedOver) -> Ite
         for method in (item for item in cls.body if isinstance(item, Function)):
             is_told = method.name == "__init__" and (built or given.slots(given.family(cls.name), bases, new)[1])
             if not is_told and ((name := method.name) == "__init__" or not name.startswith("__")):
-                target = _Override(cls, method, every, home.model.path, given)
+                target = _Override(cls, method, every, home, given)
                 yield from target.between(f"{before}.{name}", f"{now}.{name}", old, new)
         yield from _abstract(cls, every.union(home.model.classes[cls].bindings), before, now, old, new, home)
 
@@ -68,8 +68,10 @@ def _methods(cls: ast.ClassDef, home: Resolver) -> set[str]:
 class _Override:
     """One method of a subclass."""
 
-    def __init__(self, cls: ast.ClassDef, method: Function, methods: set[str], path: str, given: HandedOver) -> None:
-        self._cls, self._method, self._methods, self._path, self._given = cls, method, methods, path, given
+    def __init__(
+        self, cls: ast.ClassDef, method: Function, methods: set[str], home: Resolver, given: HandedOver
+    ) -> None:
+        self._cls, self._method, self._methods, self._home, self._given = cls, method, methods, home, given
         self._family = given.family(cls.name)
         self._shown = f"`{cls.name}.{method.name}`"
 
@@ -81,7 +83,8 @@ class _Override:
         if then is None or then.fact.kind != "function":
             return
         if now is None:
-            if (callers_then := old.calls(was)) and not new.calls(name) and (when := absent(was, new)):
+            callers_then = old.calls(was) if not self._is_called_here() else ()
+            if callers_then and not new.calls(name) and (when := absent(was, new)):
                 who = f"`{short(callers_then[0].place)}` of {old.label}"
                 text = f"{self._shown} overrides what does not exist {when}: nothing calls it; {who} does"
                 yield self._said(STOPS, f"{text}, so it stops without an error")
@@ -105,6 +108,12 @@ class _Override:
                 return
         yield from self._returned(name, before, after_, new)
         yield from self._swallowed(taken, before, after_, new)
+
+    def _is_called_here(self) -> bool:
+        """Whether other code of its file names the method: what calls it then is not Megatron alone."""
+        method, tree = self._method, self._home.model.tree
+        reads = (node for node in walk(tree) if isinstance(node, ast.Attribute) and node.attr == method.name)
+        return any(not method.lineno <= read.lineno <= (method.end_lineno or 0) for read in reads)
 
     def _came(self, name: str, new: Model) -> Iterator[Statement]:
         """A method of the repository's own, of a name that the base class has now too: Megatron calls this one."""
@@ -174,7 +183,9 @@ class _Override:
 
     def _said(self, kind: str, text: str, exception: str = "", caller: str = "") -> Statement:
         trigger = f"when `{short(caller)}` calls it" if caller else ""
-        return Statement(kind, text, exception, self._path, self._method.lineno, CALL, caller, trigger=trigger)
+        return Statement(
+            kind, text, exception, self._home.model.path, self._method.lineno, CALL, caller, trigger=trigger
+        )
 
 
 def taken_by(method: Function) -> Parameters | None:

@@ -108,10 +108,19 @@ class Parameters:
         return Call(positions, tuple(name for name in self.keyword_only if name in self.required))
 
     def shifted(self, now: Parameters, call: Call) -> int | None:
-        """The first value by position that means another parameter in a newer list; one with a new name is the same."""
-        for index, (was, is_now) in enumerate([*zip(self.positional, now.positional, strict=False)][: call.positions]):
-            renamed = was not in now.names and is_now not in self.names and len(self.names) == len(now.names)
-            if was != is_now and not renamed:
+        """The first value by position that means another parameter in a newer list; one with a new name is the same.
+
+        It is, where the next parameter that both lists have stands in the same place, or both are as long.
+        """
+        pairs = list(zip(self.positional, now.positional, strict=False))
+        for index, (was, is_now) in enumerate(pairs[: call.positions]):
+            fresh = was not in now.names and is_now not in self.names
+            common = next((name for name in self.positional[index:] if name in now.positional), None)
+            if common is None:
+                renamed = len(self.names) == len(now.names)
+            else:
+                renamed = self.positional.index(common) == now.positional.index(common)
+            if was != is_now and not (fresh and renamed):
                 return index
         return None
 

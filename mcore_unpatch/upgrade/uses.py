@@ -16,6 +16,7 @@ from mcore_unpatch.judge.changed import changed
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
 from mcore_unpatch.judge.handed_over import HandedOver
 from mcore_unpatch.judge.instead import leaf
+from mcore_unpatch.judge.meaning import is_super
 from mcore_unpatch.judge.options import MAKER, gone, unread
 from mcore_unpatch.judge.overrides import overridden
 from mcore_unpatch.judge.specs import fills, opened
@@ -116,7 +117,7 @@ def uses_for(
                 stopped = {statement.line for statement in overrides if statement.kind == STOPS}
                 for demand in demands:
                     told = list(_judged(demand, old, new, uses))
-                    uses.affected += [] if _is_in(demand, stopped) else told
+                    uses.affected += [] if _is_in(demand, stopped) or _is_replaced(demand, given) else told
         except FileNotFoundError:
             continue
         except (Unreadable, OSError, RecursionError, Exhausted) as error:
@@ -266,13 +267,16 @@ def demands_of(home: Resolver) -> Iterator[Demand]:
 
 
 def _is_in(demand: Demand, lines: set[int]) -> bool:
-    """Whether a use stands in one of the methods that begin on some lines, and nothing else of its file names it."""
+    """Whether a use stands in one of the functions that begin on some lines."""
     function = demand.at.scope.function
-    node = function.node if function is not None else None
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.lineno not in lines:
-        return False
-    reads = (read for read in walk(demand.at.home.model.tree) if isinstance(read, ast.Attribute))
-    return all(node.lineno <= read.lineno <= (node.end_lineno or 0) for read in reads if read.attr == node.name)
+    return function is not None and getattr(function.node, "lineno", 0) in lines
+
+
+def _is_replaced(demand: Demand, given: HandedOver) -> bool:
+    """Whether a call on an object may reach a method that a class of the repository puts in the place of Megatron's."""
+    owner, _, method = demand.name.rpartition(".")
+    called = demand.node.func if isinstance(demand.node, ast.Call) and not demand.through_class else None
+    return isinstance(called, ast.Attribute) and not is_super(called.value) and given.replaces(owner, method)
 
 
 def _judged(demand: Demand, old: Model, new: Model, uses: Uses) -> Iterator[Statement]:

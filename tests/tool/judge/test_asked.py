@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from checking import small_release
+from checking import releases, small_release
 from forms import check_forms
 
 from mcore_unpatch.scanner.names.project import Project
@@ -36,3 +36,15 @@ def statements_on(codes: list[str]) -> list[str]:
             text = text.replace(words, fewer)
         said[one.path] += f" {text};"
     return list(said.values())
+
+
+def test_a_method_that_a_class_of_the_repository_replaces_tells_nothing_of_a_call() -> None:
+    folder = "megatron.core.inference.text_generation_controllers.text_generation_controller"
+    head = f"from {folder} import TextGenerationController as Base\n"
+    call = f"{head}def case(x: Base):\n    x.tokenize_prompt('a', 2)\n"
+    own = f"{head}class Ours(Base):\n    def {{}}(self, prompt, image):\n        return prompt\n"
+    for name, told in (("tokenize_prompt", []), ("other", ["a.py"])):
+        files = {"a.py": call.encode(), "b.py": own.format(name).encode()}
+        project = Project(files.__contains__, files.__getitem__)
+        uses = uses_of(list(files), project, *releases("0.16.0", "0.19.2")).affected
+        assert [use.path for use in uses if use.path == "a.py"] == told
