@@ -40,9 +40,9 @@ def statements_on(codes: list[str]) -> list[str]:
 
 def test_a_method_that_a_class_of_the_repository_replaces_tells_nothing_of_a_call() -> None:
     folder = "megatron.core.inference.text_generation_controllers.text_generation_controller"
-    head = f"from {folder} import TextGenerationController as Base\n"
-    call = f"{head}def case(x: Base):\n    x.tokenize_prompt('a', 2)\n"
-    own = f"{head}class Ours(Base):\n    def {{}}(self, prompt, image):\n        return prompt\n"
+    head = f"from {folder} import TextGenerationController\n"
+    call = f"{head}def case(x: TextGenerationController):\n    x.tokenize_prompt('a', 2)\n"
+    own = f"{head}class Ours(TextGenerationController):\n    def {{}}(self, prompt, image):\n        return prompt\n"
     for name, told in (("tokenize_prompt", []), ("other", ["a.py"])):
         files = {"a.py": call.encode(), "b.py": own.format(name).encode()}
         project = Project(files.__contains__, files.__getitem__)
