@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
@@ -22,6 +24,8 @@ from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope
 
 _DEEPEST = 5  # functions that call functions that call the installer
+_MOST_FILES = 30  # that say a function which leads to an installer: one that more of them say tells nothing
+_HEADS = re.compile(rb"^([ \t]*)(?:async +)?(?:def|class) +(\w+)", re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -33,6 +37,7 @@ class SourceTree:
     read: Reader
     versions: Callable[[str], tuple[Version, ...]]  # the releases a file is judged for
     changed: list[bytes] = field(default_factory=list)  # the files that the other tree has otherwise, of both
+    chain: set[bytes] = field(default_factory=set)  # functions through which a change may come to an installer
     _texts: dict[str, list[str]] = field(default_factory=dict)  # the files that say a name
     _project: Project = field(init=False)
 
@@ -56,7 +61,7 @@ class SourceTree:
         name, function = _called_as(scope)
         if not name or depth > _DEEPEST:
             return True
-        if depth and not any(name.encode() in text for text in self.changed):
+        if depth and name.encode() not in self.chain and not any(name.encode() in text for text in self.changed):
             return True  # or it was not called before either
         for path in self._saying(name):
             for use in call_sites.uses(name, path, self._project):
@@ -142,16 +147,14 @@ def awakened(
     """Patches that were there before, and that no call made; `pairs` gives what a finding was before.
 
     changed: the files that are not as they were. Where neither these nor who imports them name what is around a patch,
-    nothing wakes it.
+    or a function that leads there, nothing wakes it.
     """
     now.changed = [text for tree in before for text in tree.changed]
     asked = [finding for finding in known_ones if finding.scope and not finding.in_test]
     words = {part.encode() for finding in asked for part in finding.scope.split(".")} if changed else set()
-    near: set[bytes] = set()
-    for path in now.paths if words else ():
-        said = {word for word in words - near if word in now.data(path)}
-        if said and (path in changed or now.imports_one_of(path, changed)):
-            near |= said
+    near = _near(words, now, changed)
+    for tree in (now, *before):
+        tree.chain = near
     for finding in asked:
         if near.isdisjoint(part.encode() for part in finding.scope.split(".")):
             continue
@@ -160,3 +163,46 @@ def awakened(
         if slept and now.makes(finding):
             told = f"{finding.message}; before this change no call of `{finding.scope}` made it"
             yield replace(finding, message=told)
+
+
+def _near(words: set[bytes], now: SourceTree, changed: Mapping[str, object]) -> set[bytes]:
+    """Those of some functions that a change may call, with the functions in between: told by the bytes of files."""
+    near: set[bytes] = set()
+    leads = {word: frozenset({word}) for word in words}  # by function: what it comes to, itself included
+    for _ in range(_DEEPEST):
+        said: dict[bytes, list[str]] = {}
+        for path in now.paths if leads else ():
+            data = now.data(path)
+            here = [word for word, through in leads.items() if word in data and not through <= near]
+            if here and (path in changed or now.imports_one_of(path, changed)):
+                near.update(*(leads[word] for word in here))
+            elif not is_test(path):
+                for word in here:
+                    said.setdefault(word, []).append(path)
+        above: dict[bytes, frozenset[bytes]] = {}
+        for word, paths in said.items():
+            if leads[word] <= near or len(paths) > _MOST_FILES or word.startswith(b"__"):
+                continue
+            for name in {name for path in paths for name in _around(word, now.data(path))} - leads[word]:
+                above[name] = above.get(name, frozenset({name})) | leads[word]
+        leads = above
+    return near
+
+
+def _around(word: bytes, data: bytes) -> Iterator[bytes]:
+    """The functions and classes around each place where a file says a word, as its indentation tells."""
+    heads = [(match.start(), len(match[1]), match[2]) for match in _HEADS.finditer(data)]
+    outer: list[int] = []  # of each the one around it
+    for index, (_, margin, _) in enumerate(heads):
+        other = index - 1
+        while other >= 0 and heads[other][1] >= margin:
+            other = outer[other]
+        outer.append(other)
+    for match in re.finditer(rb"\b%b\b" % re.escape(word), data):
+        start = data.rfind(b"\n", 0, match.start()) + 1
+        margin = len(data[start : match.end()]) - len(data[start : match.end()].lstrip())
+        index = bisect_left(heads, (start,)) - 1
+        while index >= 0:
+            if heads[index][1] < margin:
+                yield heads[index][2]
+            index = outer[index]

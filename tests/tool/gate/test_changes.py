@@ -32,12 +32,16 @@ INSTALLERS = {
     "inside another": f"def install(on=True):\n    def inner():\n        {PUT}    inner()\n",
     "through another": f"def _put():\n    {PUT}def install(on=True):\n    _put()\n",
     "through two": f"def _put():\n    {PUT}def _more():\n    _put()\ndef install(on=True):\n    _more()\n",
+    "through another file": "from q import put\ndef install(on=True):\n    put()\n",
+    "through two files": "import q, r\ndef install(on=True):\n    r.two()\n",
+    "through one that nobody asks for": "from q import put\ndef install(on=True): ...\ndef other():\n    put()\n",
     "calls itself": f"def install(on=True):\n    {PUT}    install(on)\n",
     "each calls the other": f"def _put(on):\n    {PUT}    install(on)\ndef install(on=True):\n    _put(on)\n",
     "decorated": f"@once\ndef install(on=True):\n    {PUT}",
     "in no function": PUT,
 }
-TOUCHED = ("through two", "each calls the other", "of a constructor")  # which the change has otherwise, too
+BESIDE = f"{GPT}def put():\n    {PUT}"  # the file q of those that import it
+TOUCHED = ("each calls the other", "of a constructor")  # which the change has otherwise, too
 CALLERS = {
     "nobody": "x = 1",
     "imports it": "from p import install",
@@ -90,9 +94,12 @@ def _woken() -> Iterator[str]:
     for installer, before in product(INSTALLERS, ("nobody", "off", "in main")):
         there, here = {"p.py": GPT + INSTALLERS[installer]}, {"p.py": f"{GPT}{INSTALLERS[installer]}# in the change\n"}
         here = here if installer in TOUCHED else there
+        beside = {"q.py": BESIDE} if " q" in INSTALLERS[installer] else {}
+        beside |= {"r.py": "import q\ndef two():\n    q.put()\n"} if " r" in INSTALLERS[installer] else {}
         by = []
         for after, caller in CALLERS.items():
-            brought = _brought({**there, "t.py": f"{CALLERS[before]}\n"}, {**here, "t.py": f"{caller}\n"})
+            then, now = (f"{CALLERS[before]}\n", f"{caller}\n")
+            brought = _brought({**there, **beside, "t.py": then}, {**here, **beside, "t.py": now})
             by += [f"{after} ({_since(one)})" for one in brought]
         yield f"{installer}; {before}, then: {', '.join(by)}".rstrip()
 
