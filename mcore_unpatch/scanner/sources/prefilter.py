@@ -33,6 +33,8 @@ _CHILD_SETTERS = (b"add_module", b"register_module", b"set_submodule")
 _HOOK, _HEAD = b"register_forward", b"output_layer"  # a hook on the LM head
 _SYS_MODULES = [tokens(rb"sys~\.~modules\b"), tokens(rb"import~sys~as\b"), tokens(rb"from~sys~import\b")]
 _MOCKS = (b"monkeypatch", b"mock")
+_MONKEYPATCH = b" monkeypatch."  # what pytest hands to a test
+_IMPORTED_AS_MOCK = re.compile(rb"as[\s\\]++monkeypatch\b|monkeypatch[\s\\]*+(?::[^\n,)=]*+)?=")
 # A class, or an object and a name of it.
 _GIVEN = (
     rb"~\(~(?:\w++~=~)?(?:[\w.\[\]\s\\]{1,200}+,~(?:\w++~=~)?[\"'][\w.]++[\"']|"
@@ -76,7 +78,10 @@ _IMPORTED_AS = {
     for word in (b"patch", b"mock", b"setattr", b"partial")
 }
 _NAME_OF = tokens(rb"(\w++)~=(?!=)~[\w.(\s\\]*+$")
-_DELETION = re.compile(rb"del(?<!\wdel)[\s\\(]++(?!self\b)[^\n=]{1,200}+")
+# But `del model, config`, which ends with its line: a name is no attribute.
+_DELETION = re.compile(
+    rb"del(?<!\wdel)(?![ \t]++\w++(?:[ \t]*+,[ \t]*+\w++)*+[ \t]*+[\n;#])[\s\\(]++(?!self\b)[^\n=]{1,200}+"
+)
 _IMPORT = re.compile(
     rb"\n[ \t]*+(?:from[ \t]++([\w.]++)[ \t]++import\b[ \t]*+(\([^)]*+|[^\n]*+)|import[ \t]++([\w., \t]++))"
 )
@@ -175,7 +180,7 @@ def calls_matter(data: bytes, mocks: bool, code: bytes | None = None) -> bool:
         or (any(word in code for word in _BY_NAME) and _ROOT.search(data))
     ):
         return True
-    if b"setattr" in code and _may_setattr(data):
+    if b"setattr" in code and _may_setattr(data, mocks):
         return True
     if mocks and b"patch" in code and any(word in code for word in _MOCKS):
         return True
@@ -188,7 +193,7 @@ def call_lines(data: bytes) -> list[int]:
     data = plain(data)
     if not calls_matter(data, True) and b"delattr" not in data:
         return []
-    patterns = [tokens(rb"\b%b~[.(]" % name) for name in sorted(_aliases(data))]
+    patterns = [tokens(rb"%b(?<!\w%b)~[.(]" % (name, name)) for name in sorted(_aliases(data))]
     patterns += [STRING_TARGETS] if b"megatron" in data else []
     starts = {match.start() for pattern in patterns for match in pattern.finditer(data)}
     starts |= {match.start() for match in _places(_PATCH_VERBS, _PATCH_CALLS, data)}
@@ -268,16 +273,19 @@ def calls_one_of(data: bytes, names: Iterable[str]) -> bool:
     return any(name in data and tokens(name + rb"~\(~[\w*]").search(data) for name in map(str.encode, names))
 
 
-def _may_setattr(data: bytes) -> bool:
-    """Whether a `setattr` is not plainly of `self`, or adds to what is neither a class nor imported."""
+def _may_setattr(data: bytes, mocks: bool) -> bool:
+    """Whether a `setattr` is not plainly of `self`, or of a mock, or adds to what is neither a class nor imported."""
     known = known_attributes()
+    mocked = b"\0" if mocks or _IMPORTED_AS_MOCK.search(data) else _MONKEYPATCH
 
     def may_be_core(subject: bytes) -> bool:
         is_imported = subject.isalnum() and re.search(rb"\b(?:import|as)\s++" + subject, data)
         return bool(subject.rpartition(b".")[2][:1].isupper() or is_imported)
 
     harmless: int = sum(
-        match[1] == b"self" or (match[2] is not None and match[2] not in known and not may_be_core(match[1]))
+        match[1] == b"self"
+        or data.endswith(mocked, 0, match.start())
+        or (match[2] is not None and match[2] not in known and not may_be_core(match[1]))
         for match in _SETATTR.finditer(data)
     )
     return data.count(b"setattr") > harmless
