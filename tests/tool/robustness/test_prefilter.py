@@ -154,10 +154,28 @@ def test_a_bracket_in_a_text_hides_nothing(text: str) -> None:
         "env_vars = {}",
         'def f():\n    """Say `model.forward = ours`:\n\n    model.forward = ours\n    del GPTModel.forward\n    """',
         "print(f'''\n{model.forward} is\nmodel.forward = {ours!r:{width}}\n''')",
+        "model = config = f()\ndel model, config  # no longer needed",
+        'def test_it(monkeypatch: MonkeyPatch) -> None:\n    monkeypatch.setattr(GPTModel, "forward", ours)',
     ],
 )
 def test_what_no_target_is_parsed_for(code: str) -> None:
     assert not prefilter.may_install(f"{GPT}{code}\n".encode(), mocks=False)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "del model, GPTModel.forward",
+        "del model, \\\n    GPTModel.forward",
+        "del GPTModel \\\n    .forward",
+        "del (model,\n    GPTModel.forward)",
+        'import ours as monkeypatch\ndef f():\n    monkeypatch.setattr(GPTModel, "forward", ours)',
+        'monkeypatch: object = ours\ndef f():\n    monkeypatch.setattr(GPTModel, "forward", ours)',
+        'def test_it(monkeypatch):\n    monkeypatch.setattr(x, "y", 1)\n    setattr(GPTModel, "forward", ours)',
+    ],
+)
+def test_what_only_looks_like_such_a_one_is_parsed(code: str) -> None:
+    assert prefilter.may_install(f"{GPT}{code}\n".encode(), mocks=False)
 
 
 def test_letters_of_another_encoding_may_look_like_the_end_of_a_text() -> None:
