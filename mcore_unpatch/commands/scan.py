@@ -44,6 +44,8 @@ def scan(
     options = replace(options, base=None, baseline=None, possible=True, fixes=fixes, cache=not no_cache)
     with Progress() as progress:
         report = run_scan(paths or [], options, progress)
+    if target_mcore is None:
+        report.say_what_is_carried("--target-mcore")
     with into(output_file):
         if not verbose:
             report.proposed = dict  # making the diffs takes as long as the scan

@@ -94,6 +94,8 @@ def upgrade(
         (old, new), *also = _steps(paths, options, from_release, to_release, given)
         source = next((source for source in given if source.label == new.label), None)
         outcome = run(paths or [], options, old, new, source, progress, also)
+        if not any(source.label == old.label for source in given):
+            outcome.scanned.say_what_is_carried("--from")
         merges, mended = [], []
         if diff or write:
             sources = _sources(outcome, given, download)

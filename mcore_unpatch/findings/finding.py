@@ -241,6 +241,15 @@ class Report:
     proposed: Callable[[], dict[str, str]] = dict  # the diffs of what `migrate` could do, by path
     only_new: bool = False  # known findings were left out: those of a base or of a baseline
     possible: int = 0  # patches told by the name of a method alone, that nobody asked for
+    carried: tuple[str, ...] = ()  # the folders of Megatrons that are part of the repository
+
+    def say_what_is_carried(self, option: str) -> None:
+        """Note the Megatrons that are part of the repository, and the option that reads one as it is."""
+        for folder in self.carried[:1]:
+            more = f", and {len(self.carried) - 1} more" if len(self.carried) > 1 else ""
+            place = Path(folder, "megatron/core").as_posix()
+            said = f"This repository has a megatron.core of its own, in {place}{more}. Where that was edited, its "
+            self.notes.append(f"{said}release does not speak for it: `{option} {folder}` reads it as it is.")
 
     def from_here(self, path: str) -> str:
         """A path for people: relative to where they stand."""

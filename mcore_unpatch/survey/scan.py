@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.findings.verdicts import STEPS
-from mcore_unpatch.repository.paths import is_test
+from mcore_unpatch.repository.paths import from_here, is_test
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.survey.parallel import no_collection
@@ -18,6 +18,7 @@ from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.writing import journal
 
+_INFO = "megatron/core/package_info.py"
 _BY_SPEC = "MCU402"  # what a ModuleSpec answers
 _MAKERS = re.compile(rb"\b(get_\w*_specs?\w*|ModuleSpec)\b(?:\s+as\s+(\w+))?")
 _MOST_SHOWN = 2
@@ -35,6 +36,8 @@ def report_of(survey: Survey) -> Report:
     found, options = survey.found, survey.options
     report = Report(str(found.root), len(found.python) + len(found.patches), notes=survey.notes, top=str(found.top))
     report.named = tuple(str(path) for path in survey.paths if path != Path())
+    of_megatron = [path for path in found.python if f"/{path}".endswith(f"/{_INFO}")]
+    report.carried = tuple(from_here(Path(found.top, path.removesuffix(_INFO))) for path in of_megatron)
     report.only_new = options.base is not None or options.baseline is not None
     report.fixes_known = options.fixes
     if options.fixes:

@@ -156,7 +156,7 @@ def _read(
     carried = sorted({*survey.whole.python, *survey.whole.patches}.difference(survey.whole.own))
     replaced = {finding.target for finding, _ in patches}
     for uses, (old, _) in zip(used, steps, strict=True):
-        uses.drop_what_is_brought(carried, survey.files.read)
+        uses.drop_what_is_brought(carried, survey.files.read, old)
         # What an unknown function takes, its replacement may take too.
         calls = {use for use in uses.affected if use.name in replaced and use.exception == "TypeError"}
         uses.affected = [use for use in uses.affected if use not in calls or not known.lacking(old, use.name)]

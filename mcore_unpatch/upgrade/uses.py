@@ -57,9 +57,13 @@ class Uses:
     unread: list[FileError] = field(default_factory=list)
     already: list[Statement] = field(default_factory=list)  # what raises on the older release too
 
-    def drop_what_is_brought(self, carried: Sequence[str], read: Callable[[str], bytes]) -> None:
-        """Leave out what no release has and a Megatron that the repository carries, or a patch file of it, brings."""
-        nowhere = [use for use in (*self.affected, *self.already) if not known.ever(use.name)]
+    def drop_what_is_brought(self, carried: Sequence[str], read: Callable[[str], bytes], old: Model) -> None:
+        """Leave out what no release has and a Megatron that the repository carries, or a patch file of it, brings.
+
+        What the older one has itself, that Megatron maybe, is what the step loses.
+        """
+        every = (*self.affected, *self.already)
+        nowhere = [use for use in every if not known.ever(use.name) and not known.holds(old, use.name)]
         texts = [f"{path}\n".encode() + read(path) for path in carried] if nowhere else []
         brought = {use for use in nowhere if any(_brings(use).search(text) for text in texts)}
         self.affected = [use for use in self.affected if use not in brought]
