@@ -31,6 +31,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "migrated" in getattr(item, "fixturenames", ()):  # whole releases of veRL
             item.add_marker("slow")
+    items.sort(key=lambda item: item.get_closest_marker("first") is None)
     if (seed := config.getoption("--order-seed")) is not None:
         random.Random(seed).shuffle(items)
 

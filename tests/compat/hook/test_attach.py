@@ -90,6 +90,7 @@ def test_through_ddp_float16module_and_a_vision_model(case: Case, model: Any, in
         assert_close(out.loss, loss, torch.bfloat16)
 
 
+@pytest.mark.first
 @on_ranks(release=INSTALLED)  # seconds of tracing, and nothing of it is Megatron's
 def test_through_torch_compile(model: Any, inputs: Any) -> None:
     loss = model(**inputs)

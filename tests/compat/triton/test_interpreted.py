@@ -12,6 +12,7 @@ from limits import patience
 HERE = Path(__file__).parent
 
 
+@pytest.mark.first
 @pytest.mark.ranks
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 def test_the_kernels_by_the_interpreter() -> None:

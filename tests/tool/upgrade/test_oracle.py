@@ -35,6 +35,7 @@ FILES = {
 }
 
 
+@pytest.mark.first
 @pytest.mark.slow
 def test_every_new_exception_is_predicted_and_every_prediction_is_one(tmp_path: Path) -> None:
     oracle = load_builder("upgrade_oracle")
