@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from mcore_unpatch.megatron.known import lacking
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.report.counts import groups
 from mcore_unpatch.report.lines import Line, OutputFormat, count, show, width, wrapped
@@ -225,11 +226,15 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
 
 def unread(report: UpgradeReport) -> str:
     """What of the repository no release could be asked for, in words."""
-    said = [
-        f"{count(number, 'use')} of {package}, which the wheel of megatron-core {report.old.label} does not hold; "
-        "`--from PATH` reads a checkout"
-        for package, number in report.uses.beyond.items()
-    ]
+    old, new, said = report.old, report.new, []
+    for package, number in report.uses.beyond.items():
+        uses = f"{count(number, 'use')} of {package}"
+        if lacking(new, package):
+            wheels = f"which the wheels of megatron-core {old.label} and {new.label} do not hold"
+            said.append(f"{uses}, {wheels}; `--from PATH` and `--to PATH` read checkouts")
+        else:
+            wheel = f"which the wheel of megatron-core {old.label} does not hold"
+            said.append(f"what changed for {uses}, {wheel}; `--from PATH` reads a checkout")
     said += [f"{count(len(report.scanned.errors), 'file')} with errors"] if report.scanned.errors else []
     return "; ".join(said)
 
