@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from mcore_unpatch import audit
+from mcore_unpatch.audit import hook
+from mcore_unpatch.audit.origin import CodeOrigin
 from mcore_unpatch.compat.hook import find
 
 
@@ -98,3 +100,16 @@ def test_other_inputs_take_the_place_of_ours() -> None:
     stage = Stage()
     audit.hook_works(stage, {"attention_mask": "mine"})
     assert (stage.seen["mask"], stage.seen["positions"]) == ("mine", [[0, 1]])
+
+
+@pytest.mark.parametrize("foreign", [None, "forward", "_postprocess"])
+def test_who_ignores_it(foreign: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method that is not Megatron's, if there is one; else the forward that was called."""
+
+    def origin_of(method: Any) -> CodeOrigin:
+        return CodeOrigin(method.__name__, "", 0, "verl" if method.__name__ == foreign else "megatron.core")
+
+    monkeypatch.setattr(hook, "origin_of", origin_of)
+    monkeypatch.setattr(Stage, "_postprocess", lambda self: None, raising=False)
+    Stage._postprocess.__name__ = "_postprocess"  # type: ignore[attr-defined]
+    assert audit.hook_works(Stage("ignores")).at == (foreign or "forward")

@@ -323,3 +323,23 @@ def test_when_mtp_is_trained(
         trains = _FusedTarget.trains_mtp(cast("Any", target), asked)
     assert trains == (asked if asked is not None else wanted and numbers == "megatron")
     assert ["MTP is not trained" in str(one.message) for one in caught] == [True] * told
+
+
+@pytest.mark.parametrize("numbers", ["verl", "megatron"])
+@pytest.mark.parametrize("use_mup", [False, True])
+@pytest.mark.parametrize(("ranks", "sequence_parallel"), [(1, False), (1, True), (2, False), (2, True)])
+@pytest.mark.parametrize("logits_alone", [None, False, True])
+def test_where_other_numbers_are_told(
+    numbers: Any, use_mup: bool, ranks: int, sequence_parallel: bool, logits_alone: bool | None
+) -> None:
+    config = SimpleNamespace(use_mup=use_mup, tensor_model_parallel_size=ranks, sequence_parallel=sequence_parallel)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        installed.warn_where_kept(
+            "f()", numbers, config, **{} if logits_alone is None else {"logits_alone": logits_alone}
+        )
+    gradients = ranks > 1 and not sequence_parallel and not logits_alone
+    said = [str(one.message) for one in caught]
+    assert len(said) == (numbers == "verl" and (use_mup or gradients))
+    for text in said:
+        assert ("MuP" in text, "over the 2 tensor-parallel ranks" in text) == (use_mup, gradients)

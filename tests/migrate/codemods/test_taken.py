@@ -51,3 +51,5 @@ def test_a_wrong_example_is_shown_as_a_diff() -> None:
     assert "\n-unused = 3" in str(said.value)
     with pytest.raises(AssertionError, match="is not found in its example"):
         check_example(codemod, replace(example, before="x = 1"))
+    with pytest.raises(SyntaxError):
+        check_example(codemod, replace(example, after="x = ("))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mcore_unpatch.editing.edits import Edit, Repository, in_order, splice
+from mcore_unpatch.editing.placing import unified
 from mcore_unpatch.editing.source import Source, suites
 from mcore_unpatch.migrate.run import too_old_python
 from mcore_unpatch.scanner.sources.parsed import Parsed
@@ -181,3 +182,11 @@ def test_a_record_that_nobody_here_wrote(wrong: dict[str, object]) -> None:
     assert Record("/base") == Record("/base", None, False, None, False)
     with pytest.raises(ValueError):
         Record(**{"base": "/base", **wrong})  # type: ignore[arg-type]
+
+
+def test_the_names_in_a_diff() -> None:
+    """A name with a space ends with a tab, as git writes it: else its end would not be known."""
+    assert unified("a.py", b"x\n", b"y\n").splitlines()[:2] == [b"--- a/a.py", b"+++ b/a.py"]
+    assert unified("a b.py", b"x\n", b"y\n").splitlines()[:2] == [b"--- a/a b.py\t", b"+++ b/a b.py\t"]
+    assert unified("a.py", b"x", b"y").endswith(b"-x\n\\ No newline at end of file\n+y\n\\ No newline at end of file\n")
+    assert unified("a.py", b"x\n", b"x\n") == b""

@@ -8,6 +8,8 @@ from checking import write_files
 from command import CLEAN, ERROR, Result, unpatch
 from stacks.test_python_projects import OLD_POSTPROCESS
 
+from mcore_unpatch.stacks.revision import Revision, Stack, summary
+
 CALLER = "from verl.models.mcore.mtp_patch import patch_postprocess\n"
 CUDA = {"pyproject.toml": "[project]\nname = 'x'\ndependencies = ['megatron-core==0.18.0']\n"}
 NPU = {"docker/ascend/Dockerfile": "FROM x\nRUN git clone -b core_r0.16.0 https://github.com/NVIDIA/Megatron-LM.git\n"}
@@ -346,3 +348,10 @@ def test_a_submodule_that_is_no_megatron_says_nothing(tmp_path: Path) -> None:
     module = '[submodule "a"]\n\tpath = a/energon\n\turl = https://x.org/we/Other.git\n\tbranch = core_v0.15.0\n'
     write_files(tmp_path, {".gitmodules": module, "tool.py": PLAIN})
     assert "no project file names a release" in said(unpatch("stacks", cwd=tmp_path))
+
+
+@pytest.mark.parametrize(("number", "rest"), [(2, ""), (4, ""), (5, " and 1 more"), (7, " and 3 more")])
+def test_the_line_names_four_and_counts_the_others(number: int, rest: str) -> None:
+    stacks = [Stack(Revision(f"0.1{at}.0", ((0, 10 + at),)), why=f"{at}.txt") for at in range(number)]
+    shown = ", ".join(f"0.1{at}.0 ({at}.txt)" for at in range(min(number, 4)))
+    assert summary(stacks) == f"Judged for megatron-core {shown}{rest and rest + ', which `unpatch stacks` lists'}."
