@@ -198,7 +198,9 @@ def _who_builds(owner: str, release: Model) -> str:
 def _is_named(use: Usage, owner: str, release: Model) -> bool:
     """Whether the file that builds an object has the name of the class, or of one of its subclasses."""
     module = _module(use.place, release)
-    return any(f"{module}.{leaf(one)}" in release.facts for one in (owner, *release.derived.get(owner, ())))
+    names = [leaf(one) for one in (owner, *release.derived.get(owner, ()))]
+    packages = [fact.detail for _, fact in release.members(module) if fact.kind == "import"]
+    return any(f"{home}.{name}" in release.facts for home in (module, *packages) for name in names)
 
 
 def _module(place: str, release: Model) -> str:

@@ -64,7 +64,11 @@ def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
     if not isinstance(tried, ast.Try) or known.holds(model, demand.name) or known.lacking(model, demand.name):
         return
     nodes = [node for handler in tried.handlers for node in ast.walk(handler)]
-    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    empty = {id(node.targets[0]) for node in nodes if isinstance(node, ast.Assign) and _is_none(node.value)}
+    stored = (node for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    home = demand.at.home
+    tested = home.once(_tested, home.model.tree)  # who never asks for None takes it for the real one
+    bound = {node.id for node in stored if id(node) not in empty or node.id in tested}
     names = {alias.asname or alias.name for alias in getattr(demand.node, "names", ())}
     replaced = bound & names or any(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes)
     caught = not demand.runs_on(model, "ImportError") and reached.on(model, demand.at, demand.tests)
@@ -78,6 +82,18 @@ def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
         hint = advice(demand.name, instead(demand.name, model), when)
         text = f"`{short(demand.name)}`{more} {gone}: {runs}"
         yield Statement(CHANGES, text, "", demand.path, demand.line, demand.when, instead=hint)
+
+
+def _tested(tree: ast.Module) -> set[str]:
+    """The names that conditions of a file ask about."""
+    tests = (node if isinstance(node, ast.BoolOp | ast.Compare) else getattr(node, "test", None) for node in walk(tree))
+    return {
+        node.id for test in tests if test is not None for node in ast.walk(test) if isinstance(node, ast.Name)
+    }  # fmt: skip
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def raising(demand: Demand, exception: str, text: str, advised: str = "") -> Statement:
@@ -218,9 +234,14 @@ def _fitting(advised: str, now: str | None, demand: Demand, model: Model, old: M
             return f"{advised}, which takes other arguments"
     for call, where in calls:
         call = seen_by(found, call, model, demand)
-        if wrong := taken.misfit(call):
+        index = then.shifted(taken, call) if then is not None else None
+        meant = call
+        if then is not None and index is not None:
+            names = then.positional[index : call.positions]
+            meant = replace(call, positions=index, keywords=(*call.keywords, *names))
+        if wrong := taken.misfit(meant) or taken.misfit(call):
             return f"{advised}, but the call{where} {unfit(wrong, 'that')}"
-        if then is not None and (index := then.shifted(taken, call)) is not None:
+        if index is not None:
             return f"{advised}, where the {nth(index)} value of the call{where} is `{taken.positional[index]}`"
     return advised
 

@@ -73,7 +73,16 @@ class Case:
     def raised_on(self, model: Model) -> Iterator[tuple[Demand, list[Statement]]]:
         """What a release raises where something is asked of it, in the same order."""
         for some in filter(None, self._demands):
-            yield from self._of_all(some, (_raising, model), lambda some: _raising(some, model))
+            raised = self._of_all(some, (_raising, model), lambda some: _raising(some, model))
+            yield from (pair for pair in raised if self._hinders(pair[0]))
+
+    def _hinders(self, demand: Demand) -> bool:
+        """Whether what is asked for comes before the patch, on the way to it; of helpers that is not told apart."""
+        site = self.install.site
+        if demand.when != INSTALL or demand.at.home is not self.resolver or demand.at.scope is not site.scope:
+            return True
+        last = site.statement.end_lineno or site.node.lineno
+        return demand.line <= last and self.resolver.at(site).block.within(demand.at.block)
 
     def _of_all(self, some: list[Demand], key: Hashable, look: Callable[[list[Demand]], T]) -> T:
         """What is seen in demands, which many patches of a file may share, looked at once."""

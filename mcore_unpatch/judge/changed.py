@@ -59,7 +59,7 @@ def _positions(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
         was, is_now = then.positional[index], now.positional[index]
         gone = "" if was in now.names else ", which is gone"
         text = f"the {nth(index)} value passed to `{leaf(demand.name)}` is `{is_now}` on megatron-core {new.label}"
-        yield _changes(demand, f"{text}, and was `{was}`{gone}")
+        yield _changes(demand, f"{text}, and was `{was}`{gone}: other results, or an error")
 
 
 def _is_relayed(demand: Demand) -> bool:

@@ -177,7 +177,7 @@ class Demands:
         ref = place.expr(node.func) if self._follow and depth < _DEEPEST else None
         if ref is not None and ref.home is not None and ref.kind == "local-function":
             if isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield from self.of_code(ref.node, ref.home, when, True, None, depth + 1)
+                yield from self.of_code(ref.node, ref.home, when, when == CALL, None, depth + 1)
 
     def _in_parts(self, node: ast.Call, place: Position, home: Resolver) -> Iterator[tuple[Meant, Call]]:
         """What gets some of its arguments: `partial(f, x=1)`, `replace(config, x=1)`, `ours(x=1)` that passes it on."""

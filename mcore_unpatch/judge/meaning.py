@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from mcore_unpatch.library.syntax import leaf_of
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
@@ -13,6 +14,7 @@ from mcore_unpatch.scanner.sources.scopes import Binding, path_text
 
 _MOST_BASES = 30
 _NAMES = ast.Attribute | ast.Name
+_PLAIN = {"ABC", "Generic", "Protocol", "object"}  # bases that bring no member of a name that Megatron has
 
 
 class Meant(NamedTuple):
@@ -117,8 +119,13 @@ def _own_classes(home: Resolver, node: ast.ClassDef) -> Iterator[tuple[Resolver,
                     yield None
                     return
                 waiting.append((ref.home, ref.node))
-            elif ref is None or not ref.is_core:
+            elif (ref is None or not ref.is_core) and _leaf(base) not in _PLAIN:
                 yield None
+
+
+def _leaf(base: ast.expr) -> str:
+    """`Generic` of `typing.Generic[T]`."""
+    return leaf_of(base.value if isinstance(base, ast.Subscript) else base)
 
 
 def built(ref: Ref) -> Meant | None:

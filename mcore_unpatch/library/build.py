@@ -140,10 +140,11 @@ def _mark_unread(
     local = {
         f"{source_of(node, module.package)}.{alias.name}"
         for module in modules.values()
-        for body in module.functions
-        for node in body.nodes.of(ast.ImportFrom)
+        for node in (*_under_conditions(module.tree.body), *(
+            one for body in module.functions for one in body.nodes.of(ast.ImportFrom)
+        ))
         for alias in node.names
-    }
+    }  # fmt: skip
     imported |= local | {known.name for detail in local if (known := model.find(detail))}
     starred = {name.removesuffix(".*") for name in imported if name.endswith(".*")}
     for name, fact in list(facts.items()):
@@ -156,6 +157,16 @@ def _mark_unread(
         elif fact.kind == "value" and leaf not in uses.reads and leaf not in uses.texts:
             if owner in facts and facts[owner].trait("dataclass") is not None:
                 _mark(facts, name, "unread")
+
+
+def _under_conditions(body: list[ast.stmt]) -> Iterator[ast.ImportFrom]:
+    """The imports of a module in `if` and `try`: another branch may bind the same name to something else."""
+    for node in body:
+        if isinstance(node, ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If | ast.Try):
+            handlers = [item for handler in getattr(node, "handlers", ()) for item in handler.body]
+            yield from _under_conditions([*node.body, *handlers, *node.orelse])
 
 
 def _needs(library: Library, modules: Mapping[str, ModuleFacts]) -> dict[str, frozenset[str]]:

@@ -107,5 +107,7 @@ COMPARED_IN_SPECS = {
     "TransformerLayer": " With MTP give `get_gpt_mtp_block_spec` the block's `TransformerBlockSubmodules`: it raises "
     "for the spec of a subclass.",
     "MLP": _OF_MLP,
+    "MoELayer": " Up to 0.17 `TransformerLayer` hands `pg_collection` and `is_mtp_layer` to Megatron's own `MoELayer` "
+    "alone, and to no subclass in a `ModuleSpec`.",
     "TEFusedMLP": _OF_MLP,
 }

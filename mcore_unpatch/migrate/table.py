@@ -117,7 +117,7 @@ def _entries(title: str, entries: list[_Entry], outcome: Outcome) -> Iterator[Li
         yield from _places(where, outcome)
         for text, detail in told:
             if text:
-                yield from wrapped(_sentence(text), 6, "- " if len(told) > 1 else "")
+                yield from wrapped(f"{_capital(text).removesuffix('.')}.", 6, "- " if len(told) > 1 else "")
             for part in detail.splitlines():
                 yield [(f"      {part}", "")]
 
@@ -215,11 +215,12 @@ def _short(finding: Finding) -> str:
 def _joined(*texts: str) -> str:
     """Sentences, one behind the other."""
     *first, last = filter(None, texts)
-    return " ".join([*map(_sentence, first), last[:1].upper() + last[1:]])
+    return " ".join([*(f"{_capital(text).removesuffix('.')}." for text in first), _capital(last)])
 
 
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+def _capital(text: str) -> str:
+    """As a sentence begins; a path stays as it is."""
+    return text if ".py:" in text.partition(" ")[0] else text[:1].upper() + text[1:]
 
 
 def _needs(outcome: Outcome) -> Iterator[Line]:

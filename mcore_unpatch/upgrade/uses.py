@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import pairwise
 
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.judge.asked import forgiven, raised
@@ -64,13 +65,22 @@ class Uses:
         """
         every = (*self.affected, *self.already)
         nowhere = [use for use in every if not known.ever(use.name) and not known.holds(old, use.name)]
-        texts = [f"{path}\n".encode() + read(path) for path in carried] if nowhere else []
+        texts = [_brought(path, read(path)) for path in carried] if nowhere else []
         brought = {use for use in nowhere if any(_brings(use).search(text) for text in texts)}
         self.affected = [use for use in self.affected if use not in brought]
         self.already = [use for use in self.already if use not in brought]
 
 
 _OLD = "\0"  # stands for the older release in a text
+
+
+def _brought(path: str, data: bytes) -> bytes:
+    """What a file of a Megatron in the repository holds, or a patch file adds, behind the paths of new files."""
+    if not path.endswith((".patch", ".diff")):
+        return f"{path}\n".encode() + data
+    lines = data.splitlines()
+    new = [line for above, line in pairwise(lines) if above.startswith(b"--- /dev/null")]
+    return b"\n".join([*new, *(line[1:] for line in lines if line.startswith(b"+") and not line.startswith(b"+++"))])
 
 
 def _brings(use: Statement) -> re.Pattern[bytes]:

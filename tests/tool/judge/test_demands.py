@@ -196,7 +196,7 @@ SAID = {
         "utils.Sized()",
         "Own(own=1)",
     ],
-    "changes: the first value passed to `Sized` is `needed`, and was `size`": [
+    "changes: the first value passed to `Sized` is `needed`, and was `size`: other results, or an error": [
         "Own(1, own=2)",
         "Own(1, 2, 3)",
         "Below(1, 2, 3, 4)",

@@ -121,6 +121,32 @@ def test_who_gets_there() -> None:
     assert [body_at[use.line] for use in uses] == RAISES
 
 
+@pytest.mark.parametrize(("bases", "told"), [
+    ("TransformerBlock", True),
+    ("TransformerBlock, Common", True),
+    ("TransformerBlock, Generic[T]", True),
+    ("TransformerBlock, abc.ABC", True),
+    ("TransformerBlock, Other", False),  # which may bring anything
+    ("TransformerBlock, Brings", False),
+])  # fmt: skip
+def test_a_base_of_the_repository_that_does_not_bring_a_member_hides_nothing(bases: str, told: bool) -> None:
+    text = f"""\
+import abc
+from typing import Generic
+from elsewhere import Other
+from megatron.core.transformer.transformer_block import TransformerBlock
+class Common(abc.ABC):
+    def helper(self): pass
+class Brings(abc.ABC):
+    def _checkpointed_forward(self, x): pass
+class Block({bases}):
+    def forward(self, x):
+        return self._checkpointed_forward(x)
+""".encode()
+    uses = uses_of(["a.py"], Project({"a.py"}.__contains__, lambda _: text), *releases("0.16.0", "0.19.2")).affected
+    assert [use.line for use in uses] == [11] * told
+
+
 @pytest.mark.parametrize(
     ("attribute", "told"),
     [("decoder", False), ("mtp", True), ("rotary_pos_emb", True), ("cuda_graph_manager", True), ("forward", False)],

@@ -329,6 +329,7 @@ def test_a_part_of_the_object_has_its_own_forward() -> None:
         ("tensor_parallel.mappings", "dist_all_gather_func", "0.18.0", "`mappings._gather_along_first_dim` uses it by"),
         ("distributed.param_and_grad_buffer", "_coalescing_manager", "0.18.0", "start_grad_sync` uses it by name"),
         ("dist_checkpointing.strategies.base", "async_calls", "0.16.0", "Nothing of megatron-core 0.16 reads it"),
+        ("extensions.transformer_engine", "fused_unpermute", "0.17.0", "Who reads it in megatron-core 0.17 is not"),
     ],
 )
 def test_who_reads_a_name_of_a_module(owner: str, name: str, version: str, told: str, tmp_path: Path) -> None:
@@ -353,3 +354,35 @@ def test_what_several_releases_do_alike_is_said_once(tmp_path: Path) -> None:
     (finding,) = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
     assert finding["message"].count("the call of `roll_tensor`") == 1
     assert "which megatron-core 0.12.1 to 0.13.0 does not take" in finding["message"]
+
+
+GONE = "TransformerConfig(no_such_field=1)"
+INSTALLS = """\
+from megatron.core.transformer.mlp import MLP
+from megatron.core.transformer.transformer_config import TransformerConfig
+def ours(self, hidden_states, per_token_scale=None):
+    return hidden_states
+def helper():
+    def later():
+        {helped}
+    return later
+def install(flag):
+    {before}
+    if flag:
+        {inside}
+        MLP.forward = ours
+    else:
+        {beside}
+    {after}
+    helper()
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [("before", True), ("inside", True), ("beside", False), ("after", False), ("helped", False)],
+)
+def test_what_is_asked_for_on_the_way_to_a_patch_and_nothing_else_hinders_it(where: str, told: bool) -> None:
+    places = dict.fromkeys(("before", "inside", "beside", "after", "helped"), "pass") | {where: GONE}
+    (finding,) = found_in(INSTALLS.format(**places), target=(0, 19, 2))
+    assert ("TypeError when the patch is installed" in finding.message) is told

@@ -89,6 +89,14 @@ def test_what_the_repository_brings_itself_does_not_raise(tmp_path: Path, files:
     assert "Will raise" not in unpatch("upgrade", "--from", "0.18.2", cwd=tmp_path).out
 
 
+@pytest.mark.parametrize("changed", ["-class Other: pass\n+class Other: x = 1", " class LoraAdapter: pass\n+x = 1"])
+def test_a_patch_file_that_changes_a_module_does_not_bring_it(tmp_path: Path, changed: str) -> None:
+    path = "megatron/core/transformer/lora_adapter.py"
+    patch = f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n{changed}\n"
+    write_files(tmp_path, {"a.py": MODULE, "megatron.patch": patch})
+    assert "Will raise (1)" in unpatch("upgrade", "--from", "0.18.2", cwd=tmp_path).out
+
+
 def test_what_fits_neither_release_is_listed(tmp_path: Path) -> None:
     write_files(tmp_path, WRONG)
     result = unpatch("upgrade", "--from", "0.18.2", "--check", cwd=tmp_path)

@@ -134,3 +134,8 @@ def test_the_final_norm_is_none_of_the_layers() -> None:
     source = "from megatron.core.transformer import transformer_block\nclass Mine: ...\n"
     [finding] = found_in(f"{source}transformer_block.LayerNormImpl = Mine\n")
     assert "final norm in the `TransformerBlockSubmodules`" in finding.evidence
+
+
+def test_a_class_that_is_built_through_its_package() -> None:
+    said = why(f"{CORE}.tensor_parallel.layers.ColumnParallelLinear._forward_impl", (0, 17))
+    assert "build `ColumnParallelLinear` by name; a subclass helps only where a ModuleSpec names it" in said

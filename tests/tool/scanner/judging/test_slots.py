@@ -150,7 +150,7 @@ def test_megatron_compares_these_classes_with_the_module_of_a_spec() -> None:
         for node in ast.walk(ast.parse(text)) if ".module " in text else ():
             if isinstance(node, ast.Compare) and ast.unparse(node.left).endswith(".module"):
                 compared |= {one.id for one in ast.walk(node.comparators[0]) if isinstance(one, ast.Name)}
-    assert compared == COMPARED_IN_SPECS.keys()
+    assert compared == COMPARED_IN_SPECS.keys() - {"MoELayer"}  # which older ones compare
 
 
 MAKERS = {
