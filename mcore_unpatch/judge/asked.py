@@ -79,7 +79,8 @@ def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
         does, is_ = ("do", "are") if more else ("does", "is")
         gone = f"{does} not exist {when}" if when else f"{is_} not in megatron-core {model.label}"
         runs = f"the `try` on line {tried.lineno} catches that, and other code of yours runs"
-        hint = advice(demand.name, instead(demand.name, model), when)
+        now = instead(demand.name, model)
+        hint = _fitting(advice(demand.name, now, when), now, demand, model, None)
         text = f"`{short(demand.name)}`{more} {gone}: {runs}"
         yield Statement(CHANGES, text, "", demand.path, demand.line, demand.when, instead=hint)
 

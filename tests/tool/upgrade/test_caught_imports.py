@@ -36,6 +36,18 @@ def test_an_import_that_is_caught_is_told_unless_something_takes_its_place() -> 
     )
 
 
+def test_what_a_caught_import_is_now_is_told_with_the_call_that_does_not_fit() -> None:
+    head = "try:\n    from megatron.training.utils import get_batch_on_this_cp_rank\n    ok = 1\nexcept ImportError:\n"
+    for call, more in (("batch", ", but the call on line 7 does not pass `is_hybrid_cp`"), ("batch, False", "")):
+        text = f"{head}    HAVE = False\ndef take(batch):\n    get_batch_on_this_cp_rank({call})\n".encode()
+        project = Project({"a.py"}.__contains__, lambda _, text=text: text)  # type: ignore[misc]
+        (said,) = uses_of(["a.py"], project, *releases("0.17.1", "0.19.2")).affected
+        assert said.kind == CHANGES
+        assert said.instead.removesuffix(", which that requires") == (
+            f"it is now `megatron.core.utils.get_batch_on_this_cp_rank`{more}"
+        )
+
+
 def test_a_name_that_is_set_elsewhere_does_not_bring_its_module() -> None:
     files = {
         "a.py": b"from megatron.training.tokenizer import build_tokenizer\n",
