@@ -135,7 +135,7 @@ def _attribute(
         if known:
             found = install("module-attr", known[0])
             if len(known) > 1:  # a loop over several is one patch
-                found.why, found.patches_more = f"and in {len(known) - 1} more modules", True
+                found.why, found.patches_more = f"and in {_more_modules(known)}", True
             return [found]
         adds = not is_in_no_wheel(base.name)
         patches = is_callable if adds else _is_code
@@ -231,8 +231,12 @@ def whole_modules(site: Site, keys: list[str], value: ast.expr) -> list[Install]
     if not names:
         return []
     target = core_target(names[0])
-    why = f"and {len(names) - 1} more modules in the same loop" if len(names) > 1 else ""
+    why = f"and {_more_modules(names)} in the same loop" if len(names) > 1 else ""
     return [Install(site, site.node, target, "sys-modules", True, why, value, target, "")]
+
+
+def _more_modules(names: list[str]) -> str:
+    return f"{len(names) - 1} more module{'s' if len(names) > 2 else ''}"
 
 
 def fields_of(site: Site, held: Ref, names: list[str], value: ast.expr) -> list[Install]:

@@ -186,7 +186,7 @@ def test_one_statement_for_several_modules_is_one_patch() -> None:
         "    importlib.import_module(name).MegatronModule = f\n",
         target=f"{CORE}.transformer.mlp.MegatronModule",
     )
-    assert "and in 1 more modules" in finding.message
+    assert "and in 1 more module" in finding.message
 
 
 def test_code_where_megatron_keeps_state() -> None:
