@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from mcore_unpatch.judge import reached
-from mcore_unpatch.judge.demands import IMPORT, INSTALL, Demand
+from mcore_unpatch.judge.demands import IMPORT, INSTALL, Demand, is_enum
 from mcore_unpatch.judge.instead import absent, advice, instead, leaf, made_by, nowhere, nth, short, unfit
 from mcore_unpatch.judge.meaning import class_around, is_super, written
 from mcore_unpatch.judge.statement import CHANGES, RAISES, Statement
 from mcore_unpatch.judge.supplied import is_supplied
-from mcore_unpatch.library.fact import Call
+from mcore_unpatch.library.fact import Call, Parameters
 from mcore_unpatch.library.model import Known, Model
 from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import known
@@ -28,7 +28,7 @@ def raised(demand: Demand, model: Model, old: Model | None = None) -> Iterator[S
     """What a release raises where a demand is made of it; an older one tells where a name was."""
     demand = demand.on(model)
     yield from missing(demand, model, old)
-    yield from misused(demand, model)
+    yield from misused(demand, model, old)
 
 
 def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[Statement]:
@@ -54,7 +54,7 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
     every = model.label in RELEASES and not known.lacking(oldest, name)  # release can be asked for it
     said = nowhere(name) if every and not known.ever(name) else f"`{short(name)}` {gone}"
     now = instead(name, model, old)
-    told = _fitting(advice(name, now, when), now, demand, model, old)
+    told = _fitting(advice(name, now, when), now, demand, model, old) if not _is_compared(demand) else ""
     yield raising(demand, kind, said, told or made_by(name, model, old))
 
 
@@ -78,11 +78,22 @@ def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
         when, more = absent(demand.name, model), f" and {len(lost) - 1} more" if len(lost) > 1 else ""
         does, is_ = ("do", "are") if more else ("does", "is")
         gone = f"{does} not exist {when}" if when else f"{is_} not in megatron-core {model.label}"
-        runs = f"the `try` on line {tried.lineno} catches that, and other code of yours runs"
+        runs = f"the `try` on line {tried.lineno} hides that, and what needs it does not run, or raises later"
         now = instead(demand.name, model)
         hint = _fitting(advice(demand.name, now, when), now, demand, model, None)
         text = f"`{short(demand.name)}`{more} {gone}: {runs}"
         yield Statement(CHANGES, text, "", demand.path, demand.line, demand.when, instead=hint)
+
+
+def _is_compared(demand: Demand) -> bool:
+    """`kind == Kind.gone`: what is much alike would turn the condition over."""
+    home = demand.at.home
+    return is_enum(demand.name.rpartition(".")[0]) and id(demand.node) in home.once(_compared, home.model.tree)
+
+
+def _compared(tree: ast.Module) -> set[int]:
+    """What the comparisons of a file read, by identity."""
+    return {id(part) for node in walk(tree) if isinstance(node, ast.Compare) for part in ast.walk(node)}
 
 
 def _tested(tree: ast.Module) -> set[str]:
@@ -129,16 +140,19 @@ def _mains(tree: ast.Module) -> list[ast.If]:
     return [node for node in tested if getattr(node.test.left, "id", "") == "__name__"]  # type: ignore[attr-defined]
 
 
-def misused(demand: Demand, model: Model) -> Iterator[Statement]:
-    """A call that the release does not take, or whose result has another number of values."""
+def misused(demand: Demand, model: Model, old: Model | None = None) -> Iterator[Statement]:
+    """A call that the release does not take, or whose result has another number of values.
+
+    An older one tells what values by position are meant for.
+    """
     call, found = demand.call, model.find(demand.name)
     if call is None or found is None:
         return
-    taken = model.called_with(demand.name)
+    taken, then = model.called_with(demand.name), old.called_with(demand.on(old).name) if old is not None else None
     if demand.through_class and takes_no_object(found, model):
-        taken = found.fact.parameters
+        taken, then = found.fact.parameters, None
     call = seen_by(found, call, model, demand)
-    wrong = taken.misfit(call) if taken is not None else ""
+    wrong = _misfit(taken, call, then) if taken is not None and taken.misfit(call) else ""
     if wrong and not demand.through_class and _is_taken_below(demand.name, call, model):
         wrong = ""
     called = leaf(demand.name) if not leaf(demand.name).startswith("__") else short(demand.name)
@@ -222,6 +236,12 @@ def takes_no_object(found: Known, model: Model) -> bool:
     )
 
 
+def _misfit(taken: Parameters, call: Call, then: Parameters | None) -> str:
+    """Why a call does not fit: by what its values were meant for, where another release took them."""
+    meant = taken.misfit(then.meant(taken, call)) if then is not None and not then.misfit(call) else ""
+    return meant or taken.misfit(call)
+
+
 def _fitting(advised: str, now: str | None, demand: Demand, model: Model, old: Model | None) -> str:
     """What to write in place of a name, and which call does not fit there as it is: its own, or one of the file."""
     found, taken = (model.find(now), model.called_with(now)) if now is not None else (None, None)
@@ -236,11 +256,7 @@ def _fitting(advised: str, now: str | None, demand: Demand, model: Model, old: M
     for call, where in calls:
         call = seen_by(found, call, model, demand)
         index = then.shifted(taken, call) if then is not None else None
-        meant = call
-        if then is not None and index is not None:
-            names = then.positional[index : call.positions]
-            meant = replace(call, positions=index, keywords=(*call.keywords, *names))
-        if wrong := taken.misfit(meant) or taken.misfit(call):
+        if wrong := _misfit(taken, call, then):
             return f"{advised}, but the call{where} {unfit(wrong, 'that')}"
         if index is not None:
             return f"{advised}, where the {nth(index)} value of the call{where} is `{taken.positional[index]}`"

@@ -91,7 +91,7 @@ def _defaults(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     fresh = ((name, value) for name, value in now.defaults.items() if name not in {*passed, *then.names})
     for name, value in fresh:
         if value.startswith("'") and (was := _given_before(old, new).get(name, value)) != value:
-            other[name] = f"new on megatron-core {new.label}: {value} by default, where Megatron itself passes {was}"
+            other[name] = f"new on megatron-core {new.label}: {value} by default, and {was} may be what was done before"
     for name in (*_set_beside(demand), *_shut_off(demand, now, new)) if other else ():
         other.pop(name, None)
     for kind in (CHANGES, SPEED, IDLE) if other and demand.runs_on(new, "TypeError") else ():

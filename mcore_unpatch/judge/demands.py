@@ -150,7 +150,7 @@ class Demands:
                         yield from self._prefixes(node.func, meant, home, when, tests)
                     continue
                 case ast.Subscript(value=of, slice=ast.Constant(value=str(name))):
-                    if (meant := self._meant(of, home, itself)) is not None and _is_enum(meant.names[0]):
+                    if (meant := self._meant(of, home, itself)) is not None and is_enum(meant.names[0]):
                         member = ever(f"{meant.names[0]}.{name}", through=True)
                         if member is not None:
                             yield _asked(member, when, self._place(node, home), node, tests)
@@ -158,7 +158,8 @@ class Demands:
                     if (meant := self._meant(node, home, itself)) is not None:
                         yield from self._prefixes(node, meant, home, when, tests)
                         yield _asked(meant, when, self._place(node, home), node, tests)
-                        continue
+                        if meant.parts or not isinstance(node.value, ast.Attribute):
+                            continue  # `self.a.b`: what is read of the object on the way counts too
             waiting += [(one, tests, 0) for one in children(node)]
 
     def _called(
@@ -270,7 +271,8 @@ def _is_of_a_star(node: ast.Name, at: Position) -> bool:
     return bool(at.home.model.stars) and not any(node.id in scope.bindings for scope in at.scope.chain())
 
 
-def _is_enum(name: str) -> bool:
+def is_enum(name: str) -> bool:
+    """Whether a class is an enumeration."""
     return any(base.rpartition(".")[2].endswith("Enum") for base in api.ancestry(name))
 
 

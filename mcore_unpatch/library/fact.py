@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
 
@@ -106,6 +106,12 @@ class Parameters:
         """A call with what is required and nothing else."""
         positions = sum(name in self.required for name in self.positional)
         return Call(positions, tuple(name for name in self.keyword_only if name in self.required))
+
+    def meant(self, now: Parameters, call: Call) -> Call:
+        """A call of this as it would be made of a newer list: values that stand elsewhere there are passed by name."""
+        index = self.shifted(now, call)
+        names = self.positional[index : call.positions] if index is not None else ()
+        return replace(call, positions=index or 0, keywords=(*call.keywords, *names)) if names else call
 
     def shifted(self, now: Parameters, call: Call) -> int | None:
         """The first value by position that means another parameter in a newer list; one with a new name is the same.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from bisect import bisect_right
 from operator import attrgetter
 
@@ -43,7 +44,9 @@ def _export(home: Resolver, name: str) -> Ref | None:
 
 def _from_stars(home: Resolver, name: str) -> Ref | None:
     stars = (star.node for star in home.model.stars if isinstance(star.node, ast.ImportFrom))
-    return next((ref for star in stars if (ref := _import_from(star, name, home))), None)
+    ref = next((ref for star in stars if (ref := _import_from(star, name, home))), None)
+    of_python = ref is not None and ref.is_core and hasattr(builtins, name) and api.lookup(ref.name) is None
+    return ref if not of_python else None
 
 
 def on_name(node: ast.Name, at: Position) -> Ref | None:

@@ -160,3 +160,18 @@ def case(model: GPTModel):
 """.encode()
     uses = uses_of(["a.py"], Project({"a.py"}.__contains__, lambda _: text), *releases("0.16.0", "0.19.2")).affected
     assert [use.line for use in uses] == [4] * told
+
+
+def test_names_of_python_do_not_come_from_a_star() -> None:
+    head = "from megatron.core.models.common.embeddings.rope_utils import *\n"
+    text = f"{head}def case(xs):\n    return enumerate(xs), isinstance(xs, list), no_such_name(xs)\n".encode()
+    uses = uses_of(["a.py"], Project({"a.py"}.__contains__, lambda _: text), *releases("0.16.0", "0.19.2"))
+    assert [use.name.rpartition(".")[2] for use in (*uses.affected, *uses.already)] == ["no_such_name"]
+
+
+@pytest.mark.parametrize("read", ["self.model_comm_pgs", "self.model_comm_pgs.cp", "self.model_comm_pgs.cp.size()"])
+def test_what_is_read_of_an_object_on_the_way_is_asked_for(read: str) -> None:
+    head = "from megatron.core.transformer.attention import SelfAttention\n"
+    text = f"{head}class Ours(SelfAttention):\n    def forward(self, x):\n        return {read}\n".encode()
+    uses = uses_of(["a.py"], Project({"a.py"}.__contains__, lambda _: text), *releases("0.14.0", "0.15.0"))
+    assert "SelfAttention.model_comm_pgs" in [".".join(use.name.split(".")[-2:]) for use in uses.affected]
