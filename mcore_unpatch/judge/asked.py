@@ -157,7 +157,11 @@ def misused(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
         wrong = ""
     called = leaf(demand.name) if not leaf(demand.name).startswith("__") else short(demand.name)
     if wrong and demand.runs_on(model, "TypeError"):
-        yield raising(demand, "TypeError", f"the call of `{called}` {unfit(wrong, f'megatron-core {model.label}')}")
+        text = f"the call of `{called}` {unfit(wrong, f'megatron-core {model.label}')}"
+        index = then.shifted(taken, call) if taken is not None and then is not None and "not pass" not in text else None
+        if taken is not None and index is not None:
+            text += f"; its {nth(index)} value is `{taken.positional[index]}` there"
+        yield raising(demand, "TypeError", text)
     gives = found.fact.trait("gives")
     if call.unpacked and gives and int(gives) != call.unpacked and demand.runs_on(model, "ValueError"):
         text = f"unpacks {call.unpacked} values from `{called}`, which gives {gives} on megatron-core {model.label}"

@@ -83,7 +83,7 @@ def _edits(
     source, old, new = report.source(demand.path), report.old, report.new
     if isinstance(demand.node, ast.ImportFrom):
         if leaf(demand.name) not in moves.get(demand.node, {}):
-            return [], "Megatron has nothing of that name any more"
+            return [], "where that name is now is not evident"
         edits = list(_moved_import(source, demand.node, moves[demand.node]))
         return edits, "" if edits else "a comment stands between the names"
     if isinstance(demand.node, ast.Call) and demand.call is not None:
