@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -224,8 +225,12 @@ def _copy_of(case: Case, happened: Change, old: Model) -> Copy | None:
 
 def _body(case: Case, happened: Change, copied: Copy | None, old: Model, new: Model) -> list[str]:
     """What the function that is replaced does now, and the replacement does not."""
-    if case.new.function is None or happened.kind not in ("body", "signature"):
+    if happened.kind not in ("body", "signature"):
         return []
+    if case.new.function is None:
+        if case.reaches_original or not _is_unread(case):
+            return []
+        return [f"{happened.kind} changed; the replacement is not read here: whether it fits is not known"]
     around = way_around_original(case.install, case.new) if case.reaches_original else 0
     if case.reaches_original and not around:
         return []
@@ -242,6 +247,13 @@ def _body(case: Case, happened: Change, copied: Copy | None, old: Model, new: Mo
     if _stands_for_itself(case, happened, old, new):
         return []
     return ["body changed; the replacement does not call the original, so it does not have that change"]
+
+
+def _is_unread(case: Case) -> bool:
+    """Whether what is put in place is neither a plain value nor a class."""
+    value, at = case.install.value, case.resolver.at(case.install.site)
+    ref = at.expr(value) if isinstance(value, ast.Name | ast.Attribute) else None
+    return not (value is None or isinstance(value, ast.Constant) or (ref is not None and ref.kind == "class"))
 
 
 def _stands_for_itself(case: Case, happened: Change, old: Model, new: Model) -> bool:

@@ -32,7 +32,8 @@ def test_an_import_that_is_caught_is_told_unless_something_takes_its_place() -> 
     assert [[one.kind for one in some] for some in said] == [[CHANGES], [RAISES, RAISES], [CHANGES], [], []]
     assert said[0][0].sentence == (
         "`transformer_engine.TENorm` and 1 more do not exist after megatron-core 0.16.1: the `try` on line 1 hides "
-        "that, and what needs it does not run, or raises later; it is now `megatron.core.extensions.transformer_engine.TENorm`"
+        "that, and what needs it does not run, or raises later; it is now "
+        "`megatron.core.extensions.transformer_engine.TENorm`"
     )
 
 

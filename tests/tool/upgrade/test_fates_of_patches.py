@@ -234,3 +234,30 @@ def test_what_the_older_release_breaks_too_says_so(old: str, already: bool) -> N
     fate = only(source, old, "0.19")
     assert fate.urgency == "breaks"
     assert ("(on 0.18.2 too)" in fate.reasons[0]) is already
+
+
+@pytest.mark.parametrize(("value", "urgency"), [
+    ("elsewhere.forward", "different"),
+    ("made()", "different"),
+    ("lambda self, *args, **kwargs: None", "different"),  # read, and without the change
+    ("wrap(GPTModel.forward)", "harmless"),
+])  # fmt: skip
+def test_a_replacement_that_is_not_read_is_not_called_harmless(tmp_path: Path, value: str, urgency: str) -> None:
+    source = f"""
+        import functools
+        import elsewhere
+        from elsewhere import made
+        from megatron.core.models.gpt.gpt_model import GPTModel
+
+        def wrap(original):
+            @functools.wraps(original)
+            def inner(*args, **kwargs):
+                return original(*args, **kwargs)
+            return inner
+
+        GPTModel.forward = {value}
+    """
+    write_files(tmp_path, source)
+    (fate,) = upgrade([tmp_path], ScanOptions(jobs=1), *releases("0.16.1", "0.19.2")).fates
+    assert fate.urgency == urgency
+    assert ("is not read here" in fate.reasons[0]) is value.startswith(("elsewhere", "made"))

@@ -106,7 +106,7 @@ from unittest import mock
 def test():
     mock.patch.object(Log, "reduce_loss_in_tracker", create=False)
 """),
-    "a new parameter that Megatron sets to what was": ("0.16.1", "0.17.1", "", "'mcore' may be what was done before", """
+    "a new parameter that Megatron sets to what was": ("0.16.1", "0.17.1", "", "may be what was done before", """
 from megatron.core.dist_checkpointing import load, save
 def keep(state):
     save(state, "here", async_sharded_save=True)
