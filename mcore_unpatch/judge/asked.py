@@ -55,7 +55,7 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
     said = nowhere(name) if every and not known.ever(name) else f"`{short(name)}` {gone}"
     now = instead(name, model, old)
     told = _fitting(advice(name, now, when), now, demand, model, old) if not _is_compared(demand) else ""
-    yield raising(demand, kind, said, told or made_by(name, model, old))
+    yield raising(demand, kind, said, model, told or made_by(name, model, old))
 
 
 def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
@@ -108,12 +108,13 @@ def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def raising(demand: Demand, exception: str, text: str, advised: str = "") -> Statement:
-    """That a demand raises, and when."""
+def raising(demand: Demand, exception: str, text: str, model: Model, advised: str = "") -> Statement:
+    """That a demand raises on a release, and when."""
     function = getattr(demand.at.scope.function and demand.at.scope.function.node, "name", "")
     trigger = _WHEN.get(demand.when) or (f"when `{function}` is called" if function else "when it is called")
     if demand.when == IMPORT and _is_in_main(demand):
         trigger = "when the file is run"
+    trigger += reached.only_where(model, demand.at)
     handler = reached.handler_of(demand.at.block, "ImportError" if demand.module else exception)
     if isinstance(handler, ast.ExceptHandler) and (word := _raised_by(handler)):
         text = f"{text}; the `except` on line {handler.lineno} expects that, and raises `{word}`"
@@ -161,11 +162,11 @@ def misused(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
         index = then.shifted(taken, call) if taken is not None and then is not None and "not pass" not in text else None
         if taken is not None and index is not None:
             text += f"; its {nth(index)} value is `{taken.positional[index]}` there"
-        yield raising(demand, "TypeError", text)
+        yield raising(demand, "TypeError", text, model)
     gives = found.fact.trait("gives")
     if call.unpacked and gives and int(gives) != call.unpacked and demand.runs_on(model, "ValueError"):
         text = f"unpacks {call.unpacked} values from `{called}`, which gives {gives} on megatron-core {model.label}"
-        yield raising(demand, "ValueError", text)
+        yield raising(demand, "ValueError", text, model)
 
 
 def is_replaced(demand: Demand, model: Model, shapes: Mapping[str, str], own: str = "") -> bool:

@@ -83,10 +83,14 @@ def _defaults(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
         return
     then, now, call = taken
     passed = {*now.positional[: call.positions], *call.keywords}
+    is_class = leaf(demand.name)[:1].isupper()
+    # Of a function None may say that a new name has the old default.
+    renamed = {now.defaults[name] for name in now.defaults if name not in then.names and not is_class}
     other = {
         name: f"{value} by default on megatron-core {new.label}, and was {was}"
         for name, value in now.defaults.items()
         if name not in passed and not _is_same(was := then.defaults.get(name, ""), value)
+        if value != "None" or was not in renamed
     }
     fresh = ((name, value) for name, value in now.defaults.items() if name not in {*passed, *then.names})
     for name, value in fresh:
@@ -218,7 +222,7 @@ def _unpacked(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     if set(was) == {count} and len(wanted) == 1 and count not in wanted and demand.runs_on(new, "ValueError"):
         [(gives, caller)] = wanted.items()
         text = f"unpacks {count} values from `{leaf(demand.name)}`, of which `{short(caller)}` of megatron-core"
-        yield raising(demand, "ValueError", f"{text} {new.label} unpacks {gives}")
+        yield raising(demand, "ValueError", f"{text} {new.label} unpacks {gives}", new)
     elif _GIVEN.match(now.fact.detail):
         return  # what it gives is what the function gives that it is given
     elif then.fact.digest != now.fact.digest and demand.runs_on(new, "ValueError"):

@@ -206,6 +206,8 @@ def _built(
     places, sure = given.slots(frozenset({cls.name}), bases, new)
     if init is None and not sure:
         return
+    if not sure and not all(building(slot, new) for slot in places):
+        return  # by what other call it is built is not known
     for some in [[slot] for slot in places] if sure else [places]:
         now = [usage for slot in some for usage in building(slot, new)]
         wrong = [(usage, _unbuildable(cls, init, bases, usage, new)) for usage in now]

@@ -18,6 +18,7 @@ from mcore_unpatch.scanner.sources.scopes import Block, Scope, path_text
 
 Tests = tuple[tuple[ast.expr, bool], ...]
 _MOST_STEPS = 20_000  # for the conditions around one line
+_MOST_SHOWN = 70  # letters of a condition
 _ALWAYS = {"Exception", "BaseException", ""}  # a handler without a name among them
 _EXPECTS = {"suppress", "raises", "assertRaises", "assertRaisesRegex"}
 _CATCHES = {"ImportError": {"ImportError", "ModuleNotFoundError"}}
@@ -35,6 +36,20 @@ def on(model: Model, at: Position, tests: Tests) -> bool:
             return run.reaches(at) is not False and not _ruled_out(at, tests, model)
     except Exhausted:
         return True  # what keeps it from running is too much to work out
+
+
+def only_where(model: Model, at: Position) -> str:
+    """In words, the condition of the innermost `if` around a place in its function that a release does not decide."""
+    block: Block | None = at.block
+    while block is not None and block.kind not in ("function", "class"):
+        test = block.owner.test if isinstance(block.owner, ast.If) and block.owner.lineno != at.line else None
+        if test is not None and "__name__" not in (text := ast.unparse(test)):
+            around = at._replace(block=block.parent or block, line=test.lineno)
+            if _truth(model, test, around) is None:
+                shown = f"`{text}`" if len(text) <= _MOST_SHOWN else f"the condition on line {test.lineno} holds"
+                return f", {'unless' if block.kind == 'else' else 'if'} {shown}"
+        block = block.parent
+    return ""
 
 
 def turned(function: ast.AST, home: Resolver, old: Model, new: Model) -> Iterator[tuple[ast.expr, bool]]:

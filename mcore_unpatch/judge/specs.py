@@ -57,7 +57,7 @@ def opened(home: Resolver, old: Model, new: Model, is_own: Callable[[str], bool]
         effect = ": nobody reads what is set here" if stored else effect
         reads = part == _HOLDS and not stored and new.find(_READER) is not None
         advice = f"`{_READER}` reads them, of a {_SPEC} too" if reads else _ADVICE
-        said = raising(demand, "AttributeError", f"{text}{effect}{own}", advice)
+        said = raising(demand, "AttributeError", f"{text}{effect}{own}", new, advice)
         if stored or not part or own:
             said = replace(said, kind=CHANGES, exception="", trigger="")
         yield replace(said, demand=demand)

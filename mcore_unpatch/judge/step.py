@@ -80,7 +80,7 @@ def _callers(case: Case, old: Model, new: Model) -> Iterator[Statement]:
 
 
 def _taken_apart(case: Case, old: Model, new: Model) -> Iterator[Statement]:
-    """What the original returns, indexed or made a list of, where it may have another number of values now."""
+    """What the original returns, indexed or handed on one by one, where it may have another number of values now."""
     then, now = (model.find(case.target_on(model)) for model in (old, new))
     if then is None or now is None or then.fact.digest == now.fact.digest or case.new.function is None:
         return
@@ -89,26 +89,30 @@ def _taken_apart(case: Case, old: Model, new: Model) -> Iterator[Statement]:
         return
     nodes = list(ast.walk(case.new.function))
     results = {id(call) for call in case.original_calls}
+    listed = {id(node) for node in nodes if _is_list_of(node, results)}
     names = {
-        target.id
+        target.id: id(node.value) in listed
         for node in nodes
-        if isinstance(node, ast.Assign) and id(node.value) in results
+        if isinstance(node, ast.Assign) and id(node.value) in results | listed
         for target in node.targets
         if isinstance(target, ast.Name)
     }
     for node in nodes:
-        match node:
-            case ast.Subscript(value=part) | ast.Starred(value=part):
-                pass
-            case ast.Call(func=ast.Name(id="list" | "tuple"), args=[part]):
-                pass
-            case _:
-                continue
-        if id(part) in results or (isinstance(part, ast.Name) and part.id in names):
+        if not isinstance(node, ast.Subscript | ast.Starred):
+            continue
+        held = names.get(getattr(node.value, "id", ""))  # whether a name is a list of them, None for others
+        first = isinstance(node, ast.Subscript) and getattr(node.slice, "value", None) == 0
+        if id(node.value) in results or held is False or (held and not first):
             gives = f"gives {after} values" if after else "changed, and may give another number of values"
             text = f"takes the result of the original apart, which {gives} on megatron-core {new.label}"
             yield Statement(CHANGES, text, "", case.resolver.model.path, node.lineno, CALL)
             return
+
+
+def _is_list_of(node: ast.AST, results: set[int]) -> bool:
+    """`list(original(...))`: any number of values goes through that."""
+    made = isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("list", "tuple")
+    return made and any(id(part) in results for part in node.args)  # type: ignore[attr-defined]
 
 
 def _turned(case: Case, old: Model, new: Model) -> Iterator[Statement]:

@@ -218,7 +218,7 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     mended = {(report.shown(one.path), one.line) for one in report.uses.affected if is_moved(one, report)}
     moved = sum((item.path, item.line) in mended for item in places)
     if moved:
-        text += f" Next: the same command with --write mends {moved} of them."
+        text += f" Next: the same command with --write can mend {'up to ' if moved > 1 else ''}{moved} of them."
     elif safe or unsafe:
         text += f" Next: `{migrate_command(report, safe=bool(safe))}` does {safe or unsafe} of them."
     yield text

@@ -58,6 +58,10 @@ CASES = {
     ),
     "put into a spec": (SUBCLASS + "\ndef change(spec):\n    spec.submodules.mlp.module = Mine\n", SET),
     "put into another field": (SUBCLASS + "\ndef change(it):\n    it.submodules.cross_attention.module = Mine\n", ""),
+    "put into a field of which it is not known who builds it": (
+        f"class Mine(nn.Module):\n{OLD_INIT}\ndef change(it):\n    it.submodules.core_attention = Mine\n",
+        "",
+    ),
     "a constructor that is inherited": (
         "class Mine(MLP):\n    pass\n" + SPEC.format("ModuleSpec(module=Mine)"),
         f"{PASSES}, which `MLP.__init__` does not take, the constructor of `Mine`",
