@@ -70,8 +70,19 @@ def items(report: UpgradeReport) -> list[Item]:
     for item in merged.values():  # what one statement imports fails together
         at = (item.group, item.path, item.line, item.title, item.fate is None or id(item))
         known = by_line.get(at)
-        by_line[at] = item if known is None else replace(known, reasons=(*known.reasons, *item.reasons))
+        by_line[at] = item if known is None else _both(known, item)
     return list(by_line.values())
+
+
+def _both(one: Item, other: Item) -> Item:
+    """Two things to say of one line; each keeps its own advice where they differ."""
+    told = [item.reasons if one.advice == other.advice else _advised(item) for item in (one, other)]
+    return replace(one, reasons=(*told[0], *told[1]), advice=one.advice if one.advice == other.advice else "")
+
+
+def _advised(item: Item) -> tuple[str, ...]:
+    *before, last = item.reasons
+    return (*before, f"{last}; {item.advice}" if item.advice else last)
 
 
 def _key(statement: Statement) -> tuple[object, ...]:
