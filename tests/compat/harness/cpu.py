@@ -8,15 +8,16 @@ and the state of the CUDA random generator (no model here draws from it). Withou
 main branch cannot say whether a layer is one for inference, which it asks of every MTP layer: it is told that none is.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from typing import Any
 from unittest import mock
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
 
-_CUDA, _TYPE = torch.Tensor.cuda, torch.Tensor.type
+_TYPE = torch.Tensor.type
 _MTP = "megatron.core.transformer.multi_token_prediction"
 
 
@@ -50,24 +51,39 @@ def cpu_build() -> Iterator[None]:
         yield
 
 
-class _CudaMeansCpu(TorchFunctionMode):
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if function is _CUDA:
-            return args[0]
-        if function is _TYPE and len(args) == 1:
-            return function(*args).replace("torch.", "torch.cuda.")
-        if not kwargs:
-            return function(*args)
-        kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
+def _on_cuda(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with the CPU wherever the CUDA device is named, and without pinned memory."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("pin_memory", None)
         if str(kwargs.get("device")).startswith("cuda"):
             kwargs["device"] = "cpu"
         return function(*args, **kwargs)
+
+    return call
+
+
+def _type(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    answer = _TYPE(tensor, *args, **kwargs)
+    return answer if args or kwargs else answer.replace("torch.", "torch.cuda.")
+
+
+# All that take `device`. A mode that sees every call of torch would be simpler, and costs ranks a tenth of their time.
+_LIKE = ("empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
+_FACTORIES = [found.__name__ for found in _device_constructors() if getattr(torch, found.__name__, None) is found]
+_METHODS = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros", "to")
+STAND_INS = {(torch, name): _on_cuda(getattr(torch, name)) for name in (*_LIKE, *_FACTORIES, "from_file", "normal")}
+STAND_INS |= {(torch.Tensor, name): _on_cuda(getattr(torch.Tensor, name)) for name in _METHODS}
+STAND_INS |= {(torch.Tensor, "cuda"): lambda tensor, *args, **kwargs: tensor, (torch.Tensor, "type"): _type}
+
+
+@contextmanager
+def _cuda_means_cpu() -> Iterator[None]:
+    with ExitStack() as stack:
+        for (owner, name), function in STAND_INS.items():
+            stack.enter_context(mock.patch.object(owner, name, function))
+        yield
 
 
 @contextmanager
@@ -84,6 +100,6 @@ def on_the_cpu() -> Iterator[None]:
         mock.patch("megatron.core.tensor_parallel.random._set_cuda_rng_state"),
         mock.patch(f"{_MTP}.is_inference_column_parallel_linear", return_value=False, create=True),
         cpu_build(),
-        _CudaMeansCpu(),
+        _cuda_means_cpu(),
     ):
         yield
