@@ -124,10 +124,11 @@ def raising(demand: Demand, exception: str, text: str, model: Model, advised: st
 
 
 def _raised_by(handler: ast.ExceptHandler) -> str:
-    """What a handler raises of its own at its end."""
+    """The exception that a handler raises of its own at its end; `raise error` hands on, or what it is is not known."""
     last = handler.body[-1]
     made = last.exc if isinstance(last, ast.Raise) else None
-    return path_text(made.func if isinstance(made, ast.Call) else made) or "" if made is not None else ""
+    word = path_text(made.func if isinstance(made, ast.Call) else made) or "" if made is not None else ""
+    return word if leaf(word).lstrip("_")[:1].isupper() else ""
 
 
 def _is_in_main(demand: Demand) -> bool:

@@ -39,13 +39,13 @@ def on(model: Model, at: Position, tests: Tests) -> bool:
 
 
 def only_where(model: Model, at: Position) -> str:
-    """In words, the condition of the innermost `if` around a place in its function that a release does not decide."""
+    """In words, the innermost `if` around a place in its function that a release which comes there leaves open."""
     block: Block | None = at.block
     while block is not None and block.kind not in ("function", "class"):
         test = block.owner.test if isinstance(block.owner, ast.If) and block.owner.lineno != at.line else None
         if test is not None and "__name__" not in (text := ast.unparse(test)):
             around = at._replace(block=block.parent or block, line=test.lineno)
-            if _truth(model, test, around) is None:
+            if _truth(model, test, around, comes=True) is None:
                 shown = f"`{text}`" if len(text) <= _MOST_SHOWN else f"the condition on line {test.lineno} holds"
                 return f", {'unless' if block.kind == 'else' else 'if'} {shown}"
         block = block.parent
@@ -70,11 +70,11 @@ def turned(function: ast.AST, home: Resolver, old: Model, new: Model) -> Iterato
                 yield node.test, now
 
 
-def _truth(model: Model, test: ast.expr, at: Position) -> bool | None:
+def _truth(model: Model, test: ast.expr, at: Position, comes: bool = False) -> bool | None:
     run = run_on(Release(model.label, None if model.label in RELEASES else model))
     try:
         with at.home.project.effort.at_most(_MOST_STEPS):
-            return run.truth(test, at) if run.reaches(at) is not False else None
+            return run.truth(test, at) if comes or run.reaches(at) is not False else None
     except Exhausted:
         return None
 

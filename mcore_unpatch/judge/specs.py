@@ -15,13 +15,14 @@ from mcore_unpatch.judge.meaning import only_value, written
 from mcore_unpatch.judge.options import asked_for
 from mcore_unpatch.judge.statement import CHANGES, Statement
 from mcore_unpatch.library.model import Model
-from mcore_unpatch.scanner.names.resolver import Resolver
+from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.sources.nodes import walk
 
 _SPEC = "ModuleSpec"
 _PARTS = {"module", "submodules", "params"}  # of a spec
 _HOLDS = "submodules"
 _OPENS = ast.Attribute | ast.Call
+_LEAVES = ast.Return | ast.Raise | ast.Continue | ast.Break
 _READER = "megatron.core.transformer.spec_utils.get_submodules"
 _ADVICE = "Megatron calls it to build the module: put in your class, or a `functools.partial` of it"
 
@@ -36,15 +37,18 @@ def opened(home: Resolver, old: Model, new: Model, is_own: Callable[[str], bool]
     fields = {field: now[field] for field in changed} if _HOLDS.encode() in home.model.data else {}
     nodes = [*walk(home.model.tree)] if any(field.encode() in home.model.data for field in fields) else []
     asked = {name for node in nodes if isinstance(node, ast.Call) for name in asked_for(node)}
-    tests = [node for node in nodes if isinstance(node, ast.If | ast.IfExp)]
     lines: set[int] = set()
     inside_first = sorted((one for one in nodes if isinstance(one, _OPENS)), key=lambda one: one.end_col_offset or 0)
     openings = [(node, *_opening(node, home)) for node in inside_first]
     specs = {field for _, field, part in openings if part and field in fields}  # a test alone tells nothing
+    ifs = [node for node in nodes if isinstance(node, ast.If | ast.IfExp)] if specs else []
+    tests = {field: [node for node in ifs if _asks(node.test, field)] for field in specs}
     for node, field, part in openings:
-        if field not in specs or part in asked or node.lineno in lines or _is_told_apart(node, field, tests):
+        if field not in specs or part in asked or node.lineno in lines:
             continue
         at = home.on_line(node.lineno)
+        if any(_tells_apart(test, node, part, at) for test in tests[field]):
+            continue
         demand = Demand(f"{fields[field][0]}.{field}", CALL if at.scope.function else IMPORT, at, through_class=True)
         if not demand.runs_on(new, "AttributeError"):
             continue
@@ -116,14 +120,16 @@ def _is_megatrons(node: ast.expr, home: Resolver) -> bool:
     return isinstance(maker, ast.Attribute | ast.Name) and written(maker, home) is not None
 
 
-def _is_told_apart(node: ast.expr, field: str, tests: list[ast.If | ast.IfExp]) -> bool:
-    """Whether it stands in a branch for what the field is, or is the test for that, with another branch beside it."""
-    for test in tests:
-        if test.lineno <= node.lineno <= (test.end_lineno or 0) and _asks(test.test, field):
-            is_test = any(one is node for one in ast.walk(test.test))
-            if test.orelse or not is_test:
-                return True
-    return False
+def _tells_apart(test: ast.If | ast.IfExp, node: ast.expr, part: str, at: Position) -> bool:
+    """Whether a test for what a field is, that has another branch or leaves, stands around or above."""
+    end = test.end_lineno or 0
+    if test.lineno <= node.lineno <= end:
+        return bool(part or test.orelse) or all(one is not node for one in ast.walk(test.test))
+    if not isinstance(test, ast.If) or not isinstance(test.body[-1], _LEAVES) or end >= node.lineno:
+        return False
+    guard = at.home.on_line(test.lineno)
+    block = guard.block.parent if guard.block.owner is test else guard.block  # all of it may stand on one line
+    return guard.scope is at.scope and block is not None and at.block.within(block)
 
 
 def _asks(test: ast.expr, field: str) -> bool:

@@ -51,8 +51,11 @@ def run_on(release: Release, known: tuple[str, str] | None = None, named: Named 
 
 def _reaches(run: Run, at: Position, seen_from: Position | None = None) -> bool | None:
     """Whether a place is reached; None where that is not known."""
-    held = {(condition.owner, condition.branch) for condition in conditions(seen_from)} if seen_from is not None else ()
-    return _both(holds(one, run) for one in conditions(at) if (one.owner, one.branch) not in held)
+    if seen_from is None:
+        return _both(holds(one, run) for one in conditions(at))
+    asked = list(conditions(at))  # often nothing: a parameter is there wherever its function is
+    held = {(condition.owner, condition.branch) for condition in conditions(seen_from)} if asked else ()
+    return _both(holds(one, run) for one in asked if (one.owner, one.branch) not in held)
 
 
 def holds(condition: Condition, run: Run) -> bool | None:

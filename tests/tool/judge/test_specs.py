@@ -94,3 +94,21 @@ def test_where_the_repository_makes_such_specs_itself_only_what_megatron_made_is
     [(_, told, text)] = said(code, ours=HEAD + MAKES_ONE)
     assert told == kind
     assert text.endswith("; a spec of your own is what you make it") is (kind == "changes")
+
+
+ASKED = "isinstance(spec.submodules.mlp, ModuleSpec)"
+
+
+@pytest.mark.parametrize(
+    ("code", "kinds"),
+    [
+        (f"if not {ASKED}:\n        return\n    spec.submodules.mlp.module", ["changes"]),
+        (f"if not {ASKED}: return\n    spec.submodules.mlp.module", ["changes"]),
+        (f"for spec in a:\n      if not {ASKED}:\n        continue\n      spec.submodules.mlp.module", ["changes"]),
+        (f"if (\n        {ASKED}\n        and spec.submodules.mlp.module\n    ):\n        pass", ["changes"]),
+        (f"if a:\n        if not {ASKED}:\n            return\n    spec.submodules.mlp.module", ["changes", "raises"]),
+        (f"if not {ASKED}:\n        print()\n    spec.submodules.mlp.module", ["changes", "raises"]),
+    ],
+)  # fmt: skip
+def test_behind_a_test_that_leaves_it_is_one(code: str, kinds: list[str]) -> None:
+    assert sorted(kind for _, kind, _ in said(f"def case(spec, a):\n    {code}\n")) == kinds

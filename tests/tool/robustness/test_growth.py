@@ -10,17 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from checking import releases
 
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.gate import baseline, compare, suppress
 from mcore_unpatch.megatron.versions import NEWEST, Version
 from mcore_unpatch.report import text as text_report
+from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable, parse
 from mcore_unpatch.stacks import python, shell
 from mcore_unpatch.stacks.revision import ReadFile
 from mcore_unpatch.survey import patch_files
 from mcore_unpatch.survey.parallel import ScannedPart, Task, analyse
+from mcore_unpatch.upgrade.uses import uses_of
 
 pytestmark = pytest.mark.growth
 TIMES = 8
@@ -319,3 +322,17 @@ def _subtracting(number: int) -> Callable[[], object]:
 @pytest.mark.parametrize("stage", STAGES)
 def test_stage(stage: str) -> None:
     check_growth(STAGES[stage], 500)
+
+
+def test_uses_in_a_long_chain_of_conditions() -> None:
+    """Each is asked for the conditions above it: that is the square, and must not be the cube."""
+
+    def work(number: int) -> Callable[[], object]:
+        branch = "    elif kind == {}:\n        return ModelType.encoder_and_decoder\n"
+        code = "from megatron.core.enums import ModelType\ndef f(kind):\n    if kind:\n        pass\n"
+        data = {"a.py": (code + "".join(map(branch.format, range(number)))).encode()}
+        return lambda: uses_of(list(data), Project(data.__contains__, data.__getitem__), *releases("0.16.0", "0.19.2"))
+
+    work(1)()
+    small, large = (seconds(work(number)) for number in (40, 160))
+    assert large < small * 30, f"{small:.3f} -> {large:.3f}"
