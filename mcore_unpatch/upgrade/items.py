@@ -61,21 +61,23 @@ def items(report: UpgradeReport) -> list[Item]:
         if fate.urgency != "harmless" or fate.is_idle:
             every += _of_fate(fate, report, told)
     every.sort(key=lambda item: (GROUPS.index(item.group), item.certainty, item.path, item.line))
-    merged: dict[tuple[object, ...], Item] = {}
-    for item in every:
-        same = (item.group, item.path, item.title, item.reasons, item.fate is None or id(item))
-        known = merged.get(same)
-        merged[same] = item if known is None else replace(known, more=(*known.more, item.line))
     by_line: dict[tuple[object, ...], Item] = {}
-    for item in merged.values():  # what one statement imports fails together
+    for item in every:  # what one statement imports fails together
         at = (item.group, item.path, item.line, item.title, item.fate is None or id(item))
         known = by_line.get(at)
         by_line[at] = item if known is None else _both(known, item)
-    return list(by_line.values())
+    merged: dict[tuple[object, ...], Item] = {}
+    for item in by_line.values():
+        same = (item.group, item.path, item.title, item.reasons, item.fate is None or id(item))
+        known = merged.get(same)
+        merged[same] = item if known is None else replace(known, more=(*known.more, item.line))
+    return list(merged.values())
 
 
 def _both(one: Item, other: Item) -> Item:
     """Two things to say of one line; each keeps its own advice where they differ."""
+    if set(other.reasons) <= set(one.reasons):
+        return one
     told = [item.reasons if one.advice == other.advice else _advised(item) for item in (one, other)]
     return replace(one, reasons=(*told[0], *told[1]), advice=one.advice if one.advice == other.advice else "")
 
