@@ -46,8 +46,8 @@ def only_where(model: Model, at: Position) -> str:
         if test is not None and "__name__" not in (text := ast.unparse(test)):
             around = at._replace(block=block.parent or block, line=test.lineno)
             if _truth(model, test, around, comes=True) is None:
-                shown = f"`{text}`" if len(text) <= _MOST_SHOWN else f"the condition on line {test.lineno} holds"
-                return f", {'unless' if block.kind == 'else' else 'if'} {shown}"
+                shown = f"`{text}`" if len(text) <= _MOST_SHOWN else f"the condition on line {test.lineno}"
+                return f", only if {shown} is {'false' if block.kind == 'else' else 'true'}"
         block = block.parent
     return ""
 
