@@ -21,8 +21,8 @@ PYTEST = $(TEST)/bin/pytest --numprocesses $(JOBS) --dist worksteal
 .PHONY: help demo docs release check test test-alone test-wheel everything downstreams margins mutation oracle lint format clean torture
 help:
 	@echo "make demo        the story of docs/index.md on the sample project in examples/, in ten seconds"
-	@echo "make check       lint, and the tests that start no ranks and take less than half a second: 4 to 5 minutes"
-	@echo "make test        run the whole test suite (Python 3.12+, torch, megatron-core): 11 to 18 minutes"
+	@echo "make check       lint, and the tests that start no ranks and take less than half a second: 2 to 4 minutes"
+	@echo "make test        run the whole test suite (Python 3.12+, torch, megatron-core): 10 to 15 minutes"
 	@echo "make test-alone  run every test file by itself, in random order"
 	@echo "make test-wheel  run the tests of the tool against the built wheel"
 	@echo "make downstreams public repositories migrated and checked: CHECKOUTS names the folder of their clones"
