@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from mcore_unpatch.judge import reached
 from mcore_unpatch.judge.meaning import Meant, built, class_around, ever, is_super, own_member, picked, written
+from mcore_unpatch.judge.mocks import makes_fakes, mocked, replaced_in
 from mcore_unpatch.judge.reached import Tests
 from mcore_unpatch.library.fact import Call
 from mcore_unpatch.library.model import Model
@@ -26,9 +26,6 @@ IMPORT, INSTALL, CALL = "import", "install", "call"  # when it runs
 _NAMED = {"function", "class", "value", "module"}
 _MOST_HELPERS = 30
 _DEEPEST = 3
-_MOCKERS = {"object": ".patch", "setattr": "monkeypatch", "delattr": "monkeypatch"}  # by what is called of them
-
-_FAKE = re.compile(rb"(?:SimpleNamespace|Mock)\(")
 _LEAVES = (ast.Name, ast.Constant)  # ask nothing themselves
 # Of the statements of a file: what runs later, and what is read for itself.
 _APART = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
@@ -137,8 +134,8 @@ class Demands:
                     waiting.append((read, tests, 0))
                     continue
                 case ast.Call():
-                    if (mocked := _mocked(node)) is not None:
-                        waiting.append((mocked, tests, 0))
+                    if (replaced := mocked(node)) is not None:
+                        waiting.append((replaced, tests, 0))
                     meant = self._meant(node.func, home, itself) or picked(node.func, home)
                     yield from self._called(node, meant, home, when, tests, unpacked, depth)
                     if isinstance(node.func, ast.Name) and node.func.id == "hasattr":
@@ -170,7 +167,7 @@ class Demands:
             call = form(node, unpacked)
             if put := _put_into(node, place):
                 call = replace(call, keywords=(*call.keywords, *(key for key in put if key not in call.keywords)))
-            faked = meant.names[0].rpartition(".")[2] in home.once(_faked_in, home.model.tree)
+            faked = meant.names[0].rpartition(".")[2] in home.once(replaced_in, home.model.tree)
             yield replace(_asked(meant, when, place, node, tests), call=None if faked else call)
             return
         for given, part in self._in_parts(node, place, home):
@@ -234,7 +231,7 @@ class Demands:
             if base.kind == "module":
                 return ever(f"{base.name}.{node.attr}", through=True)
             if base.kind == "instance" and not base.via and not base.also:
-                if base.why == ANNOTATED and is_test(home.model.path) and _FAKE.search(home.model.data):
+                if base.why == ANNOTATED and is_test(home.model.path) and makes_fakes(home.model.data):
                     return None  # whatever stands there: a test may pass a fake
                 own = isinstance(base.node, ast.ClassDef) and base.home is not None
                 if own and own_member(base.home, base.node, node.attr, True):  # type: ignore[arg-type]
@@ -377,34 +374,3 @@ def _imported(node: ast.AST, place: Position, when: str) -> Iterator[Demand]:
         for alias in node.names:
             if within(alias.name):
                 yield Demand(alias.name, when, place, module=alias.name, node=node)
-
-
-def may_create(node: ast.AST) -> bool:
-    """Whether a mock may set a name that is not there: `create=True`, `raising=False`, or what is not evident."""
-    refused = {"create": False, "raising": True}
-    words = ((word.arg, getattr(word.value, "value", None)) for word in getattr(node, "keywords", ()))
-    return any(name is None or (name in refused and given is not refused[name]) for name, given in words)
-
-
-def _faked_in(tree: ast.Module) -> set[str]:
-    """The names that mocks of a file replace, wherever that is."""
-    found = set()
-    for node in walk(tree):
-        match node:
-            case ast.Call(func=ast.Attribute(value=of, attr=verb), args=[_, ast.Constant(value=str(name)), *_]):
-                found |= {name} if f".{path_text(of) or ''}".endswith(_MOCKERS.get(verb, "?")) else set()
-            case ast.Call(func=function, args=[ast.Constant(value=str(name)), *_]):
-                is_patch = (path_text(function) or "").rpartition(".")[2] == "patch"
-                found |= {name.rpartition(".")[2]} if is_patch else set()
-    return found
-
-
-def _mocked(node: ast.Call) -> ast.Attribute | None:
-    """What `patch.object(x, "name", ...)` and `monkeypatch.setattr(x, "name", ...)` read, unless they may create it."""
-    if may_create(node):
-        return None
-    match node:
-        case ast.Call(func=ast.Attribute(value=of, attr=verb), args=[owner, ast.Constant(value=str(name)), *_]):
-            mocker = f".{path_text(of) or ''}".endswith(_MOCKERS.get(verb, "?"))
-            return ast.copy_location(ast.Attribute(owner, name, ast.Load()), node) if mocker else None
-    return None

@@ -11,8 +11,9 @@ from mcore_unpatch.judge import dropped, reached
 from mcore_unpatch.judge.asked import missing
 from mcore_unpatch.judge.callers import callers
 from mcore_unpatch.judge.case import Case, decorator_name
-from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, may_create
+from mcore_unpatch.judge.demands import CALL, INSTALL, Demand
 from mcore_unpatch.judge.instead import absent, advice, instead, leaf, nowhere, short, unfit
+from mcore_unpatch.judge.mocks import may_create
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, Statement, labels, only_if
 from mcore_unpatch.judge.supplied import is_used
 from mcore_unpatch.library.fact import Call, parameters, quoted, without_self

@@ -175,3 +175,16 @@ def test_what_is_read_of_an_object_on_the_way_is_asked_for(read: str) -> None:
     text = f"{head}class Ours(SelfAttention):\n    def forward(self, x):\n        return {read}\n".encode()
     uses = uses_of(["a.py"], Project({"a.py"}.__contains__, lambda _: text), *releases("0.14.0", "0.15.0"))
     assert "SelfAttention.model_comm_pgs" in [".".join(use.name.split(".")[-2:]) for use in uses.affected]
+
+
+@pytest.mark.parametrize(("above", "runs"), [("GPTModel.own = print", True), ("pass", False)])
+def test_a_name_that_the_file_adds_above_may_be_there(above: str, runs: bool) -> None:
+    text = f"""\
+from megatron.core.models.gpt.gpt_model import GPTModel
+def case():
+    {above}
+    if hasattr(GPTModel, "own"):
+        from megatron.core.transformer.moe.experts import GroupedMLP
+""".encode()
+    uses = uses_of(["a.py"], Project({"a.py"}.__contains__, lambda _: text), *releases("0.16.0", "0.19.2")).affected
+    assert [use.line for use in uses] == [5] * runs

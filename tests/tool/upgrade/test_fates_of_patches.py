@@ -261,3 +261,17 @@ def test_a_replacement_that_is_not_read_is_not_called_harmless(tmp_path: Path, v
     (fate,) = upgrade([tmp_path], ScanOptions(jobs=1), *releases("0.16.1", "0.19.2")).fates
     assert fate.urgency == urgency
     assert ("is not read here" in fate.reasons[0]) is value.startswith(("elsewhere", "made"))
+
+
+@pytest.mark.parametrize(("body", "told"), [
+    ("made = list(real(*args, **kwargs))\n    return tuple(made[:0]) + (made[2],)", True),
+    ("made = list(real(*args, **kwargs))\n    print(made[0])\n    return tuple(made)", False),
+    ("return real(*args, **kwargs)[1]", True),
+    ("made = real(*args, **kwargs)\n    return tuple(made)", False),
+])  # fmt: skip
+def test_a_list_of_what_the_original_gives_takes_any_number(tmp_path: Path, body: str, told: bool) -> None:
+    """Another number of values matters to who asks for one by its place, other than the first."""
+    head = "from megatron.core.models.gpt.gpt_model import GPTModel\nreal = GPTModel._preprocess\n"
+    write_files(tmp_path, f"{head}def ours(*args, **kwargs):\n    {body}\nGPTModel._preprocess = ours\n")
+    (fate,) = upgrade([tmp_path], ScanOptions(jobs=1), *releases("0.17.0", "0.19.2")).fates
+    assert any("takes the result of the original apart" in reason for reason in fate.reasons) is told

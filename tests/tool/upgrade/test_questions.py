@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from mcore_unpatch.commands.rules import _body
-from mcore_unpatch.judge.demands import _imports_of, may_create
+from mcore_unpatch.judge.demands import _imports_of
+from mcore_unpatch.judge.mocks import may_create
 from mcore_unpatch.library.surroundings import _plain
 from mcore_unpatch.survey.unread import _reads, _takes_all
 from mcore_unpatch.upgrade.items import APPLY, RAISE, Item
