@@ -181,3 +181,9 @@ def test_two_names_on_one_line_are_told_apart(tmp_path: Path) -> None:
     told = " ".join(unpatch("migrate", "--check", cwd=tmp_path).out.split())
     for name in ("tensor_a2a_cp2hp", "tensor_a2a_hp2cp"):
         assert f"gated_delta_net.{name} `gated_delta_net.{name}` does not exist before megatron-core 0.18.0" in told
+
+
+def test_sentences_begin_with_a_capital_and_paths_stay_as_they_are() -> None:
+    assert (
+        table._joined("it raises", "team/a.py:3: it stops.", "so be it") == "It raises. team/a.py:3: it stops. So be it"
+    )

@@ -1,7 +1,7 @@
 """What to write in place of a name that is gone."""
 
 import pytest
-from between_releases import HELPER, affected
+from between_releases import HELPER, KINDS, affected
 
 from mcore_unpatch.library.build import build
 from mcore_unpatch.megatron.versions import LIBRARY
@@ -67,3 +67,13 @@ def test_what_is_closest_to_a_name_says_why_the_call_does_not_fit() -> None:
     text = f"{HELPER}\ndef log(loss):\n    Log.save_loss_to_tracker(loss, 0, 1)\n"
     (use,) = affected(text, "0.18.2", "0.19.2")
     assert use.instead.startswith("`MTPLossLoggingHelper.save_metrics_to_tracker` is the closest match, but")
+
+
+@pytest.mark.parametrize(("use", "match"), [
+    ("return ModelType.encoder_and_decoder", True),
+    ("assert kind != ModelType.encoder_and_decoder", False),
+    ("return kind in (ModelType.encoder_and_decoder, None)", False),
+])  # fmt: skip
+def test_in_a_comparison_what_is_much_alike_is_no_match(use: str, match: bool) -> None:
+    (told,) = affected(f"{KINDS}\ndef go(kind):\n    {use}\n", "0.16.0", "0.19.2")
+    assert told.instead == ("`ModelType.encoder_or_decoder` is the closest match" if match else "")
