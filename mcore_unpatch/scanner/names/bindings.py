@@ -137,14 +137,19 @@ def _binding(binding: Binding, at: Position) -> Ref | None:
             return annotation(node, at)
         case "narrow":
             assert isinstance(node, ast.expr)
-            if isinstance(node, ast.Subscript):  # issubclass
-                return _classes(node.slice, at)
-            ref = _classes(node, at)
-            return ref and ref.but(kind="instance", sure=True, why=f"the isinstance check on line {node.lineno}")
+            return checked(node, at)
         case "param":
             assert isinstance(node, ast.arg)
             return _param(node, at.scope, home)
     return None
+
+
+def checked(node: ast.expr, at: Position) -> Ref | None:
+    """What a name is after a check of its class, as `checks` gives it."""
+    if isinstance(node, ast.Subscript):  # issubclass
+        return _classes(node.slice, at)
+    ref = _classes(node, at)
+    return ref and ref.but(kind="instance", sure=True, why=f"the isinstance check on line {node.lineno}")
 
 
 # --- imports ---------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from mcore_unpatch.megatron import api, layout
@@ -11,6 +11,7 @@ from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.scanner.names.bindings import (
     annotation,
     bound,
+    checked,
     core_name,
     export,
     item,
@@ -21,6 +22,9 @@ from mcore_unpatch.scanner.names.bindings import (
 )
 from mcore_unpatch.scanner.names.resolver import Handler, Position, Ref, Resolver
 from mcore_unpatch.scanner.names.strings import string, strings
+from mcore_unpatch.scanner.sources.building import checks
+from mcore_unpatch.scanner.sources.callers import argument
+from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, last_name, path_text
 
 PASS_THROUGH_METHODS = {"to", "cuda", "cpu", "eval", "train", "half", "bfloat16", "float", "requires_grad_", "copy"}
@@ -202,7 +206,7 @@ def _call(node: ast.Call, at: Position) -> Ref | None:
     if called.kind == "class":
         return called.but(kind="instance", why=f"its construction on line {node.lineno}")
     if called.kind == "local-function":
-        return returned(called)
+        return _from_arguments(node, called, at) or returned(called)
     if leaf == "get_model" and called.name.startswith("megatron.training."):
         return Ref("instance", layout.GPT_MODEL, False, "what `get_model` returns")
     if called.kind == "function" and (made := api.result_class(called.name)):
@@ -280,6 +284,26 @@ def _unwrapped(node: ast.Call, at: Position) -> Ref | None:
     return Ref("instance", layout.GPT_MODEL, False, "the result of `unwrap_model`")
 
 
+def _from_arguments(call: ast.Call, called: Ref, at: Position) -> Ref | None:
+    """What a function makes of its arguments alone, as `getattr(owner, name)`: with those that this call gives it."""
+    home, function = called.home, called.node
+    if home is None or not isinstance(function, FunctionNode):
+        return None
+    scope = home.model.functions[function]
+    for one, _ in home.returns_of(function):
+        value: ast.AST | None = one.value
+        if isinstance(value, ast.Name) and [b.kind for b in scope.bindings.get(value.id, ())] == ["value"]:
+            value = scope.bindings[value.id][0].node
+        match value:
+            case ast.Call(func=ast.Name(id="getattr") as func, args=[ast.Name(id=owner), name, *_]):
+                given = [argument(call, function, owner, called.bound), name]
+                if isinstance(name, ast.Name):
+                    given[1] = argument(call, function, name.id, called.bound)
+                if None not in given:
+                    return at.expr(ast.copy_location(ast.Call(func, given, []), call))  # type: ignore[arg-type]
+    return None
+
+
 def returned(function: Ref) -> Ref | None:
     """What a function of the repository returns: its annotation, else the first return that resolves."""
     home, node = function.home, function.node
@@ -294,7 +318,16 @@ def _returned(node: FunctionNode, home: Resolver) -> Ref | None:
         ref = annotation(node.returns, home.in_body(scope.parent, node.lineno))
         if ref and ref.is_core:
             return ref
-    return _either((one.value, at) for one, at in home.returns_of(node) if one.value)
+    places = [(one.value, at) for one, at in home.returns_of(node) if one.value]
+    return _either(places or _yielded(node, home))
+
+
+def _yielded(node: FunctionNode, home: Resolver) -> Iterator[tuple[ast.expr, Position]]:
+    """What a generator gives one by one: it is taken for a list of them, and a list for its item."""
+    if b"yield" in home.model.data:
+        for inner in walk(node):
+            if isinstance(inner, ast.Yield | ast.YieldFrom) and inner.value is not None:
+                yield inner.value, home.on_line(inner.lineno)
 
 
 # --- everything else -------------------------------------------------------------------------------------------
@@ -328,7 +361,15 @@ def _either(places: Iterable[tuple[ast.expr, Position]]) -> Ref | None:
 def _comprehension(node: ast.ListComp | ast.GeneratorExp, at: Position) -> Ref | None:
     if isinstance(node.elt, ast.Call):  # [unwrap_model(m) for m in models]
         return at.expr(node.elt)
-    return item(node.generators[0].iter, at) if isinstance(node.elt, ast.Name) else None
+    first, *path = (path_text(node.elt) or "").split(".")
+    loops = [loop for loop in node.generators if isinstance(loop.target, ast.Name) and loop.target.id == first]
+    for loop in loops:  # [m.mlp for chunk in chunks for m in chunk.modules() if isinstance(m, TransformerLayer)]
+        known = (cls for test in loop.ifs for subject, cls in checks(test, True) if path_text(subject) == first)
+        ref = next((ref for cls in known if (ref := checked(cls, at))), None) or item(loop.iter, at)
+        for part in path:
+            ref = member(ref, part, at.home) if ref is not None else None
+        return ref
+    return None
 
 
 KINDS: dict[type, Handler] = {

@@ -1,6 +1,7 @@
 """The one walk over the statements of a module: its scopes, its names, and the places that may install a patch.
 
-Expressions are looked into only on the lines where the file's text says that a call such as `setattr` can be found.
+Expressions are looked into only on the lines where the file's text says that a call such as `setattr` or a `:=` can be
+found.
 """
 
 from __future__ import annotations
@@ -172,7 +173,6 @@ class _Walker:
 
     def on_If(self, node: ast.If, scope: Scope, block: Block) -> None:
         self.expressions(node.test, scope, block, node)
-        self.named(node.test, scope, block)
         body = Block(block, "if", node)
         self.narrow(checks(node.test, True), scope, node.lineno, body)
         self.body(node.body, scope, body)
@@ -191,16 +191,6 @@ class _Walker:
             if name := path_text(subject):
                 self.bind(scope, name, Binding("narrow", line, block, cls))
 
-    def named(self, test: ast.expr, scope: Scope, block: Block) -> None:
-        """Bind `name` of `if (name := value) ...`."""
-        if isinstance(test, ast.NamedExpr):
-            self.bind_target(test.target, "value", test.value, scope, block)
-        elif isinstance(test, ast.BoolOp):
-            for value in test.values:
-                self.named(value, scope, block)
-        elif isinstance(test, ast.Compare):
-            self.named(test.left, scope, block)
-
     def on_Assert(self, node: ast.Assert, scope: Scope, block: Block) -> None:
         self.expressions(node, scope, block)
         self.narrow(checks(node.test, True), scope, node.lineno, block)
@@ -217,7 +207,6 @@ class _Walker:
 
     def on_While(self, node: ast.While, scope: Scope, block: Block) -> None:
         self.expressions(node.test, scope, block, node)
-        self.named(node.test, scope, block)
         self.body(node.body, scope, Block(block, "while", node))
         self.body(node.orelse, scope, Block(block, "else", node))
 

@@ -189,16 +189,11 @@ def calls_matter(data: bytes, mocks: bool, code: bytes | None = None) -> bool:
 
 
 def call_lines(data: bytes) -> list[int]:
-    """The lines on which a call that may install a patch can begin or end."""
+    """The lines on which a call that may install a patch can begin or end, and those where `:=` binds a name."""
     data = plain(data)
-    if not calls_matter(data, True) and b"delattr" not in data:
-        return []
-    patterns = [tokens(rb"%b(?<!\w%b)~[.(]" % (name, name)) for name in sorted(_aliases(data))]
-    patterns += [STRING_TARGETS] if b"megatron" in data else []
-    starts = {match.start() for pattern in patterns for match in pattern.finditer(data)}
-    starts |= {match.start() for match in _places(_PATCH_VERBS, _PATCH_CALLS, data)}
-    starts.update(_runs_text(data))
-    starts |= {match.start() for word in _CALL_WORDS if word in data for match in re.finditer(word, data)}
+    starts = {match.start() for match in re.finditer(b":=", data)} if b":=" in data else set()
+    if calls_matter(data, True) or b"delattr" in data:
+        starts |= _call_starts(data)
     found: list[int] = []
     position, line = 0, 1
     for start in sorted(starts):
@@ -207,6 +202,16 @@ def call_lines(data: bytes) -> list[int]:
         if not found or found[-1] != line:
             found.append(line)
     return found
+
+
+def _call_starts(data: bytes) -> set[int]:
+    patterns = [tokens(rb"%b(?<!\w%b)~[.(]" % (name, name)) for name in sorted(_aliases(data))]
+    patterns += [STRING_TARGETS] if b"megatron" in data else []
+    starts = {match.start() for pattern in patterns for match in pattern.finditer(data)}
+    starts |= {match.start() for match in _places(_PATCH_VERBS, _PATCH_CALLS, data)}
+    starts.update(_runs_text(data))
+    starts |= {match.start() for word in _CALL_WORDS if word in data for match in re.finditer(word, data)}
+    return starts
 
 
 def _runs_text(data: bytes) -> Iterator[int]:
