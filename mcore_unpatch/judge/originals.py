@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from mcore_unpatch.megatron import api
+from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.related.replacement import Replacement
+from mcore_unpatch.scanner.shapes.assignments import dict_owner
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, last_attribute, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, last_attribute, last_name, path_text
+
+T = TypeVar("T")
 
 _DEEPEST = 3  # a name of a name of a name
+_HELPERS = 2  # functions that a replacement goes through to the original
 _READERS = {"getattr", "getattr_static"}
 _PLAIN = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr | ast.Return
 # What may leave out a part of itself, or run it several times or later.
@@ -100,24 +106,44 @@ def reaches_original(install: Install, new: Replacement) -> bool:
 def calls_of_original(install: Install, new: Replacement) -> list[ast.Call]:
     """The calls of what was replaced."""
     held = {id(node) for node in reads_of_original(install, new)}
-    return [call for call in new.calls if id(call.func) in held] if held else []
+    return [call for call in new.calls if id(without_cast(call.func)) in held] if held else []
 
 
-def reads_of_original(install: Install, new: Replacement) -> Iterator[ast.expr]:
-    """The expressions of a replacement that stand for what it replaced."""
+def reads_of_original(install: Install, new: Replacement, helpers: int = _HELPERS) -> Iterator[ast.expr]:
+    """The expressions of a replacement that stand for what it replaced, and the calls of helpers that have such."""
     if new.function is None:
-        yield from _in_value(install)
+        yield from _in_value(install, new)
         return
     spec = new.function.args
-    given = {**_bound_as_defaults(spec, install), **dict.fromkeys(_given(install, new), "")}
+    given = {**_bound_as_defaults(spec, install, new), **dict.fromkeys(_given(install, new), "")}
     inner = _own_bindings(new)
     for name, nodes in new.names_read.items():
         held = given.get(name, name)
         if not held or ((name in given or name not in inner) and _holds(held, install, new)):
             yield from nodes
-    kept = _kept_attributes(install, new) if new.attributes_read else set()
+    kept = _kept_attributes(install, new)
     for name, nodes in new.attributes_read.items():
         yield from (node for node in nodes if name in kept or _is_class_read(node, install))
+    yield from (call for call in new.calls if kept and _name_asked(call) in kept)
+    for call, helper in new.helpers if helpers else ():
+        if next(reads_of_original(install, helper, helpers - 1), None) is not None:
+            yield call
+
+
+def _name_asked(call: ast.Call) -> str:
+    """`name` of `getattr(x, "name")`."""
+    match call:
+        case ast.Call(func=function, args=[_, ast.Constant(value=str(name)), *_]) if last_name(function) in _READERS:
+            return name
+    return ""
+
+
+def without_cast(node: T) -> T | ast.expr:
+    """`x` of `cast(Any, x)`; anything else as it is."""
+    match node:
+        case ast.Call(func=function, args=[_, inner], keywords=[]) if last_name(function) == "cast":
+            return inner
+    return node
 
 
 def _is_class_read(node: ast.expr, install: Install) -> bool:
@@ -132,11 +158,26 @@ def _own_bindings(new: Replacement) -> set[str]:
     return {parameter.arg for parameter in every if parameter is not None}
 
 
-def _in_value(install: Install) -> Iterator[ast.expr]:
-    """`x.f = wrap(x.f)` with a wrapper from elsewhere: it is given the original."""
-    for node in walk(install.value) if isinstance(install.value, ast.Call) else ():
-        if isinstance(node, ast.Attribute | ast.Call) and _reads(node, install):
+def _in_value(install: Install, new: Replacement) -> Iterator[ast.expr]:
+    """`x.f = wrap(x.f)` with a wrapper from elsewhere: it is given the original; one of our own has to use it."""
+    value, at = install.value, _position(install, new)
+    made = at.expr(value.func) if at is not None and isinstance(value, ast.Call) else None
+    factory = made.node if made is not None and made.home is not None else None
+    if isinstance(factory, FunctionNode) and isinstance(value, ast.Call):
+        used = {node.id for node in walk(factory) if isinstance(node, ast.Name)}
+        names = [one.arg for one in (*factory.args.args, *factory.args.kwonlyargs)]
+        passed = [argument(value, factory, name, False) for name in names if name not in used]
+        if any(node is not None and _reads(node, install, new) for node in passed):
+            return
+    for node in walk(value) if isinstance(value, ast.Call) else ():
+        if isinstance(node, ast.Attribute | ast.Call) and _reads(node, install, new):
             yield node
+
+
+def _position(install: Install, new: Replacement) -> Position | None:
+    """Where the patch stands, if the file of its replacement is the one."""
+    *_, top = install.site.scope.outwards()
+    return new.home.at(install.site) if new.home is not None and new.home.model.scope is top else None
 
 
 def _is_of_the_class(node: ast.expr, install: Install) -> bool:
@@ -153,13 +194,15 @@ def _is_of_the_class(node: ast.expr, install: Install) -> bool:
     return alone and last in (own, "__class__")
 
 
-def _bound_as_defaults(spec: ast.arguments, install: Install) -> dict[str, str]:
+def _bound_as_defaults(spec: ast.arguments, install: Install, new: Replacement) -> dict[str, str]:
     """`_original=original`: the parameters that hold what a name held, and that name; empty for `_original=X.f`."""
     positional = [*spec.posonlyargs, *spec.args]
     pairs = [*zip(reversed(positional), reversed(spec.defaults), strict=False)]
     pairs += [(one, value) for one, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if value is not None]
     held = {parameter.arg: value.id for parameter, value in pairs if isinstance(value, ast.Name)}
-    return held | {one.arg: "" for one, value in pairs if not isinstance(value, ast.Name) and _reads(value, install)}
+    return held | {
+        one.arg: "" for one, value in pairs if not isinstance(value, ast.Name) and _reads(value, install, new)
+    }
 
 
 def _given(install: Install, new: Replacement) -> Iterator[str]:
@@ -203,19 +246,20 @@ def _scope(new: Replacement) -> Scope | None:
 
 
 def _is_original(node: ast.expr, install: Install, new: Replacement) -> bool:
-    return _reads(node, install) or (isinstance(node, ast.Name) and _holds(node.id, install, new))
+    node = without_cast(node)
+    return _reads(node, install, new) or (isinstance(node, ast.Name) and _holds(node.id, install, new))
 
 
-def _reads(node: ast.AST | None, install: Install) -> bool:
+def _reads(node: ast.AST | None, install: Install, new: Replacement) -> bool:
     """`x.name`, `getattr(x, "name")`, `x.__dict__["name"]`, whatever is put around it by a call of one argument."""
     match node:
         case ast.Attribute(attr="__func__" | "__wrapped__", value=inner):
-            return _reads(inner, install)
+            return _reads(inner, install, new)
         case ast.Attribute(attr=name, value=owner):
             part = install.shape == "class-attr" and (path_text(owner) or "").startswith("self.")  # of the object
-            return name == install.attribute and not part
+            return name == install.attribute and not part and not _is_anothers(owner, install, new)
         case ast.Call(func=function, args=[_, ast.Constant(value=name), *_]):
-            return (path_text(function) or "").rpartition(".")[2] in _READERS and name == install.attribute
+            return last_name(function) in _READERS and name == install.attribute
         case ast.Call():
             return reads_by_name(node, install)
         case ast.Subscript(value=ast.Attribute(attr="__dict__"), slice=ast.Constant(value=name)):
@@ -225,11 +269,24 @@ def _reads(node: ast.AST | None, install: Install) -> bool:
     return False
 
 
+def _is_anothers(owner: ast.expr, install: Install, new: Replacement) -> bool:
+    """Whether an attribute is read of a class that is known to be another than the one that is patched."""
+    at = _position(install, new)
+    ref = at.expr(owner) if at is not None and install.shape != "module-attr" else None
+    if ref is None or (install.base is not None and ast.dump(owner) == ast.dump(install.base)):
+        return False
+    own, last = install.owner.rpartition(".")[2], ref.name.rpartition(".")[2]
+    if ref.kind == "external":
+        return last[:1].isupper() and last != own
+    related = install.owner in api.ancestry(ref.name) or ref.name in api.ancestry(install.owner)
+    return ref.kind == "class" and not related
+
+
 def reads_by_name(node: ast.AST, install: Install) -> bool:
     """`getattr(x, name)` with the very name that `setattr` is given, in a loop over names."""
     match node, install.site.node:
         case ast.Call(func=function, args=[_, name, *_]), ast.Call(args=[_, given, _]):
-            return (path_text(function) or "").rpartition(".")[2] in _READERS and ast.dump(name) == ast.dump(given)
+            return last_name(function) in _READERS and ast.dump(name) == ast.dump(given)
     return False
 
 
@@ -243,13 +300,12 @@ def _holds(name: str, install: Install, new: Replacement, depth: int = 0) -> boo
             continue
         if name == install.attribute and all(one.kind in ("from", "import") for one in bound):
             return install.shape in ("module-attr", "string-target")  # taken by its name before it is replaced
-        values = [one.node for one in bound if not _is_nothing(one.node)]
+        values = [without_cast(one.node) for one in bound if not _is_nothing(one.node)]
         aliases = [one.id for one in values if isinstance(one, ast.Name)]
         if len(aliases) == len(values) and depth < _DEEPEST and aliases:
             return all(alias != name and _holds(alias, install, new, depth + 1) for alias in aliases)
-        return (
-            bool(values) and all(one.kind == "value" for one in bound) and all(_reads(one, install) for one in values)
-        )
+        plain = bool(values) and all(one.kind == "value" for one in bound)
+        return plain and all(_reads(one, install, new) for one in values)
     return False
 
 
@@ -260,12 +316,24 @@ def _is_nothing(node: ast.AST | None) -> bool:
 
 def _kept_attributes(install: Install, new: Replacement) -> set[str]:
     """The attributes of any object that keep what was read from there: `x._forward = x.forward`."""
-    homes = [home for home in (new.home,) if home is not None]
-    pairs = [(site.target, site.value) for home in homes for site in home.model.sites]
-    return {
-        node.attr
-        for node, value in pairs
-        if isinstance(node, ast.Attribute)
-        and node.attr != install.attribute
-        and (_reads(value, install) or (isinstance(value, ast.Name) and _holds(value.id, install, new)))
-    }
+    if new.home is None or not (new.attributes_read or new.calls):
+        return set()
+    home = new.home
+    pairs = home.kept(_stored, lambda: _stored(home))
+    return {name for name, value in pairs if name != install.attribute and _is_original(value, install, new)}
+
+
+def _stored(home: Resolver) -> list[tuple[str, ast.expr]]:
+    """The attributes that a file sets: `x.name = v`, `setattr(x, "name", v)`, `x.__dict__["name"] = v`."""
+    found: list[tuple[str, ast.expr]] = []
+    for site in home.model.sites:
+        match site.target, site.value:
+            case ast.Attribute(attr=name), ast.expr() as value:
+                found.append((name, value))
+            case ast.Subscript(value=holder, slice=ast.Constant(value=str(name))), ast.expr() as value:
+                found += [(name, value)] if dict_owner(holder) is not None else []
+    for call, _ in home.calls_of("setattr"):
+        match call.args:
+            case [_, ast.Constant(value=str(name)), value]:
+                found.append((name, value))
+    return found

@@ -194,7 +194,7 @@ TRAITS: dict[str, Trait] = {
     "detaches": lambda _, new, __: any("detach" in word for word in new.words),
     "replay": lambda _, new, __: any("replay" in word.lower() for word in new.words),
     # Its file replays single tokens, which Megatron's own replay does not.
-    "masked-replay": lambda _, new, __: new.home is not None and bool(MASKED.search(new.home.model.data)),
+    "masked-replay": lambda _, new, __: bool(new.function and new.home and MASKED.search(new.home.model.data)),
     "fp32": lambda _, new, __: bool(new.words & {"float", "float32", "fp32"}),
     "clips": lambda _, new, __: any("clip_grad" in word for word in new.words),
     # Its file computes gradient norms, and speaks of multi-token prediction.

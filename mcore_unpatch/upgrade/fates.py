@@ -23,6 +23,7 @@ from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, parse_version, wi
 
 URGENCIES = ("breaks", "different", "unnecessary", "harmless")
 _A_COPY = 0.4  # of the statements in common; what shares less was written anew
+_MOST_HELPERS = 2  # that are named
 Step = tuple[Model, Model]
 
 
@@ -91,6 +92,7 @@ class Copy:
     missing: int  # statements that the newer release has, the older had not, and the copy lacks
     stale: int = 0  # statements that it still has, and the newer release took out
     upstreamed: bool = False  # the new release has all that the copy added, and nothing of what it took out
+    helpers: tuple[str, ...] = ()  # functions of the repository that it calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +220,12 @@ def _copy_of(case: Case, happened: Change, old: Model) -> Copy | None:
         return None
     now = split(happened.after.fact.statements) if happened.after else []
     had, has, then = set(split(fact.statements)), set(split(own)), set(split(happened.before.fact.statements))
-    missing = sum(statement not in then and statement not in has for statement in now)
+    helpers = {getattr(one.function, "name", ""): one.function for _, one in case.new.helpers if one.function}
+    below = {one for helper in helpers.values() for one in split(statement_digests(helper, LIBRARY.top))}
+    missing = sum(statement not in then and statement not in has | below for statement in now)
     stale = sum(statement in has and statement not in now for statement in then)
-    return Copy(release, share, missing, stale, bool(now) and has <= set(now) and (had - has).isdisjoint(now))
+    upstreamed = bool(now) and has <= set(now) and (had - has).isdisjoint(now)
+    return Copy(release, share, missing, stale, upstreamed, tuple(helpers))
 
 
 def _body(case: Case, happened: Change, copied: Copy | None, old: Model, new: Model) -> list[str]:
@@ -237,6 +242,8 @@ def _body(case: Case, happened: Change, copied: Copy | None, old: Model, new: Mo
     if copied is not None and (copied.missing or copied.stale):
         lacks = f"lacks {_statements(copied.missing)} that came with megatron-core {new.label}"
         keeps = f"has {_statements(copied.stale)} that megatron-core {new.label} took out"
+        if copied.helpers:
+            lacks += f", unless {quoted(copied.helpers, _MOST_HELPERS)}, which it calls, has them in other words"
         which = lacks if copied.missing else keeps
         return [f"a copy of {copied.release}'s function ({copied.share:.0%} alike) {which}"]
     before, after = (known and known.fact.statements for known in (happened.before, happened.after))

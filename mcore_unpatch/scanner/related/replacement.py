@@ -28,7 +28,7 @@ class Replacement:
 
     function: FunctionNode | ast.Lambda | None = None
     words: frozenset[str] = frozenset()
-    home: Resolver | None = None  # of the file the function stands in
+    home: Resolver | None = None  # of the file the function stands in, or else the patch
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
@@ -51,6 +51,18 @@ class Replacement:
     def calls(self) -> list[ast.Call]:
         """The calls that stand in it."""
         return [node for node in self.nodes if isinstance(node, ast.Call)]
+
+    @cached_property
+    def helpers(self) -> list[tuple[ast.Call, Replacement]]:
+        """The functions of the repository that it calls, with the calls."""
+        home = self.home
+        called = [(call, home.on_line(call.lineno).expr(call.func)) for call in self.calls] if home is not None else []
+        return [
+            (call, of_function(ref.node, ref.home))
+            for call, ref in called
+            if ref is not None and ref.home is not None and isinstance(ref.node, FunctionNode)
+            if ref.node is not self.function
+        ]
 
     @cached_property
     def returned_calls(self) -> list[tuple[int, ast.Call]]:
@@ -162,9 +174,15 @@ def find(install: Install, resolver: Resolver) -> Replacement:
         node, home = named_definition(install, resolver)
         function = node if isinstance(node, FunctionNode) else None
     if function is not None:
-        return home.kept((Replacement, function), lambda: Replacement(function, _words(function), home))
+        return of_function(function, home)
     value = install.value
-    return resolver.kept((Replacement, value), lambda: Replacement(words=_words(value) if value else frozenset()))
+    words = _words(value) if value is not None else frozenset()
+    return resolver.kept((Replacement, value), lambda: Replacement(words=words, home=resolver))
+
+
+def of_function(function: FunctionNode | ast.Lambda, home: Resolver) -> Replacement:
+    """What is known of a function of a file."""
+    return home.kept((Replacement, function), lambda: Replacement(function, _words(function), home))
 
 
 def _function(
