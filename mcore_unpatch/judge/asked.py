@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from mcore_unpatch.judge import reached
@@ -83,6 +83,21 @@ def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
         hint = _fitting(advice(demand.name, now, when), now, demand, model, None)
         text = f"`{short(demand.name)}`{more} {gone}: {runs}"
         yield Statement(CHANGES, text, "", demand.path, demand.line, demand.when, instead=hint)
+
+
+def woken(demand: Demand, hidden: Sequence[Demand], old: Model, new: Model) -> Iterator[Statement]:
+    """What raises as soon as imports that fail and are caught are mended, and does not run before."""
+    if not hidden or reached.on(new, demand.at, demand.tests):
+        return
+    before = {statement.exception for statement in raised(demand, old)}
+    for tried in dict.fromkeys(one.at.block.owner for one in hidden):
+        lost = [one for one in hidden if one.at.block.owner is tried]
+        names = [f"{one.module}.{alias.name}" for one in lost for alias in getattr(one.node, "names", ())]
+        for statement in raised(replace(demand, mended=frozenset(names)), new, old):
+            if statement.exception not in before:
+                again = f"once the imports of the `try` on line {getattr(tried, 'lineno', 0)} work again"
+                text = f"{statement.text}: {statement.exception} {again}"
+                yield replace(statement, kind=CHANGES, text=text, exception="", trigger="", demand=demand)
 
 
 def _is_compared(demand: Demand) -> bool:
