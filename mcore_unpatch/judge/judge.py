@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from mcore_unpatch.judge import dropped, reached
 from mcore_unpatch.judge.asked import missing
@@ -52,21 +53,21 @@ def _parameters(case: Case, model: Model) -> Iterator[Statement]:
         lacking |= {name: usage for name in unknown if name not in lacking}
         wrong = "" if unknown else taken.misfit(call)
         if wrong:
-            since = _since(model, _fits_not(case, wrong))
+            where = _where(model, _fits_not(case, wrong))
             name = getattr(case.new.function, "name", "")
             who = f"`{name}`" if name else "the replacement"
-            text = f"`{short(usage.place)}` {unfit(wrong, who)}: TypeError on {since}"
+            text = f"`{short(usage.place)}` {unfit(wrong, who)}: TypeError on {where}"
             text += only_if(*case.callers(model))
             yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
     if lacking:
         places = list(dict.fromkeys(usage.place for usage in lacking.values()))
         who = f"`{short(places[0])}`" + (f" and {len(places) - 1} more" if len(places) > 1 else "")
-        since = _since(model, lambda other: any(
+        where = _where(model, lambda other: any(
             not lacking.keys().isdisjoint(usage.call.keywords)
             for usage in case.callers(other) if usage.call is not None
         ))  # fmt: skip
         verb = "passes" if len(places) == 1 else "pass"
-        text = f"lacks {quoted(lacking)}, which {who} {verb}: TypeError on {since}"
+        text = f"lacks {quoted(lacking)}, which {who} {verb}: TypeError on {where}"
         text += only_if(*case.callers(model))
         kind, exception = RAISES, "TypeError"
         if case.is_alone and all(place.startswith(f"{ROOT}.inference.") for place in places):
@@ -117,10 +118,10 @@ def _returns(case: Case, model: Model) -> Iterator[Statement]:
         wanted = usage.call.unpacked if usage.call is not None else 0
         if wanted and wanted not in counts:
             given = " or ".join(map(str, sorted(counts)))
-            since = _since(model, lambda other, wanted=wanted: any(  # type: ignore[misc]
+            where = _where(model, lambda other, wanted=wanted: any(  # type: ignore[misc]
                 one.call is not None and one.call.unpacked == wanted for one in case.callers(other)
             ))  # fmt: skip
-            text = f"returns {given} values where `{short(usage.place)}` unpacks {wanted}: ValueError on {since}"
+            text = f"returns {given} values where `{short(usage.place)}` unpacks {wanted}: ValueError on {where}"
             text += only_if(*case.callers(model))
             yield Statement(RAISES, text, "ValueError", *here(case), CALL, usage.place)
             return
@@ -228,18 +229,18 @@ def here(case: Case) -> tuple[str, int]:
     return case.resolver.model.path, getattr(case.install.node, "lineno", 0)
 
 
-def _since(model: Model, holds: Callable[[Model], bool]) -> str:
-    """From which release on something holds, up to the one that is judged."""
+def _where(model: Model, holds: Callable[[Model], bool]) -> str:
+    """The releases around the one that is judged on which something holds: `0.13 to 0.15`, `0.18+`."""
     if model.label not in RELEASES:
         return f"megatron-core {model.label}"
-    first = None
-    for other in reversed(known.minors()):
-        if RELEASES.index(other.label) > RELEASES.index(model.label):
-            continue
-        if not holds(other):
-            break
-        first = other
-    return f"megatron-core {show(minor(parse_version((first or model).label)))}+"
+    own = minor(parse_version(model.label))
+    every = {minor(parse_version(other.label)): other for other in known.minors()}
+    before = [version for version in reversed(every) if version < own]
+    later = [version for version in every if version > own]
+    first, last = ([own, *takewhile(lambda one: holds(every[one]), some)][-1] for some in (before, later))
+    if last == max(every):
+        return f"megatron-core {show(first)}+"
+    return f"megatron-core {show(first)}" + (f" to {show(last)}" if first != last else "")
 
 
 def texts(statements: Iterable[Statement], case: Case, *kinds: str) -> list[str]:

@@ -15,16 +15,20 @@ from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import TRAINING
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
+from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.nodes import walk
+from mcore_unpatch.scanner.sources.scopes import FunctionNode
 
 MAKER = "get_args"
+_MAKERS = (MAKER, ".parse_args")
 _ALIKE = 0.8
+_DEEPEST = 3  # functions that hand on what they were given
 
 
 def gone(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
     """Options that the older release has and the newer one has not, where they are read."""
     lost = old.options - new.options if new.options else frozenset()
-    if not lost or MAKER.encode() not in home.model.data:
+    if not lost or TRAINING.encode() not in home.model.data:
         return
     nodes = list(walk(home.model.tree))
     asked = {text for node in nodes if isinstance(node, ast.Call) for text in asked_for(node)}
@@ -33,7 +37,7 @@ def gone(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
             continue
         at = Position(home, *home.model.at(node.lineno), node.lineno)
         name = f"{TRAINING}.{MAKER}.{node.attr}"
-        if _is_made(node.value, home) and Demand(name, CALL, at).runs_on(new, "AttributeError"):
+        if _is_made(node.value, home, old) and Demand(name, CALL, at).runs_on(new, "AttributeError"):
             now = get_close_matches(node.attr, new.options - old.options, 1, _ALIKE)
             instead = f"`args.{now[0]}` is the closest match" if now else ""
             text = f"`args.{node.attr}` is made by no option of megatron-core {new.label}"
@@ -69,13 +73,47 @@ def unread(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
                 yield Statement(CHANGES, text, "", home.model.path, site.node.lineno, caller=name)
 
 
-def _is_made(node: ast.expr, home: Resolver) -> bool:
-    """`get_args()` of Megatron's, or a variable that is set to that alone."""
+def _is_made(node: ast.expr, home: Resolver, old: Model, depth: int = 0) -> bool:
+    """`get_args()` or `parse_args()` of Megatron's, a variable that is set to that alone, or a parameter that is it."""
     value = only_value(node, home) if isinstance(node, ast.Name) else node
+    if isinstance(node, ast.Name) and value is None:
+        return depth < _DEEPEST and _is_given(node, home, old, depth)
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute | ast.Name):
         return False
     meant = written(value.func, home)
-    return meant is not None and all(name.startswith(TRAINING) and name.endswith(MAKER) for name in meant.names)
+    return meant is not None and all(name.startswith(TRAINING) and name.endswith(_MAKERS) for name in meant.names)
+
+
+def _is_given(node: ast.Name, home: Resolver, old: Model, depth: int) -> bool:
+    """A parameter that its function hands on as Megatron's arguments, or that calls in its file pass as those."""
+    function = next((one for one in home.model.at(node.lineno)[0].chain() if node.id in one.bindings), None)
+    if function is None or not isinstance(function.node, FunctionNode) or function.parent is None:
+        return False
+    if [binding.kind for binding in function.bindings[node.id]] != ["param"]:
+        return False
+    inside = (one for one in home.once(_calls, function.node) if node.id in map(_name, one.args))
+    if any(_takes_arguments(call, node.id, home, old) for call in inside):
+        return True
+    is_method = function.parent.kind == "class"
+    calls = (call for call, _ in home.calls_of(function.node.name))
+    passed = (argument(call, function.node, node.id, is_method) for call in calls)
+    return any(value is not None and _is_made(value, home, old, depth + 1) for value in passed)
+
+
+def _calls(function: ast.AST) -> list[ast.Call]:
+    return [node for node in walk(function) if isinstance(node, ast.Call)]
+
+
+def _name(node: ast.expr) -> str:
+    return getattr(node, "id", "")
+
+
+def _takes_arguments(call: ast.Call, name: str, home: Resolver, old: Model) -> bool:
+    """Whether a call hands a name to a function of Megatron's that takes its arguments: `validate_args(args)`."""
+    meant = written(call.func, home) if isinstance(call.func, ast.Attribute | ast.Name) else None
+    taken = old.called_with(meant.names[0]) if meant is not None and meant.names[0].startswith(TRAINING) else None
+    index = [_name(one) for one in call.args].index(name)
+    return taken is not None and taken.positional[index : index + 1] == ("args",)
 
 
 def asked_for(node: ast.Call) -> Iterator[str]:

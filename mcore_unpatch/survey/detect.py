@@ -9,9 +9,9 @@ from collections.abc import Callable
 from mcore_unpatch.findings.finding import Finding, Live
 from mcore_unpatch.judge import answer, hook_takers, judge
 from mcore_unpatch.judge.case import Case
-from mcore_unpatch.judge.statement import RAISES
+from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.versions import Version, show
+from mcore_unpatch.megatron.versions import RELEASES, Version, show
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.conditions.live import Liveness
@@ -151,12 +151,21 @@ def _finding(
         installed_by=call_sites.installer(install.site.scope),
         scope=install.site.scope.qualified_name,
         breaks=tuple(breaks),
-        effect="" if not said else "breaks" if any(statement.kind == RAISES for statement in said) else "changes",
+        effect=_effect(said, install, alive),
         fails=tuple(fails),
         affected=tuple(show(version) for version, some in by_version.items() if some),
         patches_more=install.patches_more,
         source=text.between(node.lineno, end_line),
     )
+
+
+def _effect(said: list[Statement], install: Install, alive: Live) -> str:
+    """What the releases do to a patch; one that runs only where its name is missing fills a gap, as it is meant to."""
+    if any(statement.kind == RAISES for statement in said):
+        return "breaks"
+    if all(statement.kind == IDLE for statement in said) and len(alive.releases) < len(RELEASES):
+        return "changes" if said and any(known.has(install.target, one) for one in alive.releases) else ""
+    return "changes" if said else ""
 
 
 def _when(alive: Live, versions: tuple[Version, ...], lines: list[str]) -> list[str]:

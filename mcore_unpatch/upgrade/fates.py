@@ -140,15 +140,19 @@ class Fate:
         }
 
 
-def fate(finding: Finding, case: Case | None, old: Model, new: Model) -> Fate:
-    """The fate of one patch between two releases."""
+def fate(finding: Finding, case: Case | None, old: Model, new: Model, ran: bool = True) -> Fate:
+    """The fate of one patch between two releases; `ran`: on the one that a repository comes from."""
     happened = change(finding.target, old, new)
     if case is None:  # a patch file, or a name that only a text tells
         return _of_file(finding, happened)
     if not finding.live.on(parse_version(new.label)):
         return _never_runs(finding, case, happened, old, new)
+    if (first := _first_that_runs(finding, old, new)) is not old:
+        begun = fate(finding, case, first, new, ran=False)
+        said = f"it does not run on megatron-core {old.label}, only on {finding.live}"
+        return replace(begun, reasons=(said, *begun.reasons)) if begun.urgency == "harmless" else begun
     statements = between(case, old, new)
-    too = {True: f" (on {old.label} too)", False: ""}
+    too = {True: f" (on {old.label} too)" if ran else "", False: ""}
     raises = [f"{text}{too[one.before]}" for one in statements for text in judge.texts([one], case, RAISES)]
     idle = judge.texts(statements, case, IDLE)
     copied = _copy_of(case, happened, old)
@@ -175,6 +179,14 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model) -> Fate:
     if copied is not None and copied.upstreamed:
         reasons.append(f"megatron-core {new.label} already does what this copy does; delete the patch")
     return Fate(finding, urgency, happened, tuple(dict.fromkeys(reasons)), tuple(statements), copied, case)
+
+
+def _first_that_runs(finding: Finding, old: Model, new: Model) -> Model:
+    """The release on which a patch begins to run, where the older one of two does not run it."""
+    if {old.label, new.label} - {*RELEASES} or finding.live.on(parse_version(old.label)):
+        return old
+    first, last = map(RELEASES.index, (old.label, new.label))
+    return next((known.model(one) for one in RELEASES[first : last + 1] if one in finding.live.releases), old)
 
 
 def _of_file(finding: Finding, happened: Change) -> Fate:

@@ -87,6 +87,7 @@ _IMPORT = re.compile(
 )
 _NAME = re.compile(r"(?:^|[,(])\s*+([A-Za-z_]\w*+)")
 _STAR = tokens(rb"import~\*")
+_FORWARDING = re.compile(rb"^def[ \t]++__getattr__\b", re.MULTILINE)
 _IMPORTS_MEGATRON = tokens(rb"\b(?:import|from)\b~megatron\b")
 # Packages of which no name is known.
 _IN_NO_WHEEL = tokens(rb"megatron(?:~\.~|[\s\\]++import[\s\\(]++)(?:%b)\b" % "|".join(BESIDE).encode())
@@ -303,8 +304,8 @@ def _may_delete(data: bytes) -> bool:
 
 
 def takes_all_names(data: bytes) -> bool:
-    """Whether a file has a `from module import *`."""
-    return _STAR.search(data) is not None
+    """Whether a file has a `from module import *`, or a `__getattr__` of its own."""
+    return _STAR.search(data) is not None or _FORWARDING.search(data) is not None
 
 
 def imported_modules(data: bytes) -> list[str]:

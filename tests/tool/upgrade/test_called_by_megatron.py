@@ -42,6 +42,12 @@ def get_args():
     return _ARGS
 """,
 }
+ARGUMENTS = b"""
+def parse_args():
+    return parser.parse_args()
+def validate(defaults, args):
+    return args
+"""
 LATER = (
     (b"def stop(self):", b"@abstractmethod\n    def stop(self):"),
     (b"first = self.start(1)", b"first, second = self.start(1)"),
@@ -194,3 +200,32 @@ def test_calls_through_specs_between_classes_and_under_a_setting() -> None:
     assert said[13].kind == IDLE
     wrong = [one for one in uses_of(["a.py"], project, first, second).already if one.line == 15]
     assert [one.trigger for one in wrong] == ["when the file is run"]
+
+
+def test_arguments_of_megatron_that_a_function_is_given() -> None:
+    """What it hands on to a function of Megatron's that takes `args`, or what its callers get from Megatron."""
+    small = {**SMALL, "megatron/training/arguments.py": ARGUMENTS}
+    later = {path: text.replace(b"old-thing", b"old-things") for path, text in small.items()}
+    models = [build(LIBRARY, label, files.items()) for label, files in (("0.30.0", small), ("0.31.0", later))]
+    text = b"""\
+from megatron.training.arguments import parse_args, validate
+def provider(args):
+    validate(1, args)
+    return args.old_thing
+def deeper(args):
+    return args.old_thing
+def main():
+    args = parse_args()
+    deeper(args)
+    return args.old_thing
+def other(args):
+    validate(args, 1)
+    return args.old_thing
+def changed(args):
+    validate(1, args)
+    args = object()
+    return args.old_thing
+other(1)
+"""
+    project = Project({"a.py"}.__contains__, lambda _: text)
+    assert [one.line for one in uses_of(["a.py"], project, *models).affected] == [4, 6, 10]

@@ -69,6 +69,17 @@ def test_a_patch_of_what_is_gone_stops_where_the_older_release_calls_it(tmp_path
     assert (idle.code, "stops" in idle.out) == (CLEAN, False)
 
 
+@pytest.mark.parametrize("guard, told", [("if not hasattr(parallel_state, 'is_inside_encoder'): ", False), ("", True)])
+def test_a_patch_that_fills_a_gap_of_later_releases_does_not_stop(guard: str, told: bool, tmp_path: Path) -> None:
+    source = f"from megatron.core import parallel_state\n{guard}parallel_state.is_inside_encoder = lambda: False\n"
+    result = upgraded(tmp_path, source, "0.12.0", "--all")
+    assert ("it stops without an error" in " ".join(result.out.split())) is told
+    assert ("it does not run on megatron-core 0.12.0, only on >=0.14.0" in result.out) is not told
+    assert agreed(result, tmp_path, "0.12.0")["different"] == told
+    scanned = unpatch("scan", "--target-mcore", "0.16.1", cwd=tmp_path)
+    assert ("changes silently there" in scanned.out) is told
+
+
 def test_what_stops_is_not_offered_for_deletion_and_what_has_stopped_is(tmp_path: Path) -> None:
     result = upgraded(tmp_path, ROUTING, "0.13.1")
     assert "Numbers may change (2)" in result.out and "deletes" not in result.out

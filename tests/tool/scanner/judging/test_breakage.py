@@ -34,7 +34,7 @@ class TestParameters:
         said = message(OLD_POSTPROCESS, "0.17")
         assert "`is_spec_decode`" in said
         assert "padding_mask" not in said
-        assert "TypeError on megatron-core 0.17+" in said
+        assert said.endswith("TypeError on megatron-core 0.17")  # 0.18 does not pass it
 
     def test_fits_its_own_release(self) -> None:
         assert "TypeError" not in message(OLD_POSTPROCESS, "0.16")
