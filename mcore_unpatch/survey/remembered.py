@@ -5,8 +5,8 @@ of the settings and of the tool itself, and only files of the user's own are rea
 
 Beside what a whole search gave, what each file gave is kept: after a change only what it can reach is analysed again.
 That depends on a file's own bytes, on those of every file that it imports, directly or not, on the conftest.py files
-above a test, and on files that something finds by a text. All of them are in its key. Which files there are at all, the
-settings and the tool are in the name that the memory is kept under.
+above a test, and on files that something finds by a text. Digests of all of them are kept with it. Which files there
+are at all, the settings and the tool are in the name that the memory is kept under.
 """
 
 from __future__ import annotations
@@ -148,35 +148,43 @@ def _tool() -> str:
 
 @dataclass
 class FileMemory:
-    """The results of files by their keys; `versions` tells what a file is judged for."""
+    """The results of files, and digests of all that they read; `versions` tells what a file is judged for."""
 
     file: Path
     files: Files
     versions: Callable[[str], tuple[Version, ...]]
     _entries: dict[str, Any] = field(default_factory=dict)
+    _digests: dict[str, str] = field(default_factory=dict)  # empty for a file that not all entries have seen as it is
     _links: dict[str, list[str]] = field(default_factory=dict)  # files that a file was seen to find by a text
-    _keys: dict[str, str] = field(default_factory=dict)
+    _paths: list[str] = field(default_factory=list)
 
     def recall(self, paths: Iterable[str]) -> tuple[ScannedPart, list[str]]:
         """What the files gave that are as they were, and those that have to be analysed."""
+        self._paths = list(paths)
         try:
             stored = _stored(self.file)
-            self._entries, self._links = dict(stored["entries"]), dict(stored["links"])
+            self._entries, self._links, before = (dict(stored[name]) for name in ("entries", "links", "digests"))
         except _NOT_KEPT:
-            self._entries, self._links = {}, {}
-        self._keys = _Keys(self._depends, self._own).of(paths)
-        known, changed = ScannedPart(), []
-        for path, key in self._keys.items():
-            part = _part(path, self._entries.get(path), key)
+            self._entries, self._links, before = {}, {}, {}
+        readers = defaultdict[str, list[str]](list)
+        now = self._digested(readers)
+        changed = [path for path, digest in now.items() if before.get(path) != digest]
+        anew = _reached(changed, lambda path: readers[path])
+        self._digests = before | now
+        if not self._entries.keys() <= set(self._paths):  # the others have seen another content, and are not looked at
+            self._digests |= dict.fromkeys((path for path in changed if path in before), "")
+        known, asked = ScannedPart(), []
+        for path in self._paths:
+            part = _part(path, self._entries.get(path)) if path not in anew else None
             if part is None:
-                changed.append(path)
+                asked.append(path)
             else:
                 known.add(part)
-        return known, changed
+        return known, asked
 
     def keep(self, part: ScannedPart) -> None:
         """Add what was analysed anew."""
-        fresh: dict[str, dict[str, Any]] = {path: {"key": key} for path, key in self._keys.items()}
+        fresh: dict[str, dict[str, Any]] = {path: {} for path in self._paths}
         for name in _LISTS:
             for path in getattr(part, name):
                 fresh[path][name] = True
@@ -184,19 +192,19 @@ class FileMemory:
             fresh[finding.path].setdefault("findings", []).append(asdict(finding))
         for error in part.errors:
             fresh[error.path].setdefault("errors", []).append(asdict(error))
-        if part.links:  # they count from now on, for everybody who imports the file that has one
-            for importer, target in sorted(part.links):
-                self._links.setdefault(importer, []).append(target)
-            keys = _Keys(self._depends, self._own).of(self._keys)
-            fresh = {path: {**entry, "key": keys[path]} for path, entry in fresh.items()}
-        _store(self.file, {"entries": self._entries | fresh, "links": self._links})
+        for importer, target in sorted(part.links):  # they count from now on, for all who import the file that has one
+            self._links.setdefault(importer, []).append(target)
+        digests = (self._digested() if part.links else {}) | self._digests
+        _store(self.file, {"entries": self._entries | fresh, "digests": digests, "links": self._links})
 
-    def _own(self, path: str) -> bytes:
-        data = _bytes(path, self.files.data)
-        return hashlib.blake2b(data, digest_size=16).digest() + repr((path, self.versions(path))).encode()
-
-    def _depends(self, path: str) -> Iterator[str]:
-        return _depends(path, self.files, self._links)
+    def _digested(self, readers: defaultdict[str, list[str]] | None = None) -> dict[str, str]:
+        """All files that the results are made from, each with a digest of it and of what it is judged for."""
+        found = {}
+        for path in _reached(self._paths, lambda path: _depends(path, self.files, self._links), readers):
+            digest = hashlib.blake2b(_bytes(path, self.files.data), digest_size=16)
+            digest.update(repr((path, self.versions(path))).encode(errors="surrogateescape"))
+            found[path] = digest.hexdigest()
+        return found
 
 
 class LastSearch:
@@ -253,12 +261,10 @@ def _depends(path: str, files: Files, links: Mapping[str, Iterable[str]]) -> Ite
             yield above
 
 
-def _part(path: str, entry: Any, key: str) -> ScannedPart | None:
-    """What a file gave; None where that was under another key, or cannot be read."""
+def _part(path: str, entry: Any) -> ScannedPart | None:
+    """What a file gave; None where that is not known, or cannot be read."""
     part = ScannedPart(1)
     try:
-        if entry["key"] != key:
-            return None
         part.findings = [finding_of(one) for one in entry.get("findings", ())]
         part.errors = [FileError(**one) for one in entry.get("errors", ())]
     except _NOT_KEPT:
@@ -266,55 +272,3 @@ def _part(path: str, entry: Any, key: str) -> ScannedPart | None:
     for name in _LISTS:
         setattr(part, name, [path] if name in entry else [])
     return part
-
-
-class _Keys:
-    """Digests of files with all that they reach; files that import each other have one in common (after Tarjan)."""
-
-    def __init__(self, depends: Callable[[str], Iterable[str]], own: Callable[[str], bytes]) -> None:
-        self._depends, self._own = depends, own
-        self._order: dict[str, int] = {}
-        self._lowest: dict[str, int] = {}
-        self._reached: dict[str, list[str]] = {}
-        self._open: list[str] = []
-        self._found: dict[str, str] = {}
-
-    def of(self, paths: Iterable[str]) -> dict[str, str]:
-        """The key of each."""
-        wanted = list(paths)
-        for path in wanted:
-            if path not in self._order:
-                self._visit(path)
-        return {path: self._found[path] for path in wanted}
-
-    def _visit(self, start: str) -> None:
-        waiting = [(start, self._enter(start))]
-        while waiting:
-            path, left = waiting[-1]
-            target = next(left, None)
-            if target is None:
-                waiting.pop()
-                if self._lowest[path] == self._order[path]:
-                    self._close(path)
-                if waiting:
-                    above = waiting[-1][0]
-                    self._lowest[above] = min(self._lowest[above], self._lowest[path])
-            elif target not in self._order:
-                waiting.append((target, self._enter(target)))
-            elif target not in self._found:
-                self._lowest[path] = min(self._lowest[path], self._order[target])
-
-    def _enter(self, path: str) -> Iterator[str]:
-        self._order[path] = self._lowest[path] = len(self._order)
-        self._open.append(path)
-        self._reached[path] = list(self._depends(path))
-        return iter(self._reached[path])
-
-    def _close(self, first: str) -> None:
-        """All that is open since a file: these reach each other, and nothing before it."""
-        start = self._open.index(first)
-        members, self._open = self._open[start:], self._open[:start]
-        below = {self._found[target] for path in members for target in self._reached[path] if target in self._found}
-        parts = [*sorted(map(self._own, members)), *(key.encode() for key in sorted(below))]
-        key = hashlib.blake2b(b"\0".join(parts), digest_size=16).hexdigest()
-        self._found.update(dict.fromkeys(members, key))

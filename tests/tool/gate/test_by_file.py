@@ -1,5 +1,6 @@
 """What files gave is kept file by file: a change costs what it can reach, and nothing else."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -25,20 +26,23 @@ FILES = {
 }
 
 
-def recalled(files: dict[str, str], kept: Path) -> tuple[FileMemory, ScannedPart, list[str]]:
-    """The memory of some files, what it knows, and what it does not."""
+def recalled(
+    files: dict[str, str], kept: Path, paths: Collection[str] = ()
+) -> tuple[FileMemory, ScannedPart, list[str]]:
+    """The memory of files, what it knows of some of them, or all, and what it does not."""
     folders = {str(folder) for path in files for folder in Path(path).parents}
     task = Task(lambda path: files[path].encode(), {*files, *folders}.__contains__, lambda _: ((0, 19),), False)
     memory = FileMemory(kept, task.project(), task.versions)
-    known, asked = memory.recall(sorted(files))
+    known, asked = memory.recall(sorted(paths or files))
     return memory, known, asked
 
 
-def analysed(files: dict[str, str], kept: Path) -> list[str]:
+def analysed(files: dict[str, str], kept: Path, paths: Collection[str] = ()) -> list[str]:
     """The files that are analysed, with the others from memory; the findings are those of a whole analysis."""
-    memory, whole, asked = recalled(files, kept)
+    memory, whole, asked = recalled(files, kept, paths)
     task = Task(memory.files.read, memory.files.exists, memory.versions, False)
-    (everything,) = analyse(sorted(files), [0] * len(files), task, 1, Parsed())
+    named = sorted(paths or files)
+    (everything,) = analyse(named, [0] * len(named), task, 1, Parsed())
     for part in analyse(asked, [0] * len(asked), task, 1, Parsed()):
         whole.add(part)
     assert sorted(whole.findings, key=lambda one: one.sort_key) == everything.findings
@@ -64,6 +68,23 @@ def test_what_a_change_reaches(changed: str, reached: set[str], tmp_path: Path) 
     assert set(analysed(FILES, kept)) == reached
 
 
+def test_a_look_at_some_files_leaves_the_others_as_they_were_seen(tmp_path: Path) -> None:
+    """What they have read may have changed since: then they are analysed with the next look at them."""
+    kept, changed = tmp_path / "kept", {**FILES, "c.py": "model = object()\n"}
+    analysed(FILES, kept)
+    assert analysed(FILES, kept, ["alone.py", "patch.py"]) == []
+    assert analysed(changed, kept, ["alone.py", "patch.py"]) == ["patch.py"]
+    assert set(analysed(changed, kept)) == {"c.py", "b.py", "a.py", "patch.py", "by_name.py", "tests/sub/test_it.py"}
+    assert analysed(changed, kept) == []
+
+
+def test_files_that_nobody_else_has_read_are_known_after_one_look(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    assert analysed(FILES, kept, ["alone.py"]) == ["alone.py"]
+    assert analysed(FILES, kept, ["left.py"]) == ["left.py"]
+    assert analysed(FILES, kept, ["alone.py", "left.py"]) == []
+
+
 def test_a_patch_that_another_file_makes_one(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     analysed({**FILES, "c.py": "model = object()\n"}, kept)
@@ -84,7 +105,11 @@ def test_errors_and_what_is_judged_are_part_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"entries": 3, "links": {}}', '{"entries": {"a.py": 1}, "links": {}}']
+    "text",
+    [
+        *("", "[]", "{", '{"entries": {}, "links": {}}', '{"entries": 3, "links": {}, "digests": {}}'),
+        '{"entries": {"a.py": 1}, "links": {}, "digests": {}}',
+    ],
 )
 def test_what_is_broken_is_not_believed(text: str, tmp_path: Path) -> None:
     (tmp_path / "kept").write_text(text)

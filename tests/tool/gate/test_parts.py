@@ -1,4 +1,4 @@
-"""What is remembered of one file, given back as it was; under another key or damaged it counts for nothing."""
+"""What is remembered of one file, given back as it was; damaged it counts for nothing."""
 
 from dataclasses import asdict
 from typing import Any
@@ -15,7 +15,7 @@ LISTS = ("marked", "saying", "testing")
 
 @pytest.mark.parametrize("name", LISTS)
 def test_the_lists_that_a_file_is_in(name: str) -> None:
-    part = _part("a.py", {"key": "k", name: 1}, "k")
+    part = _part("a.py", {name: 1})
     assert part is not None
     assert {one: getattr(part, one) for one in LISTS} == {one: ["a.py"] * (one == name) for one in LISTS}
     assert (part.files, part.findings, part.errors) == (1, [], [])
@@ -23,7 +23,7 @@ def test_the_lists_that_a_file_is_in(name: str) -> None:
 
 def test_findings_and_errors() -> None:
     error = {"path": "a.py", "message": "no"}
-    part = _part("a.py", {"key": "k", "findings": [asdict(FINDING)], "errors": [error]}, "k")
+    part = _part("a.py", {"findings": [asdict(FINDING)], "errors": [error]})
     assert part is not None
     assert part.findings == [FINDING]
     assert [asdict(one) for one in part.findings] == [asdict(FINDING)]
@@ -31,11 +31,11 @@ def test_findings_and_errors() -> None:
 
 
 BROKEN: list[Any] = [
-    *({"key": "other"}, {}, None, [], "x", 3, {"key": "k", "findings": [{}]}, {"key": "k", "findings": 3}),
-    *({"key": "k", "errors": [{"path": "a.py"}]}, {"key": "k", "findings": [{**asdict(FINDING), "live": 3}]}),
+    *(None, [], "x", 3, {"findings": [{}]}, {"findings": 3}),
+    *({"errors": [{"path": "a.py"}]}, {"findings": [{**asdict(FINDING), "live": 3}]}),
 ]
 
 
 @pytest.mark.parametrize("entry", BROKEN, ids=lambda entry: str(entry)[:40])
 def test_what_cannot_be_used(entry: Any) -> None:
-    assert _part("a.py", entry, "k") is None
+    assert _part("a.py", entry) is None
