@@ -116,9 +116,10 @@ def _from_suite(
 
 
 def _without_else(node: Any) -> Any:
-    return node.with_changes(
-        orelse=None, body=node.body.with_changes(footer=[*node.body.footer, *node.orelse.leading_lines])
-    )
+    body = node.body
+    if hasattr(body, "footer"):  # else it stands behind the colon
+        body = body.with_changes(footer=[*body.footer, *node.orelse.leading_lines])
+    return node.with_changes(orelse=None, body=body)
 
 
 def _group(

@@ -215,12 +215,13 @@ def last_line(node: ast.stmt) -> int:
 
 
 Suite = list[ast.stmt]
+SUITES = ("body", "orelse", "finalbody")
 
 
 def suites(tree: ast.AST) -> Iterator[Suite]:
     """Every list of statements in a tree: bodies, branches, handlers."""
     for node in walk(tree):
-        for name in ("body", "orelse", "finalbody"):
+        for name in SUITES:
             value = getattr(node, name, None)
             if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
                 yield value

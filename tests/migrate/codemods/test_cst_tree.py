@@ -13,9 +13,12 @@ from mcore_unpatch.codemods.changes import (
     Asked,
     Change,
     Insert,
+    Make,
     Reason,
     Replace,
     Rewrite,
+    Unwrap,
+    above,
 )
 from mcore_unpatch.codemods.cst_tree import Tree, Unfaithful
 from mcore_unpatch.codemods.removal import remove
@@ -90,6 +93,7 @@ def test_a_parameter_is_laid_out_as_the_others(header: str, expected: str) -> No
         ("if f():\n    gone = 1\n", "if f():\n    pass\n"),
         ("if a:\n    b = 1\n# why\nelse:\n    gone = 2\nc = 3\n", "if a:\n    b = 1\n    # why\nc = 3\n"),
         ("if a: gone = 1\n", ""),
+        ("if a: b = 1\nelse:\n    gone = 2\nc = 3\n", "if a: b = 1\nc = 3\n"),
         ("a = 1\ngone = 2", "a = 1"),
         ("a = 1\ngone = 2\ngone = 3", "a = 1"),
         ("\ufeffgone = 1\n\nb = 2\n", "\ufeffb = 2\n"),
@@ -158,6 +162,86 @@ def test_only_statements_that_change_are_parsed() -> None:
     assert len(tree.excerpt.data) < len(text) / 10
     assert tree.excerpt.data.count(b"\n") == text.count("\n")
     assert tree.made(asked).decode() == text.replace("return 1", "return 2")
+
+
+EVERY_SUITE = """
+    import a
+
+    @a.b
+    class C:
+        \'\'\'Of C.\'\'\'
+        x = 1; y = 2
+
+        # of f
+        @a.c(
+            1,
+        )
+        def f(self, x):
+            if x:
+                return [
+                    1,
+                ]
+                # deep
+            elif self.x:
+                y = 1
+            elif y: z = 2
+            else:
+                with x as y:
+                    y = 3  # behind
+            try:
+                x = 4
+            except A:
+                x = 5
+            except B:
+                pass
+            else:
+                x = 6
+            finally:
+                x = 7
+            match x:
+                case 1:
+                    x = 8
+                case _:
+                    x = 9
+            for z in x:
+                while z:
+                    z = 10
+
+                # the end
+        async def g(self): return 11
+    x = f(12)
+    """
+
+
+def test_what_is_parsed_of_any_statement_is_enough() -> None:
+    """Wherever the one that changes stands, and whether or not its own suites change too."""
+    source = read(EVERY_SUITE)
+    nodes = [node for node in source.every(ast.stmt) if source.owns_lines(node) and source.text(node)[:4] != "elif"]
+    assert len(nodes) > 20
+    for node in nodes:
+        made(source, Rewrite(node, "changed()"))
+        made(source, *remove(source, [node]), above(source, source.tree.body[-1], "# new"))
+    for node in source.every(ast.If, ast.Try):
+        if node in nodes:
+            made(source, Unwrap(node, "body"))
+    assert all(not Tree(source, asked(source, node)).excerpt.data.count(b"= 1") for node in source.tree.body[-1:])
+
+
+def asked(source: Source, *nodes: ast.stmt) -> list[Asked]:
+    return [Asked(source, Rewrite(node, "changed()"), WHY) for node in nodes]
+
+
+def test_an_excerpt_knows_what_it_does_not_hold() -> None:
+    source = read(EVERY_SUITE)
+    cls, last = source.tree.body[1:]
+    assert isinstance(cls, ast.ClassDef)
+    excerpt = Tree(source, asked(source, cls)).excerpt
+    assert excerpt.holds(asked(source, cls))
+    assert not excerpt.holds(asked(source, last))
+    assert not excerpt.holds(asked(source, cls.body[-1]))
+    make = Make(cls, lambda node: node)
+    assert not excerpt.holds([Asked(source, make, WHY)])
+    assert Tree(source, [Asked(source, make, WHY)]).excerpt.holds(asked(source, cls.body[-1]))
 
 
 def test_indented_comments_that_end_a_file_stay() -> None:
