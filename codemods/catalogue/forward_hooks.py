@@ -123,4 +123,4 @@ Megatron does (rotary embeddings): hooks do not run there.
         finding = match.situation.finding
         if finding.seam == "hook" or finding.answer == _MTP:
             made = to_hook(match.situation)
-            yield from [Left(made)] if isinstance(made, str) else made.fix()
+            yield from [Left(made)] if isinstance(made, str) else made

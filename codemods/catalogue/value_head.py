@@ -9,8 +9,8 @@ import ast
 from collections.abc import Iterator
 
 from mcore_unpatch.codemods.changes import Rewrite
-from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Left, Match
-from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, defined, find_patch, is_taken
+from mcore_unpatch.codemods.codemod import COMPAT, AddImport, Codemod, Example, Fix, Left, Match, Note
+from mcore_unpatch.codemods.seams.patch import Patch, defined, find_patch, is_taken
 from mcore_unpatch.codemods.syntax import is_stored, leaf, parameters
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.library.syntax import dotted
@@ -126,10 +126,10 @@ the steps:
         if match.target.endswith(".output_layer"):
             patch = find_patch(match.situation)
             made = _to_value_head(patch) if patch else "it is not a plain assignment"
-            yield from [Left(made)] if isinstance(made, str) else made.fix()
+            yield from [Left(made)] if isinstance(made, str) else made
 
 
-def _to_value_head(patch: Patch) -> Rewritten | str:
+def _to_value_head(patch: Patch) -> list[Fix] | str:
     """The rewrite, or why this is not exactly a value head."""
     source, statement = patch.source, patch.statement
     for related in patch.finding.related:
@@ -154,7 +154,7 @@ def _to_value_head(patch: Patch) -> Rewritten | str:
     if not _can_be_indented(patch):
         return f"line {statement.lineno} has a comment or a string that would move"
     limit = patch.situation.files.imports(source.path).limit
-    return Rewritten([Rewrite(statement, _call(patch, made, limit))], [_ADD], _NOTES)
+    return [Rewrite(statement, _call(patch, made, limit)), AddImport(COMPAT, _ADD), *map(Note, _NOTES)]
 
 
 def _made(patch: Patch) -> ast.Call | None:

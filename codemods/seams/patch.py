@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mcore_unpatch.codemods.changes import Change
-from mcore_unpatch.codemods.codemod import COMPAT, AddImport, Fix, Note
+from mcore_unpatch.codemods.codemod import COMPAT
 from mcore_unpatch.codemods.syntax import identifiers, is_stored, leaf, walk_without
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import Finding
@@ -38,21 +36,6 @@ class Patch:
     def text(self, node: ast.expr) -> str:
         """The text of an expression."""
         return self.source.text(node)
-
-
-@dataclass(frozen=True)
-class Rewritten:
-    """What becomes of a patch: the changes of its file, names it then needs from the compat layer, what to know."""
-
-    changes: Sequence[Change]
-    names: Sequence[str] = ()
-    notes: Sequence[str] = ()
-
-    def fix(self) -> Iterator[Fix]:
-        """As a codemod says it."""
-        yield from self.changes
-        yield from (AddImport(COMPAT, name) for name in self.names)
-        yield from map(Note, self.notes)
 
 
 def is_taken(name: str, source: Source) -> bool:

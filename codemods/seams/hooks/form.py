@@ -20,7 +20,7 @@ from mcore_unpatch.codemods.syntax import (
     walk_own,
     walk_without,
 )
-from mcore_unpatch.editing.source import Function, Source, first_line, last_line
+from mcore_unpatch.editing.source import Source, first_line, last_line
 
 NOTES = (
     "a hook runs when the module is called, and not when something calls its `.forward(...)` directly",
@@ -64,21 +64,6 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Hooked:
-    """A patch of one module as a hook, whatever others there are."""
-
-    source: Source
-    statement: ast.stmt
-    around: Function | None  # the function that it stands in
-    form: Form
-
-    @property
-    def line(self) -> int:
-        """Where the patch stands."""
-        return self.statement.lineno
-
-
-@dataclass(frozen=True)
 class _Parameter:
     """A parameter with a name of its own; `default` is the text of a constant, empty where there is none."""
 
@@ -92,37 +77,31 @@ class _Parameter:
         return f'{kwargs}.get("{self.name}", {self.default})' if self.default else f'{kwargs}["{self.name}"]'
 
 
-@dataclass(frozen=True)
-class Calling:
-    """How a wrapper comes to the original."""
-
-    target: str  # what is replaced, as the code around it writes that: `model.decoder.forward`
-    original: str = ""  # how the function names it
-    bound: bool = False  # the first parameter is the module
-
-
 class Wrapper:
-    """The function: its parameters, its call of the original, and what comes before or after."""
+    """The function: its parameters, its call of the original, and what comes before or after.
 
-    def __init__(self, source: Source, function: ast.FunctionDef, calling: Calling) -> None:
-        self.source, self.function, self.target = source, function, calling.target
+    `target` is what is replaced, as the code around it writes that: `model.decoder.forward`; `original` is how the
+    function names it. Of one that is `bound` the first parameter is the module.
+    """
+
+    def __init__(self, source: Source, function: ast.FunctionDef, target: str, original: str, bound: bool) -> None:
+        self.source, self.function, self.target = source, function, target
         spec = function.args
         positional = [parameter.arg for parameter in (*spec.posonlyargs, *spec.args)]
         defaults = [_constant(default) for default in spec.defaults]
         self.is_odd = None in defaults  # a default that is more than a constant
         texts = [*[""] * (len(positional) - len(defaults)), *(default or "" for default in defaults)]
         self.named = [_Parameter(*one) for one in zip(positional, texts, strict=True)]
-        self.module = self.named.pop(0).name if calling.bound and self.named else _MODULE
-        kept = calling.original
+        self.module = self.named.pop(0).name if bound and self.named else _MODULE
         self.args = spec.vararg.arg if spec.vararg else ""
         self.kwargs = spec.kwarg.arg if spec.kwarg else ""
         self.all_args, self.all_kwargs = self.args or "args", self.kwargs or "kwargs"  # as the hook names them
-        self.original, self.mentions = kept, {kept}
+        self.original, self.mentions = original, {original}
         self.own: list[str] = []  # parameters that only hold a value
         self.withheld: list[_Parameter] = []  # that a caller may pass by name, and the original does not get
         for parameter, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
             text = ast.unparse(value) if value is not None else ""
-            if text and text in {kept, self.target}:
+            if text and text in {original, target}:
                 self.original = parameter.arg
                 self.mentions.add(parameter.arg)
             elif value is not None and (parameter.arg.startswith("_") or text == parameter.arg):
@@ -131,7 +110,7 @@ class Wrapper:
                 self.withheld.append(_Parameter(parameter.arg, constant))
             else:
                 self.is_odd = True
-        self.is_bound = self.original != kept
+        self.is_bound = self.original != original
         self.changes: list[Change] = []
 
     def read(self) -> Form | str:

@@ -16,8 +16,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Rewrite
+from mcore_unpatch.codemods.codemod import Fix, Note
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.seams.hooks.form import WHOLE_MODEL, Calling, Hooked, Wrapper
+from mcore_unpatch.codemods.seams.hooks.form import WHOLE_MODEL, Form, Wrapper
 from mcore_unpatch.codemods.seams.hooks.module import (
     FORWARD,
     MODEL,
@@ -28,7 +29,7 @@ from mcore_unpatch.codemods.seams.hooks.module import (
     name_of,
     why_not,
 )
-from mcore_unpatch.codemods.seams.patch import Patch, Rewritten, bound_to, find_patch
+from mcore_unpatch.codemods.seams.patch import Patch, bound_to, find_patch
 from mcore_unpatch.codemods.syntax import is_name, is_one_of, is_stored, names_in, parameters, walk_without
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line
@@ -47,14 +48,22 @@ _Key = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class _Wrapped(Hooked):
-    """A function in the place of `forward`."""
+class _Wrapped:
+    """A wrapper beside its assignment, how it calls the original, the statement that keeps that, and the hook it is."""
 
     patch: Patch
-    site: WrapperSite
+    function: ast.FunctionDef
+    original: str  # as the function names it
+    keeps: ast.Assign | None
+    form: Form
+
+    @property
+    def own(self) -> list[ast.AST]:
+        """The code that goes or is written anew."""
+        return [self.function, *([self.keeps] if self.keeps else [])]
 
 
-def to_hook(situation: Situation) -> Rewritten | str:
+def to_hook(situation: Situation) -> list[Fix] | str:
     """The rewrite, or why it is not exactly a hook."""
     wrappers: _Wrappers = situation.once(_Wrappers)
     return wrappers.to_hook(situation)
@@ -67,7 +76,7 @@ class _Wrappers:
         self.files, self._name = files, cache(name_of)
         self._known: dict[_Key, tuple[Patch | None, _Wrapped | str]] = {}
 
-    def to_hook(self, situation: Situation) -> Rewritten | str:
+    def to_hook(self, situation: Situation) -> list[Fix] | str:
         """The hook, for a wrapper and all others that may be around the same module."""
         _, mine = self._read(situation)
         if isinstance(mine, str):
@@ -87,35 +96,35 @@ class _Wrappers:
                     waiting.append(other)
                     if other.finding.path not in self.files.editable:
                         return f"{where} and is not part of this migration"
-                    if because := looked_at(there.patch, there.site, self._branches(other, there)):
+                    if because := _looked_at(there, self._branches(other, there)):
                         return f"{where} and stays: {because}"
         return self._installed(situation, mine)
 
-    def _installed(self, situation: Situation, mine: _Wrapped) -> Rewritten | str:
+    def _installed(self, situation: Situation, mine: _Wrapped) -> list[Fix] | str:
         """The function as a hook, registered where it was assigned; what kept the original goes."""
-        patch, form, site = mine.patch, mine.form, mine.site
+        patch, form, statement = mine.patch, mine.form, mine.patch.statement
         branches = self._branches(situation, mine)
-        if because := looked_at(patch, site, branches):
+        if because := _looked_at(mine, branches):
             return because
         # The last of several branches takes what all have kept.
-        kept_for_others = any(isinstance(branch, ast.stmt) and branch.lineno > mine.line for branch in branches)
-        goes = [] if site.keeps is None or kept_for_others or still_kept(patch, site, branches) else [site.keeps]
-        said = CommentCollector(patch.source)
-        said.inside(patch.statement)
+        kept_for_others = any(isinstance(one, ast.stmt) and one.lineno > statement.lineno for one in branches)
+        goes = [] if mine.keeps is None or kept_for_others or _still_kept(mine, branches) else [mine.keeps]
+        said = _comments(patch.source, first_line(statement), last_line(statement))
+        said.pop(last_line(statement), None)  # it stays where it is
         for assignment in goes:
-            said.between(patch.source.first_with_comments(assignment), last_line(assignment))
-        call = f"{patch.text(patch.target.value)}.{form.registered(site.function.name)}"
-        text = "\n".join([*said.lines(), call])
-        changes = [*form.changes, Rewrite(patch.statement, text, tell_checkers=False)]
-        of_model = name_of(patch.target.value, mine.around) == MODEL or _module(patch.finding).endswith("Model")
+            said |= _comments(patch.source, patch.source.first_with_comments(assignment), last_line(assignment))
+        call = f"{patch.text(patch.target.value)}.{form.registered(mine.function.name)}"
+        text = "\n".join([*(said[line] for line in sorted(said)), call])
+        changes = [*form.changes, Rewrite(statement, text, tell_checkers=False)]
+        of_model = name_of(patch.target.value, patch.around) == MODEL or _module(patch.finding).endswith("Model")
         notes = (*form.notes, WHOLE_MODEL) if of_model else form.notes
-        return Rewritten([*changes, *remove(patch.source, goes, with_comments=True)], notes=notes)
+        return [*changes, *remove(patch.source, goes, with_comments=True), *map(Note, notes)]
 
     def _branches(self, situation: Situation, mine: _Wrapped) -> list[ast.AST]:
         """The wrappers of other branches of the function, which may have kept the original too."""
         others = [other for other in _others(situation) if other.finding.path == situation.finding.path]
         read = [there for other in others if not isinstance(there := self._read(other)[1], str)]
-        return [node for one in read if _excludes(mine, one) for node in (one.site.function, one.patch.statement)]
+        return [node for one in read if _excludes(mine, one) for node in (one.function, one.patch.statement)]
 
     def _read(self, situation: Situation) -> tuple[Patch | None, _Wrapped | str]:
         """A patch, and the hook that it is or why it is none."""
@@ -138,7 +147,7 @@ class _Wrappers:
                 alike = may_be_the_same(patch, other, self._name) if patch and other else theirs.path == mine.path
             else:
                 alike = True
-            if alike and not (isinstance(here, Hooked) and isinstance(there, Hooked) and _excludes(here, there)):
+            if alike and not (isinstance(here, _Wrapped) and isinstance(there, _Wrapped) and _excludes(here, there)):
                 yield one
 
 
@@ -176,49 +185,33 @@ def _wrapped(patch: Patch, reached: Callable[[], Reached]) -> _Wrapped | str:
         return f"`{patch.text(patch.target.value)}` is not known to be a module"
     if around is None:
         return "the patch is at the top level of the file"
-    site = find_site(patch, around)
-    if isinstance(site, str):
-        return site
-    function = site.function
+    function = _beside(patch, around)
+    if isinstance(function, str):
+        return function
     if not all(map(patch.source.owns_lines, (patch.statement, *function.body))):
         return f"line {patch.statement.lineno} or `{function.name}` holds several statements on a line"
     if because := why_not(patch.target.value, around, patch.source.path, reached()):
         return because
     if called_by_megatron(patch.target.value, around, patch.finding):
         return "Megatron itself calls `forward` of such a module directly, where hooks do not run"
-    wrapper = Wrapper(patch.source, function, site.calling)
+    keeps = _keeps(patch, around)
+    original = ast.unparse(keeps.targets[0]) if keeps is not None else ""
+    wrapper = Wrapper(patch.source, function, ast.unparse(patch.target), original, patch.bound)
     if not wrapper.original:
         return "the original is not saved under one name"
     if any(isinstance(node, _LOOPS) for node in _above(patch.source, patch.statement, around)):
         if not wrapper.is_bound:
             return f"`{function.name}` is defined in a loop, and calls the last original"
     form = wrapper.read()
-    return form if isinstance(form, str) else _Wrapped(patch.source, patch.statement, around, form, patch, site)
+    return form if isinstance(form, str) else _Wrapped(patch, function, original, keeps, form)
 
 
-class CommentCollector:
-    """Comments by line, those for tools left out."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self._comments: dict[int, list[str]] = {}
-
-    def lines(self) -> list[str]:
-        """The comments in order."""
-        return [comment for _, comments in sorted(self._comments.items()) for comment in comments]
-
-    def between(self, first: int, last: int) -> None:
-        """The comments on some lines."""
-        text = textwrap.dedent(self.source.text_of(self.source.line_span(first, last)))
-        for token in tokenize.generate_tokens(io.StringIO(text, newline=None).readline):
-            if token.type == tokenize.COMMENT and not token.string.startswith(_PRAGMAS):
-                self._comments.setdefault(first + token.start[0] - 1, []).append(token.string)
-
-    def inside(self, statement: ast.stmt) -> None:
-        """The comments within a statement of several lines; the one behind it stays where it is."""
-        if last_line(statement) > first_line(statement):
-            self.between(first_line(statement), last_line(statement))
-            self._comments.pop(last_line(statement), None)
+def _comments(source: Source, first: int, last: int) -> dict[int, str]:
+    """The comments on some lines, those for tools left out."""
+    text = textwrap.dedent(source.text_of(source.line_span(first, last)))
+    tokens = tokenize.generate_tokens(io.StringIO(text, newline=None).readline)
+    found = {first + token.start[0] - 1: token.string for token in tokens if token.type == tokenize.COMMENT}
+    return {line: comment for line, comment in found.items() if not comment.startswith(_PRAGMAS)}
 
 
 def _above(source: Source, node: ast.AST, around: Function | None) -> Iterator[ast.AST]:
@@ -228,13 +221,13 @@ def _above(source: Source, node: ast.AST, around: Function | None) -> Iterator[a
             return
 
 
-def _excludes(hooked: Hooked, other: Hooked) -> bool:
+def _excludes(wrapped: _Wrapped, other: _Wrapped) -> bool:
     """Whether only one of two patches in a function can run: other branches of an `if`, or one that leaves."""
-    if hooked.around is None or hooked.around is not other.around or hooked.statement is other.statement:
+    source, around = wrapped.patch.source, wrapped.patch.around
+    if around is None or around is not other.patch.around or wrapped.patch.statement is other.patch.statement:
         return False
-    source = hooked.source
-    first, second = sorted((hooked.statement, other.statement), key=lambda node: node.lineno)
-    beyond = [second, *_above(source, second, hooked.around)]
+    first, second = sorted((wrapped.patch.statement, other.patch.statement), key=lambda node: node.lineno)
+    beyond = [second, *_above(source, second, around)]
     node: ast.AST = first
     while not is_one_of(source.parents[node], beyond):
         suite = source.home.get(id(node), [])
@@ -247,16 +240,7 @@ def _excludes(hooked: Hooked, other: Hooked) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class WrapperSite:
-    """A wrapper beside its assignment, how it calls the original, and the statement that keeps that."""
-
-    function: ast.FunctionDef
-    calling: Calling
-    keeps: ast.Assign | None
-
-
-def find_site(patch: Patch, around: Function) -> WrapperSite | str:
+def _beside(patch: Patch, around: Function) -> ast.FunctionDef | str:
     """The wrapper of a patch, or why it is not found."""
     function = patch.function
     if not isinstance(function, ast.FunctionDef) or not is_one_of(function, ast.walk(around)):
@@ -268,37 +252,35 @@ def find_site(patch: Patch, around: Function) -> WrapperSite | str:
         return f"`{function.name}` is also used elsewhere"
     if restores := [related.line for related in patch.finding.related if related.role == "restore"]:
         return f"line {restores[0]} puts the original back"
-    keeps = _keeps(patch, around)
-    original = ast.unparse(keeps.targets[0]) if keeps is not None else ""
-    return WrapperSite(function, Calling(ast.unparse(patch.target), original, patch.bound), keeps)
+    return function
 
 
-def looked_at(patch: Patch, site: WrapperSite, gone: Sequence[ast.AST]) -> str:
+def _looked_at(wrapped: _Wrapped, gone: Sequence[ast.AST]) -> str:
     """Where something else sees the module's `forward` or the original, and would see another now; `gone` goes too."""
-    taken = [*gone, site.function, patch.statement, *([site.keeps] if site.keeps else [])]
-    names = {FORWARD, site.function.name}
-    for node in walk_without(patch.source.tree, taken):
+    patch, target = wrapped.patch, ast.unparse(wrapped.patch.target)
+    names = {FORWARD, wrapped.function.name}
+    for node in walk_without(patch.source.tree, [*gone, *wrapped.own, patch.statement]):
         if isinstance(node, ast.Constant) and node.value in names:
             return f"line {node.lineno} asks for `{node.value}` by name"
         if not isinstance(node, ast.Attribute | ast.Name) or patch.source.function_of(node) is not patch.around:
             continue
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == site.calling.target:
-            return f"line {node.lineno} looks at `{site.calling.target}`"
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == target:
+            return f"line {node.lineno} looks at `{target}`"
         inner = isinstance(node, ast.Attribute) and node.attr == "__dict__" and not _is_of_another(patch, node)
         if inner or is_name(node, "vars"):
             return f"line {node.lineno} inspects the layer's attributes"
-        if is_name(node, site.calling.original):
+        if is_name(node, wrapped.original):
             used = patch.source.parents[node]
             if not (isinstance(used, ast.Call) and used.func is node):
                 return f"line {node.lineno} passes the original on"
     return ""
 
 
-def still_kept(patch: Patch, site: WrapperSite, gone: Sequence[ast.AST]) -> bool:
+def _still_kept(wrapped: _Wrapped, gone: Sequence[ast.AST]) -> bool:
     """Whether other code of the function calls the original, which is kept for it then."""
-    assert patch.around is not None
-    taken = [*gone, site.function, *([site.keeps] if site.keeps else [])]
-    return any(is_name(node, site.calling.original) for node in walk_without(patch.around, taken))
+    assert wrapped.patch.around is not None
+    rest = walk_without(wrapped.patch.around, [*gone, *wrapped.own])
+    return any(is_name(node, wrapped.original) for node in rest)
 
 
 def _is_of_another(patch: Patch, node: ast.Attribute) -> bool:
