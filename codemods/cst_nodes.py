@@ -61,7 +61,7 @@ def _with_parameters(params: cst.Parameters, texts: Sequence[str]) -> cst.Parame
         assert isinstance(params.star_arg, cst.Param)
         star, *new = _laid_out([params.star_arg, *given])
         return params.with_changes(star_arg=star, kwonly_params=new)
-    before = getattr(params.star_arg, "comma", None) if names == "kwonly_params" else None
+    before = getattr(params.star_arg, "comma", None)
     return params.with_changes(**{names: _laid_out([*known, *given], len(known), before)})
 
 

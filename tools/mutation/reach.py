@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
+_FEW = 10
 AS_TEXT = "read as text"  # in the place of a line: the whole file
 PACKAGES = ("mcore_unpatch", "codemods", "compat")
 RECORD = REPOSITORY / ".cache" / "mutation" / "reach"
@@ -127,6 +128,9 @@ def running(path: str, first: int, last: int) -> tuple[list[str], list[str], boo
     name = function_at(path, first)
     others = [*_of_lines(path, "", [AS_TEXT]), *_of_what_is_gone(path)]
     if not name:
+        few = _of_lines(path, "", [_text_of(path)[line - 1].strip() for line in range(first, last + 1)])
+        if 0 < len(few) < _FEW:  # it does not run at every import
+            return few, [*_of_functions(path, None), *others], True
         return _of_names(path, first) or _of_functions(path, None), others, True
     start, end = _statement_at(path, first)
     for here in (range(first, last + 1), range(start, end + 1)):

@@ -140,7 +140,7 @@ def _narrow(finding: Finding, calls: Live, versions: tuple[Version, ...]) -> Fin
     releases = tuple(release for release in own.releases if release in calls.releases)
     live = Live(releases, own.newer and calls.newer, own.depends, (*own.guards, *calls.guards))
     finding = replace(finding, live=live)
-    if versions and not any(map(live.on, versions)) and any(map(own.on, versions)):
+    if any(map(own.on, versions)) and not any(map(live.on, versions)):
         message = finding.message
         for said in finding.breaks:
             message = message.replace(f"; {said}", "")

@@ -290,7 +290,7 @@ def as_bool(value: object) -> bool | None:
         return None
     if isinstance(value, Ref):  # modules, classes and functions are true; an object may say otherwise
         return True if value.kind in {"module", "class", "function", "local-function", "local-module"} else None
-    return True if isinstance(value, AtLeast) else bool(value)
+    return bool(value)
 
 
 def same(values: list[object]) -> object:

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from command import CLEAN, ERROR, unpatch
 from mcore_unpatch import pins
 from mcore_unpatch.commands import doctor
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.gate import pinned as gate
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import parse_version
 
@@ -163,3 +166,22 @@ def test_the_doctor_s_line_for_each_hook(monkeypatch: pytest.MonkeyPatch) -> Non
     assert hooks("0.13")[2] == ("HybridModel.forward", "missing")
     assert hooks(None) == []
     assert json.dumps(hooks("0.18"))
+
+
+@pytest.mark.parametrize(
+    ("days", "overdue", "noted"),
+    [
+        (-1, True, False),
+        (0, False, True),
+        (1, False, True),
+        (gate.NOTICE, False, True),
+        (gate.NOTICE + 1, False, False),
+    ],
+)
+def test_a_review_is_due_on_its_day_and_overdue_after_it(days: int, overdue: bool, noted: bool) -> None:
+    today, one = date(2030, 3, 1), pinned(FORWARD, "0.18")
+    one = replace(one, review_by=(today + timedelta(days=days)).isoformat(), owner="Ada")
+    problems = [rule for rule, _ in gate.problems(one, [release("0.18")], today)]
+    assert problems == [gate.OVERDUE] * overdue
+    notes = list(gate.notes(pins.Lock({one.name: one}), [release("0.18")], today))
+    assert [f"by {one.review_by} (Ada), in {days} days" in note for note in notes if "review" in note] == [True] * noted

@@ -165,6 +165,8 @@ class TestPins:
         pinned.git("branch", "--force", "main", "work")
         lock.write_text(lock.read_text().replace(old, new))
         assert [line.partition("switches off ")[2] for line in told(pinned)] == [what] * bool(what)
+        pinned.write({"p.py": "x = 1\n"})
+        assert told(pinned) == []  # the patch is gone: there is nothing to loosen
 
     def test_that_go_while_the_patch_stays(self, pinned: Repository) -> None:
         pinned.git("branch", "--force", "main", "work")

@@ -97,6 +97,15 @@ def test_in_a_large_tree_only_files_that_may_patch_megatron_are_checked_for_synt
     assert unpatch("check", cwd=tmp_path).code == ERROR
 
 
+@pytest.mark.parametrize("data", [b"# caf\xe9\n", b"x = 1\0\n", b"# coding: no-such\nx = 1\n", b"\xff\xfex\0"])
+@pytest.mark.parametrize("large", [False, True])
+def test_what_is_no_text_is_told_whatever_it_says(data: bytes, large: bool, tmp_path: Path) -> None:
+    """It may speak of Megatron in an encoding that nobody knows."""
+    write_files(tmp_path, {"bad.py": data, "good.py": PATCH, "data.py": b"x = 1\n" * (450_000 if large else 1)})
+    report = unpatch("scan", "--output-format", "json", cwd=tmp_path).json
+    assert [error["path"] for error in report["errors"]] == ["bad.py"]
+
+
 def test_a_large_patch_file(tmp_path: Path) -> None:
     header = b"--- a/megatron/core/utils.py\n+++ b/megatron/core/utils.py\n@@ -1 +1 @@\n"
     write_files(tmp_path, {"big.patch": header + b"+x\n" * 500_000})

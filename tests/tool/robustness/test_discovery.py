@@ -9,6 +9,8 @@ from checking import write_files
 from command import CLEAN, unpatch, unpatch_process
 from repository import Repository
 
+from mcore_unpatch.repository.discover import discover
+
 PATCH = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
 
 
@@ -118,6 +120,16 @@ class TestRepositories:
         repository.commit({f"d{n % 20}/m{n}.py": "x = 1\n" for n in range(2000)} | {"a.py": PATCH})
         report = unpatch("scan", "--output-format", "json", cwd=tmp_path).json
         assert (report["files_scanned"], len(report["findings"])) == (2001, 1)
+
+
+def test_the_order_of_the_paths_changes_nothing(tmp_path: Path) -> None:
+    names = ["b/a.py", "a/b.py", "b.py", "a.patch", "b/z.diff", "a/z.patch"]
+    write_files(tmp_path, {name: PATCH if name.endswith(".py") else "--- a/x\n+++ b/x\n" for name in names})
+    every = [tmp_path / name for name in names]
+    seen = [discover(order) for order in (every, every[::-1], [tmp_path], [tmp_path / "b", *every, tmp_path / "a"])]
+    assert {(tuple(one.python), tuple(one.patches)) for one in seen} == {
+        (("a/b.py", "b.py", "b/a.py"), ("a.patch", "a/z.patch", "b/z.diff"))
+    }
 
 
 class TestLeftOut:

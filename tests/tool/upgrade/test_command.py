@@ -8,6 +8,9 @@ import pytest
 from checking import write_files
 from command import CLEAN, ERROR, FINDINGS, unpatch
 
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.upgrade.matrix import releases_of
+
 PATCH = """
     from megatron.core.models.gpt.fine_grained_callables import PostProcessNode
 
@@ -174,3 +177,22 @@ def test_what_stands_for_a_commit_is_said_and_none_stands_for_one_before_all_rel
     refused = unpatch("upgrade", "--from", "25059d3b", cwd=tmp_path)
     assert refused.code == 2
     assert "the oldest known; pass a clone that has it: CLONE@25059d3b" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("given", "first", "last"),
+    [("0.19.2..0.19.2", "0.19.2", "0.19.2"), ("0.18..0.18", "0.18.0", "0.18.2"), ("v0.17..0.18.0", "0.17.0", "0.18.0")],
+)
+def test_a_range_of_one_release_or_of_one_number(given: str, first: str, last: str) -> None:
+    labels, with_main = releases_of(given)
+    assert (labels[0], labels[-1], with_main) == (first, last, False)
+    if first != last:
+        with pytest.raises(UsageError, match="write the older release first"):
+            releases_of(f"{last}..{first}")
+
+
+def test_without_an_option_nothing_of_it_is_shown_or_written(repository: Path) -> None:
+    before = {path: path.read_bytes() for path in repository.rglob("*.py")}
+    plain = unpatch("upgrade", "--to", "0.19.2", cwd=repository)
+    assert (plain.code, "@@" in plain.out, "--- a/" in plain.out) == (CLEAN, False, False)
+    assert {path: path.read_bytes() for path in repository.rglob("*.py")} == before
