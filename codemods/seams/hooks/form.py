@@ -253,8 +253,7 @@ class Wrapper:
 
     def _before(self, body: list[ast.stmt], last: ast.Return, call: ast.Call) -> Form | str:
         """The original last: a pre-hook, which may give other arguments."""
-        name, everything = self.function.name, self._passes_everything(call)
-        arguments = call.args
+        name, arguments = self.function.name, call.args
         keywords = [keyword for keyword in call.keywords if keyword.arg is not None]
         spread = [ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg is None]
         if spread != ([self.kwargs] if self.kwargs else []):
@@ -264,13 +263,8 @@ class Wrapper:
             return f"`{name}` reads `{read}` before the original, where Megatron may not have gathered it yet"
         used = {node.id for statement in body for node in ast.walk(statement) if isinstance(node, ast.Name)}
         named = {parameter.name for parameter in self.named}
-        as_given = everything and not self.withheld and not any(parameter.default for parameter in self.named)
-        if as_given and not {self.args, self.kwargs, *named} & used:
-            if not body or self._has_comment(last):
-                return f"`{name}` changes nothing"
-            self.changes += remove(self.source, [last])
-            self.changes.append(self._with_own(f"_{self.all_args}"))
-            return Form("before", False, False, self.changes, (*NOTES, _CAPTURED))
+        if not body and not self.withheld and self._passes_everything(call):
+            return f"`{name}` changes nothing"
         parts = [self.source.text(argument) for argument in arguments]
         if not self.args and (self.kwargs in used or any(isinstance(argument, ast.Starred) for argument in arguments)):
             return f"`{name}` uses its arguments both by name and as `*args` or `**kwargs`"

@@ -5,7 +5,8 @@ CALLS = []
 
 
 def count(model: GPTModel, name):
-    def counted(_module, _args):
+    def counted(_module, args, kwargs):
         CALLS.append(name)
+        return args, kwargs
 
-    model.decoder.register_forward_pre_hook(counted)
+    model.decoder.register_forward_pre_hook(counted, with_kwargs=True)
