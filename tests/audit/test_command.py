@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from checking import write_files
-from command import CLEAN, ERROR, FINDINGS, unpatch, unpatch_process
+from command import CLEAN, ERROR, FINDINGS, importing, unpatch, unpatch_process
 from programs import environment
 from small_megatron import BY_NAME
 
@@ -70,7 +70,7 @@ def repository(tmp_path: Path) -> Path:
 
 
 def test_live_patches_are_joined_with_lines_of_the_repository(repository: Path) -> None:
-    env = {"PYTHONPATH": f"{repository.parent / 'elsewhere'}:{repository.parent / 'small'}"}
+    env = importing(repository.parent / "elsewhere", repository.parent / "small")
     result = unpatch_process("audit", "--json", "-o", "report.json", "-m", "train", "7", cwd=repository, env=env)
     assert result.code == 7, result.err  # the program's own exit code comes first
     data = json.loads((repository / "report.json").read_text())
@@ -78,6 +78,22 @@ def test_live_patches_are_joined_with_lines_of_the_repository(repository: Path) 
     assert made[PREPROCESS] == ("patches.py:8", "MCU601", "")
     assert made["megatron.core.parallel_state.get_tensor_model_parallel_rank"] == ("", "", "library")
     assert [(one["target"], one["path"], one["line"]) for one in data["never_ran"]] == [(FORWARD, "patches.py", 11)]
+
+
+def test_all_that_is_printed_of_live_patches(repository: Path) -> None:
+    env = importing(repository.parent / "elsewhere", repository.parent / "small")
+    result = unpatch_process("audit", "-m", "train", cwd=repository, env=env)
+    assert result.code == FINDINGS, result.err
+    here, there = repository / "patches.py", repository.parent / "elsewhere" / "library.py"
+    rank = "megatron.core.parallel_state.get_tensor_model_parallel_rank"
+    assert result.out.splitlines() == [
+        "2 deviations from megatron-core 0.19.2 in 1 process.",
+        f"  {PREPROCESS} is rebound, by patches.preprocess ({here}:4)",
+        "      = made by patches.py:8 (MCU601)",
+        f"  {rank} is rebound, by library.rank ({there}:4)",
+        "      = no line of this repository: it comes from library",
+        f"  patches.py:11  {FORWARD} was not patched in this run",
+    ]
 
 
 def test_a_program_that_dies_after_its_first_forward_has_reported(repository: Path, processes: None) -> None:
@@ -91,7 +107,7 @@ def test_a_program_that_dies_after_its_first_forward_has_reported(repository: Pa
 
 def test_a_program_without_megatron(tmp_path: Path) -> None:
     write_files(tmp_path, {"pyproject.toml": "", "sitecustomize.py": "print('mine runs')", "main.py": "print('hello')"})
-    result = unpatch_process("audit", "--", "main.py", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    result = unpatch_process("audit", "--", "main.py", cwd=tmp_path, env=importing(tmp_path))
     assert result.code == ERROR
     assert "mine runs\nhello\n" in result.out  # the sitecustomize of the user is not lost
     assert "No process of this program imported megatron.core" in result.err

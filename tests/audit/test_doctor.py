@@ -6,7 +6,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from command import CLEAN, FINDINGS, unpatch, unpatch_process
+from command import CLEAN, FINDINGS, importing, unpatch, unpatch_process
 from downloads import unpacked
 from programs import environment
 
@@ -57,8 +57,7 @@ def test_a_release_before_the_hook(tmp_path: Path) -> None:
 def test_a_checkout(tmp_path: Path) -> None:
     (tmp_path / "checkout").mkdir()
     (tmp_path / "checkout" / "megatron").symlink_to(unpacked("megatron-core", "0.18.2") / "megatron")
-    env = {"PYTHONPATH": str(tmp_path / "checkout")}
-    result = unpatch_process("doctor", cwd=tmp_path, env=env)
+    result = unpatch_process("doctor", cwd=tmp_path, env=importing(tmp_path / "checkout"))
     assert result.code == CLEAN
     assert "megatron-core                 0.18.2" in result.out
 

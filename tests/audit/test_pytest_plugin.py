@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from checking import write_files
+from command import importing
 from programs import environment
 from small_megatron import LIBRARY as SMALL_MEGATRON
 
@@ -93,7 +94,7 @@ def test_a_test_that_leaves_megatron_patched(tmp_path: Path, processes: None) ->
 
 def test_under_xdist(tmp_path: Path) -> None:
     write_files(tmp_path, SMALL_MEGATRON)
-    tests, env = TESTS, {**os.environ, "PYTHONPATH": str(tmp_path)}
+    tests, env = TESTS, {**os.environ, **importing(tmp_path)}
     for real, small in (
         ("models.gpt.gpt_model", "shapes"),
         ("GPTModel._preprocess", "Shape.backward"),

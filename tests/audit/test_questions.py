@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from few_lines import HOME, mine
 
 from mcore_unpatch import audit
@@ -175,3 +176,15 @@ def test_which_modules_can_hold_a_target(library: Any, target: str, holds: bool)
     library.borrowed = type("borrowed", (), {"__module__": "megatron.core.elsewhere"})
     library.foreign = mine
     assert audit._may_hold(library, target) is holds
+
+
+def test_hooks_that_torch_itself_registers_are_not_foreign() -> None:
+    def foreign(module: Any, args: Any) -> None:
+        """Somebody's."""
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    torch.nn.utils.spectral_norm(model[0])
+    assert model[0]._forward_pre_hooks
+    assert instances.deviations(model)[1] == []
+    model[1].register_forward_pre_hook(foreign)
+    assert [(one.path, one.kind) for one in instances.deviations(model)[1]] == [("1", "forward pre-hook")]

@@ -45,6 +45,10 @@ PATCHES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "import ours.taken, theirs; shapes.plain = patches.mine",
         [("function", "shapes.plain", MINE), ("stale", "users.plain", PLAIN), ("stale", "theirs.plain", PLAIN)],
     ),
+    "function, beside modules that are none": (
+        "import sys; sys.modules |= {'blocked': None, 'odd': 3, 'slots': object()}; shapes.plain = patches.mine",
+        [("function", "shapes.plain", MINE), ("stale", "users.plain", PLAIN)],
+    ),
     "class": (
         "import theirs; shapes.Shape = patches.Shape",
         [

@@ -335,6 +335,26 @@ def test_how_a_hybrid_model_is_built(monkeypatch: pytest.MonkeyPatch, tied: bool
     )
     common = {"vocab_size": 96, "max_sequence_length": 16, "share_embeddings_and_output_weights": tied}
     assert given[0] == (4, common | {"position_embedding_type": "none"})
+    weights = []
+    for seed in (1, 2):  # whatever was drawn before
+        torch.manual_seed(seed)
+        weights.append(models.build(Setting("Hybrid", hybrid=True)).weight)
+    assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize("hidden", [8, 64])
+def test_the_tolerance_grows_with_the_longest_sum(monkeypatch: pytest.MonkeyPatch, hidden: int) -> None:
+    numbers = dict.fromkeys(("log-probs", "entropy", "gradients of a"), torch.ones(1))
+    model = SimpleNamespace(config=SimpleNamespace(hidden_size=hidden), state_dict=dict, load_state_dict=dict.copy)
+    for name in ("through_the_hook", "default_path"):
+        monkeypatch.setattr(measure, name, lambda *_: numbers)
+    monkeypatch.setattr(measure, "build", lambda *_: model)
+    monkeypatch.setattr(measure, "batch", lambda *_: {})
+    monkeypatch.setattr("megatron.core.parallel_state.get_context_parallel_rank", lambda: 0)
+    for vocab in (16, 96):
+        rows = measure.measured(Setting("GPT", vocab=vocab))
+        assert [row.quantity for row in rows] == ["log-probs", "entropy", "gradients"]
+        assert {row.tolerance for row in rows} == {measure.tolerance(torch.float32, 16 * max(hidden, vocab))}
 
 
 def test_the_loss_weighs_every_position_and_both_results() -> None:

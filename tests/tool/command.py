@@ -54,6 +54,11 @@ def unpatch(*arguments: str | Path, cwd: Path, env: dict[str, str] | None = None
     return checked(Result(result.exit_code, result.stdout, result.stderr))
 
 
+def importing(*folders: Path) -> dict[str, str]:
+    """The PYTHONPATH of a process that imports from some folders first; what stands there already stays."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [*map(str, folders), os.environ.get("PYTHONPATH")]))}
+
+
 def unpatch_process(
     *arguments: str | Path, cwd: Path, env: dict[str, str] | None = None, prefix: Sequence[str] = ()
 ) -> Result:

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from command import importing
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library import build as builder, sources
@@ -111,7 +112,7 @@ def test_a_newer_release_is_read_where_it_is_installed(tmp_path: Path) -> None:
     """In a process of its own: this one may have another Megatron."""
     folder = written(OLD, tmp_path / "site")
     code = "from mcore_unpatch.stacks.sources import target; print(target('0.30').models()[0].label)"
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    environment = {**os.environ, **importing(folder)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "0.30.1\n"
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from checking import write_files
-from command import CLEAN, ERROR, Result, unpatch_process
+from command import CLEAN, ERROR, Result, importing, unpatch_process
 
 pytestmark = pytest.mark.slow
 HEAD = """\
@@ -55,7 +54,7 @@ def install(site: Path, text: str) -> None:
 
 def beside(site: Path) -> dict[str, str]:
     """A path with one folder more."""
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))}
+    return importing(site)
 
 
 def run(site: Path, *arguments: str) -> Result:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import CLEAN, FINDINGS, Result, unpatch_process
+from command import CLEAN, FINDINGS, Result, importing, unpatch_process
 from limits import patience
 from repository import Repository
 
@@ -44,7 +44,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def environment(site: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(site), "COLUMNS": "80"}
+    return {**os.environ, **importing(site), "COLUMNS": "80"}
 
 
 def run(site: Path, project: Path, *arguments: str) -> Result:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-_TOOL = 3  # one of sys.monitoring's numbers that nobody else has
+_TOOL = sys.monitoring.COVERAGE_ID
 SOURCES = "MCORE_UNPATCH_REACH_SOURCES"  # the folders whose lines count
 NOW = "MCORE_UNPATCH_REACH_NOW"  # the file with the number of the test
 LINE = struct.Struct("=III")  # the number of the test, the file by its checksum, the line
