@@ -172,6 +172,24 @@ def test_next_token_labels_come_from_the_input_ids() -> None:
     _close(call_with_processor(model, LogProbs(shift="next_token"), **{**inputs, "labels": tokens}), expected)
 
 
+@on_ranks
+def test_which_labels_count_and_how_they_are_shifted() -> None:
+    """Those of the context before those of the call, and these before the input ids; in every combination."""
+    model, inputs, logits = _model(Case())
+    tokens, log_probs = inputs["input_ids"], logits.log_softmax(-1)
+    passed, held = (tokens + 1) % 8, (tokens + 2) % 8
+    for call, context in ((None, None), (passed, None), (None, held), (passed, held)):
+        given = {**inputs, "labels": call, "context": {} if context is None else {"labels": context}}
+        chosen = context if context is not None else call
+        expected = torch.zeros(tokens.shape, dtype=torch.float64)
+        following = (tokens if chosen is None else chosen)[:, 1:, None]
+        expected[:, :-1] = log_probs[:, :-1].gather(-1, following).squeeze(-1)
+        _close(call_with_processor(model, LogProbs(shift="next_token"), **given), expected)
+        if chosen is not None:
+            aligned = log_probs.gather(-1, chosen[..., None]).squeeze(-1)
+            _close(call_with_processor(model, LogProbs(), **given), aligned)
+
+
 def _fill(weight: Tensor, values: Tensor) -> None:
     weight.data.copy_(values)
 

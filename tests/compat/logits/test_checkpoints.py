@@ -27,7 +27,12 @@ def test_a_whole_model_in_a_checkpoint(model: Any, inputs: Any) -> None:
             checkpoint(run, anchor, use_reentrant=True)
         with torch.no_grad():
             assert not checkpoint(run, anchor, use_reentrant=True).requires_grad  # nothing to lose
+        losses = checkpoint(lambda _: model(ids, labels=labels, **inputs), anchor, use_reentrant=True)
+        torch.autograd.backward(-losses.sum())  # a tensor, too
+        from_losses = gradients_of(model)
+        model.zero_grad()
         torch.autograd.backward(checkpoint(run, anchor, use_reentrant=False).log_probs(labels).sum())
+    assert_agree(from_losses, gradients_of(model))
     ours = gradients_of(model)
     model.zero_grad()
     with attach(model, LogProbs()):  # a tensor, which a reentrant checkpoint understands

@@ -207,6 +207,18 @@ def test_the_flag_says_where_it_keeps_other_numbers_than_megatrons(case: Case) -
     assert (model.config.mtp_num_layers, model.mtp_process) == (1, True)  # as before the call that failed
 
 
+@pytest.mark.parametrize("case", [Case(), Case(mtp=1), Case(mup=True)], ids=str)
+@on_ranks
+def test_the_flag_says_no_more_than_is_so(case: Case) -> None:
+    with patched():
+        model = build_model(case)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        model(**call_of(case), **FLAG)
+    said = " ".join(str(one.message) for one in caught if "NeMo RL's numbers" in str(one.message))
+    assert ("MTP layers" in said, "MuP's factor" in said) == (bool(case.mtp), case.mup)
+
+
 @pytest.mark.parametrize("hybrid", [False, True])
 @pytest.mark.parametrize("has_hook", [False, True])
 @pytest.mark.parametrize("wrapped", [False, True])

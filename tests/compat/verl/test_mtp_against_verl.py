@@ -1,6 +1,7 @@
 """veRL's own MTP patch and the shim, on the same model: logits, every gradient, and what the MTP tracker logged."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -122,6 +123,9 @@ def test_the_loss_normalisation_factor_of_verl_09(model: Any, inputs: Any, verl_
     with pytest.raises(ValueError, match="must be positive"):
         _shim(model, inputs, detach=False)
     assert model.config.mtp_loss_scaling_factor == 0.3
+    model.config.calculate_per_token_loss = False  # the mean is Megatron's own: the factor is not looked at
+    without = dict(inputs, packed_seq_params=replace(inputs["packed_seq_params"]))
+    assert_same(_shim(model, inputs, detach=False), _shim(model, without, detach=False))
 
 
 @on_ranks(Case(mtp=1, cp=2, packed=True))
