@@ -146,6 +146,8 @@ def _is_silent(node: ast.AST) -> bool:
             return True  # of other Pythons than the one that the tests run on
         case ast.BoolOp() if "os.cpu_count()" in ast.unparse(node):
             return True  # how many processes
+        case ast.BinOp(ast.Name("steps" | "depth"), ast.Add() | ast.Sub(), ast.Constant(1)):
+            return True  # how deep is looked: a bound with room
         case ast.FunctionDef(name="__repr__"):
             return True
         case ast.Raise(ast.Call(ast.Name("AssertionError" | "NotImplementedError")) | ast.Name("NotImplementedError")):

@@ -40,6 +40,7 @@ def test_before_and_after_are_python(code: str) -> None:
     rule = rules()[code]
     ast.parse(rule.before)
     ast.parse(rule.after)
+    assert bool(rule.before) == bool(rule.after)  # where the code is to stay, it is shown as it is
 
 
 NAMES = """

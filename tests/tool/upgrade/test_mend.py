@@ -9,6 +9,8 @@ from command import CLEAN, unpatch
 from forms import check_forms
 from repository import Repository
 
+from mcore_unpatch.upgrade import sources
+
 OLD = """
 from enum import Enum
 
@@ -251,3 +253,26 @@ def test_every_form_becomes_what_somebody_read(tmp_path: Path, monkeypatch: pyte
             yield "".join([f"\n{after}" * (after != form), *(f"\n{line}: {why}" for line, why in reasons)])
 
     check_forms(FORMS, answers)
+
+
+def test_which_release_stands_in_for_one_that_is_not_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest of its minor version, wherever that is kept."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(sources, "installed_source", lambda: None)
+    given = {"megatron/core/a.py": b"given"}
+    assert sources.stand_in("0.17.0", {}) is None  # no folder is there
+    for release in ("0.17.0", "0.17.1", "0.16.0", "0.17.nonsense"):
+        source(sources.cached(release), 0, a=f"# {release}\n")
+    sources.cached("0.18.0").write_text("no folder")
+    for wanted, at_hand, expected in (
+        ("0.17.0", {}, "0.17.1"),
+        ("0.17.9", {}, "0.17.1"),
+        ("0.17.0", {"0.17.0": given, "0.18.2": given}, "0.17.1"),
+        ("0.16.1", {}, "0.16.0"),
+        ("0.16.0", {"0.16.1": given}, "0.16.1"),
+        ("0.18.0", {}, None),
+        ("0.18.0", {"0.18.2": given}, "0.18.2"),
+    ):
+        found = sources.stand_in(wanted, at_hand)
+        assert (found and found[0]) == expected
+        assert found is None or found[1]["megatron/core/a.py"].decode() in ("given", f"# {expected}\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from planning import Result, migrate
 
 from mcore_unpatch.editing.edits import Options
@@ -84,3 +85,26 @@ def test_it_stays_where_the_project_allows_a_release_without_the_hook() -> None:
         result = migrate({"pkg/critic.py": CRITIC}, chosen)
         assert result.changed == changed
         assert ("and the project allows" in said(result)) is (not changed)
+
+
+@pytest.mark.parametrize(
+    ("lines", "rewritten"),
+    [
+        ("head = LastLayer(8, 1)", True),
+        ("head = LastLayer(8, 1).to(dtype).cuda()", True),
+        ("head = LastLayer(8, 1)\n    head = wrapped(head)", False),
+        ("head = None\n    for head in heads:\n        pass", False),
+        ("head = LastLayer(8, 1)\n    for head in heads:\n        pass", False),
+        ("head = LastLayer(8, 1)\n    with made() as head:\n        pass", False),
+        ("head = LastLayer(8, 1)\n    if (head := other()):\n        pass", False),
+        ("head, other = LastLayer(8, 1), 2", False),
+        ("if (head := LastLayer(8, 1)):\n        pass", False),
+        ("head: LastLayer = LastLayer(8, 1)", False),
+        ("other.head = LastLayer(8, 1)", False),
+        ("head = made()", False),
+    ],
+)
+def test_a_layer_by_a_local_name_is_one_that_is_made_there_and_nowhere_else(lines: str, rewritten: bool) -> None:
+    text = CRITIC.decode().replace("model.output_layer = LastLayer(config.hidden_size, 1)", lines)
+    result = migrate({"pkg/critic.py": f"{text}    model.output_layer = head\n".encode()}, Options(unsafe_fixes=True))
+    assert (result.changed == {"pkg/critic.py"}) is rewritten, said(result)

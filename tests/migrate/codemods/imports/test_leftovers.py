@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ def double(model: GPTModel):
     model.decoder.forward = types.MethodType(doubled, model.decoder)
 """
 HOOK = "model.decoder.register_forward_hook(doubled)"
+VERL = "from verl.models.mcore.mtp_patch import patch_postprocess"
 IMPORTS = "import types\nfrom typing import Any, Optional\n\nimport torch\n"
 
 
@@ -167,3 +169,34 @@ def test_a_comment_keeps_the_import_on_its_own_line(imports: str, stays: bool) -
     new = migrate({"a.py": f"{imports}{HEAD}{body}".encode()}, Options(unsafe_fixes=True)).files["a.py"].decode()
     assert HOOK in new
     assert ("import types" in new) == stays
+
+
+SECTIONS = (
+    ("import os", "from typing import Any"),
+    ("import torch", "from aa import b", "from zz import c"),
+    ("from pkg.other import d",),
+    ("from . import e",),
+)
+
+
+@pytest.mark.slow
+def test_sorted_imports_stay_sorted(tmp_path: Path) -> None:
+    """Every choice of neighbours of an import that is renamed; ruff has nothing to say before, and nothing after."""
+    lines = [line for section in SECTIONS for line in section]
+    before: dict[str, bytes] = {"pkg/__init__.py": b"", "pkg/other.py": b"d = 1\n"}
+    for chosen in product((False, True), repeat=len(lines)):
+        there = {line for line, is_there in zip(lines, chosen, strict=True) if is_there}
+        third = sorted({*SECTIONS[1], VERL}, key=lambda line: (line.startswith("from"), line.split()[1]))
+        sections = [
+            [line for line in section if line in {*there, VERL}] for section in (SECTIONS[0], third, *SECTIONS[2:])
+        ]
+        text = "\n\n".join("\n".join(section) for section in sections if section)
+        name = "".join(str(int(is_there)) for is_there in chosen)
+        before[f"pkg/m{name}.py"] = f"{text}\n\nprint(patch_postprocess)\n".encode()
+    after = migrate(before).files
+    assert all(b"from mcore_unpatch.compat.verl" in data for path, data in after.items() if "/m" in path)
+    for name, files in (("before", before), ("after", after)):
+        unused(files, tmp_path / name)
+        options = ["--isolated", "--select=I001", "--no-cache", "--config=src=['.']"]
+        said = subprocess.run([RUFF, "check", *options, "."], cwd=tmp_path / name, capture_output=True, text=True)
+        assert (name, said.returncode) == (name, 0), said.stdout[:2000]
