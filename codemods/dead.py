@@ -8,6 +8,7 @@ branches lie within each other and share their helpers; and for what is dead no 
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from mcore_unpatch.scanner.sources.nodes import walk
 _TITLE = "deletes what never runs"
 _NOT_NEEDED = "deletes what Megatron does not need"
 _IMPORTS = ast.Import | ast.ImportFrom
+_FOR_THE_NAME = re.compile(r"hasattr|getattr|\bNone\b")  # a condition that asks whether there is a method at all
 
 
 def delete_dead(
@@ -82,7 +84,9 @@ def delete_dead(
         where = f" (see {f'{guard.path}:' if guard.path else 'line '}{guard.line})" if guard is not None else ""
         what = options.guessed(finding.path) or "delete this branch, what it installs, and the tests of it"
         source = bench.readable(finding.path)
-        if finding.shape == "instance-attr" and source is not None and b"signature(" in source.data:
+        asks = source.line(guard.line) if source is not None and guard is not None and not guard.path else ""
+        takes = source is not None and b"signature(" in source.data and not _FOR_THE_NAME.search(asks)
+        if finding.shape == "instance-attr" and takes:
             what += ", unless a model of yours overrides the method without these parameters"
         text = f"this never runs on megatron-core {oldest}{' or later' if later else ''}{where}: {what}"
         found.remarks.append(Remark(finding.path, finding.line, finding.rule, "left", text))

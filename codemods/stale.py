@@ -12,7 +12,7 @@ from textwrap import wrap
 from mcore_unpatch.codemods.changes import Asked, Insert, Reason, Remove
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Edit, Options, Remark, as_name, splice
-from mcore_unpatch.editing.source import Source, first_line, last_line
+from mcore_unpatch.editing.source import Function, Source, first_line, last_line
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import find
 from mcore_unpatch.repository.paths import is_test
@@ -92,9 +92,25 @@ def _tests_of_rewritten(bench: Workbench, gone: Finding) -> Iterator[Remark]:
     installer, name = gone.scope.partition(".")[0], gone.target.rpartition(".")[2]
     for source in bench.sources_saying(as_name(installer)) if installer and gone.rule in _LOOKED_AT else ():
         reads = [one for one in source.every(ast.Attribute) if one.attr == name and isinstance(one.ctx, ast.Load)]
-        read = next((one for one in reads if not isinstance(one.value, ast.Call)), None)  # of no class, as `type(x)`
-        if is_test(source.path) and read is not None:
+        reads = [one for one in reads if _is_object(one.value)] if is_test(source.path) else []
+        read = next((one for one in reads if _is_after(source, installer, one)), None)
+        if read is not None:
             yield Remark(source.path, read.lineno, gone.rule, "by-hand", _LOOKED_AT[gone.rule])
+
+
+def _is_object(node: ast.expr) -> bool:
+    """Whether an expression is no class, as `type(x)` and `Name` are."""
+    return not isinstance(node, ast.Call) and not getattr(node, "id", "").lstrip("_")[:1].isupper()
+
+
+def _is_after(source: Source, installer: str, read: ast.expr) -> bool:
+    """Whether what a test reads may have been patched: its function speaks of the installer, or of one that does."""
+    functions = [one for one in source.every(ast.FunctionDef, ast.AsyncFunctionDef) if isinstance(one, Function)]
+    words = {id(one): {node.id for node in walk(one) if isinstance(node, ast.Name)} for one in functions}
+    words |= {id(one): words[id(one)] | {arg.arg for arg in one.args.args} for one in functions}  # fixtures
+    around = [one for one in functions if first_line(one) <= read.lineno <= last_line(one)]
+    saying = {installer, *(one.name for one in functions if installer in words[id(one)])}
+    return not around or any(saying & words[id(one)] for one in around)
 
 
 def _orphans(bench: Workbench, edits: dict[str, list[Edit]]) -> Iterator[Remark]:
@@ -114,7 +130,9 @@ def _orphans(bench: Workbench, edits: dict[str, list[Edit]]) -> Iterator[Remark]
             if _definition(now, node.name) and not _is_named(bench, new, where.path, node.name, idle):
                 idle[where.path].add(node.name)
                 waiting.append((where.path, _names(node), rule))
-                text = f"nothing here but tests uses `{node.name}` any more: delete it, unless code elsewhere does"
+                tested = next((one.path for one in bench.sources_naming(node.name) if is_test(one.path)), "")
+                who = f"nothing here but tests ({tested}) uses" if tested else "nothing here uses"
+                text = f"{who} `{node.name}` any more: delete it, unless code elsewhere does"
                 yield Remark(where.path, node.lineno, rule, "guard", text)
 
 

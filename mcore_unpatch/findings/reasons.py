@@ -72,7 +72,7 @@ def guard(target: str, version: Version) -> str:
     found = release.find(known.name_on(release, target))
     if found is None:
         owner, _, name = target.rpartition(".")
-        return _COMES if name not in ("*", "__bases__") and release.find(owner) else ""
+        return _COMES if name not in ("*", "__bases__", "__class__") and release.find(owner) else ""
     if not found.fact.digest:
         return "`unpatch pin` tells when it is gone"
     again = " again" if history(target).startswith("Changed") else ""
@@ -99,6 +99,8 @@ def _of_missing(finding: Finding, version: Version) -> str:
         return f"Which names of `{leaf(owner)}` it replaces is known only when it runs"
     if name == "__bases__":
         return f"It changes which classes `{leaf(owner)}` inherits from, for every object of it"
+    if name == "__class__" and holder is not None and holder.kind == "class":
+        return f"It makes a built `{leaf(owner)}` one of another class. {_who_builds(owner, known.newest(version))}"
     adds = "the patch adds it" + (", and this repository reads it" if finding.assessment.is_read else "")
     on = f"megatron-core {show(version)}"
     if holder is None or holder.kind not in ("class", "module"):
@@ -124,7 +126,8 @@ def _of_module(target: str, found: Known, release: Model) -> str:
     if use is None and (original := _telling(found.name, release)):
         if target in release.facts and target != found.name and not imports:
             here, there = (leaf(name.rpartition(".")[0]) for name in (target, found.name))
-            return f"Megatron has it from `{there}`, and not from `{here}` as far as is known; {_others(release)} may"
+            taken = f"Megatron takes it from `{there}`; that it reads it from `{here}` is not known"
+            return f"{taken}, {_others(release)} may"
         use = original
     if use is None:
         if not imports:
@@ -133,26 +136,35 @@ def _of_module(target: str, found: Known, release: Model) -> str:
     is_class = found.fact.kind == "class"
     match use.how:
         case "s":
-            return f"{_who(use, 'names')} it in a ModuleSpec: another can be named where the ModuleSpec is yours"
+            return (
+                f"{_who(use, 'names', release)} it in a ModuleSpec: another can be named where the ModuleSpec is yours"
+            )
         case "a":
-            return f"{_who(use, 'takes')} it by default: another can be passed only where you make that call yourself"
+            who = _who(use, "takes", release)
+            return f"{who} it by default: another can be passed only where you make that call yourself"
         case "c" | "e":
-            return f"{_who(use, 'builds' if is_class else 'calls')} it by name, so no other can be passed there"
+            return (
+                f"{_who(use, 'builds' if is_class else 'calls', release)} it by name, so no other can be passed there"
+            )
         case "i":
-            return f"{_who(use, 'tests')} for it by name, so no other can be passed there"
+            return f"{_who(use, 'tests', release)} for it by name, so no other can be passed there"
         case "b":
             return f"Classes of `{leaf(use.place)}` derive from it, which is settled when they are imported"
-    return f"{_who(use, 'uses')} it by name: no argument or config field for another is known"
+    return f"{_who(use, 'uses', release)} it by name: no argument or config field for another is known"
 
 
 def _held_elsewhere(target: str, release: Model) -> str:
     """Which modules have a name of their own for it, which a patch of its module does not reach; else nothing."""
     module, _, name = target.rpartition(".")
     users = {_module(usage.place, release) for usage in release.uses(target)}
-    copies = (f"{home}.{name}" for home in sorted(users - {module}))
     own = release.find(target)
-    imports = (copy for copy in copies if copy in release.facts and release.facts[copy].kind == "import")
-    held = [copy for copy in imports if own is not None and (there := release.find(copy)) and there.name == own.name]
+    if own is not None and own.name == target:
+        copies = [one for one in release.ending(name) if one != target and one in release.facts]
+    else:  # who has it from another module is not reached at all
+        copies = [one for home in users - {module} if (one := f"{home}.{name}") in release.facts]
+    copies = [one for one in copies if release.facts[one].kind == "import"]
+    held = [one for one in copies if own is not None and (there := release.find(one)) and there.name == own.name]
+    held.sort(key=lambda one: (one.rpartition(".")[0] not in users, one))
     if not held:
         return ""
     *_, above, first, _ = held[0].split(".")
@@ -167,7 +179,7 @@ def _of_class(owner: str, name: str, found: Known, release: Model) -> str:
     origin, _, method = (found.fact.trait("from") or "").partition(":")
     use = _telling(owner, release)
     if origin == "argument" and use is not None and use.how in (CALLED, EXACT):
-        return f"`{short}.{method}` takes `{name}` as an argument, but {_who(use, 'makes')} the call"
+        return f"`{short}.{method}` takes `{name}` as an argument, but {_who(use, 'makes', release)} the call"
     if origin:
         return f"`{short}.{method}` {_MAKING[origin].format(name)}"
     if not api.has_callable(owner, name):
@@ -186,9 +198,12 @@ def _who_builds(owner: str, release: Model) -> str:
     from_specs = where and use is not None and not _is_named(use, owner, release)
     if use is not None and use.how in (CALLED, EXACT, DERIVED) and not from_specs:
         what = f"subclasses of `{short}`" if use.how == DERIVED else f"`{short}`"
-        return f"{_who(use, 'builds')} {what} by name{where or ', so no other can be passed there'}"
+        return f"{_who(use, 'builds', release)} {what} by name{where or ', so no other can be passed there'}"
     if use is not None and use.how in (USED, DEFAULT) and not where:
-        return f"{_who(use, 'uses')} `{short}` by name: no argument or config field for a subclass is known"
+        return f"{_who(use, 'uses', release)} `{short}` by name: no argument or config field for a subclass is known"
+    built = [one for one in release.uses(owner) if one.how in (CALLED, EXACT) and _is_named(one, owner, release)]
+    if built:
+        return f"{_who(built[0], 'builds', release)} `{short}` by name{where}"
     unread = f", as far as was read ({_TRAINING} was not)" if known.lacking(release, _TRAINING) else ""
     return f"Megatron does not build `{short}` by name{unread}" + (
         where or "; only the code that builds it can use a subclass"
@@ -235,14 +250,13 @@ def _telling(name: str, release: Model) -> Usage | None:
     return None
 
 
-def _who(use: Usage, verb: str) -> str:
-    """Who does something: one place, and in how many more modules it is done."""
-    *_, module, function = use.place.split(".")
-    place = function if module == function else f"{module}.{function}"
+def _who(use: Usage, verb: str, release: Model) -> str:
+    """Who does something: the class or the module, of which one function is known, and how many more modules do it."""
+    owner = use.place if _module(use.place, release) == use.place else use.place.rpartition(".")[0]
     if use.modules < 2:
-        return f"`{place}` {verb}"
-    more = f"{use.modules - 1} more places" if use.modules > 2 else "another place"
-    return f"`{place}` and {more} {verb.removesuffix('s')}"
+        return f"`{leaf(owner)}` {verb}"
+    more = f"{use.modules - 1} more modules" if use.modules > 2 else "another module"
+    return f"`{leaf(owner)}` and {more} {verb.removesuffix('s')}"
 
 
 def leaf(name: str) -> str:

@@ -57,7 +57,8 @@ def on_stacks(finding: Finding, stacks: Sequence[Stack]) -> Finding:
 def _outcome(finding: Finding, stack: Stack, verdict: Callable[[tuple[Version, ...]], str]) -> str:
     by_version = {}
     for version in stack.versions:
-        outcome = "breaks" if show(version) in finding.fails else "runs"
+        unread = known.lacking(known.newest(version), finding.target)
+        outcome = "breaks" if show(version) in finding.fails else "is not known" if unread else "runs"
         by_version[version] = (outcome if finding.live.on(version) else "never runs", verdict((version,)))
     if len(set(by_version.values())) == 1:
         return by_version[stack.versions[0]][0]
@@ -199,7 +200,9 @@ class _Seen:
     # --- words of the evidence -----------------------------------------------------------------------------------
 
     oldest, newest = RELEASES[0], RELEASES[-1]
-    version = property(lambda self: self.versions[-1] if self.versions else NEWEST)
+    version = property(
+        lambda self: ([one for one in self.versions if self.live.on(one)] or self.versions or (NEWEST,))[-1]
+    )
     why = property(lambda self: reasons.why(self.finding, self.version))
     outlook = property(lambda self: reasons.outlook(self.finding.target, self.version))
     unread = property(lambda self: f"No code of {self.on} or of this repository reads this name of `{self.module}`")

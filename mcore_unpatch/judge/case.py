@@ -192,7 +192,7 @@ class Case:
         passed = getattr(node.args[0], "id", "") if node.args else ""
         at = (self.new.home or self.resolver).on_line(node.lineno)
         unbound = isinstance(node.func, ast.Attribute) and is_class_of_object(node.func.value)  # type(self).name(other)
-        given = unbound or (bool(passed) and passed == itself(self.new.function))
+        given = unbound or (self.is_bound and bool(passed) and passed == itself(self.new.function))
         return Demand(self.install.target, CALL, at, form(node), by_name=True, through_class=given, node=node)
 
     @cached_property

@@ -53,7 +53,7 @@ def _parameters(case: Case, model: Model) -> Iterator[Statement]:
         lacking |= {name: usage for name in unknown if name not in lacking}
         wrong = "" if unknown else taken.misfit(call)
         if wrong:
-            where = _where(model, _fits_not(case, wrong))
+            where = _where(case, model, _fits_not(case, wrong))
             name = getattr(case.new.function, "name", "")
             who = f"`{name}`" if name else "the replacement"
             text = f"`{short(usage.place)}` {unfit(wrong, who)}: TypeError on {where}"
@@ -62,7 +62,7 @@ def _parameters(case: Case, model: Model) -> Iterator[Statement]:
     if lacking:
         places = list(dict.fromkeys(usage.place for usage in lacking.values()))
         who = f"`{short(places[0])}`" + (f" and {len(places) - 1} more" if len(places) > 1 else "")
-        where = _where(model, lambda other: any(
+        where = _where(case, model, lambda other: any(
             not lacking.keys().isdisjoint(usage.call.keywords)
             for usage in case.callers(other) if usage.call is not None
         ))  # fmt: skip
@@ -118,7 +118,7 @@ def _returns(case: Case, model: Model) -> Iterator[Statement]:
         wanted = usage.call.unpacked if usage.call is not None else 0
         if wanted and wanted not in counts:
             given = " or ".join(map(str, sorted(counts)))
-            where = _where(model, lambda other, wanted=wanted: any(  # type: ignore[misc]
+            where = _where(case, model, lambda other, wanted=wanted: any(  # type: ignore[misc]
                 one.call is not None and one.call.unpacked == wanted for one in case.callers(other)
             ))  # fmt: skip
             text = f"returns {given} values where `{short(usage.place)}` unpacks {wanted}: ValueError on {where}"
@@ -229,8 +229,11 @@ def here(case: Case) -> tuple[str, int]:
     return case.resolver.model.path, getattr(case.install.node, "lineno", 0)
 
 
-def _where(model: Model, holds: Callable[[Model], bool]) -> str:
-    """The releases around the one that is judged on which something holds: `0.13 to 0.15`, `0.18+`."""
+def _where(case: Case, model: Model, holds: Callable[[Model], bool]) -> str:
+    """The releases around the one that is judged on which something holds: `0.13 to 0.15`, `0.18+`.
+
+    What is before the first may lack the package, which a checkout of it has.
+    """
     if model.label not in RELEASES:
         return f"megatron-core {model.label}"
     own = minor(parse_version(model.label))
@@ -238,8 +241,9 @@ def _where(model: Model, holds: Callable[[Model], bool]) -> str:
     before = [version for version in reversed(every) if version < own]
     later = [version for version in every if version > own]
     first, last = ([own, *takewhile(lambda one: holds(every[one]), some)][-1] for some in (before, later))
+    unread = any(known.lacking(every[one], case.install.target) for one in before if one < first)
     if last == max(every):
-        return f"megatron-core {show(first)}+"
+        return f"megatron-core {show(first)}+{', maybe before' if unread else ''}"
     return f"megatron-core {show(first)}" + (f" to {show(last)}" if first != last else "")
 
 

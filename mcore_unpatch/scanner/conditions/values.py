@@ -235,15 +235,21 @@ def _hasattr(subject: ast.expr, attribute: ast.expr, at: Position, run: Run) -> 
             has = run.release.has(dotted)
             if has and base.kind == "instance" and (told := run.release.model.find(dotted)) is not None:
                 return UNKNOWN if told.fact.trait("maybe") is not None else True
-            return _known(has) if has is not False or not _is_added(name, at) else UNKNOWN
+            return _known(has) if has is not False or not _is_added(base, name, at) else UNKNOWN
     return False if _is_mark(subject, name, at) else UNKNOWN
 
 
-def _is_added(name: str, at: Position) -> bool:
-    """Whether the file has put such a name on something above, other than an object's own `self`."""
-    targets = (site.target for site in at.home.model.sites if site.node.lineno < at.line)
-    added = (target for target in targets if isinstance(target, ast.Attribute) and target.attr == name)
-    return any(getattr(target.value, "id", "") != "self" for target in added)
+def _is_added(base: Ref, name: str, at: Position) -> bool:
+    """Whether the file has put such a name above on it, or on what may be it: no other module, no object's `self`."""
+    for site in at.home.model.sites:
+        target = site.target
+        if site.node.lineno >= at.line or not isinstance(target, ast.Attribute) or target.attr != name:
+            continue
+        other = at.home.at(site).expr(target.value)
+        apart = other is not None and other.kind == base.kind == "module" and other.name != base.name
+        if not apart and getattr(target.value, "id", "") != "self":
+            return True
+    return False
 
 
 def _getattr(node: ast.Call, at: Position, run: Run) -> object:

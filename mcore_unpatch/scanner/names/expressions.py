@@ -30,6 +30,7 @@ from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, l
 PASS_THROUGH_METHODS = {"to", "cuda", "cpu", "eval", "train", "half", "bfloat16", "float", "requires_grad_", "copy"}
 PASS_THROUGH_CALLS = {"list", "tuple", "reversed", "iter", "next", "sorted", "set", "copy", "deepcopy", "reload"}
 UNWRAPPERS = {"unwrap_model", "unwrap_module", "unwrap_megatron_model", "unwrap_ddp"}
+BUILT = "its construction"
 _BY_NAME = {"resolve_name", "locate", "get_class", "get_object"}  # of pkgutil, pydoc and hydra
 _MODULE = "megatron.core.transformer.module.MegatronModule"
 
@@ -204,7 +205,7 @@ def _call(node: ast.Call, at: Position) -> Ref | None:
     if called is None:
         return None
     if called.kind == "class":
-        return called.but(kind="instance", why=f"its construction on line {node.lineno}")
+        return called.but(kind="instance", why=f"{BUILT} on line {node.lineno}")
     if called.kind == "local-function":
         return _from_arguments(node, called, at) or returned(called)
     if leaf == "get_model" and called.name.startswith("megatron.training."):

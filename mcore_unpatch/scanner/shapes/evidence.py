@@ -10,7 +10,7 @@ from functools import cache
 from mcore_unpatch.megatron import api, layout
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.bindings import annotation
-from mcore_unpatch.scanner.names.expressions import own_method
+from mcore_unpatch.scanner.names.expressions import BUILT, own_method
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.shapes.install import is_bound_method, is_built, is_function
 from mcore_unpatch.scanner.sources.callers import argument
@@ -58,6 +58,8 @@ def _leaves_open(base: Ref, name: str) -> bool:
     if base.is_core:
         whatever = base.kind == "instance" and base.name == MODULE and base.node is None
         return whatever and not api.has_callable(base.name, name)
+    if isinstance(base.node, ast.ClassDef) and not base.node.bases and base.why.startswith(BUILT):
+        return False  # an object that was just built, of a class that derives from nothing
     return base.kind == "instance" or (base.kind == "class" and base.home is None)
 
 

@@ -303,5 +303,7 @@ def test_a_fallback_for_older_releases_is_told_as_one_and_not_repaired() -> None
     [remark] = migrate({"ours/prepare.py": text.encode()}, named).plan.remarks
     assert "delete this branch" in remark.text
     assert "unless a model of yours overrides the method without these parameters" in remark.text
+    other = text.replace("if not _takes_hook(model):", "if getattr(model, 'forward', None) is None:")
+    assert not any("unless a model" in one.text for one in migrate({"ours/a.py": other.encode()}, named).plan.remarks)
     plain = text.replace("if not _takes_hook(model):", "if model.training:")
     assert not [one for one in migrate({"ours/prepare.py": plain.encode()}).plan.remarks if one.kind == "left"]

@@ -359,3 +359,14 @@ def test_a_statement_does_not_leave_before_what_stands_in_it(lines: str) -> None
 def test_what_stands_behind_a_statement_of_several_lines_is_not_reached() -> None:
     finding = guarded("def install():\n    return list(\n        []\n    )\n    GPTModel.forward = f\n")
     assert "never runs" in finding.message
+
+
+@pytest.mark.parametrize("above, live", [
+    ("from megatron.core import utils\nutils.nowhere = f", ">0.19.2"),  # another module
+    ("router.nowhere = f", "any"),
+    ("from somewhere import it\nit.nowhere = f", "any"),  # whatever that is
+])  # fmt: skip
+def test_a_name_that_the_file_puts_on_another_module_is_not_on_this_one(above: str, live: str) -> None:
+    text = f"{HEAD}from megatron.core.transformer.moe import router\n{above}\n"
+    text += "if hasattr(router, 'nowhere'):\n    router.nowhere = f\n"
+    assert str(found_in(text)[-1].live) == live

@@ -43,7 +43,7 @@ def test_the_judged_release_speaks() -> None:
     said = "has no `checkpointed_forward` in `transformer_block`, only Megatron from 0.18 on: the patch adds it"
     assert why(later, (0, 15)) == f"megatron-core 0.15 {said}"
     name = f"{CORE}.ssm.mamba_block.get_fp8_context"
-    assert why(name, (0, 17)).startswith("`MambaStack.__init__`")
+    assert why(name, (0, 17)).startswith("`MambaStack`")
 
 
 def test_pin_is_named_where_it_can_pin() -> None:
@@ -61,7 +61,7 @@ def test_a_keep_says_it_all_in_a_few_words() -> None:
     finding = check_found(
         "from megatron.core import parallel_state\nparallel_state.create_group = print\n", verdict="keep"
     )
-    why = f"`parallel_state.create_all_gather_groups` and 5 more places call it by name, {THERE}"
+    why = f"`parallel_state` and 5 more modules call it by name, {THERE}"
     why += "; no effect in `initialize` if imported before"
     assert finding.evidence == f"{why}. Changed in 0.15; `unpatch pin` tells when it changes again."
 
@@ -121,7 +121,7 @@ def test_a_general_class_whose_heirs_specs_name() -> None:
     said = why(f"{CORE}.transformer.attention.Attention.flash_decode", (0, 19))
     assert said == "Megatron does not build `Attention` by name; a subclass helps only where a ModuleSpec names it"
     named = why(f"{CORE}.transformer.mlp.MLP.forward", (0, 19))
-    assert named.startswith("`MultimodalProjector.__init__` and 2 more places build `MLP` by name; a subclass helps")
+    assert named.startswith("`MultimodalProjector` and 2 more modules build `MLP` by name; a subclass helps")
 
 
 def test_what_every_object_inherits() -> None:
@@ -139,3 +139,33 @@ def test_the_final_norm_is_none_of_the_layers() -> None:
 def test_a_class_that_is_built_through_its_package() -> None:
     said = why(f"{CORE}.tensor_parallel.layers.ColumnParallelLinear._forward_impl", (0, 17))
     assert "build `ColumnParallelLinear` by name; a subclass helps only where a ModuleSpec names it" in said
+
+
+def test_every_module_that_holds_a_copy_counts() -> None:
+    name = f"{CORE}.models.common.embeddings.rope_utils.apply_rotary_pos_emb"
+    release = known.newest((0, 17))
+    held = [release.find(one) for one in release.ending("apply_rotary_pos_emb") if one != name]
+    copies = sum(one is not None and one.name == name for one in held)
+    assert f" and {copies - 1} more if imported before" in why(name, (0, 17))
+
+
+def test_a_class_that_specs_name_and_code_builds_too_is_built_by_name() -> None:
+    said = why(f"{CORE}.tensor_parallel.layers.ColumnParallelLinear.__class__", (0, 17))
+    assert "modules build `ColumnParallelLinear` by name; a subclass helps only where a ModuleSpec names it" in said
+    assert "Megatron does not build" not in said
+    assert said.startswith("It makes a built `ColumnParallelLinear` one of another class.")
+
+
+def test_the_reason_is_of_a_release_on_which_the_patch_runs() -> None:
+    patch = f"""
+        from {CORE}.ssm import gated_delta_net
+        if not hasattr(gated_delta_net, "tensor_a2a_cp2hp"):
+            gated_delta_net.tensor_a2a_cp2hp = print
+        """
+    files = {
+        "a.py": patch,
+        "requirements/old.txt": "megatron-core==0.17.0",
+        "requirements/new.txt": "megatron-core==0.19.2",
+    }
+    [finding] = found_in(files)
+    assert "megatron-core 0.17.0 has no `tensor_a2a_cp2hp`" in finding.evidence

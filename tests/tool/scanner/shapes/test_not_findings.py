@@ -1,7 +1,7 @@
 """What the scanner leaves alone: everything that is no patch of Megatron Core."""
 
 import pytest
-from checking import check_noop
+from checking import check_noop, found_in
 
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
 
@@ -333,3 +333,16 @@ def test_mocks_are_off_by_default() -> None:
 @pytest.mark.parametrize("name", ["_MARKER", '"__mine__"'])
 def test_a_mark_set_on_a_class(name: str) -> None:
     check_noop(f'{IMPORT}_MARKER = "__mine_v3__"\nsetattr(GPTModel, {name}, True)\n')
+
+
+@pytest.mark.parametrize("base, found", [("", False), ("(Timers)", True), ("(Unknown)", True)])
+def test_an_object_of_a_class_that_derives_from_nothing(base: str, found: bool) -> None:
+    source = f"""
+        import types
+        from megatron.core.timers import Timers
+        def write(self: Timers): ...
+        class Fake{base}: ...
+        timers = Fake()
+        timers.write = types.MethodType(write, timers)
+    """
+    assert bool(found_in(source)) is found

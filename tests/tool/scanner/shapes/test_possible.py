@@ -103,3 +103,13 @@ def test_in_the_gate_on_request(tmp_path: Path) -> None:
     assert "Found 1 possible one, by its name alone.\n" in asked.out
     assert "[none]  possible" in asked.out
     assert "Possible, by a method's name alone: 1 (1 kept)\n" in unpatch("scan", cwd=tmp_path).out
+
+
+@pytest.mark.parametrize("given, told", [("labels, logits", False), ("labels", True)])
+def test_an_original_of_an_object_is_called_without_it(given: str, told: bool) -> None:
+    finding = only(
+        f"{IMPORT}def patch(convert):\n    model = convert()\n    original = model.compute_language_model_loss\n"
+        f"    def ours(labels, logits):\n        return original({given})\n"
+        "    model.compute_language_model_loss = ours\n"
+    )
+    assert ("does not pass `logits`" in finding.message) is told

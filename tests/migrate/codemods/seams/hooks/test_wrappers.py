@@ -406,11 +406,14 @@ def test_tests_that_look_at_forward_itself_are_named() -> None:
         "tests/test_call.py": looks.replace(b".forward(", b"("),
         "tests/test_class.py": looks.replace(b"model.decoder.forward(", b"type(model).forward("),
         "tests/test_other.py": looks.replace(b"double", b"halve"),
+        "tests/test_named.py": looks.replace(b"model.decoder.forward(", b"Model.forward("),
+        "tests/test_apart.py": looks.replace(b"    model.decoder", b"\n\ndef test_more(model):\n    model.decoder"),
+        "tests/test_fixture.py": looks.replace(b"    model.decoder", b"\n\ndef test_more(test_it):\n    model.decoder"),
         "tests/test_broken.py": looks + b")\n",  # not Python: it ends no migration
     }
     remarks = migrate(files, Options(unsafe_fixes=True)).plan.remarks
     told = [(one.path, one.line) for one in remarks if "looks at `forward` itself" in one.text]
-    assert told == [("tests/test_looks.py", 6)]
+    assert told == [("tests/test_fixture.py", 9), ("tests/test_looks.py", 6)]
 
 
 def test_scan_says_that_migrate_does_it(tmp_path: Path) -> None:
