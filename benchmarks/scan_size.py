@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from scan_speed import command
+from scan_speed import ENVIRONMENT, command
 
 CHANGED = "unpatch check, one file changed"
 
@@ -80,7 +80,7 @@ def cpu_of_children() -> float:
 def measure(call: list[str]) -> Measured:
     """Seconds and the peak of resident bytes of one call."""
     started, before, peak = time.perf_counter(), cpu_of_children(), 0
-    with subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+    with subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT) as running:
         while running.poll() is None:
             peak = max(peak, sum(map(resident, family(running.pid))))
             time.sleep(0.05)

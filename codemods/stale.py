@@ -36,6 +36,7 @@ def left_behind(
     by_path: defaultdict[str, list[Edit]] = defaultdict(list)
     for edit in edits:
         by_path[edit.path].append(edit)
+    bench.look_for(*(as_name(word) for one in gone if one.path in by_path and (word := _word_of_tests(one))))
     for path in {one.path: None for one in gone if one.path in by_path}:
         here = [one for one in gone if one.path == path and "." in one.target]
         staying = [one for one in findings if one.path == path and one not in gone]
@@ -77,10 +78,18 @@ def _texts(source: Source, gone: Sequence[Finding], staying: Sequence[Finding], 
                 yield Remark(source.path, number, finding.rule, "by-hand", text)
 
 
+def _word_of_tests(gone: Finding) -> str:
+    """What a test of a patch says that is gone: the name, unless it has many meanings, or what installed it."""
+    if gone.verdict == "delete":
+        name = gone.target.rpartition(".")[2]
+        return name if "_" in name.strip("_") else ""
+    return gone.scope.partition(".")[0] if gone.rule in _LOOKED_AT else ""
+
+
 def _tests(bench: Workbench, gone: Finding) -> Iterator[Remark]:
     """Tests that speak of what was patched and of the file that did it."""
-    name, stem = gone.target.rpartition(".")[2], PurePosixPath(gone.path).stem.encode()
-    for source in bench.sources_saying(as_name(name)) if "_" in name.strip("_") else ():
+    name, stem = _word_of_tests(gone), PurePosixPath(gone.path).stem.encode()
+    for source in bench.sources_saying(as_name(name)) if name else ():
         if is_test(source.path) and stem in source.data:
             said = re.compile(rb"\b%b\b" % name.encode())
             line = next(number for number, text in enumerate(source.lines, 1) if said.search(text))
@@ -89,8 +98,8 @@ def _tests(bench: Workbench, gone: Finding) -> Iterator[Remark]:
 
 def _tests_of_rewritten(bench: Workbench, gone: Finding) -> Iterator[Remark]:
     """Tests that speak of what installed a patch and look at the attribute that it set, which is no longer enough."""
-    installer, name = gone.scope.partition(".")[0], gone.target.rpartition(".")[2]
-    for source in bench.sources_saying(as_name(installer)) if installer and gone.rule in _LOOKED_AT else ():
+    installer, name = _word_of_tests(gone), gone.target.rpartition(".")[2]
+    for source in bench.sources_saying(as_name(installer)) if installer else ():
         reads = [one for one in source.every(ast.Attribute) if one.attr == name and isinstance(one.ctx, ast.Load)]
         reads = [one for one in reads if _is_object(one.value)] if is_test(source.path) else []
         read = next((one for one in reads if _is_after(source, installer, one)), None)
@@ -121,6 +130,9 @@ def _orphans(bench: Workbench, edits: dict[str, list[Edit]]) -> Iterator[Remark]
         (source.path, _names(bench.source(path).tree) - _names(source.tree), edits[path][0].rule)
         for path, source in new.items()
     ]
+    asked = [one for path, lost, _ in waiting for one in _defined(bench, path, lost) if not is_test(one[0].path)]
+    staying = (node.name for where, node in asked if _definition(new.get(where.path, where), node.name))
+    bench.look_for(*map(as_name, staying))
     while waiting:
         path, lost, rule = waiting.pop(0)
         for where, node in _defined(bench, path, lost):

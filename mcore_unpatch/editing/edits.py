@@ -80,7 +80,7 @@ class Repository(Project):
 
     def look_for(self, *words: Word) -> None:
         """Find the files that say some words, all of them in one look at every file: they will be asked for."""
-        new = [word for word in words if word not in self.looks]
+        new = [word for word in dict.fromkeys(words) if word not in self.looks]
         self.looks.update((word, []) for word in new)
         for path in self.paths if new else ():
             with suppress(Unreadable, OSError):
