@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from textwrap import wrap
 
 from mcore_unpatch.codemods.changes import Asked, Insert, Reason, Remove
+from mcore_unpatch.codemods.syntax import names_in
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Edit, Options, Remark, as_name, splice
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line
@@ -127,7 +128,7 @@ def _orphans(bench: Workbench, edits: dict[str, list[Edit]]) -> Iterator[Remark]
     new = {path: Source(path, splice(bench.data(path), some)) for path, some in edits.items()}
     idle: defaultdict[str, set[str]] = defaultdict(set)  # by path, the names of the definitions that nobody uses
     waiting = [
-        (source.path, _names(bench.source(path).tree) - _names(source.tree), edits[path][0].rule)
+        (source.path, names_in(bench.source(path).tree) - names_in(source.tree), edits[path][0].rule)
         for path, source in new.items()
     ]
     asked = [one for path, lost, _ in waiting for one in _defined(bench, path, lost) if not is_test(one[0].path)]
@@ -141,15 +142,11 @@ def _orphans(bench: Workbench, edits: dict[str, list[Edit]]) -> Iterator[Remark]
             now = new.get(where.path, where)
             if _definition(now, node.name) and not _is_named(bench, new, where.path, node.name, idle):
                 idle[where.path].add(node.name)
-                waiting.append((where.path, _names(node), rule))
+                waiting.append((where.path, names_in(node), rule))
                 tested = next((one.path for one in bench.sources_naming(node.name) if is_test(one.path)), "")
                 who = f"nothing here but tests ({tested}) uses" if tested else "nothing here uses"
                 text = f"{who} `{node.name}` any more: delete it, unless code elsewhere does"
                 yield Remark(where.path, node.lineno, rule, "guard", text)
-
-
-def _names(tree: ast.AST) -> set[str]:
-    return {node.id for node in walk(tree) if isinstance(node, ast.Name)}
 
 
 def _definition(source: Source, name: str) -> _Definition | None:

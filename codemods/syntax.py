@@ -6,15 +6,11 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 
 from mcore_unpatch.editing.source import Function, Source
-from mcore_unpatch.library.syntax import dotted
+from mcore_unpatch.library.syntax import dotted, last_attribute
 from mcore_unpatch.scanner.sources.nodes import walk
 
 _SCOPES = Function | ast.Lambda | ast.ClassDef
-
-
-def leaf(node: ast.AST | None) -> str:
-    """The last part of a name: `c` of `a.b.c` or of `f().c`; empty for any other expression."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+leaf = last_attribute
 
 
 def is_name(node: ast.AST, name: str) -> bool:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.catalogue.nemo_rl import COMPAT, FLAG, KWARGS, NEMO_RL, RULE, flag_places, fusion_kwargs
-from mcore_unpatch.codemods.changes import Asked, Insert, Reason, Remove, Rewrite, below
+from mcore_unpatch.codemods.changes import Asked, Change, Reason, Remove, Rewrite, below
 from mcore_unpatch.codemods.shims.exports import Use
 from mcore_unpatch.codemods.shims.move import Analysis, Move
 from mcore_unpatch.codemods.shims.sightings import Blocker
@@ -71,13 +70,13 @@ class NemoRlMove(Move):
         return known
 
     def _flags(self, use: Use, reason: Reason) -> None:
-        source, flags = use.source, find_flags(use.source)
-        self.told += [Remark(source.path, line, RULE, "by-hand", STEPS) for line in flags.left]
-        if flags.changes:
+        source, flags = use.source, list(_flagged(use.source))
+        self.told += [Remark(source.path, line, RULE, "by-hand", STEPS) for line, changes in flags if not changes]
+        if made := [change for _, changes in flags for change in changes]:
             use.turned = True
-            use.changes += [Asked(source, change, reason) for change in flags.changes]
-            self.answered |= {(source.path, line) for line in flags.lines}
-            at = [change.node for change in flags.changes if KWARGS in str(getattr(change, "text", ""))]
+            use.changes += [Asked(source, change, reason) for change in made]
+            self.answered |= {(source.path, line) for line, changes in flags if changes}
+            at = [change.node for change in made if KWARGS in str(getattr(change, "text", ""))]
             self.bench.imports(source.path).add(COMPAT, [KWARGS], reason, at)
 
     def outcome(self) -> Contribution:
@@ -100,19 +99,10 @@ def _guards(source: Source) -> Iterator[Remark]:
                 yield Remark(source.path, node.lineno, RULE, "guard", _GUARD)
 
 
-@dataclass
-class Flags:
-    """What becomes of the flag in one file."""
-
-    changes: list[Rewrite | Remove | Insert] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)  # that change
-    left: list[int] = field(default_factory=list)
-
-
-def find_flags(source: Source) -> Flags:
-    """Every place of a file that has to do with the flag."""
-    flags = Flags()
+def _flagged(source: Source) -> Iterator[tuple[int, list[Change]]]:
+    """Every line of a file that has to do with the flag, and what becomes of it: nothing where it stays."""
     for node in flag_places(source):
+        changes: list[Change] = []
         match source.parents[node], source.parents.get(source.parents[node]):
             case ast.Subscript(value=mapping) as target, ast.Assign(targets=[only], value=value) as statement if (
                 only is target and is_value(value, True) and (model := _model_of(mapping, statement, source))
@@ -123,13 +113,10 @@ def find_flags(source: Source) -> Flags:
                 if _OF_THE_FLAG.search(said):  # the comment goes with it
                     last = last_line(statement)
                     behind = source.text_of(Span(source.span(statement).end, source.line_span(last, last).end)).rstrip()
-                    flags.changes += [Remove(statement, first, last), below(statement, new + behind)]
+                    changes = [Remove(statement, first, last), below(statement, new + behind)]
                 else:
-                    flags.changes.append(Rewrite(statement, new))
-                flags.lines.append(node.lineno)
-            case _:
-                flags.left.append(node.lineno)
-    return flags
+                    changes = [Rewrite(statement, new)]
+        yield node.lineno, changes
 
 
 def _model_of(mapping: ast.expr, statement: ast.stmt, source: Source) -> str:

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from mcore_unpatch.scanner.sources.nodes import children, walk
+from mcore_unpatch.scanner.sources.nodes import children, first_line as first_line, walk
 from mcore_unpatch.scanner.sources.parsed import Parsed, RecentValues
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -201,12 +201,6 @@ def mentioned(node: ast.AST) -> tuple[str, ...]:
     if isinstance(node, ast.Global | ast.Nonlocal):
         return tuple(node.names)
     return (node.value,) if isinstance(node, ast.Constant) and isinstance(node.value, str) else ()
-
-
-def first_line(node: ast.stmt) -> int:
-    """The first line of a statement, decorators counted."""
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
 def last_line(node: ast.stmt) -> int:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from mcore_unpatch.library.definitions import Body
 from mcore_unpatch.library.model import SLOT, Usage
-from mcore_unpatch.library.syntax import Nodes
+from mcore_unpatch.library.syntax import Nodes, last_attribute
 
 _DEEPEST = 6  # calls and variables on the way from a slot to a class
 _AROUND = {"partial": 0, "not_none": 0, "cast": 1, "replace": 0}  # which argument is the class
@@ -89,20 +89,20 @@ class Slots:
                     self._provided[method.name].append(method)
 
     def _take(self, nodes: Nodes, scope: _Scope) -> None:
-        self._calls += [(node, scope) for node in nodes.of(ast.Call) if _leaf(node.func).endswith(_FIELDS)]
+        self._calls += [(node, scope) for node in nodes.of(ast.Call) if last_attribute(node.func).endswith(_FIELDS)]
 
     def _filled(self) -> Iterator[tuple[str, ast.expr, _Scope]]:
         for call, scope in self._calls:
             for keyword in call.keywords:
                 if keyword.arg is not None:
-                    yield f"{_leaf(call.func)}.{keyword.arg}", keyword.value, scope
+                    yield f"{last_attribute(call.func)}.{keyword.arg}", keyword.value, scope
         for owner, slot, value, scope in self._defaults:
             yield f"{owner}.{slot}", value, scope
         for name, functions in self._functions.items():
             if name.startswith("get_") and "layer" in name and "spec" in name:
                 for function in functions:
                     for value in _returned(function):
-                        if isinstance(value, ast.Call) and _leaf(value.func) == "ModuleSpec":
+                        if isinstance(value, ast.Call) and last_attribute(value.func) == "ModuleSpec":
                             yield "ModuleSpec.module", value, function
 
     def named(self, node: ast.expr, scope: _Scope, depth: int = 0) -> set[str]:
@@ -123,9 +123,9 @@ class Slots:
                 several = [(value, scope) for value in node.values]
             case ast.Tuple(elts=[first, *_]):
                 several = [(first, scope)]  # the class, then its submodules
-            case ast.Call() if _leaf(node.func) == "ModuleSpec":
+            case ast.Call() if last_attribute(node.func) == "ModuleSpec":
                 several = [(word.value, scope) for word in node.keywords if word.arg == "module"]
-            case ast.Call() if (index := _AROUND.get(_leaf(node.func))) is not None:
+            case ast.Call() if (index := _AROUND.get(last_attribute(node.func))) is not None:
                 several = [(value, scope) for value in node.args[index : index + 1]]
             case ast.Call(func=ast.Attribute(attr=name)) if name in self._provided:
                 several = [(value, method) for method in self._provided[name] for value in _returned(method)]
@@ -148,7 +148,3 @@ def _assigned(name: str, scope: _Scope) -> Iterator[ast.expr]:
                 first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else target
                 if isinstance(first, ast.Name) and first.id == name:
                     yield node.value
-
-
-def _leaf(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -29,6 +29,11 @@ def source_of(node: ast.ImportFrom, package: str) -> str:
     return ".".join([*above, *filter(None, [node.module])])
 
 
+def last_attribute(node: ast.AST | None) -> str:
+    """`c` of `a.b.c` and of `f().c`; empty where there is no name at the end."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
 def leaf_of(node: ast.expr) -> str:
     """The last name of what is called or read."""
     return dotted(node.func if isinstance(node, ast.Call) else node).rpartition(".")[2]

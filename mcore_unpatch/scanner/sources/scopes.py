@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from mcore_unpatch.library.syntax import last_attribute as last_attribute
 from mcore_unpatch.scanner.sources.nodes import first_line
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
@@ -181,11 +182,6 @@ def path_text(node: ast.expr) -> str | None:
         parts.append(node.attr)
         node = node.value
     return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else None
-
-
-def last_attribute(node: ast.expr) -> str:
-    """`c` of `a.b.c` and of `f().c`; empty where there is no name at the end."""
-    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
 
 
 def last_name(node: ast.expr) -> str:
