@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-from mcore_unpatch.library.fact import Fact, Parameters, parameters
+from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.packing import Atlas
 from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
@@ -38,7 +38,6 @@ _lent: dict[Version, Model] = {}  # by the version that a source of the user's s
 def lend(version: Version, source: Model) -> None:
     """Let a source of the user's speak for a version, in this process."""
     _lent[version] = source
-    called_with.cache_clear()
 
 
 def newest(version: Version) -> Model:
@@ -140,14 +139,6 @@ def parameter_names(name: str, known: Model) -> tuple[str, ...] | None:
     if (found := known.function(name)) is None:
         return None
     return tuple(word.partition("=")[0].strip("*") for word in found.fact.detail.split() if word not in "*/")
-
-
-@cache
-def called_with(name: str, version: Version) -> Parameters | None:
-    """What a function takes on a version, the object itself left out; None where there is no such function."""
-    release = newest(version)
-    known = release.function(name)
-    return parameters(release.detail_for_callers(known)) if known is not None else None
 
 
 def needed(name: str, release: Model) -> tuple[str, ...]:
