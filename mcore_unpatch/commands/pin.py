@@ -23,7 +23,6 @@ from mcore_unpatch.report.counts import subjects
 from mcore_unpatch.report.lines import count, show, wrapped
 from mcore_unpatch.repository.discover import top_of
 from mcore_unpatch.repository.reading import replace_file
-from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey.scan import report_of
 from mcore_unpatch.survey.survey import ScanOptions, Survey
@@ -146,7 +145,7 @@ class _Patches:
             if not (whole and (pin.patched or (name in read and not (pin.why or pin.owner))))
         }
         used: dict[str, dict[str, None]] = {}
-        for finding, case in patches_of(report, Project(survey.files.exists, survey.files.read, survey.parsed)):
+        for finding, case in patches_of(report, survey.project()):
             if case is not None:
                 used.setdefault(finding.target, {}).update(dict.fromkeys(stands_on(case, releases[0])))
         stay = {finding.target for finding in self.found if finding.verdict != "delete"} | set(known.pins)

@@ -234,6 +234,8 @@ def seen_by(found: Known, call: Call, model: Model, demand: Demand) -> Call:
         given = demand.added.intersection(taken.names).difference(taken.positional[: call.positions])
         most = min(call.positions, len(taken.positional))  # behind them are those of the subclass
         call = replace(call, positions=most, keywords=(*passed, *sorted(given)))
+    if brought := _brought(found, call, model, demand):
+        call = replace(call, keywords=tuple(name for name in call.keywords if name not in brought))
     owner = model.find(found.name.rpartition(".")[0])
     of_class = owner is not None and owner.fact.kind == "class"
     if not demand.through_class or not of_class or found.fact.trait("static") is not None:
@@ -243,6 +245,17 @@ def seen_by(found: Known, call: Call, model: Model, demand: Demand) -> Call:
     if takes_no_object(found, model):
         return call
     return replace(call, positions=call.positions - 1)
+
+
+def _brought(found: Known, call: Call, model: Model, demand: Demand) -> set[str]:
+    """Keywords that a release does not take, and a patch file of the repository adds."""
+    by_module = demand.at.home.project.brought
+    taken = model.called_with(found.name) if by_module and call.keywords else None
+    if taken is None:
+        return set()
+    homes = (found.name, *model.lineage(found.name))
+    names = (names for module, names in by_module.items() if any(one.startswith(f"{module}.") for one in homes))
+    return {name for name in call.keywords if name not in taken.names}.intersection(set().union(*names))
 
 
 def takes_no_object(found: Known, model: Model) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ContextDecorator, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from threading import Thread
@@ -50,11 +50,12 @@ class Task:
     thorough: bool = True  # also tell of broken files that have nothing to do with Megatron
     words: tuple[bytes, ...] = ()  # files that say one of these are named
     texts: dict[str, TextFacts] = field(default_factory=dict)  # of files that others import, read once
+    brought: Mapping[str, frozenset[str]] = field(default_factory=dict)  # what patch files add to Megatron
     unfiltered: bool = False  # parse every file: to see that what the text is asked first leaves nothing out
 
     def project(self, parsed: Parsed | None = None) -> Project:
         """The files, to be parsed on demand; those in `parsed` were before."""
-        return Project(self.exists, self.read, parsed, self.texts)
+        return Project(self.exists, self.read, parsed, self.texts, self.brought)
 
 
 @dataclass(slots=True)

@@ -50,7 +50,7 @@ def report_of(survey: Survey) -> Report:
 
         def complete() -> list[Finding]:
             known = fixes.assessed(survey) if fixable else before
-            project = Project(survey.files.exists, survey.files.read, survey.parsed)
+            project = survey.project()
             return _with_places(known, survey.whole.own, project, found.shown)
 
         survey.findings = (

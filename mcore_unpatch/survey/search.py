@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,6 +44,7 @@ class Search:
     silenced: list[Finding] = field(default_factory=list)  # takes a finding for each that a comment suppresses
     # Of what files gave before, under these settings.
     memory: Callable[[Project, object], FileMemory | LastSearch] | None = None
+    brought: Mapping[str, frozenset[str]] = field(default_factory=dict)  # what patch files add to Megatron
     ahead: Callable[[], None] | None = None  # what this process has to do anyway, while others analyse
 
     def __call__(
@@ -53,8 +54,10 @@ class Search:
         with no_collection():
             sizes = {path: self.size(path) for path in python}
             words, thorough = rewrites.words(self.wanted), sum(sizes.values()) <= CHECKED_THROUGHOUT
-            task = Task(self.read, self.has or self.exists, self.versions, self.mocks, thorough, words)
-            memory = self.memory(task.project(), (self.mocks, thorough, words)) if self.memory is not None else None
+            has = self.has or self.exists
+            task = Task(self.read, has, self.versions, self.mocks, thorough, words, brought=self.brought)
+            asked_for = (self.mocks, thorough, words, sorted((one, sorted(some)) for one, some in self.brought.items()))
+            memory = self.memory(task.project(), asked_for) if self.memory is not None else None
             whole, asked = memory.recall(python) if memory is not None else (ScannedPart(), python)
             for part in analyse(asked, [sizes[path] for path in asked], task, self.jobs, self.parsed, self.ahead):
                 whole.add(part)
@@ -128,8 +131,12 @@ def _findings_at(
 
     python = [path for path in blobs if not is_patch_file(path)]
     names = {path.rsplit("/", depth)[0] for path in blobs for depth in range(path.count("/") + 1)}
-    search = Search(read, names.__contains__, stacks.versions, mocks, size=lambda path: len(read(path)))
-    findings, errors = search(python, list(filter(is_patch_file, blobs)))
+    patches = list(filter(is_patch_file, blobs))
+    brought = patch_files.brought(patches, read)
+    search = Search(
+        read, names.__contains__, stacks.versions, mocks, size=lambda path: len(read(path)), brought=brought
+    )
+    findings, errors = search(python, patches)
     if place is not None:
         remembered.keep(place, name, remembered.SearchResult(findings, errors, search.silenced))
     return findings, search.silenced

@@ -36,7 +36,7 @@ from mcore_unpatch.scanner.sources.work_tree import Overlay, WorkTree
 from mcore_unpatch.stacks.revision import Judged, Revision
 from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.stacks.stacks import Stacks
-from mcore_unpatch.survey import other_code, parallel, remembered, unread
+from mcore_unpatch.survey import other_code, parallel, patch_files, remembered, unread
 from mcore_unpatch.survey.remembered import FileMemory, LastSearch
 from mcore_unpatch.survey.search import Progress, Search, findings_at
 
@@ -186,6 +186,7 @@ class Survey:
             options.selection.__contains__,
             silenced,
             partial(self._file_memory, place) if place is not None else last,
+            self.brought,
             self._ahead if discovery is self.found and contents is None else None,
         )
         findings, errors = search(discovery.own, discovery.patches, progress)
@@ -196,6 +197,15 @@ class Survey:
         if place is not None:
             remembered.keep(place, name, remembered.SearchResult(findings, errors + discovery.errors, silenced))
         return findings, errors + discovery.errors
+
+    @cached_property
+    def brought(self) -> dict[str, frozenset[str]]:
+        """What the patch files of the repository add to what Megatron takes."""
+        return patch_files.brought(self.whole.patches, self.files.read)
+
+    def project(self) -> Project:
+        """The files of the repository, to be parsed on demand."""
+        return Project(self.files.exists, self.files.read, self.parsed, brought=self.brought)
 
     def completed(self, asked: object, complete: Callable[[], list[Finding]]) -> list[Finding]:
         """The findings with more that is known of them, remembered with what was asked."""

@@ -149,7 +149,7 @@ def _read(
     )
     survey = Survey(paths, options, progress)
     scanned = report_of(survey)
-    project = Project(survey.files.exists, survey.files.read, survey.parsed)
+    project = survey.project()
     patches = list(patches_of(scanned, project))
     with no_collection():
         used = uses_for(survey.found.own, project, steps, progress)

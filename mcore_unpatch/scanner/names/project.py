@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from weakref import WeakSet
 
 from mcore_unpatch.scanner.names.expressions import KINDS
@@ -27,8 +27,10 @@ class Project(Modules):
         read: Reader,
         parsed: Parsed | None = None,
         texts: dict[str, TextFacts] | None = None,
+        brought: Mapping[str, frozenset[str]] | None = None,
     ) -> None:
         super().__init__(exists, read, texts)
+        self.brought = brought or {}
         self.parsed = parsed or Parsed()
         self._resolvers: OrderedDict[str, Resolver | None] = OrderedDict()
         self._bytes = 0

@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast
 
 from mcore_unpatch.megatron import api
@@ -81,6 +82,9 @@ Handler = Callable[[Any, Position], Ref | None]
 
 class Modules(Files, ABC):
     """The files of one scan, each with what resolves its names."""
+
+    # By module of Megatron's: names that patch files of the repository may add to what its definitions take.
+    brought: Mapping[str, frozenset[str]] = MappingProxyType({})
 
     @abstractmethod
     def find(self, importer: str, module: str, level: int) -> Resolver | None:
