@@ -43,6 +43,8 @@ def opened(home: Resolver, old: Model, new: Model, is_own: Callable[[str], bool]
     specs = {field for _, field, part in openings if part and field in fields}  # a test alone tells nothing
     ifs = [node for node in nodes if isinstance(node, ast.If | ast.IfExp)] if specs else []
     tests = {field: [node for node in ifs if _asks(node.test, field)] for field in specs}
+    asserted = {id(part) for node in nodes if isinstance(node, ast.Assert) for part in _all_of(node.test)}
+    read_too = {id(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
     for node, field, part in openings:
         if field not in specs or part in asked or node.lineno in lines:
             continue
@@ -50,19 +52,20 @@ def opened(home: Resolver, old: Model, new: Model, is_own: Callable[[str], bool]
         if any(_tells_apart(test, node, part, at) for test in tests[field]):
             continue
         demand = Demand(f"{fields[field][0]}.{field}", CALL if at.scope.function else IMPORT, at, through_class=True)
-        if not demand.runs_on(new, "AttributeError"):
+        exception = "AssertionError" if id(node) in asserted else "AttributeError"
+        if not demand.runs_on(new, exception):
             continue
         lines.add(node.lineno)
         own = "; a spec of your own is what you make it" if is_own(field) and not _is_megatrons(node, home) else ""
         text = f"`{field}` of the specs that Megatron makes is no {_SPEC} on megatron-core {new.label} but a "
         text += f"`{fields[field][1]}`"
-        stored = isinstance(getattr(node, "ctx", None), ast.Store)
-        effect = f", without `{part}`" if part else ": the test is false"
+        stored = isinstance(getattr(node, "ctx", None), ast.Store) and id(node) not in read_too
+        effect = f", without `{part}`" if part else ": the test is false" + (" of those" if own else "")
         effect = ": nobody reads what is set here" if stored else effect
         reads = part == _HOLDS and not stored and new.find(_READER) is not None
         advice = f"`{_READER}` reads them, of a {_SPEC} too" if reads else _ADVICE
-        said = raising(demand, "AttributeError", f"{text}{effect}{own}", new, advice)
-        if stored or not part or own:
+        said = raising(demand, exception, f"{text}{effect}{own}", new, advice)
+        if stored or own or (not part and exception == "AttributeError"):
             said = replace(said, kind=CHANGES, exception="", trigger="")
         yield replace(said, demand=demand)
 
@@ -108,6 +111,12 @@ def _field(node: ast.expr, home: Resolver) -> str:
         return ""
     holder = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
     return node.attr if holder.endswith(_HOLDS) else ""
+
+
+def _all_of(test: ast.expr) -> Iterator[ast.expr]:
+    """The tests that have to hold for one to: itself, or those between its `and`s."""
+    several = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
+    yield from (part for value in test.values for part in _all_of(value)) if several else (test,)  # type: ignore[attr-defined]
 
 
 def _is_megatrons(node: ast.expr, home: Resolver) -> bool:

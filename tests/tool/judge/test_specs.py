@@ -25,7 +25,10 @@ TOLD = {
     "spec.submodules.mlp.module = Ours": (2, "changes", SET),
     "mlp = spec.submodules.mlp\n    return mlp.params": (3, "raises", READ.format("params")),
     "if isinstance(spec.submodules.mlp, ModuleSpec):\n        return spec.submodules.mlp.module": (2, "changes", TEST),
-    "assert isinstance(spec.submodules.mlp, ModuleSpec)\n    return spec.submodules.mlp.module": (2, "changes", TEST),
+    "assert isinstance(spec.submodules.mlp, ModuleSpec)\n    return spec.submodules.mlp.module": (2, "raises", TEST),
+    "assert spec and isinstance(spec.submodules.mlp, ModuleSpec)\n    spec.submodules.mlp.module": (2, "raises", TEST),
+    "assert 1 or isinstance(spec.submodules.mlp, ModuleSpec)\n    spec.submodules.mlp.module": (2, "changes", TEST),
+    "spec.submodules.mlp.params += 1": (2, "raises", READ.format("params")),
 }
 NOT_TOLD = [
     "spec.submodules.self_attention.module = Ours",  # is one still
@@ -35,6 +38,7 @@ NOT_TOLD = [
     "if isinstance(spec.submodules.mlp, ModuleSpec):\n        a = spec.submodules.mlp.module\n    else:\n        a = 1",
     "if hasattr(spec.submodules.mlp, 'module'):\n        return spec.submodules.mlp.module",
     "try:\n        return spec.submodules.mlp.module\n    except AttributeError:\n        return None",
+    "try:\n        assert isinstance(spec.submodules.mlp, ModuleSpec)\n    except AssertionError: pass",
     "if mcore_version >= Version('0.18'):\n        return\n    return spec.submodules.mlp.module",
 ]
 
@@ -97,6 +101,13 @@ def test_where_the_repository_makes_such_specs_itself_only_what_megatron_made_is
 
 
 ASKED = "isinstance(spec.submodules.mlp, ModuleSpec)"
+
+
+def test_where_the_repository_makes_such_specs_a_test_is_false_of_megatrons_alone() -> None:
+    code = f"def case(spec):\n    assert {ASKED}\n    return spec.submodules.mlp.module\n"
+    (_, kind, text), _ = said(code, ours=HEAD + MAKES_ONE)
+    assert kind == "changes"
+    assert text.endswith(": the test is false of those; a spec of your own is what you make it")
 
 
 @pytest.mark.parametrize(
