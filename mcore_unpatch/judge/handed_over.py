@@ -18,6 +18,7 @@ from mcore_unpatch.megatron import api, slots
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _CLASS = re.compile(rb"^[ \t]*class[ \t]+(\w+)[ \t]*(?:\(([^)]*)\))?[ \t]*:", re.MULTILINE)
+_ALIAS = re.compile(rb"\b(\w+)[ \t]+as[ \t]+(\w+)")
 _WORD = re.compile(rb"[A-Za-z_]\w*", re.ASCII)
 _SPECS = ("Submodules", "ModuleSpec", "submodules")
 _PARTS = (None, "module", "submodules")  # words of a spec itself
@@ -89,10 +90,11 @@ class HandedOver:
         """Every class that is defined here or derived from here, with what derives from it."""
         found: dict[str, set[str]] = {}
         for data in map(self._read, self._paths):
+            named = {alias: name for name, alias in _ALIAS.findall(data)} if b" as " in data else {}
             for name, bases in _CLASS.findall(data):
                 found.setdefault(name.decode(), set())
                 for base in re.findall(rb"\w+(?=\s*(?:,|\[|$))", bases):
-                    found.setdefault(base.decode(), set()).add(name.decode())
+                    found.setdefault(named.get(base, base).decode(), set()).add(name.decode())
         return found
 
     @cached_property

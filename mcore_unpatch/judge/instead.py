@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mcore_unpatch.library.model import Known, Model
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.versions import RELEASES
+from mcore_unpatch.megatron.versions import RELEASES, minor, parse_version, show
 
 
 def unfit(wrong: str, who: str) -> str:
@@ -15,7 +15,9 @@ def unfit(wrong: str, who: str) -> str:
 def nth(index: int) -> str:
     """The place of a value, counted from 0, as a word."""
     words = ("first", "second", "third", "fourth", "fifth", "sixth")
-    return words[index] if index < len(words) else f"{index + 1}th"
+    number = index + 1
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number % 100 not in (11, 12, 13) else "th"
+    return words[index] if index < len(words) else f"{number}{ending}"
 
 
 def leaf(name: str) -> str:
@@ -30,7 +32,8 @@ def short(name: str) -> str:
 
 def nowhere(name: str) -> str:
     """Of a name that no release has."""
-    return f"`{short(name)}` is in no known release of megatron-core; if a fork has it, name that one"
+    first = show(minor(parse_version(RELEASES[0])))
+    return f"`{short(name)}` is in no release of megatron-core since {first}; if a fork has it, name that one"
 
 
 def absent(name: str, model: Model) -> str:

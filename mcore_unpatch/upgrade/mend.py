@@ -90,13 +90,20 @@ def _edits(
         return _call(demand, demand.node, old, new, sources, source)
     if isinstance(demand.node, ast.Attribute):
         if member := _member(demand, old, new, sources):
-            end = source.span(demand.node).end
-            return [_edit(source, Span(end - len(demand.node.attr.encode()), end), member)], ""
+            ends = [source.span(node).end for node in _alike(demand.node, source)]
+            return [_edit(source, Span(end - len(demand.node.attr.encode()), end), member) for end in ends], ""
         if module := _module_now(demand, old, new):
             edits = _moved_attribute(source, demand.node, module)
             return edits, "" if edits else f"the file has another `{demand.node.attr}`, or no import at its top"
         return [], "which name takes its place is not certain"
     return [], "there is more than one way to write it"
+
+
+def _alike(node: ast.Attribute, source: Source) -> Iterator[ast.Attribute]:
+    """An attribute, and the same where it stands again on its line, of which one is told."""
+    for other in source.nodes:
+        if isinstance(other, ast.Attribute) and other.lineno == node.lineno and ast.dump(other) == ast.dump(node):
+            yield other
 
 
 def _call(

@@ -27,6 +27,7 @@ class Around:
     function: str = ""
     indent: int = 0
     cls_indent: int = 0
+    outer: Around | None = None  # of a class within a class
 
     @property
     def name(self) -> str:
@@ -37,15 +38,18 @@ class Around:
         """What the next line stands in."""
         match = _DEFINED.match(line)
         indent = len(line) - len(line.lstrip())
+        ends = bool(line.strip()) and line.lstrip()[0] not in "#)]}@\"'"
+        if ends and self.outer is not None and indent <= self.cls_indent:
+            return self.outer.after(line)
         if match is None:
-            ends = line.strip() and line.lstrip()[0] not in "#)]}@\"'"
             if ends and (not indent or (self.cls and indent <= self.cls_indent)):
                 return Around()
             return replace(self, function="") if ends and self.cls and self.function and indent <= self.indent else self
         if self.function and indent > self.indent:
             return self  # within a function
         if match[2] == "class":
-            return Around(match[3], cls_indent=indent)
+            outer = replace(self, function="") if self.cls and indent > self.cls_indent else None
+            return Around(f"{outer.cls}.{match[3]}" if outer is not None else match[3], "", 0, indent, outer)
         owner = self if indent > self.cls_indent else Around()
         return replace(owner, function=match[3], indent=indent)
 

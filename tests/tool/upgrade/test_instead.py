@@ -3,6 +3,7 @@
 import pytest
 from between_releases import HELPER, KINDS, affected
 
+from mcore_unpatch.judge.instead import nth
 from mcore_unpatch.library.build import build
 from mcore_unpatch.megatron.versions import LIBRARY
 from mcore_unpatch.scanner.names.project import Project
@@ -77,3 +78,18 @@ def test_what_is_closest_to_a_name_says_why_the_call_does_not_fit() -> None:
 def test_in_a_comparison_what_is_much_alike_is_no_match(use: str, match: bool) -> None:
     (told,) = affected(f"{KINDS}\ndef go(kind):\n    {use}\n", "0.16.0", "0.19.2")
     assert told.instead == ("`ModelType.encoder_or_decoder` is the closest match" if match else "")
+
+
+def test_places_as_words() -> None:
+    places = {
+        0: "first",
+        5: "sixth",
+        6: "7th",
+        10: "11th",
+        12: "13th",
+        20: "21st",
+        21: "22nd",
+        22: "23rd",
+        110: "111th",
+    }
+    assert {index: nth(index) for index in places} == places
