@@ -12,7 +12,7 @@ from mcore_unpatch.judge.instead import leaf, unfit
 from mcore_unpatch.judge.meaning import class_around
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
 from mcore_unpatch.library.fact import Call, Fact, parameters, without_self
-from mcore_unpatch.library.model import Model
+from mcore_unpatch.library.model import Known, Model
 from mcore_unpatch.library.syntax import Function, Nodes, given_counts, parameters_of
 from mcore_unpatch.megatron.layout import CONFIG
 
@@ -34,12 +34,14 @@ def handed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
         for function, is_method in _functions(value, demand) if then and calls else ():
             said = Statement(RAISES, "", "", demand.path, demand.line, CALL, now.name, trigger=trigger)
             called = f"`{getattr(function, 'name', 'the lambda')}`"
-            call, wrong = _misfit(function, is_method, [form for form, _ in then], list(calls))
-            if call is not None and demand.runs_on(new, "TypeError"):
-                condition = calls[call]
-                only = f", only if `{condition}`" if condition else ""
-                kind = IDLE if _is_opt_in(condition, old, new) else RAISES
-                yield replace(said, kind=kind, text=f"{who} {unfit(wrong, called)}{only}", exception="TypeError")
+            wrong = _misfits(function, is_method, [form for form, _ in then], list(calls))
+            if wrong and demand.runs_on(new, "TypeError"):
+                conditions = {calls[call] for call in wrong}
+                condition = conditions.pop() if len(conditions) == 1 else ""
+                only, why = f", only if `{condition}`" if condition else "", next(iter(wrong.values()))
+                is_off = _is_opt_in(condition, old, new) or _is_left_off(condition, demand, now, new)
+                kind = IDLE if is_off else RAISES
+                yield replace(said, kind=kind, text=f"{who} {unfit(why, called)}{only}", exception="TypeError")
             counts, fitted, wanted = (
                 given_counts(function),
                 *({form.unpacked for form in forms} for forms in (dict(then), calls)),
@@ -49,15 +51,13 @@ def handed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
                 yield replace(said, text=text, exception="ValueError")
 
 
-def _misfit(
-    function: Function | ast.Lambda, is_method: bool, then: list[Call], calls: list[Call]
-) -> tuple[Call | None, str]:
-    """The call that does not fit, and why: each of them did, or, as some may be for other cases, none does any more."""
+def _misfits(function: Function | ast.Lambda, is_method: bool, then: list[Call], calls: list[Call]) -> dict[Call, str]:
+    """The calls that do not fit, and why: each of them did, or, as some may be for other cases, none does any more."""
     detail = parameters_of(function)
     takes = parameters(without_self(detail) if is_method else detail)
     before, now = ([takes.misfit(call) for call in some] for some in (then, calls))
-    wrong = [(call, why) for call, why in zip(calls, now, strict=True) if why]
-    return wrong[0] if wrong and (not any(before) or (not all(before) and all(now))) else (None, "")
+    wrong = {call: why for call, why in zip(calls, now, strict=True) if why}
+    return wrong if not any(before) or (not all(before) and all(now)) else {}
 
 
 def _is_opt_in(condition: str, old: Model, new: Model) -> bool:
@@ -67,6 +67,14 @@ def _is_opt_in(condition: str, old: Model, new: Model) -> bool:
     if setting is None or before is None or now is None:
         return False
     return setting[1] not in before.names and now.defaults.get(setting[1]) in ("False", "None")
+
+
+def _is_left_off(condition: str, demand: Demand, now: Known, new: Model) -> bool:
+    """Whether a condition asks for a flag of the very function, which is off by default and which a call leaves out."""
+    taken, call = parameters(new.detail_for_callers(now)), demand.call
+    if call is None or call.star or call.double_star or taken.defaults.get(condition) not in ("False", "None"):
+        return False
+    return condition not in {*call.keywords, *taken.positional[: call.positions]}
 
 
 def _functions(value: ast.expr, demand: Demand) -> Iterator[_Callback]:
@@ -100,4 +108,5 @@ def _hands(fact: Fact, name: str) -> Iterator[tuple[Call, str]]:
     for parameter, _, text in (word.partition("=") for word in fact.every("hands")):
         form, _, condition = text.partition("?")
         if parameter == name:
-            yield Call.read(form), condition.replace("\xa0", " ")
+            words = condition.replace("\xa0", " ")
+            yield Call.read(form), words if name not in words.split() else ""  # that it is given at all

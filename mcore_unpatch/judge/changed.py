@@ -103,7 +103,7 @@ def _defaults(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
         if names:
             more = "default" if len(names) == 2 else "defaults"
             also = f"; the {more} of {quoted(names[1:], _MOST_FIELDS)} changed too" if names[1:] else ""
-            also += "; Megatron itself does not read it by name" if kind == IDLE else ""
+            also += _readers(f"{demand.on(new).name}.{names[0]}", new) if len(names) == 1 or kind == IDLE else ""
             text = f"`{names[0]}` of `{leaf(demand.name)}`, which is not passed, is {other[names[0]]}{also}"
             yield _changes(demand, text, kind)
 
@@ -138,6 +138,15 @@ def _kind(parameter: str, model: Model) -> str:
     if found is not None and found.fact.trait("unread") is not None:
         return IDLE
     return SPEED if SPEED_ONLY.search(leaf(parameter)) else CHANGES
+
+
+def _readers(parameter: str, model: Model) -> str:
+    """Who alone reads a field, for those who know that they do not use it, as the end of a sentence."""
+    found = model.find(parameter)
+    if found is not None and found.fact.trait("unread") is not None:
+        return "; Megatron itself does not read it by name"
+    names = [leaf(name) for name in (found.fact.trait("read") or "").split("|") if name] if found is not None else []
+    return f"; only {quoted(names)} {'reads' if len(names) == 1 else 'read'} it by name" if names else ""
 
 
 def _set_beside(demand: Demand) -> set[str]:

@@ -19,6 +19,7 @@ from mcore_unpatch.library.usage import UseCollector
 
 # What every installation has: Python's own modules, torch and what it depends on.
 ALWAYS_THERE = frozenset({*sys.stdlib_module_names, "torch", "numpy", "packaging", "typing_extensions"})
+_MOST_READERS = 4  # of a field, that are told
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 SourceFile = tuple[str, bytes]  # a path below the folder that holds the top package, and its content
@@ -134,7 +135,7 @@ def _mark_unread(
     used: Mapping[str, object],
     uses: UseCollector,
 ) -> None:
-    """Names of modules, and fields of dataclasses, that nothing of the library reads: other packages may."""
+    """Names of modules, and fields of dataclasses, that nothing of the library reads, or few do: other packages may."""
     imported = {fact.detail for fact in facts.values() if fact.kind == "import"}
     imported |= {known.name for detail in imported if (known := model.find(detail))}
     local = {
@@ -154,9 +155,11 @@ def _mark_unread(
                 continue
             if not leaf.startswith("__") and leaf != "*":
                 _mark(facts, name, "unread")
-        elif fact.kind == "value" and leaf not in uses.reads and leaf not in uses.texts:
-            if owner in facts and facts[owner].trait("dataclass") is not None:
-                _mark(facts, name, "unread")
+        elif fact.kind == "value" and leaf not in uses.texts and owner in facts:
+            readers = uses.readers[leaf]
+            others = readers - {owner} or readers
+            if facts[owner].trait("dataclass") is not None and len(others) <= _MOST_READERS:
+                _mark(facts, name, f"read:{'|'.join(sorted(others))}" if others else "unread")
 
 
 def _under_conditions(body: list[ast.stmt]) -> Iterator[ast.ImportFrom]:

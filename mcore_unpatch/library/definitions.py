@@ -139,7 +139,10 @@ class ModuleFacts:
         known = {"staticmethod", "classmethod", *_DECORATORS}
         traits += [f"by:{leaf_of(one)}" for one in node.decorator_list if leaf_of(one) not in known][:1]
         self._given[body.name] = returned(body.nodes)
-        told = " ".join(one.value for one in body.nodes.of(ast.Constant) if isinstance(one.value, str))
+        refusals = [one for one in body.nodes.of(ast.Raise, ast.Assert) if one not in node.body]  # of some calls alone
+        refused = {id(part) for one in refusals for part in ast.walk(one)}
+        words = (one for one in body.nodes.of(ast.Constant) if isinstance(one.value, str) and id(one) not in refused)
+        told = " ".join(one.value for one in words)
         traits += [f"says:{name}" for name in _successors(told)][:1]
         if texts := annotated(node.returns):
             traits.append(f"type:@{'|'.join(texts)}")

@@ -59,13 +59,13 @@ def roles_of(nodes: Nodes) -> ById:
     return roles
 
 
-def conditions_of(nodes: Nodes) -> ById:
-    """Calls under a plain `if` on the config or the arguments, by their identity; of several the innermost."""
+def conditions_of(nodes: Nodes, flags: frozenset[str] = frozenset()) -> ById:
+    """Calls under a plain `if` on the config, the arguments or a flag, by their identity; of several the innermost."""
     found: ById = {}
     for node in nodes.of(ast.If):
         several = isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And)
         for test in node.test.values if several else [node.test]:
-            if words := _plain(test):
+            if words := _plain(test) or (_flag(test, flags) if flags else ""):
                 found |= {id(call): words for call in Nodes(node.body).of(ast.Call)}
                 found |= {id(call): f"not {words}" for call in Nodes([] if several else node.orelse).of(ast.Call)}
                 break
@@ -79,6 +79,18 @@ def _plain(test: ast.expr) -> str:
     rest = (part for part in ast.walk(test) if isinstance(part, ast.Call | ast.BoolOp | ast.Subscript))
     text = ast.unparse(test)
     return text if len(settings) == 1 and not any(rest) and len(text) <= _MOST_WORDS and "|" not in text else ""
+
+
+def _flag(test: ast.expr, flags: frozenset[str]) -> str:
+    """A test of one parameter and nothing else: `flag`, `not flag`, `flag is None`."""
+    match test:
+        case (
+            ast.Name(id=name)
+            | ast.UnaryOp(op=ast.Not(), operand=ast.Name(id=name))
+            | ast.Compare(ops=[ast.Is() | ast.IsNot()], left=ast.Name(id=name), comparators=[ast.Constant(value=None)])
+        ) if name in flags:
+            return ast.unparse(test)
+    return ""
 
 
 def unpacked_counts(nodes: Nodes) -> dict[int, int]:

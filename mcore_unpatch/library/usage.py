@@ -43,6 +43,7 @@ class _Where(NamedTuple):
     nodes: Nodes
     given: frozenset[str]  # the parameters of the function
     conditions: dict[int, str]  # the plain ones, by the calls that they stand around
+    terms: dict[int, str]  # with those on a parameter, where the function calls one
 
 
 class UseCollector:
@@ -53,7 +54,7 @@ class UseCollector:
         self._seen: dict[str, _Seen] = defaultdict(dict)
         self.loose: set[str] = set()  # attributes that are read from objects nobody knows
         self.texts: set[str] = set()  # words of strings
-        self.reads: set[str] = set()  # attributes of whatever object
+        self.readers: dict[str, set[str]] = defaultdict(set)  # of attributes of whatever object: classes, functions
         self.handed, self.options = Handed(), ParserOptions()
         self.given: dict[str, set[tuple[str, str]]] = defaultdict(set)  # by function: keywords and their plain values
         self._owners = _method_owners(model)
@@ -90,14 +91,17 @@ class UseCollector:
 
     def _collect(self, nodes: Nodes, module: ModuleFacts, body: Body | None, local: dict[str, str]) -> None:
         place = body.name if body is not None else module.name
-        where = _Where(module, body, local, place, nodes, _parameters(body), conditions_of(nodes))
+        given = _parameters(body)
+        hands = any(getattr(node.func, "id", "") in given for node in nodes.of(ast.Call)) if given else False
+        terms = conditions_of(nodes, given) if hands else {}
+        where = _Where(module, body, local, place, nodes, given, conditions_of(nodes), terms)
         roles, unpacked = roles_of(nodes), unpacked_counts(nodes)
         for node in nodes.of(ast.Call):
             self._call(node, roles, unpacked, where)
         parts: set[int] = set()  # of a longer dotted name
         for node in nodes.of(ast.Attribute):
             if type(node.ctx) is ast.Load:
-                self.reads.add(node.attr)
+                self.readers[node.attr].add(body.owner or body.name if body is not None else module.name)
             else:
                 self.options.set_on(node)
             if id(node) not in parts:
@@ -173,7 +177,7 @@ class UseCollector:
         if leaf == "add_argument":
             self.options.added(node, where.body.owner if where.body is not None else "")
         if path in where.given:
-            self.handed.called(place, path, call, condition)
+            self.handed.called(place, path, call, where.terms.get(id(node), ""))
         for name, sure, how in self._called(path, node.func, where):
             self._note(name, how, place, call, sure, condition)
             if sure and where.given:

@@ -35,6 +35,7 @@ def either(step, x):
 def second(x, step): return step(x)
 def through(step): return same(step)
 def fresh(step): return step
+def given(step=None): return step(1)
 def idle(step): return step(1)
 """
 NEW = """
@@ -62,6 +63,8 @@ def either(step, x):
 def second(step, x): return step(x, 1)
 def through(step): return more(step)
 def fresh(step): return step(1, 2)
+def given(step=None):
+    if step is not None: return step(1, 2)
 def idle(step): return step
 """
 CALLBACKS = {
@@ -127,6 +130,8 @@ def _told() -> Iterator[str]:
         codes[f"{name}(step=one)"] = f"from megatron.core import utils\ndef one(x): return x\nutils.{name}(step=one)\n"
         own = f"class A:\n    def one(self, x): return x\n    def run(self): utils.{name}(self.one)\n"
         codes[f"{name}(self.one)"] = f"from megatron.core import utils\n{own}"
+    for given in ("one, True", "one, flag=True", "one, **flags"):
+        codes[f"asked({given})"] = f"from megatron.core import utils\ndef one(x): return x\nutils.asked({given})\n"
     yield from _uses(codes, *models)
     for place in ("megatron.training", "megatron.training.global_vars", "mine"):
         for what, code in READ.items():  # each by itself: an option that one file sets is there for all

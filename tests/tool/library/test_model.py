@@ -108,6 +108,7 @@ def test_callbacks_are_followed_and_options_collected() -> None:
     assert toy.options == {"long_name", "other_name", "size", "spare"}
     assert toy.facts["toy.b.Config.spare"].trait("unread") is not None
     assert toy.facts["toy.b.Config.size"].trait("unread") is None
+    assert toy.facts["toy.b.Config.size"].trait("read") == "toy.b.read"
     assert {one.place for one in toy.calls("toy.b.Factory.build")} == {"toy.a.parse", "toy.b.Sub.go"}
 
 
@@ -364,3 +365,39 @@ def test_a_function_gives_what_the_one_gives_whose_result_it_returns() -> None:
 def test_an_object_of_a_module_tells_its_class() -> None:
     found = model({"a": "class Queue: ...\nqueue = Queue()\n"})
     assert found.facts["toy.a.queue"].trait("made") == "toy.a.Queue"
+
+
+FLAGS = """
+def run(step, flag=False, other=None):
+    if flag: step(1, 2)
+    elif other is None: step(1)
+    else: step(1, 2, 3)
+    if flag and more: step(1, 2, 3, 4)
+    if more: step()
+"""
+
+
+def test_a_parameter_that_is_called_only_where_another_is_set() -> None:
+    hands = [word.replace("\xa0", " ") for word in model({"a": FLAGS}).facts["toy.a.run"].every("hands")]
+    assert hands == ["step=0+", "step=1+?other is None", "step=2+?flag", "step=3+?not other is None", "step=4+?flag"]
+
+
+TOLD = """
+class Config:
+    def gone(self, x):
+        {code}
+    def after(self, x): return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("warn('Use `after` instead')", "after"),
+        ("raise TypeError('Use `after` instead')", "after"),
+        ("if x: raise TypeError('Use `after` instead')", None),  # for some calls alone
+        ("if x:\n            assert not x, 'Use `after` instead'", None),
+    ],
+)
+def test_what_a_function_says_to_use_instead(code: str, says: str | None) -> None:
+    assert model({"a": TOLD.format(code=code)}).facts["toy.a.Config.gone"].trait("says") == says

@@ -29,8 +29,8 @@ PARAMETER, FIELD = "passes `ours`, which", "passes `own_field`, which"
 
 def told(folder: Path, file: str, line: str, command: str) -> str:
     write_files(folder, {"patches/ours.patch": PATCH.format(file=file, line=line), "a.py": USER})
-    arguments = {"scan": ("--verbose",), "upgrade": ("--from", "0.17.1", "--to", "0.18.2")}
-    return " ".join(unpatch(command, *arguments[command], cwd=folder).out.split())
+    steps = {"scan": (), "upgrade": ("--from", "0.17.1", "--to", "0.18.2")}
+    return unpatch(command, *steps[command], "--output-format", "json", cwd=folder).out
 
 
 @pytest.mark.parametrize("command", ["scan", "upgrade"])
