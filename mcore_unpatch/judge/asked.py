@@ -129,7 +129,7 @@ def raising(demand: Demand, exception: str, text: str, model: Model, advised: st
     trigger = _WHEN.get(demand.when) or (f"when `{function}` is called" if function else "when it is called")
     if demand.when == IMPORT and _is_in_main(demand):
         trigger = "when the file is run"
-    trigger += reached.only_where(model, demand.at)
+    trigger += reached.only_where(model, demand.at, demand.tests)
     handler = reached.handler_of(demand.at.block, "ImportError" if demand.module else exception)
     if isinstance(handler, ast.ExceptHandler) and (word := _raised_by(handler)):
         text = f"{text}; the `except` on line {handler.lineno} expects that, and raises `{word}`"

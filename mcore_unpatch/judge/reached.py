@@ -41,18 +41,33 @@ def on(model: Model, at: Position, tests: Tests, mended: frozenset[str] = frozen
         return True  # what keeps it from running is too much to work out
 
 
-def only_where(model: Model, at: Position) -> str:
-    """In words, the innermost `if` around a place in its function that a release which comes there leaves open."""
-    block: Block | None = at.block
-    while block is not None and block.kind not in ("function", "class"):
-        test = block.owner.test if isinstance(block.owner, ast.If) and block.owner.lineno != at.line else None
-        if test is not None and "__name__" not in (text := ast.unparse(test)):
-            around = at._replace(block=block.parent or block, line=test.lineno)
-            if _truth(model, test, around, comes=True) is None:
-                shown = f"`{text}`" if len(text) <= _MOST_SHOWN else f"the condition on line {test.lineno}"
-                return f", only if {shown} is {'false' if block.kind == 'else' else 'true'}"
-        block = block.parent
+def only_where(model: Model, at: Position, tests: Tests = ()) -> str:
+    """In words, the innermost condition for a place in its function that a release which comes there leaves open."""
+    for asked, wanted, where in (*((*test, at) for test in reversed(tests)), *_conditions_within(at)):
+        test, holds = (asked.operand, not wanted) if _is_not(asked) else (asked, wanted)  # type: ignore[attr-defined]
+        text = ast.unparse(test)
+        if "__name__" not in text and _truth(model, test, where, comes=True) is None:
+            shown = f"`{text}`" if len(text) <= _MOST_SHOWN else f"the condition on line {test.lineno}"
+            return f", only if {shown} is {str(holds).lower()}"
     return ""
+
+
+def _is_not(test: ast.expr) -> bool:
+    return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+
+
+def _conditions_within(at: Position) -> Iterator[tuple[ast.expr, bool, Position]]:
+    """The tests in the function around a place that have to hold for it, from the inside out: no checks that raise."""
+    first = getattr(at.scope.function and at.scope.function.node, "lineno", 0)
+    for condition in conditions(at):
+        owner = condition.owner
+        if owner.lineno < first:
+            return
+        raises = isinstance(owner, ast.Assert) or (
+            condition.branch == "after" and isinstance(getattr(owner, "body", [None])[-1], ast.Raise)
+        )
+        if owner.lineno != at.line and not raises:
+            yield from ((*fact, condition.at) for fact in _told(condition))
 
 
 def turned(function: ast.AST, home: Resolver, old: Model, new: Model) -> Iterator[tuple[ast.expr, bool]]:

@@ -98,7 +98,7 @@ def _taken_apart(case: Case, old: Model, new: Model) -> Iterator[Statement]:
         if isinstance(target, ast.Name)
     }
     for node in nodes:
-        if not isinstance(node, ast.Subscript | ast.Starred):
+        if not isinstance(node, ast.Subscript | ast.Starred) or _is_key(node):
             continue
         held = names.get(getattr(node.value, "id", ""))  # whether a name is a list of them, None for others
         first = isinstance(node, ast.Subscript) and getattr(node.slice, "value", None) == 0
@@ -107,6 +107,11 @@ def _taken_apart(case: Case, old: Model, new: Model) -> Iterator[Statement]:
             text = f"takes the result of the original apart, which {gives} on megatron-core {new.label}"
             yield Statement(CHANGES, text, "", case.resolver.model.path, node.lineno, CALL)
             return
+
+
+def _is_key(node: ast.AST) -> bool:
+    """`result["model"]`: of a dict, of whatever size."""
+    return isinstance(node, ast.Subscript) and isinstance(getattr(node.slice, "value", None), str)
 
 
 def _is_list_of(node: ast.AST, results: set[int]) -> bool:
