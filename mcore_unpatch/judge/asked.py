@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from mcore_unpatch.judge import reached
-from mcore_unpatch.judge.demands import IMPORT, INSTALL, Demand, is_enum
+from mcore_unpatch.judge.demands import CALL, IMPORT, INSTALL, Demand, is_enum
 from mcore_unpatch.judge.instead import absent, advice, instead, leaf, made_by, nowhere, nth, short, unfit
 from mcore_unpatch.judge.meaning import class_around, is_super, written
 from mcore_unpatch.judge.statement import CHANGES, RAISES, Statement
@@ -16,7 +16,7 @@ from mcore_unpatch.library.fact import Call, Parameters
 from mcore_unpatch.library.model import Known, Model
 from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.versions import RELEASES, within
+from mcore_unpatch.megatron.versions import RELEASES, is_former, within
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import path_text
@@ -65,12 +65,12 @@ def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
         return
     nodes = [node for handler in tried.handlers for node in ast.walk(handler)]
     empty = {id(node.targets[0]) for node in nodes if isinstance(node, ast.Assign) and _is_none(node.value)}
-    stored = (node for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    stored = [node for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
     home = demand.at.home
     tested = home.once(_tested, home.model.tree)  # who never asks for None takes it for the real one
     bound = {node.id for node in stored if id(node) not in empty or node.id in tested}
     names = {alias.asname or alias.name for alias in getattr(demand.node, "names", ())}
-    replaced = bound & names or any(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes)
+    replaced = bound & names or any(_may_succeed(node, model) for node in nodes)
     caught = not demand.runs_on(model, "ImportError") and reached.on(model, demand.at, demand.tests)
     lost = [alias.name for alias in getattr(demand.node, "names", ())]
     lost = [name for name in lost if not known.holds(model, f"{demand.module}.{name}")]
@@ -78,11 +78,43 @@ def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
         when, more = absent(demand.name, model), f" and {len(lost) - 1} more" if len(lost) > 1 else ""
         does, is_ = ("do", "are") if more else ("does", "is")
         gone = f"{does} not exist {when}" if when else f"{is_} not in megatron-core {model.label}"
-        runs = f"the `try` on line {tried.lineno} hides that, and what needs it does not run, or raises later"
         now = instead(demand.name, model)
         hint = _fitting(advice(demand.name, now, when), now, demand, model, None)
-        text = f"`{short(demand.name)}`{more} {gone}: {runs}"
-        yield Statement(CHANGES, text, "", demand.path, demand.line, demand.when, instead=hint)
+        text = f"`{short(demand.name)}`{more} {gone}: the `try` on line {tried.lineno} hides that, and"
+        flags = stored or any(isinstance(node, ast.Assign) for node in (*tried.body, *tried.orelse))
+        read = next(_reads(names, tried, home, model), None) if not flags else None
+        if read is None:
+            text += " what needs it does not run, or raises later"
+            yield Statement(CHANGES, text, "", demand.path, demand.line, demand.when, instead=hint)
+        else:
+            here = replace(demand, at=home.on_line(read.lineno), tests=(), when=CALL)
+            told = raising(here, "NameError", f"{text} line {read.lineno} asks for it", model, hint)
+            yield replace(told, line=demand.line)
+
+
+def _may_succeed(node: ast.AST, model: Model) -> bool:
+    """Whether what a handler imports in place of what failed may be there."""
+    match node:
+        case ast.ImportFrom(module=str(module), names=names, level=0):
+            asked = [f"{module}.{alias.name}" for alias in names]
+        case ast.Import(names=names):
+            asked = [alias.name for alias in names]
+        case _:
+            return isinstance(node, ast.ImportFrom)
+    return not any(is_former(name) or (within(name) and not known.holds(model, name)) for name in asked)
+
+
+def _reads(names: set[str], tried: ast.Try, home: Resolver, model: Model) -> Iterator[ast.Name]:
+    """Where functions of a file ask for names that its `try` does not bind, and nothing keeps them from it."""
+    for node in walk(home.model.tree):
+        if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load):
+            at = home.on_line(node.lineno)
+            bound = home.model.scope.bindings.get(node.id, ())
+            ours = at.scope.home_of(node.id) is home.model.scope and all(
+                tried.lineno <= one.line <= (tried.end_lineno or 0) for one in bound
+            )
+            if ours and not reached.is_caught(at.block, "NameError") and reached.on(model, at, ()):
+                yield node
 
 
 def woken(demand: Demand, hidden: Sequence[Demand], old: Model, new: Model) -> Iterator[Statement]:

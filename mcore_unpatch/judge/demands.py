@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from mcore_unpatch.judge import reached
+from mcore_unpatch.judge.keywords import passed_on, put_into
 from mcore_unpatch.judge.meaning import Meant, built, class_around, ever, is_super, own_member, picked, written
 from mcore_unpatch.judge.mocks import makes_fakes, mocked, replaced_in
 from mcore_unpatch.judge.reached import Tests
@@ -18,8 +19,8 @@ from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import RELEASES, within
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.bindings import ANNOTATED, own_class
-from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
-from mcore_unpatch.scanner.sources.nodes import children, walk
+from mcore_unpatch.scanner.names.resolver import Position, Resolver
+from mcore_unpatch.scanner.sources.nodes import children
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, path_text
 
 IMPORT, INSTALL, CALL = "import", "install", "call"  # when it runs
@@ -166,7 +167,7 @@ class Demands:
         place = self._place(node, home)
         if meant is not None:
             call = form(node, unpacked)
-            if put := _put_into(node, place):
+            if put := put_into(node, place):
                 call = replace(call, keywords=(*call.keywords, *(key for key in put if key not in call.keywords)))
             faked = meant.names[0].rpartition(".")[2] in home.once(replaced_in, home.model.tree)
             yield replace(_asked(meant, when, place, node, tests), call=None if faked else call)
@@ -194,7 +195,7 @@ class Demands:
                 own = tuple(key for key in keywords if not any(newest.find(f"{one}.{key}") for one in below))
                 yield Meant((held.name,)), Call(0, own, star=True, double_star=True)
         elif name and (ref := place.expr(node.func)) is not None and ref.kind == "local-function":
-            for meant, rest in _passed_on(ref, keywords):
+            for meant, rest in passed_on(ref, keywords):
                 yield meant, Call(0, rest, star=True, double_star=True)
 
     def _prefixes(self, node: ast.expr, meant: Meant, home: Resolver, when: str, tests: Tests) -> Iterator[Demand]:
@@ -272,71 +273,6 @@ def _is_of_a_star(node: ast.Name, at: Position) -> bool:
 def is_enum(name: str) -> bool:
     """Whether a class is an enumeration."""
     return any(base.rpartition(".")[2].endswith("Enum") for base in api.ancestry(name))
-
-
-def _passed_on(ref: Ref, keywords: tuple[str, ...]) -> Iterator[tuple[Meant, tuple[str, ...]]]:
-    """What a function of the repository passes its `**rest` to, and the keywords of a call that are in it."""
-    function = ref.node
-    if not isinstance(function, ast.FunctionDef) or function.args.kwarg is None or ref.home is None:
-        return
-    own = {parameter.arg for parameter in (*function.args.args, *function.args.kwonlyargs)}
-    rest, more = function.args.kwarg.arg, tuple(name for name in keywords if name not in own)
-    nodes = list(walk(function)) if more else []
-    if any(_takes_out(node, rest) for node in nodes):
-        return
-    for node in nodes:
-        starred = getattr(node, "keywords", ()) if isinstance(node, ast.Call) else ()
-        if any(word.arg is None and getattr(word.value, "id", "") == rest for word in starred):
-            function_of = node.func  # type: ignore[attr-defined]
-            if isinstance(function_of, ast.Name | ast.Attribute) and (meant := written(function_of, ref.home)):
-                yield meant, more
-
-
-def _put_into(node: ast.Call, place: Position) -> list[str]:
-    """The keys of what a call passes as `**rest`: written out where it is made, or put in whatever happens."""
-    rest = {word.value.id for word in node.keywords if word.arg is None and isinstance(word.value, ast.Name)}
-    function = place.scope.function
-    body = getattr(function.node, "body", ()) if rest and function is not None else ()
-    written_out = [word.value for word in node.keywords if word.arg is None and isinstance(word.value, ast.Dict)]
-    found: dict[str, None] = {key: None for one in written_out for key in _keys(one)}
-    for name in sorted(rest):
-        made = place.scope.bindings.get(name, [])
-        value = made[0].node if len(made) == 1 and made[0].kind == "value" else None
-        takes_out = any(_takes_out(inner, name) for statement in body for inner in walk(statement)) if value else False
-        match value:
-            case ast.Dict() if not takes_out:
-                found |= dict.fromkeys(_keys(value))
-            case ast.Call(func=ast.Name(id="dict"), args=[], keywords=words) if not takes_out:
-                found |= {word.arg: None for word in words if word.arg}
-    for statement in body if isinstance(body, list) else ():
-        match statement:
-            case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str(key)))]):
-                found |= {key: None} if name in rest else {}
-            case ast.AugAssign(target=ast.Name(id=name), op=ast.BitOr(), value=ast.Dict() as more):
-                found |= dict.fromkeys(_keys(more)) if name in rest else {}
-            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="update")) as call):
-                keys = [
-                    *(word.arg for word in call.keywords if word.arg),
-                    *(k for one in call.args for k in _keys(one)),
-                ]
-                found |= dict.fromkeys(keys) if name in rest else {}
-    return list(found)
-
-
-def _keys(node: ast.expr) -> list[str]:
-    """The keys of a dict that is written out."""
-    keys = node.keys if isinstance(node, ast.Dict) else ()
-    return [str(key.value) for key in keys if isinstance(key, ast.Constant)]
-
-
-def _takes_out(node: ast.AST, name: str) -> bool:
-    """`rest.pop(...)`, `del rest[...]`, `rest = {...}` anew."""
-    match node:
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=of), attr="pop" | "clear" | "popitem")):
-            return of == name
-        case ast.Subscript(value=ast.Name(id=of), ctx=ast.Del()):
-            return of == name
-    return False
 
 
 def itself(function: FunctionNode | ast.Lambda) -> str | None:

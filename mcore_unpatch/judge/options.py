@@ -14,7 +14,7 @@ from mcore_unpatch.judge.statement import CHANGES, RAISES, Statement
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import TRAINING
-from mcore_unpatch.scanner.names.resolver import Position, Resolver
+from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import FunctionNode
@@ -57,20 +57,29 @@ def gone(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
 
 
 def unread(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
-    """What a file sets of the state of Megatron's modules, and the newer release has not: no error, and no effect."""
+    """What a file sets of Megatron's modules and configurations, and the newer release has not: it has no effect."""
     for site in home.model.sites:
         target = site.target
         if not isinstance(target, ast.Attribute) or isinstance(site.statement, ast.Delete):
             continue
         at = home.at(site)
-        module = at.expr(target.value)
-        if module is None or module.kind != "module" or not api.is_state(module.name, target.attr):
+        base = at.expr(target.value)
+        if base is None or not _has_state(base, target.attr, old):
             continue
-        name = f"{module.name}.{target.attr}"
+        name = f"{base.name}.{target.attr}"
         if known.holds(old, name) and not known.holds(new, name) and not known.lacking(new, name):
-            if reached.on(new, at, ()):
+            if known.holds(new, base.name) and reached.on(new, at, ()):
                 text = f"`{short(name)}` does not exist {absent(name, new)}: Megatron does not read what is set here"
                 yield Statement(CHANGES, text, "", home.model.path, site.node.lineno, caller=name)
+
+
+def _has_state(base: Ref, name: str, model: Model) -> bool:
+    """A module with such a name of its state, or a configuration with such a field."""
+    if base.kind == "module":
+        return api.is_state(base.name, name)
+    is_config = base.kind == "instance" and base.is_core and base.sure and base.name.endswith("Config")
+    taken = model.called_with(base.name) if is_config and base.node is None else None
+    return taken is not None and name in taken.names
 
 
 def _is_made(node: ast.expr, home: Resolver, old: Model, depth: int = 0) -> bool:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.layout import ATTRIBUTE_CLASSES, EXTERNAL_METHODS, GPT_MODEL, ITEM_CLASSES
+from mcore_unpatch.megatron.layout import ATTRIBUTE_CLASSES, EXTERNAL_METHODS, GPT_MODEL, ITEM_CLASSES, RESULTS
 from mcore_unpatch.megatron.versions import RELEASES, ROOT, within
 
 _MODEL_PACKAGES = tuple(
@@ -200,6 +200,8 @@ def holds_function(name: str, attribute: str) -> bool:
 @cache
 def result_class(name: str) -> str | None:
     """The class of what a function or method returns, as its annotation says."""
+    if name in RESULTS:
+        return RESULTS[name]
     owner, _, leaf = name.rpartition(".")
     facts = [fact for fact in (*_versions(name), *_traits(owner, leaf)) if fact.kind == "function"]
     return next((held for fact in facts if (held := fact.trait("type"))), None)

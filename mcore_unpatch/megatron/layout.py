@@ -51,6 +51,8 @@ ATTRIBUTE_CLASSES = {
     (SCHEDULE_PLAN, "post_process"): POSTPROCESS_NODE,
 }
 
+# What functions give whose annotation does not say it.
+RESULTS = {f"{_CORE}.utils.get_model_config": CONFIG}
 ITEM_CLASSES = {
     (BLOCK, "layers"): LAYER,
     (MTP_BLOCK, "layers"): MTP_LAYER,

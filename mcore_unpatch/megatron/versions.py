@@ -87,6 +87,8 @@ PACKAGES = (ROOT, TRAINING, *(f"megatron.{name}" for name in BESIDE))
 FOLDERS = ("core", "training", *BESIDE)  # below `megatron`
 TRAINING_SINCE: Version = (0, 17)  # before, only a checkout of Megatron-LM has it
 LIBRARY = Library("megatron-core", PACKAGES)
+# Modules that Megatron-LM had below `megatron` itself, before the releases that are known.
+_FORMER = {"arguments", "checkpointing", "global_vars", "initialize", "model", "mpu", "optimizer", "tokenizer", "utils"}
 _PREFIXES = tuple(f"{package}." for package in PACKAGES)
 _NO_WHEEL = tuple(f"megatron.{name}." for name in BESIDE)
 
@@ -94,6 +96,12 @@ _NO_WHEEL = tuple(f"megatron.{name}." for name in BESIDE)
 def within(name: str) -> bool:
     """Whether a dotted name is one of Megatron's."""
     return name.startswith(_PREFIXES) or name in PACKAGES
+
+
+def is_former(name: str) -> bool:
+    """Whether a dotted name is of a module that no release which is known has any more: `megatron.utils`."""
+    package, _, rest = name.partition(".")
+    return package == "megatron" and rest.partition(".")[0] in _FORMER
 
 
 def is_in_no_wheel(name: str) -> bool:

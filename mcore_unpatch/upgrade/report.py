@@ -229,12 +229,13 @@ def unread(report: UpgradeReport) -> str:
     old, new, said = report.old, report.new, []
     for package, number in report.uses.beyond.items():
         uses = f"{count(number, 'use')} of {package}"
-        if lacking(new, package):
-            wheels = f"which the wheels of megatron-core {old.label} and {new.label} do not hold"
-            said.append(f"{uses}, {wheels}; `--from PATH` and `--to PATH` read checkouts")
+        without = {option: one.label for option, one in (("--from", old), ("--to", new)) if lacking(one, package)}
+        wheels, paths = " and ".join(without.values()), " and ".join(f"`{option} PATH`" for option in without)
+        if len(without) == 2:
+            said.append(f"{uses}, which the wheels of megatron-core {wheels} do not hold; {paths} read checkouts")
         else:
-            wheel = f"which the wheel of megatron-core {old.label} does not hold"
-            said.append(f"what changed for {uses}, {wheel}; `--from PATH` reads a checkout")
+            wheel = f"which the wheel of megatron-core {wheels} does not hold"
+            said.append(f"what changed for {uses}, {wheel}; {paths} reads a checkout")
     said += [f"{count(len(report.scanned.errors), 'file')} with errors"] if report.scanned.errors else []
     return "; ".join(said)
 

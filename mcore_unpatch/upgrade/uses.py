@@ -306,6 +306,8 @@ def _is_replaced(demand: Demand, given: HandedOver) -> bool:
 
 def _judged(demand: Demand, old: Model, new: Model, uses: Uses) -> Iterator[Statement]:
     name = demand.name
+    if package := known.lacking(old, name) or known.lacking(new, name):
+        uses.beyond[package] = uses.beyond.get(package, 0) + 1
     if not known.holds(old, name) and not any(known.holds(old, one) for one in demand.also):
         yield from _unknown_to(old, demand, new, uses)
         return
@@ -332,8 +334,6 @@ def _unknown_to(old: Model, demand: Demand, new: Model, uses: Uses) -> Iterator[
     """
     names = (demand.name, *demand.also)
     package = known.lacking(old, demand.name)
-    if package:
-        uses.beyond[package] = uses.beyond.get(package, 0) + 1
     if any(name.startswith(COMPILED) or leaf(name).startswith("__") for name in names):
         return
     statements = list(raised(demand, new)) or (forgiven(demand, new) if package else ())

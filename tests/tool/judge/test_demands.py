@@ -79,6 +79,13 @@ def takes_out(state, **rest):
     rest.pop("gone")
     return utils.put(state, **rest)
 def passes_none(state, **rest): return utils.put(state)
+def made_of():
+    made = {"gone": 1}
+    return made
+def made_in_two_ways(y):
+    if y:
+        return {"gone": 1}
+    return {}
 @dataclasses.dataclass
 class Own(utils.Sized):
     own: int = 1
@@ -103,6 +110,12 @@ SAID = {
         'rest = {}\nrest |= {"gone": 1}\nutils.put(x, **rest)',
         'rest = {}\nrest.update({"gone": 1})\nutils.put(x, **rest)',
         "rest = {}\nrest.update(gone=1)\nutils.put(x, **rest)",
+        "rest = dict(y, gone=1)\nutils.put(x, **rest)",
+        'more = {"gone": 1}\nrest = {}\nrest.update(more)\nutils.put(x, **rest)',
+        'more = {"gone": 1}\nrest = {**more}\nutils.put(x, **rest)',
+        "utils.put(x, **made_of())",
+        "rest = made_of()\nutils.put(x, **rest)",
+        "rest = dict(made_of(), kept=1)\nutils.put(x, **rest)",
         "functools.partial(utils.put, gone=1)",
         'partial(utils.put, "s", gone=1)',
         "passes(x, gone=1)",
@@ -113,13 +126,15 @@ SAID = {
         "utils.put(x, **{y: 1})",
         "utils.put(x, **{**y})",
         "utils.put(x, **y)",
+        "utils.put(x, **made_in_two_ways(y))",
+        'rest = {}\nutils.put(x, **rest)\nrest["gone"] = 1',
+        "rest = made_of()\nrest.pop('gone')\nutils.put(x, **rest)",
         'rest = {"gone": 1}\nrest = {}\nutils.put(x, **rest)',
         'rest = {"gone": 1}\nrest.pop("gone")\nutils.put(x, **rest)',
         'rest = {"gone": 1}\nrest.clear()\nutils.put(x, **rest)',
         'rest = {"gone": 1}\nrest.popitem()\nutils.put(x, **rest)',
         'rest = {"gone": 1}\ndel rest["gone"]\nutils.put(x, **rest)',
         "rest = dict(kept=1)\nutils.put(x, **rest)",
-        "rest = dict(y, gone=1)\nutils.put(x, **rest)",
         "rest = dict(**y)\nutils.put(x, **rest)",
         'rest = dict(gone=1)\nrest.pop("gone")\nutils.put(x, **rest)',
         "rest = list(gone=1)\nutils.put(x, **rest)",

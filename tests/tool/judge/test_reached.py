@@ -188,3 +188,26 @@ def case():
 """.encode()
     uses = uses_of(["a.py"], Project({"a.py"}.__contains__, lambda _: text), *releases("0.16.0", "0.19.2")).affected
     assert [use.line for use in uses] == [5] * runs
+
+
+@pytest.mark.parametrize(("body", "only"), [
+    ("if x and GO: pass", "`x` is true"),
+    ("return GO if x else None", "`x` is true"),
+    ("return None if x else GO", "`x` is false"),
+    ("if not x: return\n    GO", "`x` is true"),
+    ("if x: return\n    GO", "`x` is false"),
+    ("if x:\n        if y: GO", "`x` is true"),  # what stands on the line can be seen there
+    ("if x:\n        if y:\n            GO", "`y` is true"),
+    ("if x: raise ValueError\n    GO", ""),
+    ("assert x\n    GO", ""),
+    ("if hasattr(utils, 'kept'): GO", ""),
+    ("if x: print()\n    GO", ""),
+])  # fmt: skip
+def test_the_nearest_condition_is_told(body: str, only: str) -> None:
+    models = [
+        build(LIBRARY, label, [("megatron/core/__init__.py", b""), ("megatron/core/utils.py", text)])
+        for label, text in RELEASES.items()
+    ]
+    text = f"from megatron.core import utils\ndef case(x, y):\n    {body.replace('GO', 'utils.gone()')}\n".encode()
+    (use,) = uses_of(["a.py"], Project({"a.py"}.__contains__, lambda _: text), *models).affected
+    assert use.trigger == "when `case` is called" + (f", only if {only}" if only else "")

@@ -326,8 +326,13 @@ def test_a_part_of_the_object_has_its_own_forward() -> None:
 @pytest.mark.parametrize(
     ("owner", "name", "version", "told"),
     [
-        ("tensor_parallel.mappings", "dist_all_gather_func", "0.18.0", "`mappings._gather_along_first_dim` uses it by"),
-        ("distributed.param_and_grad_buffer", "_coalescing_manager", "0.18.0", "start_grad_sync` uses it by name"),
+        ("tensor_parallel.mappings", "dist_all_gather_func", "0.18.0", "`mappings` uses it by name"),
+        (
+            "distributed.param_and_grad_buffer",
+            "_coalescing_manager",
+            "0.18.0",
+            "`_ParamAndGradBucketGroup` uses it by name",
+        ),
         ("dist_checkpointing.strategies.base", "async_calls", "0.16.0", "Nothing of megatron-core 0.16 reads it"),
         ("extensions.transformer_engine", "fused_unpermute", "0.17.0", "Who reads it in megatron-core 0.17 is not"),
     ],

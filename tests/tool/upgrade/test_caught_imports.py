@@ -1,5 +1,6 @@
 """Imports that a newer release fails, where a `try` of the repository catches that."""
 
+import pytest
 from checking import releases
 
 from mcore_unpatch.judge.statement import CHANGES, RAISES
@@ -47,6 +48,27 @@ def test_what_a_caught_import_is_now_is_told_with_the_call_that_does_not_fit() -
         assert said.instead.removesuffix(", which that requires") == (
             f"it is now `megatron.core.utils.get_batch_on_this_cp_rank`{more}"
         )
+
+
+@pytest.mark.parametrize(("handler", "more", "kind"), [
+    ("print()", "", RAISES),
+    ("try: from megatron.utils import unwrap_model\n    except ImportError: print()", "", RAISES),
+    ("from megatron.training.global_vars import unwrap_model", "", RAISES),
+    ("try: from megatron.core.utils import unwrap_model\n    except ImportError: print()", "", ""),
+    ("from elsewhere import unwrap_model", "", ""),
+    ("HAVE = False", "", CHANGES),  # others may ask for it before they call
+    ("print()", "from elsewhere import unwrap_model", CHANGES),
+    ("unwrap_model = None", "", CHANGES),
+])  # fmt: skip
+def test_who_asks_for_what_was_not_imported_raises(handler: str, more: str, kind: str) -> None:
+    text = f"try:\n    from megatron.training.utils import unwrap_model\nexcept ImportError:\n    {handler}\n{more}\n"
+    text += "def save(model):\n    return unwrap_model(model)\n"
+    project = Project({"a.py"}.__contains__, lambda _: text.encode())
+    said = list(uses_of(["a.py"], project, *releases("0.17.1", "0.19.2")).affected)
+    assert [one.kind for one in said if one.line == 2] == ([kind] if kind else [])
+    if kind == RAISES:
+        assert (said[0].exception, said[0].trigger) == ("NameError", "when `save` is called")
+        assert f"hides that, and line {text.count(chr(10))} asks for it" in said[0].text
 
 
 def test_what_runs_once_a_caught_import_is_mended_is_told_with_it() -> None:

@@ -268,6 +268,7 @@ def test_a_replacement_that_is_not_read_is_not_called_harmless(tmp_path: Path, v
     ("made = list(real(*args, **kwargs))\n    print(made[0])\n    return tuple(made)", False),
     ("return real(*args, **kwargs)[1]", True),
     ("made = real(*args, **kwargs)\n    return tuple(made)", False),
+    ("made = real(*args, **kwargs)\n    made['model'] = {}\n    return made", False),
 ])  # fmt: skip
 def test_a_list_of_what_the_original_gives_takes_any_number(tmp_path: Path, body: str, told: bool) -> None:
     """Another number of values matters to who asks for one by its place, other than the first."""

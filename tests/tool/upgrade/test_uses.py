@@ -33,6 +33,18 @@ def make(kind, table):
 def start(rank):
     mpu._PIPELINE_MODEL_PARALLEL_SPLIT_RANK = rank
 """),
+    "a field that is set, and gone": ("0.16.1", "0.19.2", "", "Megatron does not read what is set here", CONFIG + """
+def old(config: TransformerConfig):
+    config.num_layers = 1
+    config.of_our_own = 1
+    config.moe_use_legacy_grouped_gemm = True
+"""),
+    "a field of a model's config": ("0.16.1", "0.19.2", "AttributeError", "moe_use_legacy_grouped_gemm", """
+from megatron.core.utils import get_model_config
+def old(model):
+    config = get_model_config(model)
+    return config.num_layers, config.moe_use_legacy_grouped_gemm
+"""),
     "a part of a call": ("0.18.2", "0.19.2", "TypeError", "common_strategy", SAVE + """
 from functools import partial
 put = partial(save, common_strategy=None)

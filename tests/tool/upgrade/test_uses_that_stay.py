@@ -150,7 +150,7 @@ def make():
 """),
     "set on the object": ("0.16.1", "0.17.0", CONFIG + """
 def use(config: TransformerConfig):
-    config.moe_extended_tp = True
+    setattr(config, "moe_extended_tp", True)
     return config.moe_extended_tp
 """),
     "set by its own class": ("0.16.1", "0.17.0", CONFIG + """
