@@ -216,7 +216,9 @@ class _Adding:
         if body_of(self.function) is not self.function.body or any("#" in self.source.line(line) for line in lines):
             yield Left(f"`{self.function.name}` has a docstring or comments, which speak of what goes")
             return
-        objects, changes = {given, *self._children}, list[Fix]()
+        loops = [node for node in ast.walk(self.function) if isinstance(node, ast.For)]
+        objects = {given, *(leaf(part) for loop in loops for part in (loop.target, loop.iter))}
+        changes: list[Fix] = []
         for other, use in references(self.match.situation.files, self.source, self.function):
             call = use.value if isinstance(use, ast.Expr) else None
             if other.path not in self.match.situation.files.editable:
@@ -273,12 +275,6 @@ class _Adding:
         """`for child in x.children: bind(child)`."""
         call = node.body[0].value if isinstance(node, ast.For) and isinstance(node.body[0], ast.Expr) else None
         return isinstance(call, ast.Call) and len(node.body) == 1 and leaf(call.func) == self.function.name  # type: ignore[attr-defined]
-
-    @property
-    def _children(self) -> Iterator[str]:
-        for node in ast.walk(self.function):
-            if isinstance(node, ast.For):
-                yield from (leaf(node.target), leaf(node.iter))
 
     def _function(self, name: str, given: str, functions: list[str]) -> str:
         """The text of a function that chooses by the class."""

@@ -10,6 +10,7 @@ from mcore_unpatch.codemods.catalogue.verl import FUSED, VERL
 from mcore_unpatch.codemods.changes import Argument, Asked
 from mcore_unpatch.codemods.shims.exports import ShimOrigin, Use
 from mcore_unpatch.codemods.shims.move import Move
+from mcore_unpatch.codemods.syntax import leaf
 from mcore_unpatch.codemods.workbench import Contribution
 from mcore_unpatch.editing.edits import Remark
 from mcore_unpatch.editing.source import Source
@@ -67,7 +68,7 @@ def _cuts_every_depth(origin: ShimOrigin) -> bool:
 def _guards(source: Source) -> Iterator[Remark]:
     """`if ... mtp ...:` around `use_fused_kernels = False`."""
     for node in source.every(ast.If):
-        if any("mtp" in name.lower() for name in _names(node.test)):
+        if any("mtp" in leaf(part).lower() for part in walk(node.test)):
             off = (
                 statement
                 for statement in node.body
@@ -78,11 +79,3 @@ def _guards(source: Source) -> Iterator[Remark]:
             )
             if next(off, None) is not None:
                 yield Remark(source.path, node.lineno, "MCU701", "guard", _GUARD)
-
-
-def _names(node: ast.expr) -> Iterator[str]:
-    for child in walk(node):
-        if isinstance(child, ast.Name):
-            yield child.id
-        elif isinstance(child, ast.Attribute):
-            yield child.attr
