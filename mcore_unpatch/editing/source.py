@@ -17,7 +17,7 @@ from mcore_unpatch.scanner.sources.parsed import Parsed, RecentValues
 Node = TypeVar("Node", bound=ast.AST)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 # Files that nobody holds any more are kept up to so many bytes; their trees take some fifty times of that.
-_KEPT_BYTES = 1_000_000
+_KEPT_BYTES = 500_000
 
 
 class ProjectFiles(Protocol):

@@ -160,6 +160,7 @@ def analyse(
             project = task.project(parsed)
             for share in shares:
                 yield _analyse(share, task, project)
+            project.close()
         else:
             yield from _share_out(shares, task, workers - 1, parsed, ahead, start)
 
@@ -210,6 +211,7 @@ def _share_out(
                     working.remove(ready)
                 else:
                     yield part
+        project.close()
     except (EOFError, ConnectionError):
         raise UsageError("a worker process died, perhaps out of memory; try --jobs 1") from None
     finally:

@@ -68,6 +68,7 @@ class Search:
             versions = {finding.path: self.versions(finding.path) for finding in whole.findings}
             project = task.project(self.parsed)
             whole.findings = call_sites.narrowed(whole.findings, python, whole.testing, project, versions)
+            project.close()
             rewrites.complete(whole, task, self.parsed, self.wanted)
             files = list(patches)
             for path in files:

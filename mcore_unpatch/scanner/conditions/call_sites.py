@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -57,27 +58,28 @@ def narrowed(
     if not names:
         return findings
     under = {name for path in testing for name, live in _calls(path, names, project) if str(live) != "any"}
-    said: dict[str, dict[str, bytes]] = {name: {} for name in under}
+    said: dict[str, list[str]] = {name: [] for name in under}
+    defined = Counter[str]()
     for path in paths if under else ():  # which are read once for all of the names
         data = _data(path, project)
         for name in under:
-            if name.encode() in data:
-                said[name][path] = data
-    alive = {name: live for name, files in said.items() if (live := _everywhere(name, files, project)) is not None}
+            if (word := name.encode()) in data:
+                said[name].append(path)
+                defined[name] += len(re.findall(rb"\bdef %b\b" % word, data))
+    # Which of several is called is not asked.
+    ones = ((name, files) for name, files in said.items() if defined[name] == 1)
+    alive = {name: live for name, files in ones if (live := _everywhere(name, files, project)) is not None}
     return [
         _narrow(one, alive[one.installed_by], versions[one.path]) if one.installed_by in alive else one
         for one in findings
     ]
 
 
-def _everywhere(name: str, said: dict[str, bytes], project: Project) -> Live | None:
+def _everywhere(name: str, said: list[str], project: Project) -> Live | None:
     """The releases on which some call of a function is reached; None if it may be called otherwise.
 
     `said` are the files with its name.
     """
-    word = name.encode()
-    if sum(len(re.findall(rb"\bdef %b\b" % word, data)) for data in said.values()) != 1:
-        return None  # which of several is called is not asked
     lives: list[Live] = []
     liveness = Liveness()
     for path in said:

@@ -56,6 +56,13 @@ class Project(Modules):
         for resolver in self._let_go:
             resolver.forget()
 
+    def close(self) -> None:
+        """Let go of all files: they refer to this project, and garbage is not looked for while files are analysed."""
+        for resolver in filter(None, self._resolvers.values()):
+            resolver.forget()
+        self._resolvers.clear()
+        self._bytes = 0
+
     def expect(self, path: str) -> None:
         """Say that a file will be asked for again: it is not let go of as soon as the next one is begun."""
         self._wanted.add(path)
