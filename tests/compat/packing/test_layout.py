@@ -1,5 +1,8 @@
 """Packed rows: every token has one place, whatever the parallel sizes, and comes back from it."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from harness.attention import zigzag_places
@@ -133,6 +136,9 @@ def test_a_share_needs_the_group_that_the_layout_was_made_for() -> None:
     row = packer.pack(torch.arange(8).view(1, 8))
     with pytest.raises(ValueError, match="cp_group: expected 2 ranks as in the layout, got None"):
         packer.unpack(row)
+    group: Any = SimpleNamespace(size=lambda: 4)
+    with pytest.raises(ValueError, match="cp_group: expected 2 ranks as in the layout, got 4"):
+        packer.unpack(row, cp_group=group)
 
 
 def test_a_layout_that_was_used_is_the_same_layout() -> None:

@@ -70,6 +70,13 @@ def test_on_any_line_of_a_statement(line: int) -> None:
     check_noop("\n".join(lines) + "\n")
 
 
+@pytest.mark.parametrize("line", [3, 4])
+def test_a_comment_on_a_line_of_its_own_inside_a_statement_says_nothing_of_it(line: int) -> None:
+    lines = [IMPORT.rstrip(), "GPTModel.forward = wrap(", "    print,", ")"]
+    lines.insert(line - 1, "    # unpatch: ignore[MCU601]")
+    assert rules("\n".join(lines) + "\n") == [("MCU601", 2), ("MCU001", line)]
+
+
 def test_a_comment_inside_the_next_statement_is_not_above() -> None:
     assert ("MCU601", 4) in rules(IMPORT + "# unpatch: ignore[MCU601]\n\nGPTModel.forward = print\n")
 
