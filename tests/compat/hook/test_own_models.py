@@ -1,6 +1,7 @@
 """Models of somebody's own: what a subclass makes of its logits or of its loss is kept, or refused in words."""
 
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from mcore_unpatch.compat import (
     DeferredHead,
     HookError,
+    LazyLogits,
     Logits,
     LogProbs,
     TokenLoss,
@@ -103,6 +105,13 @@ def test_a_loss_of_the_models_own(model: Any, inputs: Any) -> None:
     torch.autograd.backward(found.sum())
     assert_close(found, expected)
     assert_agree(gradients_of(model), truth)
+
+
+@on_ranks
+def test_megatrons_own_loss_needs_no_logits(model: Any, inputs: Any) -> None:
+    expected = model(**inputs)
+    with attach(model, DeferredHead()), mock.patch.object(LazyLogits, "logits", side_effect=AssertionError):
+        assert_close(model(**inputs), expected)
 
 
 @on_ranks

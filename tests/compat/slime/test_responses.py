@@ -1,6 +1,7 @@
 """The shims of slime and miles without a checkout: against each sample alone, through the default path in float64."""
 
 from argparse import Namespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from mcore_unpatch.compat import DeferredHead, LazyLogits, ProcessGroups, attach, miles, slime
 from mcore_unpatch.compat.logits.lazy import LMHead
-from mcore_unpatch.compat.responses import Samples
+from mcore_unpatch.compat.responses import Samples, _keep_mask
 
 Results = tuple[list[dict[int, tuple[float, float]]], dict[str, Tensor]]
 
@@ -313,3 +314,19 @@ def test_arguments_that_a_trainer_may_lack() -> None:
         args = bare if coefficient is None else Namespace(**vars(bare), entropy_coef=coefficient)
         _, found = slime.get_log_probs_and_entropy(logits, args=args, with_entropy=True, **tokens)
         assert found["entropy"][0].requires_grad is trained
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_what_top_p_kept_is_a_mask_over_the_vocabulary_of_this_rank(rank: int) -> None:
+    """Two samples of two tokens, of which this rank predicts three; of the last nothing was recorded."""
+    group = SimpleNamespace(rank=lambda: rank, size=lambda: 3)
+    logits: Any = SimpleNamespace(
+        shape=(4, 4), device=torch.device("cpu"), head=SimpleNamespace(groups=SimpleNamespace(tp=group))
+    )
+    ids, offsets = [[0, 5, 11, 3, 4], [8]], [[0, 3, 5], [0, 1]]
+    found = _keep_mask(logits, torch.tensor([0, 2, 3]), [2, 2], ids, offsets)
+    whole = torch.zeros(3, 12, dtype=torch.bool)
+    whole[0, [0, 5, 11]] = whole[1, 8] = whole[2] = True
+    assert torch.equal(found, whole[:, rank * 4 : rank * 4 + 4])
+    logits.head.groups.tp = None
+    assert torch.equal(_keep_mask(logits, torch.tensor([0, 2, 3]), [2, 2], ids, offsets), whole[:, :4])
