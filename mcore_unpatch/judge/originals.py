@@ -18,6 +18,7 @@ from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, last_attri
 T = TypeVar("T")
 
 _DEEPEST = 3  # a name of a name of a name
+_MOST_HELPERS = 8  # that are looked into
 _HELPERS = 2  # functions that a replacement goes through to the original
 _READERS = {"getattr", "getattr_static"}
 _PLAIN = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr | ast.Return
@@ -125,9 +126,12 @@ def reads_of_original(install: Install, new: Replacement, helpers: int = _HELPER
     for name, nodes in new.attributes_read.items():
         yield from (node for node in nodes if name in kept or _is_class_read(node, install))
     yield from (call for call in new.calls if kept and _name_asked(call) in kept)
-    for call, helper in new.helpers if helpers else ():
-        if next(reads_of_original(install, helper, helpers - 1), None) is not None:
-            yield call
+    called = new.helpers if helpers else []
+    reach = {
+        id(helper): next(reads_of_original(install, helper, helpers - 1), None) is not None
+        for helper in list(dict.fromkeys(helper for _, helper in called))[:_MOST_HELPERS]
+    }
+    yield from (call for call, helper in called if reach.get(id(helper)))
 
 
 def _name_asked(call: ast.Call) -> str:

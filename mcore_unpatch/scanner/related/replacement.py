@@ -11,6 +11,7 @@ from functools import cached_property
 from mcore_unpatch.library.syntax import given_counts, own_nodes
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.sources.effort import Exhausted
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, last_name, path_text
 
@@ -19,6 +20,7 @@ OUTPUT_WORDS = re.compile(
     r"log_?probs?\b|logp\b|entropy|linear_?ce|fused_?ce|lm_loss\b|temperature|fused_linear|topk_logits", re.IGNORECASE
 )
 VALUE_WORDS = re.compile(r"value|critic|reward|score|classif|num_labels|LastLayer|v_head|token_class", re.IGNORECASE)
+_MOST_STEPS = 50_000  # for what one function calls
 _WRAPPERS = {"MethodType", "partial", "staticmethod", "classmethod", "property", "partialmethod", "compile"}
 
 
@@ -56,7 +58,13 @@ class Replacement:
     def helpers(self) -> list[tuple[ast.Call, Replacement]]:
         """The functions of the repository that it calls, with the calls."""
         home = self.home
-        called = [(call, home.on_line(call.lineno).expr(call.func)) for call in self.calls] if home is not None else []
+        if home is None:
+            return []
+        try:
+            with home.project.effort.at_most(_MOST_STEPS):
+                called = [(call, home.on_line(call.lineno).expr(call.func)) for call in self.calls]
+        except Exhausted:
+            return []
         return [
             (call, of_function(ref.node, ref.home))
             for call, ref in called
