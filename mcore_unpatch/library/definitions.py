@@ -118,8 +118,10 @@ class ModuleFacts:
                     traits = (f"made:@{path}",)  # by which class, once that is resolved
                 if isinstance(value, ast.Subscript) and annotated(value) == ["Callable"]:
                     self._callables.update(target.id for target in targets if isinstance(target, ast.Name))
-                for target in targets:
-                    for leaf in names_in(target):
+                for leaf in (leaf for target in targets for leaf in names_in(target)):
+                    own = self.facts.get(f"{self.name}.{leaf}", Fact("value"))
+                    instead = isinstance(value, ast.Constant) and value.value is None and own.kind == "import"
+                    if not (instead and own.detail.startswith(f"{self._top}.")):  # what stands in for an import
                         self._put(leaf, Fact("value", "", traits, self._digest(node)))
             case ast.AnnAssign(target=ast.Name(id=leaf)):
                 self._put(leaf, Fact("value", "", (), self._digest(node)))
@@ -223,6 +225,9 @@ class ModuleFacts:
         spec = method.args
         given = {arg.arg: annotated(arg.annotation) for arg in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)}
         found: dict[str, dict[str, str]] = {}
+        chosen = {
+            dotted(target) for one in body.nodes.of(ast.Assign) if _is_chosen(one.value) for target in one.targets
+        }
         for node in body.nodes.of(ast.Assign, ast.AnnAssign):
             value: ast.expr | None = node.value
             texts = annotated(node.annotation) if isinstance(node, ast.AnnAssign) else []
@@ -240,7 +245,7 @@ class ModuleFacts:
                     if self._callables.intersection(texts):
                         words["callable"] = ""
                 if len(targets) == 1 and target is targets[0] and value is not None:
-                    origin = _origin(value, set(given))
+                    origin = _origin(value, set(given), chosen - {""})
                     if origin and ORIGINS.index(origin) <= ORIGINS.index(words.get("from", MADE).partition(":")[0]):
                         words["from"] = f"{origin}:{method.name}"
                     if isinstance(value, ast.Call) and (called := dotted(value.func)):
@@ -298,20 +303,28 @@ def _keys(attribute: str, owner: ast.ClassDef) -> list[str]:
     return sorted({str(key) for key in found}) if all(isinstance(key, str) and "," not in key for key in found) else []
 
 
-def _origin(value: ast.expr, given: set[str]) -> str:
-    """What an attribute is made from; a spec and an argument go before a class that is built by name."""
+def _is_chosen(value: ast.expr) -> bool:
+    """`submodules.field or Default`: the class that a spec names."""
+    return isinstance(value, ast.BoolOp) and "submodules" in dotted(value.values[0])
+
+
+def _origin(value: ast.expr, given: set[str], chosen: set[str]) -> str:
+    """What an attribute is made from; a spec and an argument go before a class that is built by name.
+
+    chosen: variables that hold the class which a spec names.
+    """
     match value:
         case ast.Constant(value=None):
             return ""
         case ast.Name(id=name) if name in given:
             return ARGUMENT
         case ast.IfExp(body=body, orelse=orelse):
-            kinds = {_origin(body, given), _origin(orelse, given)} - {""}
+            kinds = {_origin(one, given, chosen) for one in (body, orelse)} - {""}
             return next((origin for origin in ORIGINS if origin in kinds), "")
         case ast.Call(func=function):
             path = dotted(function)
             leaf, root = path.rpartition(".")[2], path.partition(".")[0]
-            if leaf == "build_module" or "submodules" in path or "spec" in path.lower():
+            if leaf == "build_module" or "submodules" in path or "spec" in path.lower() or path in chosen:
                 return SPEC
             named = root != "self" and root not in given and leaf[:1].isupper() and leaf not in _COLLECTIONS
             return BUILT if named else MADE

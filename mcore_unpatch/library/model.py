@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import cached_property
 
@@ -16,10 +16,11 @@ _ALIKE = 0.45  # of the statements in common
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A distribution that a model is made of, and its packages."""
+    """A distribution that a model is made of, its packages, and the classes in lists of modules, by class and name."""
 
     distribution: str
     packages: tuple[str, ...]
+    items: Mapping[tuple[str, str], str] = field(default_factory=dict, compare=False)
 
     def holds(self, name: str) -> bool:
         """Whether a dotted name lies in the distribution."""

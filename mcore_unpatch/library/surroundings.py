@@ -173,6 +173,11 @@ class ParserOptions:
         if not flags and owner:
             self._factories.add(owner)
 
+    def described(self, node: ast.Dict) -> None:
+        """`{"dest": "name"}`, in what a field of a dataclass says of its option."""
+        pairs = zip(node.keys, node.values, strict=True)
+        self._names.update(filter(None, (_text(value) for key, value in pairs if key and _text(key) == "dest")))
+
     def set_on(self, node: ast.Attribute) -> None:
         """`args.name = ...`."""
         if isinstance(node.value, ast.Name) and node.value.id == "args":

@@ -25,7 +25,7 @@ from mcore_unpatch.library.surroundings import (
     roles_of,
     unpacked_counts,
 )
-from mcore_unpatch.library.syntax import Nodes, annotated, default_text, dotted
+from mcore_unpatch.library.syntax import Nodes, annotated, default_text, dotted, names_in
 
 _MOST_CLASSES = 8  # that one attribute may hold
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -98,6 +98,8 @@ class UseCollector:
         roles, unpacked = roles_of(nodes), unpacked_counts(nodes)
         for node in nodes.of(ast.Call):
             self._call(node, roles, unpacked, where)
+        for node in nodes.of(ast.Dict):
+            self.options.described(node)
         parts: set[int] = set()  # of a longer dotted name
         for node in nodes.of(ast.Attribute):
             if type(node.ctx) is ast.Load:
@@ -231,6 +233,7 @@ class UseCollector:
                 yield from self._by_name(rest.rpartition(".")[2])
             else:
                 yield from ((name, True, EXACT) for name in self._picked(root, where))
+                yield from ((name, True, CALLED) for name in self._items(root, function.lineno, where))
             return
         known = model.find(f"{start}.{rest}" if rest else start)
         if known is None:
@@ -251,6 +254,17 @@ class UseCollector:
                 if known is not None and (picks := known.fact.trait("picks")):
                     return picks.split("|")
         return []
+
+    def _items(self, variable: str, line: int, where: _Where) -> Iterator[str]:
+        """What calls of a variable reach that runs over a list of modules: `for layer in self.layers`."""
+        owner, first = (where.body.owner, _first(where.body)) if where.body is not None else ("", "")
+        loops = where.nodes.of(ast.For) if owner else ()
+        for node in (one for one in loops if one.lineno <= line <= one.end_lineno):
+            over = node.iter.args[0] if isinstance(node.iter, ast.Call) and node.iter.args else node.iter
+            holder, _, attribute = dotted(over).partition(".")
+            if variable in names_in(node.target) and holder == first:
+                items = (self._model.library.items.get((one, attribute)) for one in self._model.lineage(owner))
+                yield from (f"{item}.forward" for item in items if item is not None)
 
     def _on_self(self, owner: str, rest: str) -> Iterator[tuple[str, bool, str]]:
         """`self.method(...)`, `self.part(...)`, `self.part.method(...)`."""

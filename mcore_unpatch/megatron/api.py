@@ -12,8 +12,8 @@ from typing import NamedTuple
 from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.layout import ATTRIBUTE_CLASSES, EXTERNAL_METHODS, GPT_MODEL, ITEM_CLASSES, RESULTS
-from mcore_unpatch.megatron.versions import RELEASES, ROOT, within
+from mcore_unpatch.megatron.layout import ATTRIBUTE_CLASSES, EXTERNAL_METHODS, GPT_MODEL, RESULTS
+from mcore_unpatch.megatron.versions import ITEM_CLASSES, RELEASES, ROOT, within
 
 _MODEL_PACKAGES = tuple(
     f"{ROOT}.{package}." for package in ("transformer", "models", "tensor_parallel", "extensions", "ssm", "optimizer")

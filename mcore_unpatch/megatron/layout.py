@@ -53,11 +53,6 @@ ATTRIBUTE_CLASSES = {
 
 # What functions give whose annotation does not say it.
 RESULTS = {f"{_CORE}.utils.get_model_config": CONFIG}
-ITEM_CLASSES = {
-    (BLOCK, "layers"): LAYER,
-    (MTP_BLOCK, "layers"): MTP_LAYER,
-}
-
 # Attributes of an unknown object that only Megatron's own classes have: (attribute, the class it belongs to).
 SEAM_METHODS = {
     "_postprocess": GPT_MODEL,

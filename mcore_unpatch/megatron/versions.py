@@ -86,7 +86,12 @@ BESIDE = ("elastification", "inference", "legacy", "post_training", "rl")
 PACKAGES = (ROOT, TRAINING, *(f"megatron.{name}" for name in BESIDE))
 FOLDERS = ("core", "training", *BESIDE)  # below `megatron`
 TRAINING_SINCE: Version = (0, 17)  # before, only a checkout of Megatron-LM has it
-LIBRARY = Library("megatron-core", PACKAGES)
+_BLOCK, _MTP = f"{ROOT}.transformer.transformer_block", f"{ROOT}.transformer.multi_token_prediction"
+ITEM_CLASSES = {
+    (f"{_BLOCK}.TransformerBlock", "layers"): f"{ROOT}.transformer.transformer_layer.TransformerLayer",
+    (f"{_MTP}.MultiTokenPredictionBlock", "layers"): f"{_MTP}.MultiTokenPredictionLayer",
+}
+LIBRARY = Library("megatron-core", PACKAGES, ITEM_CLASSES)
 # Modules that Megatron-LM had below `megatron` itself, before the releases that are known.
 _FORMER = {"arguments", "checkpointing", "global_vars", "initialize", "model", "mpu", "optimizer", "tokenizer", "utils"}
 _PREFIXES = tuple(f"{package}." for package in PACKAGES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from mcore_unpatch.megatron import api, layout
-from mcore_unpatch.megatron.versions import is_in_no_wheel, within
+from mcore_unpatch.megatron.versions import ITEM_CLASSES, is_in_no_wheel, within
 from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.names.strings import strings
@@ -25,7 +25,7 @@ from mcore_unpatch.scanner.shapes.install import (
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, last_attribute, last_name, path_text
 
 _STEPS_OF_A_NAME = 10
-_LISTS = {attribute for _, attribute in layout.ITEM_CLASSES}  # of modules
+_LISTS = {attribute for _, attribute in ITEM_CLASSES}  # of modules
 FUNCTION_PARTS = {"__code__", "__defaults__", "__kwdefaults__", "__signature__"}
 
 
