@@ -25,6 +25,10 @@ from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS
 
 _OF_THE_FLAG = re.compile(r"kwarg|flag|signature", re.IGNORECASE)
 _GUARD = "The shim supports context parallelism; delete this refusal once you have checked the labels with it"
+_ROUNDED = (
+    "Log-probs are of logits in float32 now, and were of logits rounded to the model's dtype: in bfloat16 single "
+    "values differ by up to some hundredths"
+)
 STEPS = (
     f"Nothing reads `{FLAG}` any more. Where it was true, pass the model `**{fusion_kwargs('model')}` from `{COMPAT}`, "
     f"with `labels` as before; where it was false, pass nothing; where it is read, ask for `{HOOK_ARGUMENTS[0]}`"
@@ -87,6 +91,7 @@ class NemoRlMove(Move):
         for use in self.uses:
             if use.turned:
                 found.remarks += _guards(use.source)
+        found.remarks += [Remark(*place, RULE, "numerics", _ROUNDED) for place in sorted(self.answered)[:1]]
         return found
 
 

@@ -199,7 +199,10 @@ def _who_builds(owner: str, release: Model) -> str:
     if use is not None and use.how in (CALLED, EXACT, DERIVED) and not from_specs:
         what = f"subclasses of `{short}`" if use.how == DERIVED else f"`{short}`"
         return f"{_who(use, 'builds', release)} {what} by name{where or ', so no other can be passed there'}"
-    if use is not None and use.how in (USED, DEFAULT) and not where:
+    if use is not None and use.how == DEFAULT and not where:
+        who = _who(use, "takes", release)
+        return f"{who} `{short}` by default: a subclass can be passed only where you make that call yourself"
+    if use is not None and use.how == USED and not where:
         return f"{_who(use, 'uses', release)} `{short}` by name: no argument or config field for a subclass is known"
     built = [one for one in release.uses(owner) if one.how in (CALLED, EXACT) and _is_named(one, owner, release)]
     if built:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -323,21 +324,22 @@ def _kept_attributes(install: Install, new: Replacement) -> set[str]:
     if new.home is None or not (new.attributes_read or new.calls):
         return set()
     home = new.home
-    pairs = home.kept(_stored, lambda: _stored(home))
-    return {name for name, value in pairs if name != install.attribute and _is_original(value, install, new)}
+    stored = home.kept(_stored, lambda: _stored(home))
+    read = {*new.attributes_read, *map(_name_asked, new.calls)} & stored.keys() - {install.attribute}
+    return {name for name in read if any(_is_original(value, install, new) for value in stored[name])}
 
 
-def _stored(home: Resolver) -> list[tuple[str, ast.expr]]:
+def _stored(home: Resolver) -> dict[str, list[ast.expr]]:
     """The attributes that a file sets: `x.name = v`, `setattr(x, "name", v)`, `x.__dict__["name"] = v`."""
-    found: list[tuple[str, ast.expr]] = []
+    found: dict[str, list[ast.expr]] = defaultdict(list)
     for site in home.model.sites:
         match site.target, site.value:
             case ast.Attribute(attr=name), ast.expr() as value:
-                found.append((name, value))
+                found[name].append(value)
             case ast.Subscript(value=holder, slice=ast.Constant(value=str(name))), ast.expr() as value:
-                found += [(name, value)] if dict_owner(holder) is not None else []
+                found[name] += [value] if dict_owner(holder) is not None else []
     for call, _ in home.calls_of("setattr"):
         match call.args:
             case [_, ast.Constant(value=str(name)), value]:
-                found.append((name, value))
+                found[name].append(value)
     return found

@@ -269,7 +269,9 @@ def _body(case: Case, happened: Change, copied: Copy | None, old: Model, new: Mo
 
 
 def _is_unread(case: Case) -> bool:
-    """Whether what is put in place is neither a plain value nor a class."""
+    """Whether what is put in place is neither a plain value nor a class; a text may name what is not here."""
+    if case.install.named:
+        return case.own_class[0] is None
     value, at = case.install.value, case.resolver.at(case.install.site)
     ref = at.expr(value) if isinstance(value, ast.Name | ast.Attribute) else None
     return not (value is None or isinstance(value, ast.Constant) or (ref is not None and ref.kind == "class"))
@@ -326,6 +328,8 @@ def _harmless(happened: Change, case: Case, old: Model, new: Model) -> str:
         return f"{happened.sentence}; the replacement calls the original"
     if case.new.function is not None and _stands_for_itself(case, happened, old, new):
         return f"{happened.sentence}; the replacement has nothing of the original, and is called as before"
+    if case.new.function is None:
+        return f"{happened.sentence}; what takes its place is no copy of it"
     return f"{happened.sentence}; the statements are the same, and its callers pass what the replacement takes"
 
 

@@ -276,3 +276,18 @@ def test_a_list_of_what_the_original_gives_takes_any_number(tmp_path: Path, body
     write_files(tmp_path, f"{head}def ours(*args, **kwargs):\n    {body}\nGPTModel._preprocess = ours\n")
     (fate,) = upgrade([tmp_path], ScanOptions(jobs=1), *releases("0.17.0", "0.19.2")).fates
     assert any("takes the result of the original apart" in reason for reason in fate.reasons) is told
+
+
+GPT_FORWARD = "megatron.core.models.gpt.gpt_model.GPTModel.forward"
+
+
+@pytest.mark.parametrize(("put", "urgency", "said"), [
+    (f"register({GPT_FORWARD!r}, 'nowhere.f')", "different", "is not read here"),
+    ("gpt_model.GPTModel.forward = None", "harmless", "is no copy of it"),
+])  # fmt: skip
+def test_what_nobody_read_is_not_told_to_have_the_same_statements(
+    tmp_path: Path, put: str, urgency: str, said: str
+) -> None:
+    write_files(tmp_path, f"from mine import register\nfrom megatron.core.models.gpt import gpt_model\n{put}\n")
+    (fate,) = upgrade([tmp_path], ScanOptions(jobs=1), *releases("0.16.1", "0.19.2")).fates
+    assert (fate.urgency, said in fate.reasons[0]) == (urgency, True)

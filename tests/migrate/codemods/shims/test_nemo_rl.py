@@ -49,3 +49,10 @@ def test_a_guard_against_context_parallelism_is_told(said: str, told: bool) -> N
     lines = [f"kwargs['{FLAG}'] = True", f"assert cp == 1{message}", "return model(**kwargs)"]
     code = "\n    ".join(["def f(model, kwargs, cp):", *lines]) + "\n"
     assert migrate({"m.py": code.encode()}).remarks("guard") == ([("m.py", 3)] if told else [])
+
+
+@pytest.mark.parametrize("value", ["True", "False"])
+def test_that_logits_are_no_longer_rounded_is_told_once(value: str) -> None:
+    code = f"def f(model, kwargs):\n    kwargs['{FLAG}'] = {value}\n    return model(**kwargs)\n".encode()
+    result = migrate({"a.py": code, "b.py": code})
+    assert result.remarks("numerics") == ([("a.py", 2)] if value == "True" else [])
