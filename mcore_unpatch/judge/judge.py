@@ -241,7 +241,8 @@ def _where(case: Case, model: Model, holds: Callable[[Model], bool]) -> str:
     before = [version for version in reversed(every) if version < own]
     later = [version for version in every if version > own]
     first, last = ([own, *takewhile(lambda one: holds(every[one]), some)][-1] for some in (before, later))
-    unread = any(known.lacking(every[one], case.install.target) for one in before if one < first)
+    next_older = [one for one in before if one < first][:1]
+    unread = any(known.lacking(every[one], case.install.target) for one in next_older)
     if last == max(every):
         return f"megatron-core {show(first)}+{', maybe before' if unread else ''}"
     return f"megatron-core {show(first)}" + (f" to {show(last)}" if first != last else "")

@@ -36,6 +36,14 @@ class TestParameters:
         assert "padding_mask" not in said
         assert said.endswith("TypeError on megatron-core 0.17")  # 0.18 does not pass it
 
+    @pytest.mark.parametrize(("name", "where"), [
+        ("save_checkpoint_and_time", "0.17+, maybe before"),  # whose callers no older wheel holds
+        ("num_floating_point_operations", "0.18+"),
+    ])  # fmt: skip
+    def test_what_a_package_did_before_it_was_in_the_wheel(self, name: str, where: str) -> None:
+        said = message(f"from megatron.training import training\ntraining.{name} = lambda: 1\n", "0.19.2")
+        assert said.endswith(f"TypeError on megatron-core {where}")
+
     def test_fits_its_own_release(self) -> None:
         assert "TypeError" not in message(OLD_POSTPROCESS, "0.16")
 
