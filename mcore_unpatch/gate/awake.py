@@ -13,8 +13,8 @@ from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.conditions import call_sites
+from mcore_unpatch.scanner.conditions.holding import run_on
 from mcore_unpatch.scanner.conditions.literals import Release, Run
-from mcore_unpatch.scanner.conditions.live import run_on
 from mcore_unpatch.scanner.conditions.values import arguments
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Position

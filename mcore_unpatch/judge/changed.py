@@ -91,6 +91,7 @@ def _defaults(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
         for name, value in now.defaults.items()
         if name not in passed and not _is_same(was := then.defaults.get(name, ""), value)
         if value != "None" or was not in renamed
+        if not (is_class and (was, value) == ("None", "False"))  # a switch that nobody set is off
     }
     fresh = ((name, value) for name, value in now.defaults.items() if name not in {*passed, *then.names})
     for name, value in fresh:

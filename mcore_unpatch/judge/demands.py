@@ -18,7 +18,8 @@ from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import RELEASES, within
 from mcore_unpatch.repository.paths import is_test
-from mcore_unpatch.scanner.names.bindings import ANNOTATED, own_class
+from mcore_unpatch.scanner.names.annotations import ANNOTATED
+from mcore_unpatch.scanner.names.bindings import own_class
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.sources.nodes import children
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, path_text

@@ -68,7 +68,7 @@ def instead(name: str, model: Model, old: Model | None = None) -> str | None:
     if now is not None and leaf(now) == leaf(name):
         return now
     # The body that is most alike may have become a helper of what took its place.
-    return _named_by_text(found, model) or _called_instead(found, model, before) or now
+    return _named_by_text(found, model) or _called_instead(found, model, before) or now or _made_public(found, model)
 
 
 def _named_by_text(found: Known, model: Model) -> str | None:
@@ -89,6 +89,17 @@ def _called_instead(found: Known, model: Model, before: Model) -> str | None:
     score = {other: len(callers & {usage.place for usage in model.calls(other)}) for other in fresh}
     best = [other for other, number in score.items() if number and number == max(score.values())]
     return best[0] if len(best) == 1 else None
+
+
+def _made_public(found: Known, model: Model) -> str | None:
+    """The one function with the same parameters whose name has an underscore more at its beginning, or none."""
+    own, names = leaf(found.name), found.fact.parameters.names if found.fact.kind == "function" else ()
+    likely = {f"_{own}", own.lstrip("_")} - {own} if names else set()
+    others = [other for one in sorted(likely) for other in model.ending(one) if other in model.facts]
+    same = [
+        other for other in others if (fact := model.facts[other]).kind == "function" and fact.parameters.names == names
+    ]
+    return same[0] if len(same) == 1 else None
 
 
 def made_by(name: str, model: Model, old: Model | None) -> str:

@@ -38,7 +38,8 @@ def gone(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
         at = Position(home, *home.model.at(node.lineno), node.lineno)
         name = f"{TRAINING}.{MAKER}.{node.attr}"
         if _is_made(node.value, home, old) and Demand(name, CALL, at).runs_on(new, "AttributeError"):
-            now = get_close_matches(node.attr, new.options - old.options, 1, _ALIKE)
+            fresh = [name for name in new.options - old.options if _differ_in_a_word(node.attr, name)]
+            now = get_close_matches(node.attr, sorted(fresh), 1, _ALIKE)
             instead = f"`args.{now[0]}` is the closest match" if now else ""
             text = f"`args.{node.attr}` is made by no option of megatron-core {new.label}"
             function = getattr(at.scope.function and at.scope.function.node, "name", "")
@@ -54,6 +55,12 @@ def gone(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
                 trigger=trigger,
                 instead=instead,
             )
+
+
+def _differ_in_a_word(one: str, other: str) -> bool:
+    """Whether a word of a name is another one: with more words, or less, it means something else."""
+    words, others = one.split("_"), other.split("_")
+    return len(words) == len(others) and sum(a != b for a, b in zip(words, others, strict=True)) == 1
 
 
 def unread(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:

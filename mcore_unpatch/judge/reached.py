@@ -9,8 +9,8 @@ from mcore_unpatch.judge.meaning import only_value, written
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import RELEASES
+from mcore_unpatch.scanner.conditions.holding import Condition, conditions, run_on
 from mcore_unpatch.scanner.conditions.literals import Release
-from mcore_unpatch.scanner.conditions.live import Condition, conditions, run_on
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.sources.effort import Exhausted
 from mcore_unpatch.scanner.sources.nodes import walk

@@ -14,6 +14,7 @@ from mcore_unpatch.judge.instead import leaf
 from mcore_unpatch.judge.meaning import only_value, written
 from mcore_unpatch.judge.options import asked_for
 from mcore_unpatch.judge.statement import CHANGES, Statement
+from mcore_unpatch.library.fact import quoted
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -56,6 +57,8 @@ def opened(home: Resolver, old: Model, new: Model, is_own: Callable[[str], bool]
         if not demand.runs_on(new, exception):
             continue
         lines.add(node.lineno)
+        others = {other: None for one, other, _ in openings if one.lineno == node.lineno and other in specs - {field}}
+        too = f"; the same is true of {quoted(others)}" if others else ""
         own = "; a spec of your own is what you make it" if is_own(field) and not _is_megatrons(node, home) else ""
         text = f"`{field}` of the specs that Megatron makes is no {_SPEC} on megatron-core {new.label} but a "
         text += f"`{fields[field][1]}`"
@@ -64,7 +67,7 @@ def opened(home: Resolver, old: Model, new: Model, is_own: Callable[[str], bool]
         effect = ": nobody reads what is set here" if stored else effect
         reads = part == _HOLDS and not stored and new.find(_READER) is not None
         advice = f"`{_READER}` reads them, of a {_SPEC} too" if reads else _ADVICE
-        said = raising(demand, exception, f"{text}{effect}{own}", new, advice)
+        said = raising(demand, exception, f"{text}{effect}{too}{own}", new, advice)
         if stored or own or (not part and exception == "AttributeError"):
             said = replace(said, kind=CHANGES, exception="", trigger="")
         yield replace(said, demand=demand)

@@ -8,8 +8,8 @@ from functools import partial
 
 from mcore_unpatch.megatron import api, layout
 from mcore_unpatch.megatron.versions import within
+from mcore_unpatch.scanner.names.annotations import annotation
 from mcore_unpatch.scanner.names.bindings import (
-    annotation,
     bound,
     checked,
     core_name,

@@ -9,7 +9,7 @@ from functools import cache
 
 from mcore_unpatch.megatron import api, layout
 from mcore_unpatch.repository.paths import is_test
-from mcore_unpatch.scanner.names.bindings import annotation
+from mcore_unpatch.scanner.names.annotations import annotation
 from mcore_unpatch.scanner.names.expressions import BUILT, own_method
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.shapes.install import is_bound_method, is_built, is_function

@@ -48,3 +48,13 @@ def test_a_method_that_a_class_of_the_repository_replaces_tells_nothing_of_a_cal
         project = Project(files.__contains__, files.__getitem__)
         uses = uses_of(list(files), project, *releases("0.16.0", "0.19.2")).affected
         assert [use.path for use in uses if use.path == "a.py"] == told
+
+
+def test_a_switch_that_nobody_set_is_off() -> None:
+    """None before and False now is no change of a field; of a parameter None may mean another thing."""
+    old = b"class Config:\n    def __init__(self, kept=None, on=None): pass\ndef run(kept=None): pass\n"
+    new = old.replace(b"kept=None", b"kept=False").replace(b"on=None", b"on=True")
+    models = [small_release(label, text.decode()) for label, text in (("0.30.0", old), ("0.31.0", new))]
+    text = f"{HEAD}def case():\n    utils.Config()\n    utils.run()\n".encode()
+    said = uses_of(["a.py"], Project({"a.py"}.__contains__, lambda _: text), *models).affected
+    assert [(one.line, one.text.partition(" of ")[0]) for one in said] == [(3, "`on`"), (4, "`kept`")]

@@ -20,7 +20,7 @@ TOLD = {
     "spec.layer_specs[0].submodules.mlp.submodules.shared_experts.params['gate'] = True": (
         2,
         "raises",
-        READ.format("submodules"),
+        READ.format("submodules") + "; the same is true of `shared_experts`",
     ),
     "spec.submodules.mlp.module = Ours": (2, "changes", SET),
     "mlp = spec.submodules.mlp\n    return mlp.params": (3, "raises", READ.format("params")),

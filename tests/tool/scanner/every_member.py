@@ -44,22 +44,22 @@ CASES: dict[str, str | dict[str, str]] = {
         "local-function": "if f: pass\nelse: GPTModel.forward = f",
         "local-module": "import other\nif other: pass\nelse: GPTModel.forward = f",
     },
-    "live._MISSING": "try: import megatron.core.none_such\nexcept {}: pass\nelse: GPTModel.forward = f\n"
+    "holding._MISSING": "try: import megatron.core.none_such\nexcept {}: pass\nelse: GPTModel.forward = f\n"
     "try: import megatron.core.utils\nexcept {}: GPTModel._postprocess = f",
-    "live._ANYTHING": "try: import megatron.core.utils\nexcept {}: GPTModel._postprocess = f",
+    "holding._ANYTHING": "try: import megatron.core.utils\nexcept {}: GPTModel._postprocess = f",
     "live._OF_THE_OBJECT": "def install(x):\n    if {}(x, int): GPTModel.forward = f",
     "resolver.core_reads": {
         "module": "try: megatron.core.utils.get_tensor_model_parallel_group_if_none\n"
         "except AttributeError: GPTModel.forward = f",
         "class": "try: GPTModel.none_such\nexcept AttributeError: pass\nelse: GPTModel.forward = f",
     },
-    "live._imports_by_call": {
+    "holding._imports_by_call": {
         "import_module": "try: importlib.import_module('megatron.core.none_such')\n"
         "except ImportError: pass\nelse: GPTModel.forward = f",
         "__import__": "try: __import__('megatron.core.none_such')\n"
         "except ImportError: pass\nelse: GPTModel.forward = f",
     },
-    "live.conditions": {
+    "holding.conditions": {
         "function": "old = True\ndef g():\n    if old:\n        return\n    def h(old):\n        GPTModel.forward = f",
         "class": "old = True\nif old:\n    raise SystemExit\nclass C:\n    old = False\n    GPTModel.forward = f",
         "except": "try: import megatron.core.utils\nexcept ImportError: GPTModel.forward = f",
@@ -201,8 +201,8 @@ CASES: dict[str, str | dict[str, str]] = {
         "module": "mock.patch.object(megatron.core.utils, 'get_model_config')",
         "instance": "mock.patch.object(GPTModel(), 'forward')",
     },
-    "bindings.CONTAINERS": "def g(m: {}[GPTModel]): m.forward = f",
-    "bindings.annotation": "def g(m: {}[GPTModel]): m.forward = f",
+    "annotations.CONTAINERS": "def g(m: {}[GPTModel]): m.forward = f",
+    "annotations.annotation": "def g(m: {}[GPTModel]): m.forward = f",
     "bindings._bound_above": {
         "narrow": "def g(m: GPTModel):\n    assert isinstance(m, Other)\n    m.forward = f",
         "annotation": "def g():\n    m = GPTModel()\n    m: Any\n    m.forward = f",

@@ -229,3 +229,14 @@ other(1)
 """
     project = Project({"a.py"}.__contains__, lambda _: text)
     assert [one.line for one in uses_of(["a.py"], project, *models).affected] == [4, 6, 10]
+
+
+def test_an_option_with_more_words_or_less_is_no_match() -> None:
+    """`profile` and `rl_profile` are two things."""
+    for name, told in (("old_things", True), ("rl_old_thing", False), ("thing", False)):
+        flag = name.replace("_", "-").encode()
+        later = {path: text.replace(b"old-thing", flag) for path, text in SMALL.items()}
+        models = [build(LIBRARY, label, files.items()) for label, files in (("0.30.0", SMALL), ("0.31.0", later))]
+        text = b"from megatron.training import get_args\ndef use():\n    return get_args().old_thing\n"
+        (said,) = uses_of(["a.py"], Project({"a.py"}.__contains__, lambda _, text=text: text), *models).affected  # type: ignore[misc]
+        assert bool(said.instead) is told

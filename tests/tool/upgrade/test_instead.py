@@ -2,6 +2,7 @@
 
 import pytest
 from between_releases import HELPER, KINDS, affected
+from checking import small_release
 
 from mcore_unpatch.judge.instead import nth
 from mcore_unpatch.library.build import build
@@ -93,3 +94,16 @@ def test_places_as_words() -> None:
         110: "111th",
     }
     assert {index: nth(index) for index in places} == places
+
+
+@pytest.mark.parametrize(("after", "said"), [
+    ("def pad(size, by): return [size, by]\n", "`elsewhere.pad` is the closest match"),
+    ("def pad(size): return [size]\n", ""),  # other parameters
+    ("pad = 1\n", ""),
+])  # fmt: skip
+def test_a_name_that_lost_its_underscore_is_told(after: str, said: str) -> None:
+    older = small_release("0.30.0", "def _pad(size, by): return size // by\n")
+    newer = small_release("0.31.0", "", elsewhere=after)
+    text = b"from megatron.core.utils import _pad\n"
+    (use,) = uses_of(["a.py"], Project({"a.py"}.__contains__, lambda _: text), older, newer).affected
+    assert use.instead == said

@@ -1,0 +1,57 @@
+"""What models know of options, fallbacks of imports, classes from specs, and items of lists."""
+
+from collections.abc import Mapping
+
+from mcore_unpatch.library.build import build
+from mcore_unpatch.library.model import Library, Model
+
+
+def model(files: Mapping[str, str], items: Mapping[tuple[str, str], str] | None = None) -> Model:
+    texts = {"__init__": "", **files}
+    sources = [(f"toy/{name}.py", text.encode()) for name, text in texts.items()]
+    return build(Library("toy", ("toy",), items or {}), "1.0", sources)
+
+
+def test_what_a_field_says_of_its_option_counts() -> None:
+    field = 'kept: int = field(metadata={"argparse_meta": {"arg_names": ["--other"], "dest": "other"}})'
+    toy = model({"a": f"from dataclasses import field\nclass Settings:\n    {field}\n"})
+    assert "other" in toy.options
+
+
+def test_none_in_place_of_an_import_of_its_own_is_not_what_it_is() -> None:
+    text = "if HAVE:\n    from toy.b import Base\nelse:\n    Base = None\nclass Sub(Base): pass\n"
+    toy = model({"a": text, "b": "class Base:\n    def run(self): pass\n"})
+    known = toy.find("toy.a.Sub.run")
+    assert known is not None and known.name == "toy.b.Base.run"
+
+
+def test_a_class_that_a_spec_names_or_else_a_default_is_of_the_spec() -> None:
+    text = """\
+from elsewhere import Norm
+class Layer:
+    def __init__(self, submodules, other):
+        cls = submodules.norm or Norm
+        plain = other or Norm
+        self.norm = cls(1) if cls is not None else None
+        self.plain = plain(1)
+"""
+    facts = model({"a": text}).facts
+    assert [facts[f"toy.a.Layer.{name}"].trait("from") for name in ("norm", "plain")] == [
+        "spec:__init__",
+        "made:__init__",
+    ]
+
+
+def test_calls_of_the_items_of_a_list_are_those_of_their_class() -> None:
+    text = """\
+class Layer:
+    def forward(self, x): pass
+class Block:
+    def run(self):
+        for number, layer in enumerate(self.layers):
+            layer(1, mask=2)
+        for layer in self.others:
+            layer(3, other=4)
+"""
+    toy = model({"a": text}, {("toy.a.Block", "layers"): "toy.a.Layer"})
+    assert [usage.call and usage.call.keywords for usage in toy.calls("toy.a.Layer.forward")] == [("mask",)]
