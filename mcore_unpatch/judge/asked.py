@@ -101,20 +101,29 @@ def _may_succeed(node: ast.AST, model: Model) -> bool:
             asked = [alias.name for alias in names]
         case _:
             return isinstance(node, ast.ImportFrom)
-    return not any(is_former(name) or (within(name) and not known.holds(model, name)) for name in asked)
+    absent_there = (within(name) and not known.holds(model, name) and not known.lacking(model, name) for name in asked)
+    return not any(map(is_former, asked)) and not any(absent_there)
 
 
 def _reads(names: set[str], tried: ast.Try, home: Resolver, model: Model) -> Iterator[ast.Name]:
     """Where functions of a file ask for names that its `try` does not bind, and nothing keeps them from it."""
-    for node in walk(home.model.tree):
-        if isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load):
+    asked, last = home.once(_names_read, home.model.tree), tried.end_lineno or 0
+    for name in sorted(names):
+        bound = home.model.scope.bindings.get(name, ())
+        for node in asked.get(name, ()) if all(tried.lineno <= one.line <= last for one in bound) else ():
             at = home.on_line(node.lineno)
-            bound = home.model.scope.bindings.get(node.id, ())
-            ours = at.scope.home_of(node.id) is home.model.scope and all(
-                tried.lineno <= one.line <= (tried.end_lineno or 0) for one in bound
-            )
+            ours = at.scope.home_of(name) is home.model.scope
             if ours and not reached.is_caught(at.block, "NameError") and reached.on(model, at, ()):
                 yield node
+
+
+def _names_read(tree: ast.Module) -> dict[str, list[ast.Name]]:
+    """The names that a file reads, and where."""
+    found: dict[str, list[ast.Name]] = {}
+    for node in walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            found.setdefault(node.id, []).append(node)
+    return found
 
 
 def woken(demand: Demand, hidden: Sequence[Demand], old: Model, new: Model) -> Iterator[Statement]:

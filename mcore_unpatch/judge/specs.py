@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -42,6 +43,9 @@ def opened(home: Resolver, old: Model, new: Model, is_own: Callable[[str], bool]
     inside_first = sorted((one for one in nodes if isinstance(one, _OPENS)), key=lambda one: one.end_col_offset or 0)
     openings = [(node, *_opening(node, home)) for node in inside_first]
     specs = {field for _, field, part in openings if part and field in fields}  # a test alone tells nothing
+    on_line: dict[int, dict[str, None]] = defaultdict(dict)  # the fields that are opened there
+    for node, field, _ in openings:
+        on_line[node.lineno] |= {field: None} if field in specs else {}
     ifs = [node for node in nodes if isinstance(node, ast.If | ast.IfExp)] if specs else []
     tests = {field: [node for node in ifs if _asks(node.test, field)] for field in specs}
     asserted = {id(part) for node in nodes if isinstance(node, ast.Assert) for part in _all_of(node.test)}
@@ -57,7 +61,7 @@ def opened(home: Resolver, old: Model, new: Model, is_own: Callable[[str], bool]
         if not demand.runs_on(new, exception):
             continue
         lines.add(node.lineno)
-        others = {other: None for one, other, _ in openings if one.lineno == node.lineno and other in specs - {field}}
+        others = [other for other in on_line[node.lineno] if other != field]
         too = f"; the same is true of {quoted(others)}" if others else ""
         own = "; a spec of your own is what you make it" if is_own(field) and not _is_megatrons(node, home) else ""
         text = f"`{field}` of the specs that Megatron makes is no {_SPEC} on megatron-core {new.label} but a "

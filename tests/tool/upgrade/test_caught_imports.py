@@ -56,6 +56,7 @@ def test_what_a_caught_import_is_now_is_told_with_the_call_that_does_not_fit() -
     ("from megatron.training.global_vars import unwrap_model", "", RAISES),
     ("try: from megatron.core.utils import unwrap_model\n    except ImportError: print()", "", ""),
     ("from elsewhere import unwrap_model", "", ""),
+    ("from megatron.legacy import unwrap_model", "", ""),  # which a checkout may have, and no wheel
     ("HAVE = False", "", CHANGES),  # others may ask for it before they call
     ("print()", "from elsewhere import unwrap_model", CHANGES),
     ("unwrap_model = None", "", CHANGES),
