@@ -169,3 +169,16 @@ def test_the_reason_is_of_a_release_on_which_the_patch_runs() -> None:
     }
     [finding] = found_in(files)
     assert "megatron-core 0.17.0 has no `tensor_a2a_cp2hp`" in finding.evidence
+
+
+def test_a_class_that_is_a_default_can_be_passed() -> None:
+    said = why(f"{CORE}.transformer.module.Float16Module.forward", (0, 19))
+    assert said.endswith("`Float16Module` by default: a subclass can be passed only where you make that call yourself")
+
+
+def test_what_a_wheel_lacks_is_not_known_to_run() -> None:
+    patch = "from megatron.training import training\ntraining.train_step = print\n"
+    pins = {"requirements/old.txt": "megatron-core==0.16.1", "requirements/new.txt": "megatron-core==0.19.2"}
+    [finding] = found_in({"a.py": patch, **pins})
+    told = {stacks: one.outcome for one in finding.assessment.on_stacks for stacks in one.stacks}
+    assert told == {"0.19.2": "runs", "0.16.1": "is not known"}
