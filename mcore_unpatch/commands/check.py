@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -25,8 +24,6 @@ from mcore_unpatch.repository.paths import from_here
 from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey.scan import scan
 from mcore_unpatch.survey.survey import PinnedOn, ScanOptions
-
-OLD_BASELINE = ".mcore-unpatch-baseline.json"
 
 Base = Annotated[str | None, option("--base", "Report only what is new since the merge base with this commit.")]
 _KNOWN = f"Known findings to accept, as counts per file and rule. [default: {DEFAULT_BASELINE}, if any]"
@@ -134,10 +131,6 @@ def _write_baseline(report: Report, named: Path | None) -> int:
             f"the first is {first.path}: {first.message}"
         )
     target = named or Path(report.top) / DEFAULT_BASELINE
-    old = Path(report.top) / OLD_BASELINE
-    if named is None and old.is_file() and not os.path.lexists(target):
-        target = old
-        note(f"The baseline is called {DEFAULT_BASELINE} now: rename {OLD_BASELINE}, which goes on working.")
     target = target.parent.resolve() / target.name
     accepted = [one for one in report.findings if not one.rule.startswith("MCU8")]  # a pin that fails is never one
     baselines.write(target, accepted, Path(report.root))

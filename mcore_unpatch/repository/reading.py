@@ -51,7 +51,7 @@ def descriptor(top: str | Path, path: str) -> int:
     except OSError as error:
         if error.errno == errno.ENXIO:
             raise OSError(errno.EINVAL, "a socket, not a regular file", full) from None
-        if error.errno != errno.ELOOP or not os.path.islink(full):  # noqa: PTH114
+        if error.errno != errno.ELOOP:
             raise
         if not _lies_inside(str(top), path):
             raise _leads_out(full) from None

@@ -206,14 +206,15 @@ def _share_out(
                 yield _analyse(shares[number], task, project)
                 number = _next(runs)
             for ready in cast("list[Connection]", wait(working, None if number is None else 0)):
-                part: ScannedPart | None = ready.recv()
+                try:
+                    part: ScannedPart | None = ready.recv()
+                except (EOFError, OSError):  # between two messages, or within one
+                    raise UsageError("a worker process died, perhaps out of memory; try --jobs 1") from None
                 if part is None:
                     working.remove(ready)
                 else:
                     yield part
         project.close()
-    except (EOFError, ConnectionError):
-        raise UsageError("a worker process died, perhaps out of memory; try --jobs 1") from None
     finally:
         for process in processes:
             process.terminate()

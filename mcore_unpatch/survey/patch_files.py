@@ -56,7 +56,7 @@ def findings_in(
             for file, old, new in files:
                 fit = tree.apply(file, old, new)
                 fits[fit] += 1
-                inner = [_placed(_module(new or old), name) for _, name in file.changes]
+                inner = [_placed(_module(new or old), name) for _, name in file.changes or [(0, "")]]
                 touched |= dict.fromkeys(tree.changed(new) if fit == APPLIES and new else inner, file.line)
             raises = tree.raises() if [*fits] == [APPLIES] else []  # what is left of another one tells nothing
     else:
@@ -120,8 +120,6 @@ class _Scratch:
 
     def apply(self, file: FileDiff, old: str, new: str) -> str:
         """Apply the diff of one file; how it fits."""
-        if file.binary or file.combined:
-            return FAILS
         for name in {old, new} - self._laid:
             if name in self._source.files:
                 (self._folder / name).parent.mkdir(parents=True, exist_ok=True)

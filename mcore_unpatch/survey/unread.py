@@ -18,7 +18,7 @@ from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _NAME_GIVEN = re.compile(r"[^=(]+\.\w+ = ([^\W\d][\w.]*)")
-_OWN = ("unpatch.lock", "unpatch.baseline", ".mcore-unpatch-baseline")  # the lock and the baselines
+_OWN = ("unpatch.lock", "unpatch.baseline")  # the lock and the baselines
 
 
 @dataclass(frozen=True, slots=True)

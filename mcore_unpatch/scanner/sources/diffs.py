@@ -10,7 +10,6 @@ _HEAD = re.compile(rb"(?:diff --(?P<git>git)|diff --(?:cc|combined)|Index:) ([^\
 _SIDE = re.compile(rb"(---|\+\+\+) ([^\t\r\n]{1,4096})")
 _MOVED = re.compile(rb"(?:rename|copy) (from|to) ([^\r\n]{1,4096})")
 _HUNK = re.compile(rb"@@ -\d{1,9}(?:,(\d{1,9}))? \+\d{1,9}(?:,(\d{1,9}))? @@ ?(.*)")
-_COMBINED = re.compile(rb"@@@+ ")
 _DEFINED = re.compile(r"( *)(?:async )?(class|def) (\w+)")
 _NOWHERE = "/dev/null"
 # `"a/f\\303\\251.py"`: how git writes a name with other than plain letters.
@@ -61,8 +60,6 @@ class FileDiff:
     line: int
     old: str
     new: str
-    binary: bool = False
-    combined: bool = False
     text: list[bytes] = field(default_factory=list)
     changes: list[tuple[int, str]] = field(default_factory=list)  # the line of a hunk, and a definition it changes
 
@@ -101,10 +98,6 @@ def _files(lines: list[bytes]) -> Iterator[FileDiff]:
             setattr(file, "old" if moved[1] == b"from" else "new", _name(moved[2]))
         elif raw.startswith((b"new file mode", b"deleted file mode")) and not file.changes:
             file.old, file.new = ("", file.path) if raw.startswith(b"new") else (file.path, "")
-        elif raw.startswith((b"Binary files ", b"GIT binary patch")):
-            file.binary = True
-        elif _COMBINED.match(raw):
-            file.combined = True
         elif hunk := _HUNK.match(raw):
             number = _hunk(file, lines, number, hunk)
     if file is not None:

@@ -1,7 +1,9 @@
 """Several processes: the same result as one, and a worker that dies is told, not waited for."""
 
 import os
+import struct
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -56,13 +58,24 @@ def test_one_job_stays_in_this_process(tmp_path: Path) -> None:
     assert readers == {os.getpid()}
 
 
-def test_a_worker_that_dies_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["reading", "telling"])
+def test_a_worker_that_dies_is_an_error(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths, tree, here = large_tree(tmp_path), WorkTree(tmp_path), os.getpid()
+    whole = Connection._send_bytes
 
     def read(path: str) -> bytes:
-        if os.getpid() != here:
+        if os.getpid() != here and where == "reading":
             os._exit(1)
         return tree.read(path)
+
+    def send_bytes(self: Connection, message: bytes) -> None:
+        if os.getpid() != here:
+            os.write(self.fileno(), struct.pack("!i", len(message)) + bytes(message[:1]))
+            os._exit(1)
+        whole(self, message)
+
+    if where == "telling":  # killed within a message
+        monkeypatch.setattr(Connection, "_send_bytes", send_bytes)
 
     with pytest.raises(UsageError, match="a worker process died"):
         list(run(paths, tree, Task(read, tree.exists, newest, mocks=False), 2))

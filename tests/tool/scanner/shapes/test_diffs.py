@@ -14,10 +14,9 @@ def test_every_form_is_read_as_somebody_read_it() -> None:
 
 
 def read(form: str) -> str:
-    """Each file with its line, its names before and after, what is odd, how many lines are its own, its changes."""
+    """Each file with its line, its names before and after, how many lines are its own, its changes."""
     said = []
     for file in diffs.read(form.encode()):
-        odd = " binary" * file.binary + " combined" * file.combined
         changes = "".join(f" {line}:{name}" for line, name in file.changes)
-        said.append(f" {file.line} {file.old!r} -> {file.new!r}{odd} of {len(file.text)}{changes};")
+        said.append(f" {file.line} {file.old!r} -> {file.new!r} of {len(file.text)}{changes};")
     return "".join(said)

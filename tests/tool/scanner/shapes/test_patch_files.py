@@ -1,5 +1,6 @@
 """`.patch` and `.diff` files: one finding each, the definitions they touch, and whether they still apply."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -9,8 +10,9 @@ from command import unpatch
 from repository import Repository
 
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.stacks.sources import source_at
-from mcore_unpatch.survey.patch_files import applied_before, findings_in
+from mcore_unpatch.survey.patch_files import applied_before, brought, findings_in
 
 FILE = "megatron/core/models/gpt/gpt_model.py"
 HEAD = "diff --git a/{0} b/{0}\nindex 1..2 100644\n--- a/{0}\n+++ b/{0}\n"
@@ -162,6 +164,18 @@ class TestOnASource:
         assert "1 file applies" in finding.message
         assert not finding.breaks
 
+    @pytest.mark.parametrize("kind", ["combined", "binary"])
+    def test_what_git_cannot_apply(self, kind: str, tmp_path: Path, megatron: Path) -> None:
+        diff = made_by_git(tmp_path, CHANGED)
+        head, _, hunks = diff.partition(b"@@")
+        if kind == "combined":  # as of a merge: both parents had the same
+            lines = [line[:1].strip() + line if line[:1] in (b"+", b"-", b" ") else line for line in hunks.split(b"\n")]
+            ranges = re.sub(rb"@@?( -[\d,]+) (\+[\d,]+ )@@", rb"@@@\1\1 \2@@@", b"@@" + b"\n".join(lines))
+            told = head.replace(b"diff --git a/", b"diff --cc ") + ranges
+        else:
+            told = head.partition(b"--- ")[0] + f"Binary files a/{FILE} and b/{FILE} differ\n".encode()
+        assert self.judged(told, megatron).breaks == ("no longer applies to megatron-core 0.30.0 (1 of 1 files)",)
+
     def test_at_another_line(self, tmp_path: Path, megatron: Path) -> None:
         diff = made_by_git(tmp_path, CHANGED)
         (megatron / FILE).write_text("# a\n" * 30 + SOURCE)
@@ -241,3 +255,31 @@ def test_the_order_of_patch_files() -> None:
     assert applied_before("p/0002-b.patch", files, None) == ["p/0001-a.patch"]
     assert applied_before("p/x.patch", files, None) == []
     assert applied_before("p/0001-a.patch", files, b"x.patch -p1\n0001-a.patch\n") == ["p/x.patch"]
+
+
+BARE = HEAD.format("core/utils.py") + "@@ -1,2 +1,3 @@\n a\n+    ours=0,\n+# theirs\n b\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "added"),
+    [
+        ("patches/megatron/a.patch", BARE, True),
+        ("patches/a.patch", f"# For Megatron.\n{BARE}", True),
+        ("patches/a.patch", BARE, False),
+        ("patches/a.patch", BARE.replace("core/utils", "megatron/core/utils"), True),
+        ("patches/a.patch", BARE.replace("core/utils", "ours/core/utils") + "\nmegatron\n", False),
+        ("patches/megatron/a.patch", BARE.replace("+    ours", "-    ours").replace("+# theirs", " # theirs"), False),
+    ],
+)
+def test_names_that_a_patch_file_adds(path: str, text: str, added: bool) -> None:
+    assert brought([path], lambda _: text.encode()) == ({"megatron.core.utils": {"ours"}} if added else {})
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("a.patch"), Unreadable("no text")])
+def test_a_patch_file_that_cannot_be_read_hides_no_other(error: Exception) -> None:
+    def contents(path: str) -> bytes:
+        if path == "a.patch":
+            raise error
+        return BARE.replace("core/utils", "megatron/core/utils").encode()
+
+    assert brought(["a.patch", "b.patch"], contents) == {"megatron.core.utils": {"ours"}}
