@@ -40,6 +40,21 @@ def differ(flag):
     if flag:
         return V >= "0.16"
     return V >= "0.15"
+def renamed(than):
+    low = than
+    return V >= low
+def defaulted(than=None):
+    if than is None:
+        than = "0.16"
+    return V >= than
+def branched(flag, than="0.16"):
+    low = than if flag else "0.14"
+    high = low
+    return V >= high
+def outer(than):
+    def inner():
+        return V >= than
+    return inner()
 class Ask:
     def recent(self, than):
         return V >= than
@@ -49,6 +64,11 @@ class Ask:
 """
 CONDITIONS = {
     "any?": """
+        renamed(use_x)
+        renamed()
+        defaulted(use_x)
+        branched(use_x)
+        outer("0.16")
         +M >= 16
         M >= 16 or use_x
         (1 if use_x else True) == 1
@@ -138,6 +158,10 @@ CONDITIONS = {
         (lambda: V)() >= "0.16"
     """,
     ">=0.16.0": """
+        renamed("0.16")
+        renamed(than="0.16")
+        renamed("0.16") and renamed("0.13")
+        branched(True)
         float(V[:4]) >= 0.16
         min(M, 99) >= 16
         list(N) >= [0, 16]
@@ -262,6 +286,9 @@ CONDITIONS = {
         ("a" if use_x else "b") == "a" and M >= 16
     """,
     ">=0.14.0": """
+        branched(False)
+        branched(flag=False, than="0.18")
+        branched(use_x, "0.14")
         getattr(TopKRouter, "is_aux_loss_enabled", None) is not None
         getattr(TopKRouter, "is_aux_loss_enabled", None) != None
         M not in [12, 13]
@@ -284,6 +311,7 @@ CONDITIONS = {
         (M or use_x) == 16
     """,
     ">=0.13.0,<=0.15.3": """
+        renamed("0.13") and not renamed("0.16")
         13 <= M < 16
     """,
     "<=0.12.3?": """
@@ -302,6 +330,8 @@ CONDITIONS = {
         "self" in inspect.signature(GPTModel).parameters
     """,
     ">=0.13.0": """
+        defaulted("0.13")
+        branched(True, "0.13")
         kept("0.13")
     """,
     ">=0.15.0?": """
