@@ -44,6 +44,28 @@ def test_statements_and_the_comments_above_them() -> None:
     assert [whole.line(number) for number in (1, 7)] == ["# the head of the file", "    x = 1; y = 2  # why"]
 
 
+@pytest.mark.parametrize(
+    ("above", "first"),
+    [
+        ("", 1),
+        ("# head\n", 2),
+        ("# head\n# more\n", 3),
+        ("# head\n# more\n# and more\n", 4),
+        ("# head\n\n", 3),
+        ("# head\n\n# own\n", 3),
+        ("\n# own\n", 2),
+        ("\n# own\n# more\n", 2),
+        ("y = 2\n# own\n", 2),
+        ("y = 2  # why\n", 2),
+        ("# head\n@ours\n", 2),
+        ("\n# own\n@ours\n@theirs\n", 2),
+    ],
+)
+def test_the_head_of_a_file_is_nobody_s_comment(above: str, first: int) -> None:
+    whole = source(f"{above}def f(): ...\n")
+    assert whole.first_with_comments(whole.tree.body[-1]) == first
+
+
 def test_a_byte_order_mark_stays_where_it_is() -> None:
     whole = source("x = 1\ny = 2\n", "utf-8-sig")
     assert whole.line(1) == "x = 1"

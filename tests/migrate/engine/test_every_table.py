@@ -1,0 +1,154 @@
+"""The table at the end, for every kind of outcome: of each part one thing is changed at a time.
+
+The answers stand in `tables.txt`; after a change that is meant, run this once with `APPROVE=1` and read the diff.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from mcore_unpatch.editing.edits import Edit, NewContent, Options, Plan, Remark, Repository
+from mcore_unpatch.findings.finding import Assessment, Finding
+from mcore_unpatch.migrate import table
+from mcore_unpatch.migrate.outcome import Dependency, Outcome
+
+SAID = Path(__file__).with_name("tables.txt")
+FILE = b"one\ntwo\nthree\nfour\n"
+PATCH = Finding("MCU601", "a.py", 3, 1, 3, "megatron.core.utils.divide", "module-attr", "replaces it")
+EDIT = Edit("a.py", "MCU501", "safe", 4, 8, b"2\n2\n2\n", "title", finding_line=2, notes=("mind this",))
+LEFT, HAND = (Remark("a.py", 3, "MCU601", kind, "because of x") for kind in ("left", "by-hand"))
+
+
+class _Judged(SimpleNamespace):
+    def __str__(self) -> str:
+        return "on 0.19"
+
+
+def patch(verdict: str = "keep", fix: Any = None, line: int = 3, **facts: Any) -> Finding:
+    assessment = Assessment(verdict=cast(Any, verdict), fix=fix, evidence="nothing replaces it")
+    return replace(PATCH, line=line, end_line=line, assessment=assessment, **facts)
+
+
+TWO = (patch(line=2),)
+
+
+def outcome(
+    *left: Finding,
+    done: tuple[Finding, ...] = (),
+    fixable: tuple[Finding, ...] = (),
+    written: bool = False,
+    edits: tuple[Edit, ...] = (),
+    older: str = "",
+    stacks: int = 1,
+    unsafe: bool = False,
+    unsure: bool = False,
+    below: tuple[str, ...] = (),
+    dependency: Dependency | None = None,
+    **plan: Any,
+) -> Outcome:
+    judged = _Judged(stacks=[SimpleNamespace(said=True)] * stacks)
+    named = [SimpleNamespace(name=name, place=f"{name}.txt:1") for name in below]
+
+    def read(path: str) -> bytes:
+        if path != "a.py":
+            raise FileNotFoundError(path)
+        return FILE
+
+    survey = SimpleNamespace(
+        found=SimpleNamespace(top=Path.cwd(), root=Path.cwd(), python=["a.py", "b.py"], patches=["p.patch"]),
+        files=SimpleNamespace(read=read),
+        findings=[*left, *done],
+        judged=[judged],
+        stacks=SimpleNamespace(older_than=lambda _: named, reaching_below=lambda _: named[1:]),
+    )
+    options = Options(older=lambda _: older, unsure=lambda _: unsure, unsafe_fixes=unsafe)
+    rewrites = [NewContent("a.py", FILE, b"")] if edits else []
+    known = {one: one for one in fixable}
+    return Outcome(cast(Any, survey), Plan(edits=edits, **plan), options, rewrites, [*left], dependency, written, known)
+
+
+def _outcomes() -> Iterator[tuple[str, Outcome]]:
+    yield "nothing", outcome()
+    for verdict in ("keep", "steps", "delete", "rewrite"):
+        for facts in ({}, {"steps": ("first", "second")}, {"steps": ("first",), "in_test": True}):
+            yield f"{verdict} {facts}", outcome(patch(verdict, **facts))
+    for remarks in ((LEFT,), (HAND,), (LEFT, HAND), (replace(LEFT, line=4),), (replace(HAND, detail="- a\n+ b"),)):
+        for breaks in ((), ("it is gone: NameError",), ("it is new", "TypeError: no")):
+            told = "; ".join(f"{one.kind}:{one.line} {one.detail!r}" for one in remarks)
+            yield f"{told} {breaks}", outcome(patch("steps", breaks=breaks, steps=("first",)), remarks=remarks)
+    for fix in ("safe", "unsafe", None):
+        yield f"{fix} to scan", outcome(patch(), fixable=(patch(fix=fix),))
+    for kind, one in {
+        "possible": patch(confidence="possible"),
+        "possible with a fix": patch(confidence="possible", fix="unsafe"),
+        "a patch file": patch(path="p.patch", shape="patch-file"),
+        "in a test": patch(in_test=True),
+        "elsewhere": patch(path="elsewhere.py"),
+        "no patch": patch(target=""),
+    }.items():
+        yield kind, outcome(one)
+    for count in (2, 6, 7, 8):
+        yield f"{count} lines", outcome(*(patch(line=line) for line in range(1, count + 1)))
+    yield "other subjects", outcome(patch(), patch(line=4, target="megatron.core.utils.other"))
+    yield "other tests", outcome(patch(in_test=True), patch(line=4, target="x.y.z", in_test=True))
+    yield "other rules", outcome(patch(), patch(line=4, rule="MCU602"))
+    yield "two files", outcome(patch(), patch(path="b.py"))
+    for written in (False, True):
+        for edits in ((EDIT,), (EDIT, replace(EDIT, start=8, end=8, notes=("and this",)))):
+            yield (
+                f"edits {len(edits)} {written}",
+                outcome(patch(line=4), done=TWO, removes=TWO, edits=edits, written=written),
+            )
+    yield "an unsafe edit", outcome(edits=(replace(EDIT, applicability="unsafe"),), done=(patch("delete"),))
+    yield "an edit of no finding", outcome(edits=(replace(EDIT, finding_line=0),), done=(patch(line=2, rule="MCU501"),))
+    done = (patch("delete"), patch("rewrite", line=4), patch("rewrite", line=1))
+    yield "deleted and rewritten", outcome(done=done, removes=done, edits=(EDIT,), written=True)
+    for needed in (None, "megatron-core>=0.18"):
+        for edits in ((), (EDIT,)):
+            for below in ((), ("x",), ("x", "y")):
+                yield f"needs {needed} {len(edits)} {below}", outcome(requirement=needed, edits=edits, below=below)
+    for python in ("", "setup.py says Python 3.9"):
+        yield f"depends {python}", outcome(dependency=Dependency("mcore-unpatch[compat]", python), edits=(EDIT,))
+    held = replace(LEFT, text="it has no hook on 0.17")
+    for older in ("", "on 0.17", "on 0.16"):
+        for stacks in (1, 2):
+            for unsure in (False, True):
+                made = outcome(older=older, stacks=stacks, unsure=unsure, unsafe=unsure, remarks=(held,))
+                yield f"held {older} {stacks} {unsure}", made
+
+
+def test_every_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = ""
+    for name, made in _outcomes():
+        told = ("".join(text for text, _ in line) for line in table.lines(made))
+        said += f"== {name}\n" + "".join(f"{line.rstrip()}\n" for line in told)
+    if "APPROVE" in os.environ:
+        SAID.write_text(said)
+    assert said.splitlines() == SAID.read_text().splitlines(), "if this is meant: run it once with APPROVE=1"
+
+
+@pytest.mark.parametrize(
+    ("written", "path", "line", "now"),
+    [
+        *((False, "a.py", line, line) for line in range(1, 5)),
+        *((True, "a.py", line, now) for line, now in ((1, 1), (2, 2), (3, 5), (4, 6))),
+        *((True, "gone.py", line, line) for line in (1, 4)),
+    ],
+)
+def test_where_a_line_stands_now(written: bool, path: str, line: int, now: int) -> None:
+    assert outcome(edits=(EDIT,), written=written).line(path, line) == now
+
+
+def test_files_are_looked_at_once_for_several_words() -> None:
+    texts = {"a.py": b"core = 1", "b.py": b"other", "c.py": b"core, other"}
+    whole = Repository(list(texts), lambda _: True, texts.__getitem__)
+    whole.look_for("core", "other", "core")
+    assert whole.looks == {"core": ["a.py", "c.py"], "other": ["b.py", "c.py"]}
+    whole.data = lambda path: pytest.fail(path)  # type: ignore[method-assign]
+    whole.look_for("core")
