@@ -57,9 +57,9 @@ def response_results(
     logits: LazyLogits,
     samples: Samples,
     *,
-    entropy: bool = False,
-    entropy_grad: bool = True,
-    allgather_cp: bool = False,
+    entropy: bool,
+    entropy_grad: bool,
+    allgather_cp: bool,
     top_p: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]] | None = None,
 ) -> dict[str, list[Tensor]]:
     """`log_probs`, and `entropy` if asked for: of each sample, the values of its response tokens on this rank.

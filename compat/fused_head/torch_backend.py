@@ -244,7 +244,7 @@ def _same_everywhere(problem: Problem, fold: Callable[[Problem, int], RowStats],
     row = torch.randn(1, problem.hidden.shape[1], generator=generator).to(problem.hidden)
     scale = problem.scale
     if isinstance(scale, Tensor):
-        scale = torch.full((size, 1), 0.7, dtype=math_dtype(problem.weight), device=scale.device)
+        scale = scale.new_full((size, 1), 0.7)
     trial = replace(
         problem, hidden=row.expand(size, -1).contiguous(), rows=None, chosen=None, scale=scale, keep_mask=None,
         moments=False,

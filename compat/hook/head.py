@@ -308,7 +308,7 @@ def _obstacles(call: HookCall) -> Iterator[str]:
             "Transformer Engine, which multiplies in fp8?)"
         )
     rows = getattr(layer, "output_size_per_partition", len(weight))
-    if len(weight) != rows or getattr(layer, "gtp_remat_size", 1) > 1 or getattr(weight, "gtp_remat_size", 1) > 1:
+    if len(weight) != rows or any(getattr(held, "gtp_remat_size", 1) > 1 for held in (layer, weight)):
         yield f"its weight is sharded further: only {len(weight)} of its {rows} rows are on this rank"
     if layer._backward_hooks or layer._backward_pre_hooks:
         yield "a backward hook on it would never run, because the layer is not called"

@@ -222,11 +222,11 @@ def _stored(code: CodeType) -> dict[str, int]:
     """The names that a function stores as attributes, with the line; an empty name where it uses `setattr`."""
     lines: dict[str, int] = {}
     for instruction in dis.get_instructions(code):
-        line = instruction.positions.lineno if instruction.positions else 0
+        line = getattr(instruction.positions, "lineno", None) or 0
         if instruction.argval in _SETTERS and instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR"):
-            lines.setdefault("", line or 0)
+            lines.setdefault("", line)
         elif instruction.opname in ("STORE_ATTR", "DELETE_ATTR"):
-            lines.setdefault(str(instruction.argval), line or 0)
+            lines.setdefault(str(instruction.argval), line)
     return lines
 
 

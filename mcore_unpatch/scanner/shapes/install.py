@@ -46,7 +46,7 @@ def parted(target: str) -> tuple[str, str]:
 
 def core_target(dotted: str) -> str:
     """A dotted string as the definition it names, also `module:name`; a method keeps its name behind its class."""
-    dotted = dotted.replace(":", ".", 1)
+    dotted = dotted.replace(":", ".")
     owner, _, leaf = dotted.rpartition(".")
     symbol = api.lookup(owner)
     if symbol and symbol.kind in {"class", "module"}:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from mcore_unpatch.compat.fused_head import torch_backend
 from mcore_unpatch.compat.fused_head.problem import (
     Problem,
     TileCost,
@@ -98,3 +99,24 @@ def test_where_the_gradient_is_added_up(buffer: torch.dtype, accumulate: bool, r
     tiles = Some(problem(HALF, HALF), HALF)
     assert tiles.sums_apart(None, row_tiles) is False
     assert tiles.sums_apart(WeightGradBuffer(torch.zeros(5, WIDTH, dtype=buffer), accumulate), row_tiles) is apart
+
+
+@pytest.mark.parametrize("widens", [False, True])
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("operands", [FULL, HALF])
+def test_a_product_is_added_to_what_is_there_or_takes_its_place(
+    operands: torch.dtype, accumulate: bool, widens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Operands of 16 bits too, as a GPU has them, with a torch whose product gives 32 bits of them or not."""
+    product = torch.mm
+
+    def mm(a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype | None = None, **given: Any) -> torch.Tensor:
+        assert (out_dtype is not None) is (widens and operands is HALF)
+        return product(a.to(out_dtype), b.to(out_dtype)) if out_dtype else product(a, b, **given)
+
+    monkeypatch.setattr(torch_backend, "_MM_WIDENS", widens)
+    monkeypatch.setattr(torch, "mm", mm)
+    a, b = torch.arange(6.0).view(2, 3), torch.arange(6.0).view(3, 2)
+    out = torch.full((2, 2), 7.0)
+    torch_backend.TorchTiles(problem()).multiply(out, a.to(operands), b.to(operands), accumulate)
+    assert torch.equal(out, a @ b + 7 * accumulate)

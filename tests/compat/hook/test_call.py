@@ -87,6 +87,31 @@ def test_a_context_may_be_none_a_mapping_or_itself() -> None:
         HookContext.of({"temprature": 2.0})
 
 
+@pytest.mark.parametrize("key", ["te", "ma", "x", "", "top_p", "extras_of_mine", 3])
+def test_a_key_of_ones_own_goes_into_extra(key: Any) -> None:
+    assert HookContext.of({key: 1, "temperature": 2.0}) == HookContext(temperature=2.0, extra={key: 1})
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("tea", "teacher"),
+        ("mas", "mask"),
+        ("gro", "groups"),
+        ("my_labels", "labels"),
+        ("mask_of_mine", "mask"),
+        ("teachers", "teacher"),
+        ("lengts", "lengths"),
+        ("tokenids", "token_ids"),
+    ],
+)
+def test_a_key_that_looks_like_a_field_is_refused(key: str, meant: str) -> None:
+    for values in ({key: 1}, {"other": 2, key: 1}):
+        with pytest.raises(TypeError, match=rf"unknown key '{key}'; did you mean '{meant}'\?"):
+            HookContext.of(values)
+    assert HookContext.of({f"extra.{key}": 1}).extra == {key: 1}
+
+
 def test_a_processor_is_an_instance_that_can_be_called() -> None:
     for make in (Compose, AsTuple):
         with pytest.raises(TypeError, match=r"pass an instance: LogProbs\(\)"):

@@ -25,6 +25,7 @@ from mcore_unpatch.compat import (
     LogitStats,
     LogProbs,
     LogProbsAndEntropy,
+    LogProbsAt,
     MissingContextError,
     Outputs,
     Processor,
@@ -160,6 +161,23 @@ def test_processors_that_disagree_cannot_share_a_pass() -> None:
 def test_wrong_options_raise_where_the_processor_is_made(processor: Any, options: Any, message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=re.escape(message)):
         processor(**options)
+
+
+EVERY: list[Any] = [
+    *(LogProbs, Entropy, LogProbsAndEntropy, TokenLoss, SelectedTokenCrossEntropy, LogProbsAt, SumPiSquared),
+    *(LogitStats, TopKLogits, DistillationLoss),
+]
+
+
+@pytest.mark.parametrize("processor", EVERY)
+@pytest.mark.parametrize(
+    "options", [{"shift": "left"}, {"temperature": 0.0}, {"backend": "cuda"}, {"vocab_size": 0}], ids=str
+)
+def test_every_processor_checks_the_options_that_all_have(processor: Any, options: Any) -> None:
+    own = {"k": 2} if processor is TopKLogits else {}
+    processor(**own)
+    with pytest.raises(ValueError, match=f"{next(iter(options))}: expected"):
+        processor(**own, **options)
 
 
 @on_ranks

@@ -280,6 +280,19 @@ def test_a_wrong_temperature_is_refused(temperature: Any) -> None:
         lazy() / temperature
 
 
+@pytest.mark.parametrize("others", [(), (1.7,), (1.7, 1.7), (1.0,), (1.7, 1.0), (torch.tensor(1.7),), (PER_TOKEN,)])
+def test_joined_logits_have_one_temperature_where_all_have_the_same(others: tuple[Any, ...]) -> None:
+    z = lazy()
+    joined = torch.cat([z / temperature for temperature in (1.7, *others)])
+    alike = all(other == 1.7 for other in others if not isinstance(other, Tensor))
+    if alike and not any(isinstance(other, Tensor) for other in others):
+        assert joined.temperature == 1.7
+        assert isinstance(joined.temperature, float)
+    else:
+        each = [torch.as_tensor(temperature).expand(BATCH, LENGTH, 1) for temperature in (1.7, *others)]
+        assert_close(joined.temperature, torch.cat(each))
+
+
 def test_a_teacher_must_be_lazy_logits() -> None:
     with pytest.raises(TypeError, match="expected the LazyLogits of another model, got Tensor"):
         lazy().kl(torch.zeros(1))  # type: ignore[arg-type]

@@ -1,5 +1,7 @@
 """Gathers over context-parallel ranks: the same forward, and the backward that the loss asks for."""
 
+from typing import Any
+
 import pytest
 import torch
 from harness import on_ranks, run_on_ranks
@@ -17,7 +19,15 @@ from mcore_unpatch.compat import (
     zigzag_merge,
     zigzag_split,
 )
-from mcore_unpatch.compat.packing.gather import Gradient
+from mcore_unpatch.compat.packing.gather import (
+    Gradient,
+    broadcast_from_last_stage,
+    gather_packed_row,
+    size_and_rank,
+    split_packed_row,
+    sum_gradient,
+    zigzag_places,
+)
 
 CPU = torch.device("cpu")
 
@@ -88,11 +98,32 @@ def test_different_losses_of_the_means_add_their_gradients() -> None:
     assert_close(row.grad, packer.pack(everyone * real))
 
 
-def test_no_group_stands_for_a_group_of_one() -> None:
-    share = torch.randn(2, 4)
-    assert torch.equal(gather_shares(share, None), share[None])
-    assert gather_sequence(share, None) is share
-    assert sum_over_ranks(share, None) is share
+class Alone:
+    """A group of one rank, with nobody to talk to."""
+
+    def size(self) -> int:
+        return 1
+
+    def rank(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("group", [None, Alone()], ids=["no group", "a group of one"])
+@pytest.mark.parametrize("gradient", ["own", "summed"])
+def test_one_rank_talks_to_nobody(group: Any, gradient: Any) -> None:
+    share, bounds = torch.randn(2, 4), torch.tensor([0, 4])
+    assert size_and_rank(group) == (1, 0)
+    assert gather_sequence(share, group, gradient) is share
+    assert gather_packed_row(share, bounds, group, gradient) is share
+    assert split_packed_row(share, bounds, group) is share
+    assert sum_over_ranks(share, group, gradient) is share
+    assert sum_gradient(share, group) is share
+    assert broadcast_from_last_stage(share, group, torch.device("meta")) is share
+    assert zigzag_split(share, 1, 0) is share
+    assert zigzag_merge([share]) is share
+    assert torch.equal(zigzag_places(bounds, 4, 1), torch.arange(4))
+    if group is None:
+        assert torch.equal(gather_shares(share, None, gradient), share[None])
 
 
 def test_wrong_arguments_are_named() -> None:

@@ -330,3 +330,26 @@ def test_what_top_p_kept_is_a_mask_over_the_vocabulary_of_this_rank(rank: int) -
     assert torch.equal(found, whole[:, rank * 4 : rank * 4 + 4])
     logits.head.groups.tp = None
     assert torch.equal(_keep_mask(logits, torch.tensor([0, 2, 3]), [2, 2], ids, offsets), whole[:, :4])
+
+
+RECORDED = [  # ids and offsets of one sample with two response tokens: which ids count for each, None for all
+    ([], [], [None, None]),
+    ([], [0], [None, None]),
+    ([2], [0, 1], [[2], None]),
+    ([2, 3], [0, 1, 2], [[2], [3]]),
+    ([2, 3, 1], [0, 1, 2, 3], [[2], [3]]),
+    ([9, 2, 3], [1, 1, 3], [[], [2, 3]]),
+    ([2, 3, 0], [0, 0, 0], [[], []]),
+]
+
+
+@pytest.mark.parametrize(("ids", "offsets", "kept"), RECORDED)
+@pytest.mark.parametrize("mine", [[0, 1], [0], [1], []], ids=str)
+def test_fewer_and_more_recorded_tokens_than_the_response_has(
+    ids: list[int], offsets: list[int], kept: list[list[int] | None], mine: list[int]
+) -> None:
+    groups = SimpleNamespace(tp=None)
+    logits: Any = SimpleNamespace(shape=(2, 4), device=torch.device("cpu"), head=SimpleNamespace(groups=groups))
+    found = _keep_mask(logits, torch.tensor(mine, dtype=torch.long), [2], [ids], [offsets])
+    expected = [[rows is None or token in rows for token in range(4)] for rows in map(kept.__getitem__, mine)]
+    assert found.tolist() == expected
