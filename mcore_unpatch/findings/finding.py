@@ -144,7 +144,7 @@ class Finding:
     installed_by: str = ""  # the function that has to be called for the patch to be made
     scope: str = ""  # the qualified name of the function or class around it; empty in a module
     breaks: tuple[str, ...] = ()  # what of the message is judged for a release
-    effect: str = ""  # what that release does to it: `breaks`, or `changes` without an error
+    effect: str = ""  # what that release does to it: `breaks`, `may_break`, or `changes` without an error
     fails: tuple[str, ...] = ()  # the judged releases on which it raises
     affected: tuple[str, ...] = ()  # those that do something to it
     upstream_has: str = ""  # where Megatron already has what it does

@@ -51,7 +51,11 @@ def on_stacks(finding: Finding, stacks: Sequence[Stack]) -> Finding:
         groups.setdefault((_outcome(finding, stack, verdict), verdict(stack.versions)), []).append(stack.name)
     told = tuple(OnStacks(tuple(names), *group) for group, names in groups.items())
     differs = len(told) > 1 or any(one.outcome.startswith("depends") for one in told)
-    return replace(finding, assessment=replace(finding.assessment, on_stacks=told if differs else ()))
+    assessment = replace(finding.assessment, on_stacks=told if differs else ())
+    # Of a commit between two releases it is not known whether it does what one of them does.
+    hit = [one.revision for one in stacks if not set(finding.fails).isdisjoint(one.revision.releases)]
+    is_open = bool(hit) and not any(one.is_range or set(finding.fails).issuperset(one.releases) for one in hit)
+    return replace(finding, assessment=assessment, effect="may_break" if is_open else finding.effect)
 
 
 def _outcome(finding: Finding, stack: Stack, verdict: Callable[[tuple[Version, ...]], str]) -> str:

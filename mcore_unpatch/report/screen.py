@@ -14,7 +14,8 @@ from mcore_unpatch.stacks.revision import Judged, Stack
 MOST = 5  # places that are named
 _MOST_RELEASES = 3
 _BESIDE = {"tests": "In tests", "patch_files": "Patch files", "possible": "Possible, by a method's name alone"}
-_STYLES = {"breaks": "bold red", "changes": "yellow", "rewrite": "green", "delete": "green", "by_hand": "yellow"}
+_STYLES = dict.fromkeys(("may_break", "changes", "by_hand"), "yellow") | dict.fromkeys(("rewrite", "delete"), "green")
+_STYLES["breaks"] = "bold red"
 
 
 def lines(report: Report, places: int = MOST) -> Iterator[Line]:
@@ -57,6 +58,7 @@ def _rows(findings: Sequence[Finding], releases: str) -> Iterator[Line]:
     number = counts(findings)
     rows = {
         "breaks": (number["breaks"], f"{_verb(number['breaks'], 'break')} on {releases}"),
+        "may_break": (number["may_break"], "may break: one of the releases around the commit that you run does it"),
         "changes": (number["changes"], f"{_verb(number['changes'], 'change')} silently there: no error, other results"),
         "rewrite": _by_migrate(number, "rewrite", "rewritten"),
         "delete": _by_migrate(number, "delete", "deleted"),
@@ -90,7 +92,7 @@ def _by_migrate(number: dict[str, int], fate: str, done: str) -> tuple[int, str]
 def _sentence(finding: Finding) -> str:
     """What is most urgent to know of a finding, and what becomes of it."""
     said = finding.breaks[0] if finding.effect else finding.message.partition("; ")[0]
-    if finding.effect == "breaks":  # of several releases, the first may only leave it without effect
+    if "break" in finding.effect:  # of several releases, the first may only leave it without effect
         said = next((text for text in finding.breaks if "Error" in text), said)
     named = said.startswith(("`", "the ", "line ")) or finding.target.rpartition(".")[2] in said
     about = "" if named else f"`{'.'.join(finding.target.split('.')[-2:])}`: "
@@ -109,6 +111,7 @@ def brief(findings: Sequence[Finding]) -> str:
     }
     effects = {
         _verb(number["breaks"], "break"): number["breaks"],
+        "may break": number["may_break"],
         f"{_verb(number['changes'], 'change')} silently": number["changes"],
     }
     told = (", ".join(f"{amount} {word}" for word, amount in part.items() if amount) for part in (fates, effects))
@@ -124,7 +127,9 @@ def _next(report: Report, detailed: bool) -> Iterator[Line]:
         commands["Next: "] = f"unpatch migrate --diff{where}"
     elif number["rewrite_unsafe"] + number["delete_unsafe"]:
         commands["Next: "] = f"unpatch migrate --unsafe-fixes --diff{where}"
-    elif number["kept"] and not number["breaks"]:  # `check` then says when Megatron changes what stays
+    elif (
+        number["kept"] and not number["breaks"] + number["may_break"]
+    ):  # `check` then says when Megatron changes what stays
         commands["Next: "] = f"{pin_command(report.judged)}{where}"
     stacks = _stacks(report)
     if len(stacks) > 1 and (first := _primary(report)):  # what one of them alone allows is often more
@@ -155,11 +160,11 @@ def _primary(report: Report) -> Stack | None:
 
 def _releases(findings: Sequence[Finding], report: Report) -> str:
     """On what something breaks: the releases, or how many there are, and how it is on the one that counts most."""
-    broken = sorted({release for finding in findings for release in finding.fails}, key=parse_version)
+    breaking = [finding for finding in findings if finding.effect == "breaks"]
+    broken = sorted({release for finding in breaking for release in finding.fails}, key=parse_version)
     stacks, first = _stacks(report), _primary(report)
     if len(broken) > _MOST_RELEASES and first is not None:
         newest = show(first.versions[-1])
-        breaking = [finding for finding in findings if finding.effect == "breaks"]
         there = sum(newest in finding.fails for finding in breaking)
         if there == len(breaking):
             return f"{first.name}, which you run, and on others"

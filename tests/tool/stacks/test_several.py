@@ -160,6 +160,26 @@ class TestScan:
         assert one["outcome"].startswith("depends on the commit: on 0.18.0 it runs (keep), on 0.19.0 it runs (delete)")
         assert "CLONE@COMMIT" in one["outcome"]
 
+    @pytest.mark.parametrize(
+        ("pins", "effect"),
+        [
+            (("git+https://github.com/NVIDIA/Megatron-LM@71e418ea",), "may_break"),  # between 0.18.0 and 0.19.0
+            (("git+https://github.com/NVIDIA/Megatron-LM@71e418ea", "megatron-core==0.19.0"), "breaks"),
+            (("git+https://github.com/NVIDIA/Megatron-LM@71e418ea", "megatron-core==0.18.0"), "may_break"),
+            (("megatron-core>=0.18,<0.20",), "breaks"),
+        ],
+    )
+    def test_what_one_neighbour_of_a_commit_breaks_may_break(
+        self, tmp_path: Path, pins: tuple[str, ...], effect: str
+    ) -> None:
+        named = {f"requirements{number}.txt": f"{pin}\n" for number, pin in enumerate(pins)}
+        write_files(
+            tmp_path, {**named, "a.py": f"import megatron.core.dist_checkpointing.strategies.base\n{LAYER_NUMBER}"}
+        )
+        number = unpatch("scan", "--output-format=json", cwd=tmp_path).json["counts"]["code"]
+        assert (number["breaks"], number["may_break"]) == (effect == "breaks", effect == "may_break")
+        assert ("may break: one of the releases" in said(unpatch("scan", cwd=tmp_path))) is (effect == "may_break")
+
 
 class TestUpgrade:
     """Never a release with itself, and from every stack."""
