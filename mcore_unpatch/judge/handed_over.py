@@ -76,6 +76,14 @@ class HandedOver:
             )
         return self._methods[family]
 
+    def is_set_on(self, owner: str, name: str, path: str) -> bool:
+        """Whether a file sets an attribute on objects that may be of a class: in no class, or in one akin to it."""
+        nodes = list(ast.walk(self._tree(path)))
+        stores = {id(one) for one in nodes if getattr(one, "attr", "") == name and isinstance(one.ctx, ast.Store)}  # type: ignore[attr-defined]
+        akin = {cls for cls in self._derived if self.family(cls) & self.family(owner)}
+        others = (node for node in nodes if isinstance(node, ast.ClassDef) and node.name not in akin)
+        return not stores <= {id(part) for cls in others for part in ast.walk(cls)}
+
     def family(self, name: str) -> frozenset[str]:
         """A class and those that derive from it, by their short names."""
         found, waiting = {name}, [name]

@@ -53,7 +53,7 @@ class Item:
 
 def items(report: UpgradeReport) -> list[Item]:
     """Everything that is not harmless; what several lines of a file share is one item."""
-    told = {_key(affected) for affected in report.uses.affected}
+    told = {_key(use) for use in (*report.uses.affected, *report.uses.already)}
     within = {_key(one): fate.finding for fate in report.fates if fate.fix for one in fate.statements}
     every = [_of_line(use, report, within.get(_key(use))) for use in report.uses.affected]
     every += [replace(_of_line(use, report, None), group=ALREADY) for use in report.uses.already]
@@ -88,7 +88,7 @@ def _advised(item: Item) -> tuple[str, ...]:
 
 
 def _key(statement: Statement) -> tuple[object, ...]:
-    return statement.path, statement.line, statement.kind, statement.text
+    return statement.path, statement.line, statement.kind, statement.text.partition(";")[0]
 
 
 def _of_line(statement: Statement, report: UpgradeReport, finding: Finding | None) -> Item:

@@ -26,6 +26,7 @@ from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.layout import COMPILED
 from mcore_unpatch.megatron.versions import TRAINING, within
+from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.conditions.call_sites import installer
 from mcore_unpatch.scanner.names.bindings import forwards, own_class
 from mcore_unpatch.scanner.names.project import Project
@@ -142,8 +143,8 @@ def uses_for(
             for uses in found:
                 uses.unread.append(FileError(path, str(error) or "too deep or too large to be read whole"))
     for uses in found:
-        uses.affected = [affected for affected in uses.affected if not _is_set_here(affected, every, project)]
-        uses.already = [affected for affected in uses.already if not _is_set_here(affected, every, project)]
+        uses.affected = [use for use in uses.affected if not _is_set_here(use, every, project, given)]
+        uses.already = [use for use in uses.already if not _is_set_here(use, every, project, given)]
         if any(_is_option(affected) for affected in uses.affected) and any(
             _OPENS.search(_bytes_of(path, project)) for path in every
         ):
@@ -200,8 +201,11 @@ def _bytes_of(path: str, project: Project) -> bytes:
         return b""  # the scan says so
 
 
-def _is_set_here(use: Statement, paths: Sequence[str], project: Project) -> bool:
-    """Whether a field that a class of Megatron's has no more is put on the object by the repository itself."""
+def _is_set_here(use: Statement, paths: Sequence[str], project: Project, given: HandedOver) -> bool:
+    """Whether a field that a class of Megatron's has no more is put on the object by the repository itself.
+
+    What tests set counts for tests alone, what a class sets on `self` for classes that share a subclass with it.
+    """
     demand = use.demand
     nowhere = demand is not None and not known.ever(demand.name)
     stays = demand is not None and (demand.through_class or demand.module)
@@ -209,11 +213,18 @@ def _is_set_here(use: Statement, paths: Sequence[str], project: Project) -> bool
         return False
     if use.exception == "ModuleNotFoundError":
         return False  # a name that is set elsewhere brings no module
-    name = re.escape(use.name.rpartition(".")[2].encode())
+    owner, _, field_name = use.name.rpartition(".")
+    name = re.escape(field_name.encode())
     flag = rb"--" + name.replace(b"_", b"-")  # an option of the repository's own
-    sets = re.compile(rb"\.%b\s*(?::[^=\n]+)?=(?!=)|setattr\([^\n]*[\"']%b[\"']|[\"']%b[\"']" % (name, name, flag))
-    texts = (_bytes_of(path, project) if path != use.path else _around(use, project) for path in paths)
-    return any(sets.search(text) for text in texts)
+    sets = re.compile(
+        rb"(\bself)?\.%b\s*(?::[^=\n]+)?=(?!=)|setattr\([^\n]*[\"']%b[\"']|[\"']%b[\"']" % (name, name, flag)
+    )
+    for path in (path for path in paths if is_test(use.path) or not is_test(path)):
+        text = _bytes_of(path, project) if path != use.path else _around(use, project)
+        if hits := [hit[1] for hit in sets.finditer(text)]:
+            if not all(hits) or given.is_set_on(leaf(owner), field_name, path):
+                return True
+    return False
 
 
 def _around(use: Statement, project: Project) -> bytes:

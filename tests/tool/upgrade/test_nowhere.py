@@ -1,5 +1,6 @@
 """Names of Megatron that no release has, and uses that are wrong on the release in use: none of them is silent."""
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,13 @@ def test_what_fits_neither_release_is_listed(tmp_path: Path) -> None:
         assert "patches.py" not in unpatch("upgrade", "--from", "0.18.2", "--output-format", style, cwd=tmp_path).out
     told = unpatch("upgrade", "--from", "0.18.2", "--output-format", "json", cwd=tmp_path).json
     assert ([use["line"] for use in told["fits_neither"]], told["uses"]) == ([5], [])
+
+
+def test_what_fits_neither_release_is_listed_once_where_a_patch_brings_it(tmp_path: Path) -> None:
+    patch = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = lambda *args, **more: main()\n"
+    write_files(tmp_path, textwrap.dedent(WRONG) + patch)
+    out = unpatch("upgrade", "--from", "0.18.2", "--all", cwd=tmp_path).out
+    assert (out.count("no_such_argument"), "Not urgent" in out) == (1, False)
 
 
 BETWEEN = (

@@ -4,6 +4,9 @@ import pytest
 from between_releases import CONFIG, HELPER, KINDS, SAVE, STATE, affected
 
 from mcore_unpatch.judge.statement import RAISES
+from mcore_unpatch.megatron import known
+from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.upgrade.uses import uses_of
 
 FAKED = {
     "a name that monkeypatch sets": ("0.18.2", "0.19.2", SAVE + """
@@ -175,3 +178,32 @@ def test_nothing_is_said_of_a_fake_and_all_of_what_it_stands_for(what: str) -> N
     assert affected(text, old, new, "test_a.py") == []
     real = text.replace("monkeypatch.setattr", "print").replace("patch", "print").replace("Mock(", "make(")
     assert [use.kind for use in affected(real, old, new, "test_a.py")] == [RAISES]
+
+
+MIXIN = """
+class Mixin:
+    def f(self):
+        self.moe_extended_tp = 1
+class Mine(Mixin, TransformerConfig): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "counts"),
+    [
+        ("b.py", "def put(config):\n    config.moe_extended_tp = True\n", True),
+        ("b.py", "def patched(self):\n    self.moe_extended_tp = True\n", True),
+        ("b.py", f"{CONFIG}class Mine(TransformerConfig):\n    def f(self):\n        self.moe_extended_tp = 1\n", True),
+        ("b.py", f"{CONFIG}{MIXIN}", True),
+        ("b.py", "class Other:\n    def f(self, config):\n        self.moe_extended_tp = 1\n", False),
+        ("tests/test_b.py", "def put(config):\n    config.moe_extended_tp = True\n", False),
+    ],
+)
+def test_a_field_that_is_set_elsewhere_stays_where_the_object_may_be_the_same(
+    path: str, text: str, counts: bool
+) -> None:
+    asks = f"{CONFIG}def use(config: TransformerConfig):\n    return config.moe_extended_tp\n"
+    files = {"a.py": asks.encode(), path: text.encode()}
+    project = Project(files.__contains__, files.__getitem__)
+    said = uses_of(files, project, known.model("0.16.1"), known.model("0.17.0")).affected
+    assert [use.kind for use in said] == ([] if counts else [RAISES])
