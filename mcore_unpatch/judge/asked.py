@@ -17,6 +17,7 @@ from mcore_unpatch.library.model import Known, Model
 from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import RELEASES, is_former, within
+from mcore_unpatch.scanner.conditions.exits import imported
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import path_text
@@ -36,8 +37,10 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
     name = demand.name
     if demand.by_name or known.holds(model, name):
         return
-    if known.lacking(model, name):
-        return  # a clone of Megatron-LM has it, and only the wheel does not
+    tried = [block.owner for block in demand.at.block.outwards() if block.kind == "except"]
+    first = (one for owner in tried for statement in getattr(owner, "body", ()) for one in imported(statement))
+    if any(known.lacking(model, one) for one in (name, *first)):
+        return  # a clone of Megatron-LM has it, or what it stands in for, and only the wheel does not
     owner = name.rpartition(".")[0]
     if not demand.module and owner and within(owner) and not known.holds(model, owner):
         return  # its module or class is gone, which is said where that is read

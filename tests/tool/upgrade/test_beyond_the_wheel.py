@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from between_releases import affected
 from checking import write_files
 from command import ERROR, FINDINGS, unpatch
 
@@ -53,3 +54,14 @@ def test_what_the_newer_source_alone_lacks_is_told_as_not_read(tmp_path: Path) -
     result = unpatch("upgrade", "--from", str(tmp_path / "older"), "--to", "0.19.2", cwd=tmp_path / "ours")
     said = "what changed for 1 use of megatron.legacy, which the wheel of megatron-core 0.19.2 does not hold"
     assert f"Not read: {said}; `--to PATH` reads a checkout." in " ".join(result.out.split())
+
+
+@pytest.mark.parametrize(("package", "raises"), [("megatron.training.tokenizer", False), ("megatron.core.none", True)])
+def test_what_stands_in_for_what_a_wheel_lacks_may_not_be_needed(package: str, raises: bool) -> None:
+    text = f"""
+try:
+    from {package} import build_tokenizer
+except ImportError:
+    from megatron.core.tokenizers.utils.build_tokenizer import build_tokenizer  # since 0.17
+"""
+    assert [use.kind for use in affected(text, "0.15.0", "0.16.1")] == ["raises"] * raises
