@@ -146,6 +146,7 @@ class Finding:
     breaks: tuple[str, ...] = ()  # what of the message is judged for a release
     effect: str = ""  # what that release does to it: `breaks`, `may_break`, or `changes` without an error
     fails: tuple[str, ...] = ()  # the judged releases on which it raises
+    callers: tuple[str, ...] = ()  # the methods of Megatron's whose calls raise, where nothing else does
     affected: tuple[str, ...] = ()  # those that do something to it
     upstream_has: str = ""  # where Megatron already has what it does
     patches_more: bool = False  # the statement patches other modules too, of which less is known

@@ -62,7 +62,8 @@ def _outcome(finding: Finding, stack: Stack, verdict: Callable[[tuple[Version, .
     by_version = {}
     for version in stack.versions:
         unread = known.lacking(known.newest(version), finding.target)
-        outcome = "breaks" if show(version) in finding.fails else "is not known" if unread else "runs"
+        breaks = "may break" if finding.effect == "may_break" else "breaks"
+        outcome = breaks if show(version) in finding.fails else "is not known" if unread else "runs"
         by_version[version] = (outcome if finding.live.on(version) else "never runs", verdict((version,)))
     if len(set(by_version.values())) == 1:
         return by_version[stack.versions[0]][0]

@@ -64,7 +64,7 @@ class HandedOver:
     def replaces(self, owner: str, method: str) -> bool:
         """Whether a class here that derives from one of Megatron's has a method of its own."""
         own = owner.rpartition(".")[2]
-        return method in self._methods_of(self.family(own) - {own})
+        return method in self._methods_of(self.family(own) - ({own} - self._derived.get(own, set())))
 
     def _methods_of(self, family: frozenset[str]) -> frozenset[str]:
         """The methods that some classes define."""

@@ -58,7 +58,10 @@ def _rows(findings: Sequence[Finding], releases: str) -> Iterator[Line]:
     number = counts(findings)
     rows = {
         "breaks": (number["breaks"], f"{_verb(number['breaks'], 'break')} on {releases}"),
-        "may_break": (number["may_break"], "may break: one of the releases around the commit that you run does it"),
+        "may_break": (
+            number["may_break"],
+            "may break: on a release beside the commit that you run, or in calls that a class of yours overrides",
+        ),
         "changes": (number["changes"], f"{_verb(number['changes'], 'change')} silently there: no error, other results"),
         "rewrite": _by_migrate(number, "rewrite", "rewritten"),
         "delete": _by_migrate(number, "delete", "deleted"),

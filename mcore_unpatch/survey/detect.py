@@ -11,7 +11,7 @@ from mcore_unpatch.judge import answer, hook_takers, judge
 from mcore_unpatch.judge.case import Case
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.versions import RELEASES, Version, show
+from mcore_unpatch.megatron.versions import RELEASES, Version, show, within
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.conditions.live import Liveness
@@ -129,6 +129,7 @@ def _finding(
     said = [statement for some in reversed(by_version.values()) for statement in some]
     breaks = judge.texts_on({model: by_model[model] for model in reversed(by_model)}, case)
     fails = [show(version) for version, some in by_version.items() if any(one.kind == RAISES for one in some)]
+    raised_by = dict.fromkeys(one.caller for one in said if one.kind == RAISES)
     end_line = node.end_lineno or node.lineno
     return Finding(
         rule=verdict.rule,
@@ -153,6 +154,7 @@ def _finding(
         breaks=tuple(breaks),
         effect=_effect(said, install, alive),
         fails=tuple(fails),
+        callers=tuple(raised_by) if all(map(within, raised_by)) else (),
         affected=tuple(show(version) for version, some in by_version.items() if some),
         patches_more=install.patches_more,
         source=text.between(node.lineno, end_line),

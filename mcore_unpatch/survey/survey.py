@@ -17,6 +17,7 @@ from mcore_unpatch.findings import verdicts
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.gate import suppress
+from mcore_unpatch.judge.handed_over import HandedOver
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.versions import Version, show
 from mcore_unpatch.repository import git, reading
@@ -36,7 +37,7 @@ from mcore_unpatch.scanner.sources.work_tree import Overlay, WorkTree
 from mcore_unpatch.stacks.revision import Judged, Revision
 from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.stacks.stacks import Stacks
-from mcore_unpatch.survey import other_code, parallel, patch_files, remembered, unread
+from mcore_unpatch.survey import other_code, overriding, parallel, patch_files, remembered, unread
 from mcore_unpatch.survey.remembered import FileMemory, LastSearch
 from mcore_unpatch.survey.search import Progress, Search, findings_at
 
@@ -191,6 +192,7 @@ class Survey:
         )
         findings, errors = search(discovery.own, discovery.patches, progress)
         chosen = [finding for finding in findings if finding.rule in options.selection]
+        chosen = overriding.mark(chosen, lambda: self._classes)
         assessed = self.settled(unread.mark(chosen, self.stacks.versions, self._readers))
         findings = sorted(assessed, key=lambda finding: finding.sort_key)
         self._silenced += silenced
@@ -202,6 +204,11 @@ class Survey:
     def brought(self) -> dict[str, frozenset[str]]:
         """What the patch files of the repository add to what Megatron takes."""
         return patch_files.brought(self.whole.patches, self.files.read)
+
+    @cached_property
+    def _classes(self) -> HandedOver:
+        """The classes of the repository."""
+        return HandedOver(self.whole.own, self.files.read, lambda path: self.parsed.tree(path, self.files.read(path)))
 
     def project(self) -> Project:
         """The files of the repository, to be parsed on demand."""

@@ -152,6 +152,11 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model, ran: bool 
         said = f"it does not run on megatron-core {old.label}, only on {finding.live}"
         return replace(begun, reasons=(said, *begun.reasons)) if begun.urgency == "harmless" else begun
     statements = between(case, old, new)
+    if finding.effect == "may_break":  # its callers have overrides here
+        text = f"; {finding.breaks[-1]}"
+        statements = [
+            replace(one, kind=IDLE, text=one.text + text) if one.kind == RAISES else one for one in statements
+        ]
     too = {True: f" (on {old.label} too)" if ran else "", False: ""}
     raises = [f"{text}{too[one.before]}" for one in statements for text in judge.texts([one], case, RAISES)]
     idle = judge.texts(statements, case, IDLE)

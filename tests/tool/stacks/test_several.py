@@ -178,7 +178,7 @@ class TestScan:
         )
         number = unpatch("scan", "--output-format=json", cwd=tmp_path).json["counts"]["code"]
         assert (number["breaks"], number["may_break"]) == (effect == "breaks", effect == "may_break")
-        assert ("may break: one of the releases" in said(unpatch("scan", cwd=tmp_path))) is (effect == "may_break")
+        assert ("may break: on a release beside" in said(unpatch("scan", cwd=tmp_path))) is (effect == "may_break")
 
 
 class TestUpgrade:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from checking import Source, found_in, releases, write_files
 
 from mcore_unpatch.survey.survey import ScanOptions
@@ -275,3 +276,28 @@ def test_an_object_that_is_replaced_may_be_of_a_subclass(tmp_path: Path) -> None
 def reasons_of_neither(said: UpgradeReport) -> list[str]:
     """What fits neither release."""
     return [use.sentence for use in said.uses.already]
+
+
+@pytest.mark.parametrize(
+    ("mine", "effect"),
+    [
+        ("class GPTModel(Base):\n    def _preprocess(self): ...\n", "may_break"),  # of the same name
+        ("class Mine(Base):\n    def _preprocess(self): ...\n", "may_break"),
+        ("class Mine(Base):\n    def forward(self): ...\n", "breaks"),
+        ("class Mine:\n    def _preprocess(self): ...\n", "breaks"),
+    ],
+)
+def test_a_call_that_a_class_of_the_repository_overrides_may_never_be_made(
+    tmp_path: Path, mine: str, effect: str
+) -> None:
+    patch = """
+        from megatron.core.models.common.embeddings.rotary_pos_embedding import MultimodalRotaryEmbedding
+        def forward(self, position_ids, mrope_section):  # without `cp_group`
+            return position_ids
+        MultimodalRotaryEmbedding.forward = forward
+    """
+    model = f"from megatron.core.models.gpt import GPTModel as Base\n{mine}"
+    (fate,) = report(tmp_path, {"a.py": patch, "model.py": model}, "0.16.1").fates
+    assert (fate.finding.effect, fate.urgency) == (effect, "breaks" if effect == "breaks" else "harmless")
+    assert ("has its own `_preprocess`" in fate.finding.message) is ("has its own" in fate.reasons[0])
+    assert ("has its own" in fate.finding.message) is (effect == "may_break")
