@@ -12,7 +12,7 @@ from mcore_unpatch.codemods.imports.places import Import
 from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Source
-from mcore_unpatch.scanner.sources.nodes import walk
+from mcore_unpatch.scanner.sources.nodes import children, walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
@@ -43,8 +43,10 @@ def drop_leftovers(bench: Workbench, path: str, new: bytes, reason: Reason) -> b
 def _imported(source: Source) -> Iterator[tuple[_Key, Import, ast.alias, str, bool]]:
     """The imported names that can go: what they are bound to, and whether their scope asks for it."""
     imports = list(_imports(source.tree))
-    bound = {(scope, bound_by_import(alias, node)) for scope, node in imports for alias in node.names}
-    used = {scope: set(_used(scope, bound)) for scope in {scope for scope, _ in imports}}
+    bound: dict[ast.AST, set[str]] = {}
+    for scope, node in imports:
+        bound.setdefault(scope, set()).update(bound_by_import(alias, node) for alias in node.names)
+    used = {scope: set(_used(scope, bound)) for scope in bound}
     for scope, node in imports:
         module = f"{'.' * node.level}{node.module}" if isinstance(node, ast.ImportFrom) else ""
         for alias in node.names:
@@ -66,13 +68,13 @@ def _imports(scope: ast.AST, body: list[ast.stmt] | None = None) -> Iterator[tup
             yield from _imports(scope, node.body)
 
 
-def _used(scope: ast.AST, bound: set[tuple[ast.AST, str]]) -> Iterator[str]:
+def _used(scope: ast.AST, bound: dict[ast.AST, set[str]]) -> Iterator[str]:
     """The names that a scope asks for, by itself or in quotes; a function inside with an import of its own does not."""
-    waiting: list[tuple[ast.AST, frozenset[str]]] = [(node, frozenset()) for node in ast.iter_child_nodes(scope)]
+    waiting: list[tuple[ast.AST, frozenset[str]]] = [(node, frozenset()) for node in children(scope)]
     while waiting:
         node, hidden = waiting.pop()
         if isinstance(node, _FUNCTIONS):
-            hidden |= {name for owner, name in bound if owner is node}
+            hidden = hidden.union(bound.get(node, ()))
         if isinstance(node, ast.Name):
             yield from {node.id} - hidden
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -80,7 +82,7 @@ def _used(scope: ast.AST, bound: set[tuple[ast.AST, str]]) -> Iterator[str]:
         elif isinstance(node, ast.Global | ast.Nonlocal):
             yield from node.names
         if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):  # a docstring
-            waiting += [(child, hidden) for child in ast.iter_child_nodes(node)]
+            waiting += [(child, hidden) for child in children(node)]
 
 
 def _quoted(text: str) -> set[str]:

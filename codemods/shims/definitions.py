@@ -14,12 +14,13 @@ from mcore_unpatch.codemods.fingerprints.compare import Difference, Fingerprints
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.syntax import bound_by_import
-from mcore_unpatch.editing.source import ProjectFiles, Source, last_line
+from mcore_unpatch.editing.source import Source, last_line
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 if TYPE_CHECKING:  # a look at a file, as `check` takes it, edits nothing
     from mcore_unpatch.codemods.imports.editor import ImportEditor
+    from mcore_unpatch.editing.edits import Repository
 
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -74,11 +75,17 @@ class Definition:
     contract: Contract
     shim: Shim
     source: Source
-    files: ProjectFiles
-    units: list[Unit] = field(init=False)
+    files: Repository
+    _compared: dict[Unit, Difference | None] = field(default_factory=dict, init=False)
 
-    def __post_init__(self) -> None:
-        self.units = units(self.source.tree)
+    @cached_property
+    def units(self) -> list[Unit]:
+        """Its statements."""
+        return units(self.source.tree)
+
+    @cached_property
+    def _origins(self) -> dict[str, str]:
+        return origins(self.source.tree, self.package, self.shim.file)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -116,16 +123,17 @@ class Definition:
         if wanted and self._helpers is not None:
             source, own = self._helpers  # the shim brings its own of these
             compared += [(self.contract.helper_file, source, unit) for unit in own if unit.key in wanted]
-        found = [
-            known.difference(file, unit.key, unit.node, self.package, source)
-            for file, source, unit in compared
-            if not known.releases_of(file, unit.key, unit.node, self.package)
-        ]
+        for file, source, unit in compared:
+            if unit not in self._compared:  # several names lead to it
+                ours = known.releases_of(file, unit.key, unit.node, self.package)
+                difference = None if ours else known.difference(file, unit.key, unit.node, self.package, source)
+                self._compared[unit] = difference
+        found = [one for _, _, unit in compared if (one := self._compared[unit])]
         return found + self._foreign_imports(closure, used, known)
 
     def _foreign_imports(self, closure: list[Unit], used: frozenset[str], known: Fingerprints) -> list[Difference]:
         """Names that upstream imports too, but from somewhere else."""
-        hashes, path = origins(self.source.tree, self.package, self.shim.file), self.source.path
+        hashes, path = self._origins, self.source.path
         found = []
         for unit in closure:
             for name in sorted(unit.binds & used) if unit.is_import else ():
@@ -147,7 +155,7 @@ class Definition:
         if not self.source.path.endswith(self.shim.file):
             return None
         try:
-            source = Source(path, self.files.data(path))
+            source = self.files.source(path)
         except (Unreadable, OSError):
             return None
         return source, units(source.tree)

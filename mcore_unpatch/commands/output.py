@@ -13,7 +13,7 @@ from pathlib import Path
 from mcore_unpatch.commands.guard import complain, note, reporting
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Report
-from mcore_unpatch.report import pages, screen, services, text
+from mcore_unpatch.report import screen, services, text
 from mcore_unpatch.report.counts import as_data
 from mcore_unpatch.report.lines import OutputFormat, show
 from mcore_unpatch.repository.paths import printable_lines
@@ -33,10 +33,11 @@ def write(
                 show(text.concise(report))
             case OutputFormat.github:
                 print("\n".join(services.github(report)))
-            case OutputFormat.markdown:
-                print(printable_lines(pages.markdown(report)), end="")
-            case OutputFormat.html:
-                print(printable_lines(pages.html(report)), end="")
+            case OutputFormat.markdown | OutputFormat.html:
+                from mcore_unpatch.report import pages
+
+                page = pages.html(report) if style == OutputFormat.html else pages.markdown(report)
+                print(printable_lines(page), end="")
             case OutputFormat.sarif:
                 print(json.dumps(services.sarif(report), indent=2))
             case OutputFormat.gitlab:

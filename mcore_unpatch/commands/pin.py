@@ -132,7 +132,7 @@ class _Patches:
         write_asides(self.report)
         if self.report.errors:
             raise UsageError("Some files could not be analysed, so nothing was pinned; fix or --exclude them.")
-        self.found = [finding for finding in self.report.findings if pinned.can_be_pinned(finding)]
+        self.found = [finding for finding in self.report.findings if finding.can_be_pinned]
 
     def pinned(self, known: Lock, releases: list[Model], said: dict[str, Any]) -> dict[str, Pin]:
         """The pins of those that stay, and pins of what was not looked at; what can be deleted needs none."""
@@ -151,7 +151,7 @@ class _Patches:
         stay = {finding.target for finding in self.found if finding.verdict != "delete"} | set(known.pins)
         where: dict[str, list[str]] = {}
         for finding in survey.findings:  # whose paths begin at the top
-            if pinned.can_be_pinned(finding):
+            if finding.can_be_pinned:
                 where.setdefault(finding.target, []).append(finding.where)
         looked_at = set(survey.found.python)
         lacking: dict[str, None] = {}

@@ -182,6 +182,11 @@ class Finding:
         return self.seam != "none"
 
     @property
+    def can_be_pinned(self) -> bool:
+        """Whether it is a patch of one name: not of a file, not a use of a patch."""
+        return bool(self.target) and self.shape not in NO_PATCHES and not self.touches
+
+    @property
     def instead(self) -> str | None:
         """What to do in its place, where there is something to do."""
         return self.replacement if self.verdict in {"rewrite", "steps"} else None

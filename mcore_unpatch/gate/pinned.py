@@ -43,7 +43,7 @@ def settle(
     targets = {finding.target for finding in findings if finding.shape not in NO_PATCHES}
     left, gone = _unaccepted(findings, lock)
     if required:
-        for finding in list(filter(can_be_pinned, left)):
+        for finding in [one for one in left if one.can_be_pinned]:
             said = "is patched but not pinned; run `unpatch pin --why REASON`"
             short = ".".join(finding.target.split(".")[-2:])
             left.append(replace(finding, rule=UNPINNED, message=f"`{short}` {said}", replacement=None))
@@ -66,18 +66,13 @@ def settle(
     return left, notes
 
 
-def can_be_pinned(finding: Finding) -> bool:
-    """Whether a finding is a patch of one name: not of a file, not a use of a patch."""
-    return bool(finding.target) and finding.shape not in NO_PATCHES and not finding.touches
-
-
 def _unaccepted(findings: list[Finding], lock: Lock) -> tuple[list[Finding], Counter[tuple[str, str]]]:
     """The findings that a lock does not speak for, and how many more it would, by name and place."""
     patched = {name: pin for name, pin in lock.pins.items() if pin.patched}
     room = Counter((name, at) for name, pin in patched.items() for at in pin.where)
     left = []
     for finding in findings:
-        pin = patched.get(finding.target) if can_be_pinned(finding) else None
+        pin = patched.get(finding.target) if finding.can_be_pinned else None
         if pin is not None and not pin.where:
             continue
         if pin is not None and room[finding.target, finding.where]:

@@ -9,7 +9,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from mcore_unpatch.library.fact import Call, Fact
 from mcore_unpatch.library.model import Library, Model, NameIndex, Usage
@@ -113,19 +113,25 @@ class Atlas:
 class _Facts(Mapping[str, Fact]):
     def __init__(self, atlas: Atlas, number: int | None) -> None:
         self._atlas, self._number = atlas, number  # of the version; None for whichever has a name last
+        self._known: dict[str, Fact | None] = {}
 
     @property
     def names(self) -> NameIndex:
         """The names of all versions: what this one has not is left out by who asks."""
         return self._atlas.names
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The fact of a name: asked for so often that it is not left to an exception."""
+        if name not in self._known:
+            every, last = self._atlas.entries(name), self._number
+            known = [fact for since, fact in every if (fact is not None if last is None else since <= last)]
+            self._known[name] = known[-1] if known else None
+        return self._known[name] or default
+
     def __getitem__(self, name: str) -> Fact:
-        for since, fact in reversed(self._atlas.entries(name)):
-            if fact is not None and (self._number is None or since <= self._number):
-                return fact
-            if self._number is not None and since <= self._number:
-                break
-        raise KeyError(name)
+        if (fact := self.get(name)) is None:
+            raise KeyError(name)
+        return cast("Fact", fact)
 
     def __iter__(self) -> Iterator[str]:
         return (name for name in self._atlas.lines if name in self)

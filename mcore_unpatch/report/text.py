@@ -9,7 +9,6 @@ from typing import Any
 
 from mcore_unpatch.findings.finding import SWITCH, Finding, Report
 from mcore_unpatch.findings.rules import rules
-from mcore_unpatch.gate.pinned import can_be_pinned
 from mcore_unpatch.report import screen
 from mcore_unpatch.report.counts import group_of, groups, subjects
 from mcore_unpatch.report.lines import Line, count, width, wrapped
@@ -117,7 +116,7 @@ def _summary(report: Report) -> Iterator[Line]:
         yield from wrapped(told, 0, "Next: ", "bold")
     elif patches:
         told = "`unpatch check --write-baseline`"
-        if any(map(can_be_pinned, patches)):
+        if any(one.can_be_pinned for one in patches):
             told = f"`{screen.pin_command(report.judged)}`, then {told} for what cannot be pinned"
         else:
             told += f", until {'it is' if len(patches) == 1 else 'they are'} gone"

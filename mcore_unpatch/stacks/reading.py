@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
+from functools import cache
 from pathlib import Path
 
 from mcore_unpatch.repository import reading
@@ -15,9 +16,9 @@ from mcore_unpatch.stacks import python, shell, sources
 from mcore_unpatch.stacks.revision import ReadFile, Said
 
 _MOST_BYTES = 64_000_000
-_WORDS = (b"megatron", b"mcore", b"package_info", b"major")  # one of them stands in all that the next one finds
-_SAYS = re.compile(rb"megatron[-_.](?:core|lm|bridge)|package_info|MAJOR|mcore[-_]?v?\d", re.IGNORECASE)
-_INSTALLS = re.compile(rb"clone|checkout|install|ref:|pip |mcore[-_]?v?\d")
+_WORDS = (b"package_info", b"major")
+_SAYS = {b"megatron": re.compile(rb"megatron[-_.](?:core|lm|bridge)"), b"mcore": re.compile(rb"mcore[-_]?v?\d")}
+_INSTALLS = (b"clone", b"checkout", b"install", b"ref:", b"pip ")
 PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 _LOCAL = re.compile(r"^(?:-e\s+|--editable[ =])?(?:file:)?(\.{1,2}/[\w./-]+)", re.MULTILINE)  # `./our_adapter`
 _OF_LOCAL = re.compile(_LOCAL.pattern.encode(), re.MULTILINE)
@@ -55,6 +56,7 @@ class Found:
     notes: list[str] = field(default_factory=list)
 
 
+@cache
 def _named() -> re.Pattern[str]:
     """All patterns as one; those without a folder are for the last part of a path."""
     kinds = []
@@ -65,14 +67,11 @@ def _named() -> re.Pattern[str]:
     return re.compile("|".join(kinds))
 
 
-_NAMED = _named()
-
-
 def read_all(top: Path, paths: Collection[str]) -> Found:
     """What some files (posix, relative to the top) say."""
     found = Found()
     modules = _text(top, ".gitmodules", "submodule", found) or ""
-    kinds = {path: match.lastgroup or "" for path in paths if (match := _NAMED.match(path))}
+    kinds = {path: match.lastgroup or "" for path in paths if (match := _named().match(path))}
     vendored = tuple(path.removesuffix("core/package_info.py") for path in kinds if kinds[path] == "vendored")
     projects = {posixpath.dirname(path) for path in paths if posixpath.basename(path) in PROJECT_FILES}
     packages = projects | {posixpath.dirname(path) for path in paths if path.endswith(".py")}
@@ -152,8 +151,9 @@ def _text(top: Path, path: str, kind: str, found: Found) -> str | None:
         found.notes.append(f"{path} cannot be read: {error.strerror or error}.")
         return None
     lower = data.lower()
-    says = any(word in lower for word in _WORDS) and bool(_SAYS.search(data))
-    says = says and (kind not in _COMMANDS or bool(_INSTALLS.search(data)))
+    says = any(word in lower for word in _WORDS) or any(w in lower and p.search(lower) for w, p in _SAYS.items())
+    installs = kind not in _COMMANDS or any(word in data for word in _INSTALLS) or bool(_SAYS[b"mcore"].search(data))
+    says = says and installs
     says = says or (kind == "requirements" and bool(_OF_LOCAL.search(data)))
     says = says or (kind == "submodule" and b"megatron" in lower)
     return data.decode(errors="replace") if says else None

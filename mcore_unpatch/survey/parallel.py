@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Below this many bytes a second process costs more than it saves.
 _WORTH_A_PROCESS = 1_500_000
-_SMALLEST_SHARE = 200_000
+_SMALLEST_SHARE = 20_000
 _WIDTH = 4  # bytes of a share's number
 # Up to this many bytes every file's syntax is checked; beyond, only of files that may patch Megatron.
 CHECKED_THROUGHOUT = 2_000_000
@@ -68,7 +68,7 @@ class ScannedPart:
     marked: list[str] = field(default_factory=list)
     saying: list[str] = field(default_factory=list)
     testing: list[str] = field(default_factory=list)  # files that may ask which release they run on
-    links: set[tuple[str, str]] = field(default_factory=set)  # a file, and one that it finds though it imports it not
+    links: set[tuple[str, str]] = field(default_factory=set)  # a file, and one that a name of it was followed into
 
     def add(self, other: ScannedPart) -> None:
         """What other files gave, behind what is here."""
@@ -154,7 +154,7 @@ def analyse(
     is_safe = start == "fork" or sys.flags.safe_path or not sys.flags.ignore_environment
     workers = min(jobs, 1 + total // _WORTH_A_PROCESS) if is_safe else 1
     # Small shares: whoever is done takes the next one, and only the last ones are waited for.
-    shares = _shares(paths, sizes, max(_SMALLEST_SHARE, total // (workers * 32)))
+    shares = _shares(paths, sizes, max(_SMALLEST_SHARE, total // (workers * 128)))
     with no_collection():
         if workers == 1:
             project = task.project(parsed)

@@ -192,9 +192,10 @@ class FileMemory:
             fresh[finding.path].setdefault("findings", []).append(asdict(finding))
         for error in part.errors:
             fresh[error.path].setdefault("errors", []).append(asdict(error))
-        for importer, target in sorted(part.links):  # they count from now on, for all who import the file that has one
+        links = [(one, target) for one, target in sorted(part.links) if target not in self.files.imported(one)]
+        for importer, target in links:  # they count from now on, for all who import the file that has one
             self._links.setdefault(importer, []).append(target)
-        digests = (self._digested() if part.links else {}) | self._digests
+        digests = (self._digested() if links else {}) | self._digests
         _store(self.file, {"entries": self._entries | fresh, "digests": digests, "links": self._links})
 
     def _digested(self, readers: defaultdict[str, list[str]] | None = None) -> dict[str, str]:
@@ -212,21 +213,34 @@ class LastSearch:
 
     def __init__(self) -> None:
         self._part: ScannedPart | None = None
+        self._before: Files | None = None
 
     def but(self, changed: Collection[str], files: Files, _: object) -> LastSearch:
         """The same, where some files changed."""
-        self._changed, self._files = changed, files
+        self._changed, self._files, self._before = changed, files, self._before or files
         return self
 
     def recall(self, paths: list[str]) -> tuple[ScannedPart, list[str]]:
-        """What the files gave that read nothing that changed, and those that have to be analysed."""
-        if self._part is None:
+        """What the files gave that read nothing that changed, and those that have to be analysed.
+
+        A name is followed into a file, which the links tell; what the text is asked first is compared.
+        """
+        old, new, changed = self._before, self._files, self._changed
+        if self._part is None or old is None or not all(map(old.exists, changed)):
             return ScannedPart(), paths
-        links, readers = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
-        for importer, target in self._part.links:
-            links[importer].append(target)
-        _reached(paths, lambda path: _depends(path, self._files, links), readers)
-        anew = _reached(self._changed, lambda path: readers[path])
+        readers = defaultdict[str, list[str]](list)
+        tests = (
+            (path, target) for path in filter(is_test, paths) for target in filter(is_test, _depends(path, old, {}))
+        )
+        for reader, target in (*self._part.links, *tests):
+            readers[target].append(reader)
+        before = {path: old.told_of(path) for path in dict.fromkeys((*changed, *paths, *readers))}
+        new.take_over(old, changed)
+        moved = {path for path in changed if old.installers(path) != new.installers(path)}
+        moved |= {path for path in before if path.endswith("__init__.py") and not moved.isdisjoint(new.imported(path))}
+        other = (path for path, told in before.items() if told != new.told_of(path))
+        asking = (path for path in before if not moved.isdisjoint(new.imported(path)))
+        anew = _reached((*changed, *other, *asking), lambda path: readers[path])
         return self._part.without(anew), [path for path in paths if path in anew]
 
     def keep(self, part: ScannedPart) -> None:

@@ -16,7 +16,6 @@ from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.survey.parallel import no_collection
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
-from mcore_unpatch.writing import journal
 
 _INFO = "megatron/core/package_info.py"
 _BY_SPEC = "MCU402"  # what a ModuleSpec answers
@@ -56,6 +55,8 @@ def report_of(survey: Survey) -> Report:
         survey.findings = (
             survey.completed((str(found.root), fixable, sorted(found.links)), complete) if before else before
         )
+    from mcore_unpatch.writing import journal
+
     if journal.may_exist(found.top):
         from mcore_unpatch.writing.recovery import describe_interrupted
 

@@ -16,13 +16,15 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mcore_unpatch.editing.edits import NewContent
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.repository import git, reading
 from mcore_unpatch.repository.paths import shown
 from mcore_unpatch.writing import files
+
+if TYPE_CHECKING:  # a scan, which asks for a journal too, edits nothing
+    from mcore_unpatch.editing.edits import NewContent
 
 NAME = "mcore-unpatch"
 _VERSION = 1

@@ -37,7 +37,7 @@ class Project(Modules):
         self._let_go: WeakSet[Resolver] = WeakSet()  # a file that others still refer to, and may ask again
         self._asked = ""  # the file at hand
         self._wanted: set[str] = set()  # files that others were seen to import, or that will be asked for again
-        self.links: set[tuple[str, str]] = set()  # files that are found, with who finds them, without an import of them
+        self.links: set[tuple[str, str]] = set()  # files that a name was followed into, with who did
 
     def begin(self) -> None:
         """Turn to the next file: its effort is counted from nought, and what was parsed long ago is let go."""
@@ -113,6 +113,5 @@ class Project(Modules):
         path = self.locate(importer, module, level)
         if path is None or path == importer:
             return None
-        if path not in self.imported(importer):
-            self.links.add((importer, path))
+        self.links.add((importer, path))
         return path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -41,7 +41,7 @@ class Files:
         self._bases = lru_cache(_ANSWERS)(self._find_bases)
         self._texts = {} if texts is None else texts  # what is known before, and what is added for others
         self._leads = lru_cache(_ANSWERS)(self._find_lead)
-        self._installers = lru_cache(_ANSWERS)(self._find_installers)
+        self.installers = lru_cache(_ANSWERS)(self._find_installers)
 
     def _data(self, path: str) -> bytes:
         """The bytes of a file, with plain line ends."""
@@ -86,6 +86,14 @@ class Files:
         """The files of the repository that a file imports, told by its bytes."""
         return self._text(path).imported
 
+    def told_of(self, path: str) -> tuple[bool, bool]:
+        """What the files that a file imports tell of it."""
+        return self.reaches_megatron(path), self.related(path)
+
+    def take_over(self, other: Files, changed: Container[str]) -> None:
+        """What is known of the files that are the same elsewhere."""
+        self._texts.update({path: text for path, text in other._texts.items() if path not in changed})
+
     def related(self, path: str) -> bool:
         """Whether a file says Megatron, or imports a file of the repository that does (through a few files at most)."""
         return self._leads(path, 3, "says_megatron")
@@ -101,7 +109,7 @@ class Files:
 
     def installers_for(self, path: str) -> frozenset[str]:
         """The functions and classes that set attributes of what they are given, of the files that a file imports."""
-        return frozenset().union(*(self._installers(one) for one in self.imported(path)))
+        return frozenset().union(*(self.installers(one) for one in self.imported(path)))
 
     def _find_installers(self, path: str) -> frozenset[str]:
         try:
@@ -109,7 +117,7 @@ class Files:
         except (OSError, Unreadable):
             return frozenset()
         below = self._text(path).imported if path.endswith("__init__.py") else ()  # what it passes on
-        return own.union(*(self._installers(one) for one in below if not one.endswith("__init__.py")))
+        return own.union(*(self.installers(one) for one in below if not one.endswith("__init__.py")))
 
     def _text(self, path: str) -> TextFacts:
         if path not in self._texts:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from forms import check_forms
 
-from mcore_unpatch.stacks.reading import _NAMED, _READERS
+from mcore_unpatch.stacks.reading import _READERS, _named
 from mcore_unpatch.stacks.revision import ReadFile
 
 FORMS = Path(__file__).with_name("python.txt")
@@ -24,7 +24,7 @@ def test_every_form_means_what_somebody_read(tmp_path: Path) -> None:
     def meant(form: str) -> str:
         name, _, text = form.partition("\n")
         file = ReadFile(tmp_path, name, text, MODULES)
-        kind = _NAMED.match(name)
+        kind = _named().match(name)
         assert kind is not None
         try:
             _READERS[kind.lastgroup or ""](file)
