@@ -141,24 +141,27 @@ def _row_grads(
     output_grads: tuple[Tensor | None, ...],
     row_max: Tensor,
     log_sum: Tensor,
-    logprobs: Tensor | None,
-    entropy: Tensor | None,
-    squares: Tensor | None,
-    topk_logits: Tensor | None,
-    topk_ids: Tensor | None,
+    logprobs: Tensor,
+    entropy: Tensor,
+    squares: Tensor,
+    topk_logits: Tensor,
+    topk_ids: Tensor,
 ) -> RowGrads:
-    """The gradients of the outputs as coefficients of each row, and of chosen columns of it."""
+    """The gradients of the outputs as coefficients of each row, and of chosen columns of it.
+
+    An output that nobody asked for is None, and so is its gradient.
+    """
     logprobs_grad, entropy_grad, logsumexp_grad, squares_grad, topk_grad, _, _ = output_grads
     softmax = torch.zeros_like(row_max) if logsumexp_grad is None else logsumexp_grad.clone()
     chosen: list[tuple[Tensor, Tensor, Tensor]] = []  # gradient, column and log-prob, each [rows, k]
-    if logprobs_grad is not None and logprobs is not None and options.chosen is not None:
+    if logprobs_grad is not None:
         softmax -= logprobs_grad.sum(1)
-        chosen.append((logprobs_grad, options.chosen, logprobs))
-    if topk_grad is not None and topk_logits is not None and topk_ids is not None:
+        chosen.append((logprobs_grad, needed(options.chosen), logprobs))
+    if topk_grad is not None:
         chosen.append((topk_grad, topk_ids - options.shard.start, topk_logits - row_max[:, None] - log_sum[:, None]))
-    if entropy_grad is not None and entropy is not None:
+    if entropy_grad is not None:
         softmax -= entropy_grad * entropy
-    if squares_grad is not None and squares is not None:
+    if squares_grad is not None:
         softmax -= 2 * squares_grad * squares
     merged: list[Tensor | None] = [torch.cat(parts, 1) for parts in zip(*chosen, strict=True)]
     target_coefficients, target_columns, target_logprobs = merged or [None] * 3

@@ -78,7 +78,7 @@ class Divergence:
     def of_log_probs(self, a: Tensor, b: Tensor) -> Tensor:
         """Of each row from all its log-probs."""
         if self.kind == "jsd":
-            return sum(self.sums(a, b), torch.zeros_like(a[..., 0]))
+            return sum(self.sums(a, b), a.new_zeros(()))
         return (b.exp() * (b - a)).sum(-1) if self.kind == "forward" else (a.exp() * (a - b)).sum(-1)
 
     def student_grad(self, a: Tensor, b: Tensor, student_sum: Tensor) -> Tensor:
@@ -316,7 +316,7 @@ class _KlPass(torch.autograd.Function):
             raise RuntimeError("linear_kl has no second derivative; call backward without create_graph=True.")
         options: _KlOptions = ctx.options
         *tensors, sums = ctx.saved_tensors
-        heads = options.heads(tensors[:4], tensors[4:])
+        heads = options.heads(tensors, tensors[4:])
         gradients: list[Tensor | None] = []
         for index, divergence in enumerate((options.divergence, options.divergence.swapped())):
             needed = ctx.needs_input_grad[2 * index : 2 * index + 2]

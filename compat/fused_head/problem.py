@@ -290,8 +290,8 @@ class Tiles(ABC):
     def multiply_out(self, grad_of_tile: GradOfTile, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
         """`Backend.backward`, given the gradient of the logits of a tile's rows and columns as an operand."""
         columns, rows = self.column_spans(), self.row_spans()
-        dx = self.new(self.problem.row_count, self.problem.hidden.shape[1]) if hidden_grad is not None else None
-        if hidden_grad is not None and dx is not None and not (columns and rows):
+        dx = self.new(self.problem.row_count if hidden_grad is not None else 0, self.problem.hidden.shape[1])
+        if hidden_grad is not None and not (columns and rows):
             hidden_grad(dx.zero_())
         for c in columns:
             w = self.load_columns(c)
@@ -299,7 +299,7 @@ class Tiles(ABC):
             for r in rows:
                 x = self.load_rows(r)
                 dz = grad_of_tile(x, w, r, c)
-                if hidden_grad is not None and dx is not None:
+                if hidden_grad is not None:
                     self.multiply(dx[r], dz, w, accumulate=c is not columns[0])
                     if c is columns[-1] and r is rows[-1]:
                         hidden_grad(dx)

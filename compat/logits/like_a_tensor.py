@@ -5,7 +5,7 @@ All of it works on the hidden states, and on a temperature per token, in the sam
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import isfinite
+from math import isfinite, prod
 from numbers import Real
 from typing import Any, Self
 
@@ -93,10 +93,9 @@ class LikeATensor:
 
     def reshape(self, *shape: Any) -> Self:
         """As of a tensor; the vocabulary stays the last dimension."""
-        sizes = _sizes(shape)
+        sizes, tokens = _sizes(shape), self.shape[:-1].numel()
         whole = all(isinstance(size, int) for size in sizes) and bool(sizes)
-        tokens = torch.Size(sizes[:-1]).numel() if whole else 0
-        if not whole or (sizes[-1] != self.shape[-1] and (sizes[-1] != -1 or tokens != self.shape[:-1].numel())):
+        if not whole or (sizes[-1] != self.shape[-1] and (sizes[-1] != -1 or prod(sizes[:-1]) != tokens)):
             raise self._no(f"reshape{sizes}", f"a shape that ends in the vocabulary, {self.shape[-1]}")
         return self._tokens(lambda rows: rows.reshape(*sizes[:-1], rows.shape[-1]))
 

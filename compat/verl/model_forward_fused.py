@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.hook.attach import call_along
 from mcore_unpatch.compat.hook.call import KEYWORDS, HookContext, complete_context, is_inference
 from mcore_unpatch.compat.hook.find import HookPath, enter_as_module, find_language_model
@@ -184,9 +185,9 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
             trains_mtp = target.trains_mtp(mtp_enable_train)
             if trains_mtp or target.numbers == "megatron":
                 known = batch.pack(batches.next_in_sequence(labels, -100), fill=-100)
-            if trains_mtp and known is not None:
+            if trains_mtp:
                 counted = batches.next_in_sequence(torch.ones_like(labels) if loss_mask is None else loss_mask, 0)
-                arguments |= {"labels": known.clamp(min=0), "loss_mask": batch.pack(counted).float()}
+                arguments |= {"labels": needed(known).clamp(min=0), "loss_mask": batch.pack(counted).float()}
                 if mtp_loss_normalization_factor is not None and "packed_seq_params" in arguments:
                     setattr(arguments["packed_seq_params"], NORMALIZATION_FACTOR, mtp_loss_normalization_factor)
             if target.numbers == "verl":

@@ -67,6 +67,14 @@ LIBRARY = {
             def fast(shape):
                 return shape
 
+        try:
+            import nobody
+
+            def quick(shape):
+                return shape
+        except ImportError:
+            quick = None
+
         switched = plain
         limit = 3
 

@@ -3,6 +3,7 @@
 import functools
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -188,3 +189,15 @@ def test_hooks_that_torch_itself_registers_are_not_foreign() -> None:
     assert instances.deviations(model)[1] == []
     model[1].register_forward_pre_hook(foreign)
     assert [(one.path, one.kind) for one in instances.deviations(model)[1]] == [("1", "forward pre-hook")]
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_process_without_megatron_is_told(loaded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = {"megatron.core": SimpleNamespace(__version__="0.19.2+abc")} if loaded else {}
+    monkeypatch.setattr(audit.names, "loaded_modules", lambda: modules)
+    monkeypatch.setattr(audit.names, "deviations", lambda _: [])
+    monkeypatch.setattr(audit.names, "replaced_modules", list)
+    made = audit.audit(files=False)
+    assert made.release == ("0.19.2" if loaded else "")
+    told = "megatron.core is not imported in this process, so there is nothing to compare yet."
+    assert made.notes == ([] if loaded else [told])

@@ -101,6 +101,15 @@ PATCHES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "shapes.Shape.Edge = type('Edge', (), {'__module__': 'megatron.core.shapes', '__qualname__': 'Shape.Edge'})",
         [],
     ),
+    "an added mock": (
+        "from unittest import mock; shapes.extra = mock.MagicMock()",
+        [("added", "shapes.extra", "unittest.mock.MagicMock")],
+    ),
+    "a mock of what is imported": (
+        "from unittest import mock; shapes.length = mock.MagicMock()",
+        [("imported", "shapes.length", "unittest.mock.MagicMock")],
+    ),
+    "an added function of Python's": ("import textwrap; shapes.extra = textwrap.dedent", []),
     "a generated method": ("exec('def extra(self): pass', vars(shapes)); shapes.Shape.extra = shapes.extra", []),
     "wrappers that hold each other": (
         "shapes.Shape.forward = patches.holding_each_other()",

@@ -148,6 +148,8 @@ def _is_silent(node: ast.AST) -> bool:
             return True  # how many processes
         case ast.BinOp(ast.Name("steps" | "depth"), ast.Add() | ast.Sub(), ast.Constant(1)):
             return True  # how deep is looked: a bound with room
+        case ast.Assign([ast.Name("_NEWER")]):
+            return True  # names that other Pythons have
         case ast.FunctionDef(name="__repr__"):
             return True
         case ast.Raise(ast.Call(ast.Name("AssertionError" | "NotImplementedError")) | ast.Name("NotImplementedError")):
@@ -209,7 +211,11 @@ def _replacements(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str]]:
 
 
 def _is_bound(*sides: ast.expr) -> bool:
-    return any(isinstance(side, ast.Name) and _ROOM.fullmatch(side.id) for side in sides)
+    """Whether one more or one less is the same: of a bound with room, or of time."""
+    return any(
+        (isinstance(side, ast.Name) and _ROOM.fullmatch(side.id)) or ast.unparse(side) == "time.monotonic()"
+        for side in sides
+    )
 
 
 def _text(node: ast.expr) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat import linear_logprob, vocab_pass
 
@@ -111,6 +112,7 @@ def call(**changes: Any) -> Any:
         ({"ignore_index": 1.0}, TypeError, "ignore_index: expected an integer, got float"),
         ({"out_of_vocab_grad": "none"}, ValueError, "out_of_vocab_grad: expected 'zero' or 'legacy', got 'none'"),
         ({"tp_group": 2}, TypeError, "tp_group: expected a process group this rank belongs to, or None, got 2"),
+        ({"tp_group": ProcessGroup(-1, 2)}, TypeError, "tp_group: expected a process group this rank belongs to"),
     ],
 )
 def test_wrong_arguments(changes: dict[str, Any], kind: type[Exception], message: str) -> None:

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from fused_head.oracle import Results, grad_of, make_inputs
 from harness import on_ranks
-from harness.rounding import assert_agree
+from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
 from mcore_unpatch.compat import vocab_pass
@@ -33,6 +33,18 @@ def plain(hidden: Tensor, weight: Tensor, labels: Tensor, keep: Tensor, mask: Te
     kept = torch.ones(TOKENS, dtype=torch.bool) if mask is None else mask != 0
     entropy = -(log_p.exp() * log_p).sum(1)
     return log_p.gather(1, labels[:, None]).squeeze(1).where(kept, 0), entropy.where(kept, 0)
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_a_token_that_is_asked_about_takes_no_part_for_that(labelled: bool) -> None:
+    """The label always counts; other tokens, whose log-probs are asked for, only where the mask keeps them."""
+    hidden, weight = torch.randn(3, 4, dtype=torch.float64), torch.randn(7, 4, dtype=torch.float64)
+    labels, ids = torch.tensor([0, 1, 2]), torch.tensor([[1, 5], [4, 6], [5, 3]])
+    keep = torch.zeros(3, 7, dtype=torch.bool).index_fill_(1, torch.tensor([3, 4]), True)
+    out = vocab_pass(hidden, weight, labels if labelled else None, token_ids=ids, keep_mask=keep)
+    allowed = keep.scatter(1, labels[:, None], True) if labelled else keep
+    level = (hidden @ weight.t()).masked_fill(~allowed, -torch.inf).logsumexp(-1)
+    assert_close(out.logsumexp, level)
 
 
 def everything(function: Any, hidden: Tensor, weight: Tensor) -> Results:

@@ -12,6 +12,7 @@ from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_kl
+from mcore_unpatch.compat.fused_head.linear_kl import Divergence
 
 TOKENS, VOCAB, PADDING = 23, 90, 10
 KINDS = [("forward", 0.5), ("reverse", 0.5), ("jsd", 0.5), ("jsd", 0.1)]
@@ -77,6 +78,32 @@ def test_values_and_gradients(kind: str, beta: float, tile_bytes: int | None) ->
 @on_ranks(2, release="0.19.2")
 def test_two_ranks(kind: str, beta: float) -> None:
     check(torch.float64, kind, beta, dist.group.WORLD)
+
+
+@pytest.mark.parametrize(("kind", "beta"), KINDS)
+def test_autocast_changes_nothing(kind: str, beta: float) -> None:
+    tensors = heads(torch.float32)
+    expected = results(lambda given: linear_kl(*given, kind=kind, beta=beta), tensors)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = results(lambda given: linear_kl(*given, kind=kind, beta=beta), tensors)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize("kind", ["forward", "reverse", "jsd"])
+@pytest.mark.parametrize("words", [1, 2, 5])
+def test_from_all_log_probs(kind: Any, words: int) -> None:
+    a, b = torch.randn(2, 3, 4, words, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).log_softmax(-1)
+    p, q = a.exp(), b.exp()
+    m = (0.3 * q + 0.7 * p).log()
+    halves = 0.7 * (p * (a - m)).sum(-1) + 0.3 * (q * (b - m)).sum(-1)
+    expected = {"forward": (q * (b - a)).sum(-1), "reverse": (p * (a - b)).sum(-1), "jsd": halves}[kind]
+    assert_close(Divergence(kind, 0.3).of_log_probs(a, b), expected)
+
+
+def test_a_teacher_elsewhere_is_refused() -> None:
+    student, weight, *teacher = heads(torch.float32)
+    with pytest.raises(ValueError, match="teacher_hidden: expected device cpu, got meta"):
+        linear_kl(student, weight, *(one.to("meta") for one in teacher))
 
 
 def test_equal_heads_are_not_apart() -> None:

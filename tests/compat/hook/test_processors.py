@@ -89,6 +89,10 @@ def test_every_processor_gives_what_the_logits_say(case: Case) -> None:
     warm = torch.rand(labels.shape) + 0.5
     expected = (logits / warm[..., None]).log_softmax(-1).gather(-1, labels[..., None]).squeeze(-1)
     _close(run(LogProbs(), temperature=warm), expected)
+    expected = (logits / 1.5).log_softmax(-1).gather(-1, labels[..., None]).squeeze(-1)
+    for one in (1.5, torch.tensor(1.5), torch.full(labels.shape, 1.5)):
+        _close(run(LogProbs(), temperature=one), expected)
+        _close(run(LogProbs(temperature=one)), expected)
     narrow = logits[..., :40].log_softmax(-1).gather(-1, labels.clamp(max=39)[..., None]).squeeze(-1)
     _close(run(LogProbs(vocab_size=40)), narrow.where(labels < 40, 0))
     assert isinstance(run(AsTuple(LogProbsAndEntropy())), tuple)

@@ -1,10 +1,11 @@
 """Which signatures have the hook: both keywords by name, or any keyword."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from mcore_unpatch.compat.hook.find import takes_hook
+from mcore_unpatch.compat.hook.find import HookPath, takes_hook
 
 
 def both(self: Any, output_processor: Any = None, output_processor_context: Any = None) -> None: ...
@@ -30,3 +31,12 @@ def test_which_forwards_take_the_hook(forward: Any, somehow: bool, by_name: bool
     for callee in (forward, forward.__get__(object())):
         assert takes_hook(callee) is somehow
         assert takes_hook(callee, by_name=True) is by_name
+
+
+@pytest.mark.parametrize(
+    ("given", "has"), [({}, True), ({"post_process": True}, True), ({"post_process": False}, False)]
+)
+def test_which_stage_makes_the_output(given: dict[str, bool], has: bool) -> None:
+    """A model that knows nothing of stages makes it."""
+    model: Any = SimpleNamespace(**given)
+    assert HookPath((), model).has_output is has

@@ -207,7 +207,7 @@ def test_options_and_context(model: Any, inputs: Any) -> None:
     assert not without.entropy().requires_grad  # as of logits that were made without a graph
     cut = call_with_processor(model, DeferredHead(vocab_size=40), **inputs)
     assert (cut.top_k(8).topk_ids < 40).all()
-    for name in ("labels", "mask", "keep_mask"):
+    for name in ("labels", "mask", "mask_count", "lengths", "keep_mask", "token_ids", "teacher"):
         with pytest.raises(TypeError, match=f"'{name}' has no effect on DeferredHead"):
             call_with_processor(model, DeferredHead(), context={name: labels}, **inputs)
     with attach(model, DeferredHead()):

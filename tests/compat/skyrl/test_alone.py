@@ -1,5 +1,6 @@
 """The shim of SkyRL in one process: which token stands where, and every option against logits by hand."""
 
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -231,3 +232,16 @@ def test_chunks_are_of_a_row_or_of_the_batch() -> None:
             hidden, weight, target, BOUNDS, 6, 0, WORDS, GROUP, chunk_size=4
         )
     assert [call.args[:2] for call in spy.call_args_list] == [(3, 2), (4, 1)]
+
+
+@pytest.mark.parametrize("given", [None, {}, {"groups": "ours"}], ids=str)
+def test_the_groups_are_those_of_the_context_where_it_has_some(given: Any) -> None:
+    call, expected = SimpleNamespace(context=given, finish=lambda hidden: hidden), "ours" if given else "the model's"
+    with (
+        mock.patch.object(shim.HookCall, "of", lambda _: call),
+        mock.patch.object(shim, "resolve_groups", lambda: "the model's"),
+        mock.patch.object(shim, "whole_hidden", lambda _, groups: groups),
+        mock.patch.object(shim, "lent_weight", lambda _: "weight"),
+    ):
+        assert shim.fused_lm_head_output_processor() == expected
+    assert given is None or given["lm_head_weight"] == "weight"

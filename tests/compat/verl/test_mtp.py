@@ -19,7 +19,7 @@ from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelpe
 
 from mcore_unpatch.compat import HookError, LogProbs, attach
 from mcore_unpatch.compat.hook.state import LegacyPatchError
-from mcore_unpatch.compat.verl.model_forward_fused import patch_fused_forward
+from mcore_unpatch.compat.verl.model_forward_fused import patch_fused_forward, unpatch_fused_forward
 from mcore_unpatch.compat.verl.mtp_patch import (
     patch_mtp_layer_checkpointed_forward,
     patch_mtp_layer_get_embeddings,
@@ -185,8 +185,19 @@ def test_return_values_and_doing_things_twice(model: Any, inputs: Any) -> None:
     plain = build_model(Case())
     assert patch_mtp_layer_get_embeddings(plain) is False
     assert patch_mtp_layer_checkpointed_forward(plain) is False
-    with pytest.warns(UserWarning, match="contains no Megatron language model"):
-        assert patch_postprocess(torch.nn.Linear(1, 1)) is None
+
+
+NOTHING_THERE: dict[Any, Any] = {
+    **dict.fromkeys((patch_postprocess, unpatch_postprocess, patch_fused_forward, unpatch_fused_forward)),
+    **dict.fromkeys((patch_mtp_layer_get_embeddings, unpatch_mtp_layer_get_embeddings), False),
+    **dict.fromkeys((patch_mtp_layer_checkpointed_forward, unpatch_mtp_layer_checkpointed_forward), False),
+}
+
+
+@pytest.mark.parametrize("function", NOTHING_THERE, ids=lambda function: function.__name__)
+def test_a_stage_without_a_language_model_is_left_alone(function: Any) -> None:
+    with pytest.warns(UserWarning, match="Linear contains no Megatron language model; nothing was changed"):
+        assert function(torch.nn.Linear(1, 1)) is NOTHING_THERE[function]
 
 
 @on_ranks(Case(mtp=1))

@@ -50,7 +50,7 @@ ELSEWHERE = ["out", "near", "away/a", "away/back/../a", "../beside/a", "whole/..
 @pytest.mark.parametrize("path", WITHIN)
 def test_a_file_that_lies_within(path: str, top: Path) -> None:
     assert reading.exists(top, path)
-    with open(reading.descriptor(top, path), "rb") as file:
+    with os.fdopen(reading.descriptor(top, path), "rb") as file:
         assert file.read() == INSIDE
     assert reading.read_below(top, top / path) == INSIDE
 
