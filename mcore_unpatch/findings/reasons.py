@@ -5,6 +5,7 @@ Each sentence follows from the model of the release, none from what a patch may 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from mcore_unpatch.findings.finding import Finding
@@ -15,6 +16,7 @@ from mcore_unpatch.megatron.versions import PACKAGES, Version, minor, parse_vers
 
 _CHECKOUT = "`unpatch pin --target-mcore PATH` guards it, with a checkout of what you run"
 _COMES = "`unpatch pin` tells when Megatron has it"
+_INHERITED = "`unpatch pin` tells when the class defines its own"
 _TRAINING = "megatron.training"
 _TELLING = (NAMED, DEFAULT, EXACT, CALLED, DERIVED, USED, ASKED, BASE)
 
@@ -29,7 +31,11 @@ def why(finding: Finding, version: Version) -> str:
     holder = api.lookup(owner)
     found = release.find(target)
     if found is None and (package := known.lacking(release, target)):
-        return f"{package} of megatron-core {show(version)} is not known: the wheel does not hold it"
+        unread = f"The wheel of megatron-core {show(version)} lacks {package}"
+        later = next((one for one in known.minors() if one.find(target)), None)
+        if later is None:
+            return f"{unread}: `unpatch scan --target-mcore PATH` tells who calls it"
+        return f"{unread}. On {_minor(later.label)}: {why(finding, parse_version(later.label))}"
     if found is None:
         return _of_missing(finding, version)
     if holder is None or holder.kind == "module":
@@ -72,7 +78,9 @@ def guard(target: str, version: Version) -> str:
     found = release.find(known.name_on(release, target))
     if found is None:
         owner, _, name = target.rpartition(".")
-        return _COMES if name not in ("*", "__bases__", "__class__") and release.find(owner) else ""
+        holder = release.find(owner) if name not in ("*", "__bases__", "__class__") else None
+        inherits = holder is not None and holder.fact.kind == "class" and api.has_callable(owner, name)
+        return _INHERITED if inherits else _COMES if holder is not None else ""
     if not found.fact.digest:
         return "`unpatch pin` tells when it is gone"
     again = " again" if history(target).startswith("Changed") else ""
@@ -84,7 +92,7 @@ def outlook(target: str, version: Version) -> str:
     tells = guard(target, version)
     if known.lacking(known.newest(version), target):
         return f"{_CHECKOUT}."
-    if tells == _COMES:
+    if tells in (_COMES, _INHERITED):
         return f"{tells}."
     return f"{'; '.join(filter(None, [history(target), tells]))}." if tells else "`unpatch pin` cannot guard it."
 
@@ -101,7 +109,7 @@ def _of_missing(finding: Finding, version: Version) -> str:
         return f"It changes which classes `{leaf(owner)}` inherits from, for every object of it"
     if name == "__class__" and holder is not None and holder.kind == "class":
         return f"It makes a built `{leaf(owner)}` one of another class. {_who_builds(owner, known.newest(version))}"
-    adds = "the patch adds it" + (", and this repository reads it" if finding.assessment.is_read else "")
+    adds = f"the patch adds it{', and this repository reads it' if finding.assessment.is_read else ''}"
     on = f"megatron-core {show(version)}"
     if holder is None or holder.kind not in ("class", "module"):
         return f"{on} has no such name: what it changes is not known"
@@ -110,11 +118,21 @@ def _of_missing(finding: Finding, version: Version) -> str:
         return f"{on} has no `{name}` in `{leaf(owner)}`, only Megatron {others}: {adds}"
     outside = [base for base in api.ancestry(holder.name) if not within(base)] if holder.kind == "class" else []
     if holder.kind == "class" and api.has_callable(holder.name, name):
+        release = known.newest(version)
+        made = name == "__init__" and any(_is_dataclass(base, release) for base in release.lineage(holder.name))
         base = outside[0] if outside and not hasattr(object, name) else "object"
-        return f"`{leaf(owner)}` inherits `{name}` from `{base}`. {_who_builds(holder.name, known.newest(version))}"
+        whence = "is a dataclass: Python makes its `__init__`" if made else f"inherits `{name}` from `{base}`"
+        return f"`{leaf(owner)}` {whence}. {_who_builds(holder.name, release)}"
     if any(leaf(base) not in EXTERNAL_METHODS for base in outside):
         return f"`{leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{outside[0]}` is a base of it"
-    return f"{on} has no `{name}` in `{leaf(owner)}`: {adds}"
+    similar = () if finding.assessment.is_read or name.startswith("__") else known.newest(version).ending(name)
+    alike = (leaf(one.rpartition(".")[0]) for one in similar if holder.kind == "class")
+    like = next((f", but in `{one}`" for one in alike if one[:1].isupper()), "")
+    return f"{on} has no `{name}` in `{leaf(owner)}`{like}: {adds}"
+
+
+def _is_dataclass(name: str, release: Model) -> bool:
+    return (fact := release.facts.get(name)) is not None and fact.trait("dataclass") is not None
 
 
 def _of_module(target: str, found: Known, release: Model) -> str:
@@ -122,23 +140,25 @@ def _of_module(target: str, found: Known, release: Model) -> str:
     if release.facts.get(target, found.fact).trait("unread") is not None:
         return f"Nothing of megatron-core {_minor(release.label)} reads it; {_others(release)} may"
     use = _telling(target, release)
-    imports = use is None and target in release.imported
-    if use is None and (original := _telling(found.name, release)):
-        if target in release.facts and target != found.name and not imports:
-            here, there = (leaf(name.rpartition(".")[0]) for name in (target, found.name))
-            taken = f"Megatron takes it from `{there}`; that it reads it from `{here}` is not known"
-            return f"{taken}, {_others(release)} may"
-        use = original
-    if use is None:
-        if not imports:
-            return f"Who reads it in megatron-core {_minor(release.label)} is not evident; {_others(release)} may"
+    is_copy, original = target in release.facts and target != found.name, _telling(found.name, release)
+    if use is None and (importing := [one for name in _importing(target, release) if (one := _telling(name, release))]):
+        use = replace(importing[0], users=sum(one.users for one in importing))
+    if use is None and target in release.imported:
         return "Megatron imports it from there by name: no argument or config field for another is known"
+    if use is None and is_copy and original is not None:
+        here, there = (leaf(name.rpartition(".")[0]) for name in (target, found.name))
+        taken = f"Megatron takes it from `{there}`; that it reads it from `{here}` is not known"
+        return f"{taken}, {_others(release)} may"
+    if (use := use or original) is None:
+        return f"Who reads it in megatron-core {_minor(release.label)} is not evident; {_others(release)} may"
     is_class = found.fact.kind == "class"
     match use.how:
         case "s":
-            return (
-                f"{_who(use, 'names', release)} it in a ModuleSpec: another can be named where the ModuleSpec is yours"
-            )
+            named = f"{_who(use, 'names', release)} it in a ModuleSpec: yours can name another"
+            beside = [
+                f"; {_who(one, 'builds', release)} it by name, out of reach" for one in _built(found.name, release)
+            ]
+            return f"{named}{beside[0] if beside else ''}"
         case "a":
             who = _who(use, "takes", release)
             return f"{who} it by default: another can be passed only where you make that call yourself"
@@ -153,6 +173,12 @@ def _of_module(target: str, found: Known, release: Model) -> str:
     return f"{_who(use, 'uses', release)} it by name: no argument or config field for another is known"
 
 
+def _importing(target: str, release: Model) -> list[str]:
+    """The names under which other modules have what they import from there."""
+    named = ((one, release.facts.get(one)) for one in release.ending(leaf(target)))
+    return [one for one, fact in named if fact is not None and (fact.kind, fact.detail) == ("import", target)]
+
+
 def _held_elsewhere(target: str, release: Model) -> str:
     """Which modules have a name of their own for it, which a patch of its module does not reach; else nothing."""
     module, _, name = target.rpartition(".")
@@ -161,9 +187,10 @@ def _held_elsewhere(target: str, release: Model) -> str:
     if own is not None and own.name == target:
         copies = [one for one in release.ending(name) if one != target and one in release.facts]
     else:  # who has it from another module is not reached at all
-        copies = [one for home in users - {module} if (one := f"{home}.{name}") in release.facts]
-    copies = [one for one in copies if release.facts[one].kind == "import"]
+        copies = _importing(target, release)
     held = [one for one in copies if own is not None and (there := release.find(one)) and there.name == own.name]
+    held = [one for one in held if release.facts[one].kind == "import"]
+    held += [one for one in copies if release.facts[one].kind == "value" and one.rpartition(".")[0] in users]
     held.sort(key=lambda one: (one.rpartition(".")[0] not in users, one))
     if not held:
         return ""
@@ -194,9 +221,8 @@ def _who_builds(owner: str, release: Model) -> str:
     short, use = leaf(owner), _telling(owner, release)
     if LANGUAGE_MODULE in api.ancestry(owner) or CONFIG in (owner, *api.ancestry(owner)):
         return f"Only the code that builds `{short}` can use a subclass"
-    where = "; a subclass helps only where a ModuleSpec names it" if slots.is_named(owner) else ""
-    from_specs = where and use is not None and not _is_named(use, owner, release)
-    if use is not None and use.how in (CALLED, EXACT, DERIVED) and not from_specs:
+    where = f"; a subclass helps only where {slots.naming(owner)}" if slots.is_named(owner) else ""
+    if use is not None and use.how in (CALLED, EXACT, DERIVED):
         what = f"subclasses of `{short}`" if use.how == DERIVED else f"`{short}`"
         return f"{_who(use, 'builds', release)} {what} by name{where or ', so no other can be passed there'}"
     if use is not None and use.how == DEFAULT and not where:
@@ -204,8 +230,7 @@ def _who_builds(owner: str, release: Model) -> str:
         return f"{who} `{short}` by default: a subclass can be passed only where you make that call yourself"
     if use is not None and use.how == USED and not where:
         return f"{_who(use, 'uses', release)} `{short}` by name: no argument or config field for a subclass is known"
-    built = [one for one in release.uses(owner) if one.how in (CALLED, EXACT) and _is_named(one, owner, release)]
-    if built:
+    if built := _built(owner, release):
         return f"{_who(built[0], 'builds', release)} `{short}` by name{where}"
     unread = f", as far as was read ({_TRAINING} was not)" if known.lacking(release, _TRAINING) else ""
     return f"Megatron does not build `{short}` by name{unread}" + (
@@ -213,12 +238,8 @@ def _who_builds(owner: str, release: Model) -> str:
     )
 
 
-def _is_named(use: Usage, owner: str, release: Model) -> bool:
-    """Whether the file that builds an object has the name of the class, or of one of its subclasses."""
-    module = _module(use.place, release)
-    names = [leaf(one) for one in (owner, *release.derived.get(owner, ()))]
-    packages = [fact.detail for _, fact in release.members(module) if fact.kind == "import"]
-    return any(f"{home}.{name}" in release.facts for home in (module, *packages) for name in names)
+def _built(owner: str, release: Model) -> list[Usage]:
+    return [one for one in release.uses(owner) if one.how in (CALLED, EXACT)]
 
 
 def _module(place: str, release: Model) -> str:
@@ -249,16 +270,16 @@ def _telling(name: str, release: Model) -> Usage | None:
         uses = [usage for usage in release.uses(name) if usage.how == how]
         if uses:
             nearest = min(uses, key=lambda usage: (usage.call is not None, usage.place))
-            return Usage(how, nearest.place, max(sum(usage.modules for usage in uses if usage.call), nearest.modules))
+            return replace(nearest, users=max(usage.users for usage in uses))
     return None
 
 
 def _who(use: Usage, verb: str, release: Model) -> str:
-    """Who does something: the class or the module, of which one function is known, and how many more modules do it."""
+    """Who does something: the class or the module, of which one function is known, and how many more do it."""
     owner = use.place if _module(use.place, release) == use.place else use.place.rpartition(".")[0]
-    if use.modules < 2:
+    if use.users < 2:
         return f"`{leaf(owner)}` {verb}"
-    more = f"{use.modules - 1} more modules" if use.modules > 2 else "another module"
+    more = f"{use.users - 1} more classes or modules" if use.users > 2 else "another class or module"
     return f"`{leaf(owner)}` and {more} {verb.removesuffix('s')}"
 
 

@@ -22,7 +22,7 @@ from mcore_unpatch.library.model import EXACT, Model, Usage
 from mcore_unpatch.library.syntax import parameters_of
 from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import known
-from mcore_unpatch.scanner.names.bindings import own_class
+from mcore_unpatch.scanner.names.bindings import derives
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.related import replacement
 from mcore_unpatch.scanner.related.replacement import Replacement
@@ -221,7 +221,7 @@ class Case:
     def derives_from(self, name: str) -> bool:
         """Whether that class derives from the one that it replaces."""
         node, home = self.own_class
-        return node is not None and own_class(node, home).name == name
+        return node is not None and derives(node, home, name)
 
     @cached_property
     def reaches_original(self) -> bool:

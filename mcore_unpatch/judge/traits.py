@@ -9,6 +9,7 @@ from collections.abc import Callable
 from mcore_unpatch.judge.originals import calls_of_original, calls_original_once, reaches_original
 from mcore_unpatch.library.model import ASKED
 from mcore_unpatch.megatron import api, known, slots
+from mcore_unpatch.scanner.names.bindings import derives
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.related.replacement import OUTPUT_WORDS, VALUE_WORDS, Replacement
 from mcore_unpatch.scanner.shapes.install import Install
@@ -87,6 +88,8 @@ def _passes_tests(install: Install, _: Replacement, resolver: Resolver) -> bool:
     if symbol is None or not any(use.how == ASKED for use in known.minors()[-1].uses(symbol.name)):
         return True
     new = resolver.at(install.site).expr(install.value)
+    if new is not None and new.home is not None and isinstance(new.node, ast.ClassDef):
+        return derives(new.node, new.home, symbol.name)
     return new is not None and symbol.name in api.ancestry(new.name)
 
 

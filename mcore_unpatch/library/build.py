@@ -14,6 +14,7 @@ from mcore_unpatch.library.definitions import ModuleFacts
 from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.library.model import Library, Model
 from mcore_unpatch.library.slots import Slots
+from mcore_unpatch.library.surroundings import imports_of
 from mcore_unpatch.library.syntax import source_of
 from mcore_unpatch.library.usage import UseCollector
 
@@ -141,7 +142,7 @@ def _mark_unread(
     local = {
         f"{source_of(node, module.package)}.{alias.name}"
         for module in modules.values()
-        for node in (*_under_conditions(module.tree.body), *(
+        for node in (*imports_of(module.tree.body), *(
             one for body in module.functions for one in body.nodes.of(ast.ImportFrom)
         ))
         for alias in node.names
@@ -160,16 +161,6 @@ def _mark_unread(
             others = readers - {owner} or readers
             if facts[owner].trait("dataclass") is not None and len(others) <= _MOST_READERS:
                 _mark(facts, name, f"read:{'|'.join(sorted(others))}" if others else "unread")
-
-
-def _under_conditions(body: list[ast.stmt]) -> Iterator[ast.ImportFrom]:
-    """The imports of a module in `if` and `try`: another branch may bind the same name to something else."""
-    for node in body:
-        if isinstance(node, ast.ImportFrom):
-            yield node
-        elif isinstance(node, ast.If | ast.Try):
-            handlers = [item for handler in getattr(node, "handlers", ()) for item in handler.body]
-            yield from _under_conditions([*node.body, *handlers, *node.orelse])
 
 
 def _needs(library: Library, modules: Mapping[str, ModuleFacts]) -> dict[str, frozenset[str]]:

@@ -47,11 +47,11 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """One way in which the library uses a name: `how` is one of `HOWS`, in so many modules, `place` is one of them."""
+    """One way in which the library uses a name: `how` is one of `HOWS`, `place` is one that does."""
 
     how: str
     place: str
-    modules: int = 1
+    users: int = 1  # classes and modules that do it
     call: Call | None = None
     sure: bool = True  # of a call: the object is known, not told by the name of its method alone
     condition: str = ""  # on the config or the arguments, under which alone it is called so

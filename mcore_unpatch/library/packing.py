@@ -178,7 +178,7 @@ def _head(fact: Fact | None) -> str:
 
 
 def _used(usage: Usage) -> str:
-    words = [usage.how + ("" if usage.sure else "?"), str(usage.modules), usage.place]
+    words = [usage.how + ("" if usage.sure else "?"), str(usage.users), usage.place]
     words += [] if usage.call is None else [str(usage.call)]
     return "|".join([*words, *filter(None, [usage.condition])])
 
@@ -189,6 +189,6 @@ def _usages(text: str) -> tuple[Usage, ...]:
 
 
 def _usage(text: str) -> Usage:
-    how, modules, place, *rest = text.split("|")
+    how, users, place, *rest = text.split("|")
     call = Call.read(rest[0]) if rest else None
-    return Usage(how[0], place, int(modules), call, not how.endswith("?"), "".join(rest[1:]))
+    return Usage(how[0], place, int(users), call, not how.endswith("?"), "".join(rest[1:]))

@@ -37,6 +37,33 @@ def local_names(body: Body, package: str) -> dict[str, str]:
     return found
 
 
+def parameters_given(body: Body | None) -> frozenset[str]:
+    """The names of what a function is given, the object itself left out."""
+    spec = body.node.args if body is not None else None
+    every = (*spec.posonlyargs, *spec.args, *spec.kwonlyargs) if spec is not None else ()
+    return frozenset(arg.arg for arg in every) - {"self", "cls"}
+
+
+def first_given(body: Body | None) -> str:
+    """What a method calls the object itself, or its class."""
+    if body is None or not body.owner:
+        return ""
+    spec = body.node.args
+    names = [arg.arg for arg in (*spec.posonlyargs, *spec.args)][:1]
+    static = any(dotted(decorator).endswith("staticmethod") for decorator in body.node.decorator_list)
+    return names[0] if names and not static else ""
+
+
+def imports_of(body: list[ast.stmt]) -> Iterator[ast.ImportFrom]:
+    """The imports of a module, those in `if` and `try` too: another branch may bind the same name to something else."""
+    for node in body:
+        if isinstance(node, ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If | ast.Try):
+            handlers = [item for handler in getattr(node, "handlers", ()) for item in handler.body]
+            yield from imports_of([*node.body, *handlers, *node.orelse])
+
+
 def roles_of(nodes: Nodes) -> ById:
     """What expressions are there for, by their identity; where nothing else is said they are just used."""
     roles: ById = {}

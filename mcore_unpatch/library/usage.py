@@ -21,11 +21,14 @@ from mcore_unpatch.library.surroundings import (
     Handed,
     ParserOptions,
     conditions_of,
+    first_given,
+    imports_of,
     local_names,
+    parameters_given,
     roles_of,
     unpacked_counts,
 )
-from mcore_unpatch.library.syntax import Nodes, annotated, default_text, dotted, names_in
+from mcore_unpatch.library.syntax import Nodes, annotated, default_text, dotted, names_in, source_of
 
 _MOST_CLASSES = 8  # that one attribute may hold
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -59,6 +62,7 @@ class UseCollector:
         self.given: dict[str, set[tuple[str, str]]] = defaultdict(set)  # by function: keywords and their plain values
         self._owners = _method_owners(model)
         self._constructors: dict[str, tuple[str, ast.arguments]] = {}  # by class: its module, and what it is given
+        self._from_specs: set[tuple[str, str, Call]] = set()  # constructors, who calls them through a spec, and how
 
     def take(self, module: ModuleFacts) -> None:
         """Collect what one module uses."""
@@ -67,6 +71,12 @@ class UseCollector:
             if body.node.name == "__init__":
                 self._constructors[body.owner] = module.name, body.node.args
         self._collect(Nodes([module.tree], stop=bodies), module, None, {})
+        for node in imports_of(module.tree.body):
+            for alias in node.names:  # a name that another branch sets is none of an import
+                known = self._model.find(f"{source_of(node, module.package)}.{alias.name}")
+                own = self._model.facts.get(f"{module.name}.{alias.asname or alias.name}")
+                if known is not None and own is not None and own.kind == "value":
+                    self._note(known.name, USED, module.name)
         for body in module.functions:
             self._collect(body.nodes, module, body, local_names(body, module.package))
 
@@ -74,7 +84,8 @@ class UseCollector:
         """Each name with the ways in which it is used."""
         built = {name: seen for name, seen in self._seen.items() if name.endswith(".__init__")}
         for name, seen in built.items():  # who builds a class builds one of each of its bases
-            places = [place for (how, *_), them in seen.items() if how == EXACT for place in them]
+            exact = [(call, one) for (how, call, _), places in seen.items() if how == EXACT for one in places]
+            places = [one for call, one in exact if (name, one[0], call) not in self._from_specs]
             owner = name.removesuffix(".__init__")
             places = [one for one in places if owner not in self._model.lineage(one[0].rpartition(".")[0])[1:]]
             if places:  # what a subclass hands on builds nothing
@@ -82,16 +93,34 @@ class UseCollector:
             for base in self._model.lineage(owner)[1:]:
                 if places and base in self._model.facts:
                     self._seen[base].setdefault((DERIVED, None, True), []).extend(places)
-        found = {name: list(_usages(name, seen)) for name, seen in self._seen.items()}
+        found = {name: list(self._usages(name, seen)) for name, seen in self._seen.items()}
         for name, usages in self._slots.usages().items():
             found.setdefault(name, []).extend(usages)
         return {name: tuple(usages) for name, usages in found.items()}
+
+    def _usages(self, name: str, seen: _Seen) -> Iterator[Usage]:
+        """Calls of one form, and other uses of one kind, are one use with one place: the one nearest to the definition.
+
+        Each says how many classes and modules do it, in whatever form.
+        """
+        owner = name.rpartition(".")[0]
+        users: dict[tuple[str, bool], set[str]] = defaultdict(set)
+        for (how, call, _), places in seen.items():
+            users[how, call is None].update(self._owner_of(place) for place, _ in places)
+        for (how, call, sure), places in sorted(seen.items(), key=lambda item: (item[0][0], repr(item[0][1:]))):
+            best, condition = min(places, key=lambda one: (not one[0].startswith(owner), *one))
+            alone = condition if call is not None and {each for _, each in places} == {condition} else ""
+            yield Usage(how, best, len(users[how, call is None]), call, sure, alone)
+
+    def _owner_of(self, place: str) -> str:
+        fact = self._model.facts.get(place)
+        return place if fact is not None and fact.kind == "module" else place.rpartition(".")[0]
 
     # --- one body ----------------------------------------------------------------------------------------------
 
     def _collect(self, nodes: Nodes, module: ModuleFacts, body: Body | None, local: dict[str, str]) -> None:
         place = body.name if body is not None else module.name
-        given = _parameters(body)
+        given = parameters_given(body)
         hands = any(getattr(node.func, "id", "") in given for node in nodes.of(ast.Call)) if given else False
         terms = conditions_of(nodes, given) if hands else {}
         where = _Where(module, body, local, place, nodes, given, conditions_of(nodes), terms)
@@ -137,7 +166,7 @@ class UseCollector:
         start = where.local.get(root, f"{where.module.name}.{root}")
         place = where.place
         if not start:  # an object of the function's own; what `self` has is no name of a module
-            self.loose.update(words[:-1] if root == _first(where.body) else words)
+            self.loose.update(words[:-1] if root == first_given(where.body) else words)
             return
         held = self._model.find(start)
         if start in self._model.facts and (held is None or held.fact.kind == "module"):
@@ -171,6 +200,7 @@ class UseCollector:
             owner = where.body.owner if where.body is not None and slot else ""
             for name in self._slots.classes(owner, slot) if owner else ():
                 self._note(f"{name}.__init__", EXACT, place, built, condition=condition)
+                self._from_specs.add((f"{name}.__init__", place, built))
             return
         if leaf == "apply" and (function := self._autograd(path.removesuffix(".apply"), where)):
             # Autograd calls its `forward`, a context first.
@@ -210,7 +240,7 @@ class UseCollector:
         model, body = self._model, where.body
         if not path and isinstance(function, ast.Call) and len(function.args) == 1:
             path = dotted(function.args[0])  # `apply_module(self.router)(hidden)` calls what it is given
-            if not path.startswith(f"{_first(body)}."):
+            if not path.startswith(f"{first_given(body)}."):
                 return
         if not path:
             if isinstance(function, ast.Attribute):
@@ -223,7 +253,7 @@ class UseCollector:
                 yield from self._by_name(function.attr)
             return
         root, _, rest = path.partition(".")
-        first = _first(body)
+        first = first_given(body)
         if body is not None and body.owner and root == first and rest:
             yield from self._on_self(body.owner, rest)
             return
@@ -257,7 +287,7 @@ class UseCollector:
 
     def _items(self, variable: str, line: int, where: _Where) -> Iterator[str]:
         """What calls of a variable reach that runs over a list of modules: `for layer in self.layers`."""
-        owner, first = (where.body.owner, _first(where.body)) if where.body is not None else ("", "")
+        owner, first = (where.body.owner, first_given(where.body)) if where.body is not None else ("", "")
         loops = where.nodes.of(ast.For) if owner else ()
         for node in (one for one in loops if one.lineno <= line <= one.end_lineno):
             over = node.iter.args[0] if isinstance(node.iter, ast.Call) and node.iter.args else node.iter
@@ -335,16 +365,6 @@ def form(node: ast.Call, unpacked: int = 0) -> Call:
     return Call(positions, keywords, star, len(keywords) < len(node.keywords), unpacked)
 
 
-def _usages(name: str, seen: _Seen) -> Iterator[Usage]:
-    """Calls of one form, and other uses of one kind, are one use with one place: the one nearest to the definition."""
-    owner = name.rpartition(".")[0]
-    for (how, call, sure), places in sorted(seen.items(), key=lambda item: (item[0][0], repr(item[0][1:]))):
-        best, condition = min(places, key=lambda one: (not one[0].startswith(owner), *one))
-        modules = len({place.rpartition(".")[0] for place, _ in places})
-        alone = condition if call is not None and {each for _, each in places} == {condition} else ""
-        yield Usage(how, best, modules, call, sure, alone)
-
-
 def _method_owners(model: Model) -> dict[str, str]:
     """Method names that one family of the library's classes has: the class at the root of that family."""
     owners: dict[str, list[str]] = defaultdict(list)
@@ -370,18 +390,3 @@ _OTHERS: tuple[type, ...] = (dict, list, set, str, bytes, int, Thread, Queue, By
 _NEWER = {"copy_into", "from_uri", "full_match", "info", "move", "move_into", "parser", "shutdown"}
 _OF_OTHERS = {name for other in _OTHERS for name in dir(other) if not name.startswith("_")} - _NEWER
 _COMMON = _OF_OTHERS | {"forward", "backward", "apply", "step", "state_dict", "to", "size", "walk"}
-
-
-def _parameters(body: Body | None) -> frozenset[str]:
-    spec = body.node.args if body is not None else None
-    every = (*spec.posonlyargs, *spec.args, *spec.kwonlyargs) if spec is not None else ()
-    return frozenset(arg.arg for arg in every) - {"self", "cls"}
-
-
-def _first(body: Body | None) -> str:
-    if body is None or not body.owner:
-        return ""
-    spec = body.node.args
-    names = [arg.arg for arg in (*spec.posonlyargs, *spec.args)][:1]
-    static = any(dotted(decorator).endswith("staticmethod") for decorator in body.node.decorator_list)
-    return names[0] if names and not static else ""

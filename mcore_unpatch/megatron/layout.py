@@ -100,11 +100,17 @@ _OF_MLP = (
     " Since 0.18 `TransformerLayer` knows a `ModuleSpec` of Megatron's own MLP alone, and calls others with arguments "
     "that an MLP does not take: give the spec `functools.partial(YourClass.as_mlp_submodule, submodules=...)` as `mlp`."
 )
+_OF_MLA = (
+    " Since 0.14 MLA takes Megatron's own classes alone as `linear_q_down_proj`, `linear_kv_down_proj` and "
+    "`linear_qkv_down_proj`, and raises for a subclass: with MLA keep the patch."
+)
 COMPARED_IN_SPECS = {
     "TransformerLayer": " With MTP give `get_gpt_mtp_block_spec` the block's `TransformerBlockSubmodules`: it raises "
     "for the spec of a subclass.",
     "MLP": _OF_MLP,
-    "MoELayer": " Up to 0.17 `TransformerLayer` hands `pg_collection` and `is_mtp_layer` to Megatron's own `MoELayer` "
-    "alone, and to no subclass in a `ModuleSpec`.",
+    "MoELayer": " From 0.13 to 0.17 `TransformerLayer` hands its process groups, and in 0.17 `is_mtp_layer`, to "
+    "Megatron's own `MoELayer` alone, and to no subclass in a `ModuleSpec`.",
+    **dict.fromkeys(("TELinear", "TEColumnParallelLinear", "TELayerNormColumnParallelLinear"), _OF_MLA),
+    **dict.fromkeys(("ColumnParallelLinear", "Linear"), _OF_MLA),
     "TEFusedMLP": _OF_MLP,
 }

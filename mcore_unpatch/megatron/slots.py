@@ -51,6 +51,14 @@ def is_named(name: str) -> bool:
     return name.rpartition(".")[2] in table() or bool(_derived(name))
 
 
+def naming(name: str) -> str:
+    """In words, what a spec has to do for a subclass to take the place of such a class: of which class it is."""
+    if name.rpartition(".")[2] in table():
+        return "a ModuleSpec names it"
+    derived = [f"`{one}`" for one in _derived(name)]
+    return f"it is one of {_listed(derived, 'or')}, which ModuleSpecs name"
+
+
 @cache
 def holder(name: str, attribute: str) -> str | None:
     """The `...Submodules` in which the spec of a class (by its dotted name) names what `attribute` holds."""

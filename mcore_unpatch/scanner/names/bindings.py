@@ -207,6 +207,19 @@ def own_class(node: ast.ClassDef, home: Resolver) -> Ref:
     return Ref("class", "", home=home, node=node)
 
 
+def derives(node: ast.ClassDef, home: Resolver, name: str) -> bool:
+    """Whether a class of a module derives from one of Megatron Core's, by any of its bases."""
+    scope = home.model.classes[node].parent
+    assert scope is not None
+    refs = filter(None, (home.in_body(scope, node.lineno).expr(base) for base in node.bases))
+    return any(
+        name in api.ancestry(ref.name)
+        or (isinstance(ref.node, ast.ClassDef) and ref.node is not node and derives(ref.node, ref.home or home, name))
+        for ref in refs
+        if ref.kind == "class"
+    )
+
+
 def _param(node: ast.arg, scope: Scope, home: Resolver) -> Ref | None:
     function, outer = scope.node, scope.parent
     assert isinstance(function, FunctionNode) and outer is not None

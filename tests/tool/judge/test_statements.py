@@ -334,7 +334,7 @@ def test_a_part_of_the_object_has_its_own_forward() -> None:
             "`_ParamAndGradBucketGroup` uses it by name",
         ),
         ("dist_checkpointing.strategies.base", "async_calls", "0.16.0", "Nothing of megatron-core 0.16 reads it"),
-        ("extensions.transformer_engine", "fused_unpermute", "0.17.0", "Who reads it in megatron-core 0.17 is not"),
+        ("extensions.transformer_engine", "fused_unpermute", "0.17.0", "`moe_utils` uses it by name"),
     ],
 )
 def test_who_reads_a_name_of_a_module(owner: str, name: str, version: str, told: str, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def told(model: Model) -> str:
             lines.append(f"    else {taken.defaults}")
         for use in model.uses(name):
             how = f"{use.how}{'' if use.sure else '?'} {use.call or ''} {use.condition}".strip()
-            lines.append(f"    {use.place} {use.modules}: {how}")
+            lines.append(f"    {use.place} {use.users}: {how}")
     for name in ("toy.TheLayer.hook", "toy.Config", "toy.helpers.tools", "toy.parts.Layer.shared", "toy.nothing"):
         known = model.find(name)
         lines.append(f"{name} is {known.name if known else None}")

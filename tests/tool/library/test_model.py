@@ -217,6 +217,46 @@ def test_a_call_of_super_is_one_of_that_definition_alone() -> None:
     assert toy.calls("toy.m.B.f") == []
 
 
+USERS = {
+    "a": """
+class Part:
+    def __init__(self, a): pass
+def go(x, y=0): pass
+go(1)
+def twice():
+    go(1, 2)
+    go(x=1)
+""",
+    "b": """
+import os
+from toy.a import Part, go
+if os.name:
+    from toy.a import go as run
+else:
+    run, spare = None, None
+class LayerSubmodules:
+    part: type = None
+class Layer:
+    def __init__(self, submodules):
+        self.part = build_module(submodules.part, 1)
+        go(y=1, x=2)
+class Named:
+    def __init__(self):
+        self.part = Part(1)
+def get_layer_spec(): return LayerSubmodules(part=Part)
+""",
+}
+
+
+def test_who_uses_a_name_is_counted_once_whatever_the_form() -> None:
+    """Classes and modules; a branch that imports it reads it; what a spec names is not built by name."""
+    toy = model(USERS)
+    assert {use.users for use in toy.uses("toy.a.go") if use.call} == {2}
+    assert [(use.how, use.place) for use in toy.uses("toy.a.go") if not use.call] == [("v", "toy.b")]
+    assert [(use.place, use.users) for use in toy.uses("toy.a.Part") if use.how == "c"] == [("toy.b.Named.__init__", 1)]
+    assert any(use.place == "toy.b.Layer.__init__" for use in toy.uses("toy.a.Part.__init__"))
+
+
 def test_other_uses_are_told_apart() -> None:
     toy = model(SHAPES)
     hows = {usage.how for usage in toy.uses("toy.shapes.Square")}

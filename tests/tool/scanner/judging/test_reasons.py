@@ -61,7 +61,7 @@ def test_a_keep_says_it_all_in_a_few_words() -> None:
     finding = check_found(
         "from megatron.core import parallel_state\nparallel_state.create_group = print\n", verdict="keep"
     )
-    why = f"`parallel_state` and 5 more modules call it by name, {THERE}"
+    why = f"`parallel_state` and another class or module call it by name, {THERE}"
     why += "; no effect in `initialize` if imported before"
     assert finding.evidence == f"{why}. Changed in 0.15; `unpatch pin` tells when it changes again."
 
@@ -119,9 +119,35 @@ def test_who_decides_where_the_wheel_lacks_a_package() -> None:
 
 def test_a_general_class_whose_heirs_specs_name() -> None:
     said = why(f"{CORE}.transformer.attention.Attention.flash_decode", (0, 19))
-    assert said == "Megatron does not build `Attention` by name; a subclass helps only where a ModuleSpec names it"
+    heirs = "it is one of `SelfAttention`, `CrossAttention` or 3 more, which ModuleSpecs name"
+    assert said == f"Megatron does not build `Attention` by name; a subclass helps only where {heirs}"
     named = why(f"{CORE}.transformer.mlp.MLP.forward", (0, 19))
-    assert named.startswith("`MultimodalProjector` and 2 more modules build `MLP` by name; a subclass helps")
+    assert named.startswith("`MultimodalProjector` and another class or module build `MLP` by name; a subclass helps")
+
+
+def test_what_specs_name_and_models_build_is_said_to_be_both() -> None:
+    said = why(f"{CORE}.tensor_parallel.layers.ColumnParallelLinear", (0, 17))
+    assert "name it in a ModuleSpec: yours can name another; `T5LMHead` and" in said
+    assert "build it by name, out of reach;" in said
+    assert "out of reach" not in why(f"{CORE}.tensor_parallel.layers.RowParallelLinear", (0, 17))
+
+
+def test_a_later_release_speaks_where_the_wheel_lacks_a_package() -> None:
+    """As long as one holds it; else only a checkout can tell."""
+    said = why("megatron.training.training.train_step", (0, 12))
+    assert (
+        said
+        == f"The wheel of megatron-core 0.12 lacks megatron.training. On 0.17: `training` calls it by name, {THERE}"
+    )
+    never = why("megatron.inference.text_generation.generation.generate", (0, 12))
+    lacks = "The wheel of megatron-core 0.12 lacks megatron.inference"
+    assert never == f"{lacks}: `unpatch scan --target-mcore PATH` tells who calls it"
+
+
+def test_what_a_patch_adds_may_stand_elsewhere() -> None:
+    said = why(f"{CORE}.ssm.mamba_block.MambaStack.final_layernorm", (0, 17))
+    assert "has no `final_layernorm` in `MambaStack`, but in `MultiTokenPredictionLayer`: the patch adds it" in said
+    assert "has no `nothing` in `MambaStack`: the patch" in why(f"{CORE}.ssm.mamba_block.MambaStack.nothing", (0, 17))
 
 
 def test_what_every_object_inherits() -> None:

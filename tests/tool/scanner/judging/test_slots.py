@@ -147,8 +147,8 @@ def test_megatron_compares_these_classes_with_the_module_of_a_spec() -> None:
     compared = set()
     for file in Path(importlib.util.find_spec("megatron.core").submodule_search_locations[0]).rglob("*.py"):
         text = file.read_text(encoding="utf-8")
-        for node in ast.walk(ast.parse(text)) if ".module " in text else ():
-            if isinstance(node, ast.Compare) and ast.unparse(node.left).endswith(".module"):
+        for node in ast.walk(ast.parse(text)) if ".module " in text or "down_proj in" in text else ():
+            if isinstance(node, ast.Compare) and ast.unparse(node.left).endswith((".module", "_down_proj")):
                 compared |= {one.id for one in ast.walk(node.comparators[0]) if isinstance(one, ast.Name)}
     assert compared == COMPARED_IN_SPECS.keys() - {"MoELayer"}  # which older ones compare
 
@@ -227,9 +227,24 @@ def test_a_class_that_models_build_by_name_has_no_answer_in_specs() -> None:
 
 def test_what_no_spec_reaches_is_said() -> None:
     [finding] = found_in(PATCH.format(module="extensions.transformer_engine", name="TELinear"))
-    assert finding.steps[1].endswith(
+    latent = (
         "No spec reaches `MoELayer.fc1_latent_proj` and `MoELayer.fc2_latent_proj`, which Megatron builds by that name."
     )
+    assert f"{latent} Since 0.14 MLA takes Megatron's own classes alone" in finding.steps[1]
+
+
+def test_a_class_that_derives_by_its_second_base_passes_the_tests() -> None:
+    source = """
+        from megatron.core.transformer.moe import moe_layer
+        from megatron.core.transformer.moe.moe_layer import BaseMoELayer, MoELayer
+        class Overlapped(BaseMoELayer): ...
+        class Ours(Overlapped, {base}): ...
+        moe_layer.MoELayer = Ours
+        """
+    [derived] = found_in(source.format(base="MoELayer"))
+    [other] = found_in(source.format(base="object"))
+    assert "yours is none" not in str(derived.steps)
+    assert "yours is none" in str(other.steps)
 
 
 def test_a_method_that_is_replaced_by_its_dotted_name() -> None:
