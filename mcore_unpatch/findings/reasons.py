@@ -5,6 +5,7 @@ Each sentence follows from the model of the release, none from what a patch may 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -18,24 +19,25 @@ _CHECKOUT = "`unpatch pin --target-mcore PATH` guards it, with a checkout of wha
 _COMES = "`unpatch pin` tells when Megatron has it"
 _INHERITED = "`unpatch pin` tells when the class defines its own"
 _TRAINING = "megatron.training"
+_NOBODY = ("Nothing of", "Who reads", "Megatron does not build")
 _TELLING = (NAMED, DEFAULT, EXACT, CALLED, DERIVED, USED, ASKED, BASE)
 
 
 def why(finding: Finding, version: Version) -> str:
     """What stands in the way of another way on a release: one sentence without its full stop."""
     if finding.confidence == "possible":
-        return "Which class it changes is not known, so nothing can be named in its place"
+        return (
+            "Which class it changes is not known: annotate the object with its class, and a scan tells what can be done"
+        )
     release = known.newest(version)
     target = known.name_on(release, finding.target)
     owner, _, name = target.rpartition(".")
     holder = api.lookup(owner)
     found = release.find(target)
     if found is None and (package := known.lacking(release, target)):
-        unread = f"The wheel of megatron-core {show(version)} lacks {package}"
-        later = next((one for one in known.minors() if one.find(target)), None)
-        if later is None:
-            return f"{unread}: `unpatch scan --target-mcore PATH` tells who calls it"
-        return f"{unread}. On {_minor(later.label)}: {why(finding, parse_version(later.label))}"
+        told = _later(package, target, release, lambda later: why(finding, parse_version(later.label)))
+        lacks = f"The wheel of megatron-core {_minor(release.label)} lacks {package}"
+        return told or f"{lacks}: `unpatch scan --target-mcore PATH` tells who calls it"
     if found is None:
         return _of_missing(finding, version)
     if holder is None or holder.kind == "module":
@@ -45,6 +47,21 @@ def why(finding: Finding, version: Version) -> str:
         held = _held_elsewhere(target, release) if finding.shape not in ("string-target", "sys-modules") else ""
         return _of_module(target, found, release) + held
     return _of_class(holder.name if release.find(holder.name) else owner, name, found, release)
+
+
+def _later(package: str, name: str, release: Model, say: Callable[[Model], str]) -> str:
+    """What is said of the first release whose wheel holds a package that uses a name, where this one's lacks it."""
+    holding = (one for one in known.minors() if not known.lacking(one, package) and one.find(name))
+    later = next(holding, None) if known.lacking(release, package) else None
+    if later is None or not any(f"{place}.".startswith(f"{package}.") for place in (name, *_places(name, later))):
+        return ""
+    said = say(later)
+    lacks = f"The wheel of megatron-core {_minor(release.label)} lacks {package}"
+    return "" if said.startswith(_NOBODY) else f"{lacks}. On {_minor(later.label)}: {said}"
+
+
+def _places(name: str, release: Model) -> list[str]:
+    return [usage.place for usage in release.uses(name)]
 
 
 def history(target: str) -> str:
@@ -138,7 +155,9 @@ def _is_dataclass(name: str, release: Model) -> bool:
 def _of_module(target: str, found: Known, release: Model) -> str:
     """A name of a module: those who use it find it there."""
     if release.facts.get(target, found.fact).trait("unread") is not None:
-        return f"Nothing of megatron-core {_minor(release.label)} reads it; {_others(release)} may"
+        told = _later(_TRAINING, target, release, lambda later: _of_module(target, later.find(target) or found, later))
+        nobody = f"Nothing of megatron-core {_minor(release.label)} reads it; {_others(release)} may"
+        return told or f"{nobody}, and code of yours that does can take another"
     use = _telling(target, release)
     is_copy, original = target in release.facts and target != found.name, _telling(found.name, release)
     if use is None and (importing := [one for name in _importing(target, release) if (one := _telling(name, release))]):
@@ -232,6 +251,8 @@ def _who_builds(owner: str, release: Model) -> str:
         return f"{_who(use, 'uses', release)} `{short}` by name: no argument or config field for a subclass is known"
     if built := _built(owner, release):
         return f"{_who(built[0], 'builds', release)} `{short}` by name{where}"
+    if told := _later(_TRAINING, owner, release, lambda later: _who_builds(owner, later)):
+        return told
     unread = f", as far as was read ({_TRAINING} was not)" if known.lacking(release, _TRAINING) else ""
     return f"Megatron does not build `{short}` by name{unread}" + (
         where or "; only the code that builds it can use a subclass"

@@ -35,7 +35,9 @@ def test_why_it_stays_and_what_guards_it(target: str, said: str) -> None:
 
 def test_an_object_of_unknown_class_is_said_to_be_one() -> None:
     said = why(f"{CORE}.transformer.module.MegatronModule.forward", confidence="possible")
-    assert said == "Which class it changes is not known, so nothing can be named in its place"
+    assert said == (
+        "Which class it changes is not known: annotate the object with its class, and a scan tells what can be done"
+    )
 
 
 def test_the_judged_release_speaks() -> None:
@@ -113,8 +115,17 @@ def test_a_registry_may_reach_every_copy_of_a_name() -> None:
 
 
 def test_who_decides_where_the_wheel_lacks_a_package() -> None:
-    ddp = f"{CORE}.distributed.distributed_data_parallel.DistributedDataParallel.zero_grad_buffer"
-    assert "as far as was read (megatron.training was not)" in why(ddp, (0, 12))
+    """The first release speaks whose wheel has it, if that package uses the name; else none does."""
+    lacks = "The wheel of megatron-core 0.12 lacks megatron.training. On 0.17: "
+    assert why(f"{CORE}.timers.Timers.log", (0, 12)) == f"{lacks}`global_vars` builds `Timers` by name, {THERE}"
+    called = why(f"{CORE}.parallel_state.initialize_model_parallel", (0, 12))
+    assert called.startswith(f"{lacks}`initialize` calls it by name, {THERE}")
+    unread = why(f"{CORE}.datasets.indexed_dataset.IndexedDatasetBuilder.add_item", (0, 12))
+    assert "as far as was read (megatron.training was not)" in unread
+    assert why(f"{CORE}.parallel_state.get_model_parallel_src_rank", (0, 12)) == (
+        "Nothing of megatron-core 0.12 reads it; megatron.training, which was not read, or other packages may, "
+        "and code of yours that does can take another"
+    )
 
 
 def test_a_general_class_whose_heirs_specs_name() -> None:
