@@ -12,6 +12,7 @@ from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_logprob
+from mcore_unpatch.compat.fused_head.autograd import main_grad
 
 
 def parameter(inputs: Inputs, **attributes: Any) -> Any:
@@ -168,3 +169,20 @@ def test_results_do_not_depend_on_where_the_gradient_goes() -> None:
     zero = torch.zeros_like(inputs.entropy_grad)
     plain = Inputs(inputs.hidden, inputs.weight, inputs.labels, inputs.logprob_grad, zero)
     assert_close(weight.main_grad, results(linear_logprob, plain)["weight.grad"])
+
+
+@pytest.mark.parametrize(("given", "added"), [({}, False), ({"added": False}, False), ({"added": True}, True)])
+def test_the_first_gradient_of_a_backward_takes_the_place_of_what_a_shared_buffer_holds(
+    given: dict[str, bool], added: bool
+) -> None:
+    """Megatron FSDP lends a buffer for each backward; any other `main_grad` is added to."""
+    buffer = torch.ones(2, 3)
+    weight: Any = torch.nn.Parameter(torch.zeros(2, 3))
+    weight.__fsdp_param__, weight.get_main_grad = True, lambda: buffer
+    if given:
+        weight.grad_added_to_main_grad = given["added"]
+    found = main_grad(weight)
+    assert (found.buffer is buffer, weight.main_grad is buffer, found.accumulate) == (True, True, added)
+    plain: Any = torch.nn.Parameter(torch.zeros(2, 3))
+    plain.main_grad = buffer
+    assert main_grad(plain).accumulate is True

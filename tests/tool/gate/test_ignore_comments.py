@@ -3,6 +3,9 @@
 import pytest
 from checking import Source, check_found, check_noop, found_in, with_mocks
 
+from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.gate.suppress import Ignore, _suppressing
+
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
 
 
@@ -129,3 +132,31 @@ def test_a_mock_comment_is_not_unused_while_mocks_are_off() -> None:
 def test_windows_line_ends_and_other_encodings() -> None:
     text = "# -*- coding: latin-1 -*-\r\n# caf\xe9\r\n" + IMPORT.replace("\n", "\r\n")
     check_noop({"a.py": (text + "GPTModel.forward = print  # unpatch: ignore\r\n").encode("latin-1")})
+
+
+@pytest.mark.parametrize(
+    ("ignores", "covered"),
+    [
+        ({}, None),
+        ({5: (True, "")}, None),
+        ({5: (False, "")}, 5),
+        ({6: (False, "")}, 6),
+        ({7: (False, "")}, None),
+        ({4: (True, "")}, 4),
+        ({4: (False, "")}, None),
+        ({3: (True, "")}, None),
+        ({3: (True, ""), 4: (True, "MCU9")}, 3),
+        ({3: (True, ""), 4: (False, "MCU9")}, None),
+        ({4: (True, "MCU6"), 5: (False, "MCU601")}, 4),
+        ({4: (True, "MCU9"), 5: (False, "MCU601")}, 5),
+        ({5: (False, "MCU9"), 6: (False, "MCU6")}, 6),
+    ],
+)
+def test_which_comment_speaks_for_a_patch_on_two_lines(
+    ignores: dict[int, tuple[bool, str]], covered: int | None
+) -> None:
+    """Alone on its line it speaks for what follows, else for its own line."""
+    by_line = {line: Ignore(line, 1, (code,) if code else (), alone, "") for line, (alone, code) in ignores.items()}
+    patch = Finding("MCU601", "a.py", 5, 1, 6, "megatron.core.utils.divide", "module-attr", "")
+    found = _suppressing(patch, by_line)
+    assert (found and found.line) == covered

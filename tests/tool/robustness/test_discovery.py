@@ -212,3 +212,22 @@ def test_no_git_at_all_is_no_error(tmp_path: Path) -> None:
     empty.mkdir()
     result = unpatch_process("scan", "--output-format", "json", cwd=tmp_path, env={"PATH": str(empty)})
     assert (result.code, result.err) == (CLEAN, "")
+
+
+@pytest.mark.parametrize("under_git", [True, False])
+def test_files_come_in_order_whatever_is_named_first(under_git: bool, tmp_path: Path) -> None:
+    files = dict.fromkeys(("b/x.py", "a/y.py", "a/x.py", "b/2.patch", "a/1.patch", "pyproject.toml"), "")
+    if under_git:
+        Repository(tmp_path).commit(files)
+    else:
+        write_files(tmp_path, files)
+    for named in (["b", "a"], ["a", "b"], ["b/x.py", "a", "b"], ["."]):
+        found = discover([tmp_path / name for name in named])
+        assert found.python == ["a/x.py", "a/y.py", "b/x.py"]
+        assert found.patches == ["a/1.patch", "b/2.patch"]
+
+
+def test_environments_and_caches_outside_of_git(tmp_path: Path) -> None:
+    skipped = ("env/lib/a.py", "__pycache__/a.py", "node_modules/a.py", ".git/a.py")
+    write_files(tmp_path, {**dict.fromkeys(skipped, PATCH), "env/pyvenv.cfg": "", "lib/a.py": PATCH, "a.py": PATCH})
+    assert discover([tmp_path]).python == ["a.py", "lib/a.py"]

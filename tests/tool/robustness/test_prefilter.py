@@ -191,3 +191,64 @@ def test_a_text_within_an_expression_of_a_text_is_no_end_of_it() -> None:
 def test_a_quotation_mark_of_another_script_is_none() -> None:
     patch = f"{GPT}{DEF}x = '\uff07'\nGPTModel.forward = ours\ny = '\uff07'\n"
     assert prefilter.may_install(patch.encode(), mocks=False)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "says"),
+    [
+        ("a.py", "import megatron", True),
+        ("a.py", "# Megatron", True),
+        ("a.py", "import mcore_adapter", True),
+        ("a.py", "from mcore import x", True),
+        ("megatron/a.py", "x", True),
+        ("my_mcore/a.py", "x", True),
+        ("a.py", "x", False),
+        ("meg/atron.py", "MEGATRO, mco re", False),
+    ],
+)
+def test_what_says_megatron(path: str, text: str, says: bool) -> None:
+    assert prefilter.mentions_megatron(path, text.encode()) is says
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x: GPTModel.forward = ours",
+        "# GPTModel.forward = ours",
+        "    # so that model.forward = ours",
+        "f(model.forward, key=ours)",
+        "f(a,\n  model.forward,\n  key=ours)",
+        "x = {model.forward: 1, 'a': f(b=ours)}",
+        "if model.forward:\n    x = ours",
+        "model.enabled = True",
+        "model.size = -1  # none",
+        "model.name = 'gpt'",
+        "model.of_ours = value",
+        "self.forward = ours",
+        "print(model.forward == ours)",
+    ],
+)
+def test_lines_that_no_file_is_parsed_for(line: str) -> None:
+    """Each costs time alone, and a large repository has many of them."""
+    assert not prefilter.may_install(f"{GPT}{line}\n".encode(), mocks=False)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if x: GPTModel.forward = ours",
+        "else: GPTModel.forward = ours",
+        "x = 1; GPTModel.forward = ours",
+        "(model.forward) = ours",
+        "[a, model.forward] = 1, ours",
+        "GPTModel.OF_OURS = True",
+        "GPTModel.__call__ = True",
+        "GPTModel.of_ours = value",
+        "model.of_ours = types.MethodType(f, model)",
+        "model.of_ours = f.__get__(model)",
+        "def f(): ...\nmodel.of_ours = f",
+        "f().of_ours = value",
+    ],
+)
+def test_lines_that_a_file_is_parsed_for(line: str) -> None:
+    assert prefilter.may_install(f"{GPT}{line}\n".encode(), mocks=False)

@@ -1,0 +1,116 @@
+"""Megatron's source that is at hand: the text of a name in it, and which release stands in for one that is not."""
+
+from pathlib import Path
+
+import pytest
+from checking import write_files
+
+from mcore_unpatch.errors import UsageError
+from mcore_unpatch.stacks.sources import source_at
+from mcore_unpatch.upgrade import sources
+from mcore_unpatch.upgrade.matrix import releases_of
+
+FILES = {
+    "megatron/core/a.py": b"def f(x):\n    return x\n\nif True:\n    class C:\n        n = 1\n        m: int = 2\n"
+    b"        o = p = [3]\n        @staticmethod\n        def g():\n            return 2\n",
+    "megatron/core/b/__init__.py": b"async def h(): ...\n",
+    "megatron/core/b/c.py": b"def h(): ...\nx = 3\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("megatron.core.a.f", "def f(x):\n    return x\n"),
+        ("megatron.core.a.C.g", "def g():\n    return 2\n"),
+        ("megatron.core.b.h", "async def h(): ...\n"),
+        ("megatron.core.b.c.h", "def h(): ...\n"),
+        ("megatron.core.b.c.x", None),
+        ("megatron.core.a.C", None),
+        ("megatron.core.a.none", None),
+        ("megatron.core.a.C.none", None),
+        ("megatron.core.none.f", None),
+        ("none", None),
+    ],
+)
+def test_the_text_of_a_function(name: str, text: str | None) -> None:
+    assert sources.function_text(FILES, name) == text
+    assert sources.Sources({"0.12.0": FILES}).text("0.12.0", name) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "values"), [("a.C", {"n": "1", "o": "[3]"}), ("a.f", {}), ("a.none", {}), ("none.C", {})]
+)
+def test_what_a_class_body_assigns(name: str, values: dict[str, str]) -> None:
+    assert sources.Sources({"0.12.0": FILES}).values("0.12.0", f"megatron.core.{name}") == values
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the cache; nothing is installed."""
+    monkeypatch.setattr(sources, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(sources, "installed_source", lambda: None)
+    return sources.cached("0.12.0").parent
+
+
+def test_a_release_that_is_not_at_hand_has_no_text(kept: Path) -> None:
+    nothing = sources.Sources()
+    assert (nothing.files("0.12.0"), nothing.text("0.12.0", "megatron.core.a.f")) == (None, None)
+    assert nothing.values("0.12.0", "megatron.core.a.C") == {}
+    fetched = sources.Sources(fetch=lambda release: {f"megatron/{release}.py": b""})
+    assert fetched.files("0.12.0") == fetched.files("0.12.0") == {"megatron/0.12.0.py": b""}
+    write_files(kept / "0.12.1", FILES)
+    assert sources.Sources().text("0.12.1", "megatron.core.b.h") == "async def h(): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("at_hand", "cached", "installed", "found"),
+    [
+        ([], [], None, None),
+        (["0.17.1", "0.19.0"], ["0.16.0"], "0.19.2", None),
+        (["0.12.0"], [], None, "0.12.0"),
+        ([], ["0.12.0"], None, "0.12.0"),
+        ([], [], "0.12.1", "0.12.1"),
+        (["0.12.0"], ["0.12.2"], "0.12.1", "0.12.2"),
+        (["0.12.2"], ["0.12.1"], "0.12.0", "0.12.2"),
+        (["0.12.0"], [], "0.12.2", "0.12.2"),
+        (["0.12.99"], ["notes"], None, None),
+    ],
+)
+def test_what_stands_in_for_a_release(
+    at_hand: list[str], cached: list[str], installed: str | None, found: str | None, kept: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for release in cached:
+        write_files(kept / release, {"megatron/core/a.py": f"# {release}"})
+    if cached:
+        (kept / "0.12.2.zip").write_text("no folder")
+    if installed is not None:
+        major, minor, patch = installed.split(".")
+        numbers = f"MAJOR = {major}\nMINOR = {minor}\nPATCH = {patch}\n"
+        write_files(
+            tmp_path / "site", {"megatron/core/package_info.py": numbers, "megatron/core/a.py": f"# {installed}"}
+        )
+        monkeypatch.setattr(sources, "installed_source", lambda: source_at(tmp_path / "site"))
+    given = {release: {"megatron/core/a.py": f"# {release}".encode()} for release in at_hand}
+    made = sources.stand_in("0.12.1", given)
+    assert (made and (made[0], made[1]["megatron/core/a.py"].decode())) == (found and (found, f"# {found}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "releases", "main"),
+    [
+        ("0.12.1..0.12.1", ["0.12.1"], False),
+        ("0.12.0..0.12.1", ["0.12.0", "0.12.1"], False),
+        ("v0.12.1..v0.12.2", ["0.12.1", "0.12.2"], False),
+        ("0.19.2..main", ["0.19.2"], True),
+    ],
+)
+def test_a_range_of_releases(text: str, releases: list[str], main: bool) -> None:
+    assert releases_of(text) == (releases, main)
+
+
+@pytest.mark.parametrize("text", ["0.12", "0.12.1..0.12.0", "0.19..0.18", "0.1..0.18", "..", "0.18..", "..main"])
+def test_what_is_no_range(text: str) -> None:
+    with pytest.raises(UsageError):
+        releases_of(text)
