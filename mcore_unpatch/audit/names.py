@@ -63,6 +63,8 @@ class OwnCode:
             held = (other for key, other in vars(self.module).items() if key != name and key not in self.by_name)
             if any(map(_is_mock, held)):
                 return True
+        if value is None:  # which no decorator gives
+            return self._is_assigned(name)
         # What the decorator made does not show what it holds: a scripted function, a registered operator.
         return self._may_be_wrapped(name) and not self._is_foreign(value)
 
@@ -163,9 +165,9 @@ def _inside(holder: ModuleType | type, own: OwnCode) -> Iterator[tuple[Deviation
     home = own.module.__name__
     prefix = f"{holder.__qualname__}." if isinstance(holder, type) else ""
     for name, value in list(vars(holder).items()):
-        if name in _GENERATED or not is_code(value):
-            continue
         qualified = f"{prefix}{name}"
+        if name in _GENERATED or not (is_code(value) or qualified in own.by_name):
+            continue
         kind = ""
         if isinstance(value, type) and value.__module__ == home and value.__qualname__ == qualified:
             if not prefix and _is_another_class(value, own):

@@ -8,6 +8,7 @@ from small_megatron import said_by
 FORWARD, BACKWARD = "shapes.Shape.forward", "shapes.Shape.backward"
 MINE = "ours.patches.mine"
 PLAIN, SHAPE = "megatron.core.shapes.plain", "megatron.core.shapes.Shape"
+NOTHING = "builtins.NoneType"
 KEPT = "megatron.core.shapes.kept.<locals>.wrapper"
 # Name: what is done, and what is told of it: the kind, the name, and who did it.
 PATCHES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
@@ -32,6 +33,10 @@ PATCHES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
     "exchanged": ("shapes.Shape.forward = shapes.Shape.backward", [("method", FORWARD, f"megatron.core.{BACKWARD}")]),
     "inner class": ("shapes.Shape.Edge.turn = patches.mine", [("method", "shapes.Shape.Edge.turn", MINE)]),
     "dataclass": ("shapes.Point.__init__ = patches.mine", [("added", "shapes.Point.__init__", MINE)]),
+    "method switched off": ("shapes.Shape.forward = None", [("method", FORWARD, NOTHING)]),
+    "method that is a number": ("shapes.Shape.forward = 3", [("method", FORWARD, "builtins.int")]),
+    "decorated, switched off": ("shapes.area = None", [("function", "shapes.area", NOTHING)]),
+    "assigned, switched off": ("shapes.switched = None", []),
     "added method": ("shapes.Shape.extra = patches.mine", [("added", "shapes.Shape.extra", MINE)]),
     "added of Python": ("shapes.Shape.extra = len", []),
     "added data": ("shapes.Shape.extra = 3", []),
