@@ -74,6 +74,7 @@ def test_live_patches_are_joined_with_lines_of_the_repository(repository: Path) 
     result = unpatch_process("audit", "--json", "-o", "report.json", "-m", "train", "7", cwd=repository, env=env)
     assert result.code == 7, result.err  # the program's own exit code comes first
     data = json.loads((repository / "report.json").read_text())
+    assert (data["version"], data["exit_code"]) == (1, 7)
     made = {one["deviation"]["name"]: (one["line"], one["rule"], one["package"]) for one in data["patches"]}
     assert made[PREPROCESS] == ("patches.py:8", "MCU601", "")
     assert made["megatron.core.parallel_state.get_tensor_model_parallel_rank"] == ("", "", "library")

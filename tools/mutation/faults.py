@@ -39,7 +39,7 @@ _UNSEEN = {
 }  # fmt: skip
 # What only costs time or memory: what is counted towards a bound on effort, which of the values that are kept is let go
 # first, and when garbage is looked for.
-_EFFORT = {"spend", "move_to_end", "demote", "wanted"}
+_EFFORT = {"spend", "move_to_end", "demote", "wanted", "set_num_threads"}
 # Bounds on effort, with room: one more or one less is the same. How many of something are shown is not such a bound.
 _ROOM = re.compile(
     r"_((LARGEST|LONGEST|DEEPEST|DEPTH|STEPS|LEVELS|NEAREST|PATIENCE|KEPT)(_[A-Z_]+)?"

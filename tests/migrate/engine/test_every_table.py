@@ -204,3 +204,12 @@ def test_files_are_looked_at_once_for_several_words() -> None:
     assert whole.looks == {"core": ["a.py", "c.py"], "other": ["b.py", "c.py"]}
     whole.data = lambda path: pytest.fail(path)  # type: ignore[method-assign]
     whole.look_for("core")
+
+
+def test_bytes_that_are_no_utf_8_are_shown_as_such() -> None:
+    latin = replace(EDIT, replacement=b"\xe9\n")
+    (told,) = outcome(edits=(latin,)).changes
+    assert (
+        Outcome._edit(cast(Any, SimpleNamespace(_as_it_was=lambda _: FILE, _from_root=str)), told)["after"]["text"]
+        == "\ufffd\n"
+    )

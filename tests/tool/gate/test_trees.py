@@ -1,12 +1,19 @@
 """Two trees of a repository, as git tells of them: what was renamed, what changed, what is staged, where links lead."""
 
+import json
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from command import unpatch
 from repository import Repository
 
-from mcore_unpatch.gate import compare
+from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.gate import baseline, compare, pinned
+from mcore_unpatch.gate.baseline import Counts
+from mcore_unpatch.repository import git
 
 LONG = "".join(f"x{number} = {number}\n" for number in range(30))
 
@@ -112,3 +119,57 @@ def test_a_call_that_moves_to_another_file_wakes_nothing(before: str, staged: bo
         repository.commit()
     found = unpatch("check", "--base", "main", "--output-format", "json", cwd=repository.path).json["findings"]
     assert [Path(one["path"]).name for one in found] == ["patches.py"] * (before == "none")
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "there", "more"),
+    [
+        ({}, {}, 0, {}),
+        ({}, {"p.py": {"MCU601": 1}}, 0, {"p.py": {"MCU601": 1}}),
+        ({}, {"p.py": {"MCU601": 1}}, 1, {}),
+        ({"p.py": {"MCU601": 1}}, {"p.py": {"MCU601": 1}}, 0, {}),
+        ({"p.py": {"MCU601": 1}}, {"p.py": {"MCU601": 3}}, 0, {"p.py": {"MCU601": 2}}),
+        ({"p.py": {"MCU601": 1}}, {"p.py": {"MCU601": 3}}, 2, {"p.py": {"MCU601": 1}}),
+        ({"p.py": {"MCU601": 3}}, {"p.py": {"MCU601": 1}}, 0, {}),
+        ({"p.py": {"MCU601": 1}}, {"q.py": {"MCU601": 1}}, 0, {"q.py": {"MCU601": 1}}),
+        ({"old.py": {"MCU601": 1}}, {"p.py": {"MCU601": 1}}, 0, {}),
+        ({"p.py": {"MCU601": 1}}, {"p.py": {"MCU602": 1}}, 0, {"p.py": {"MCU602": 1}}),
+    ],
+)
+def test_what_a_change_adds_to_a_baseline(
+    then: Counts, now: Counts, there: int, more: Counts, repository: Repository
+) -> None:
+    """Neither accepted at the base, nor there; `p.py` was called `old.py`."""
+    file = repository.path / "b.json"
+    texts = [json.dumps({"version": 1, "counts": counts}) for counts in (then, now)]
+    commits = [repository.commit({"b.json": text}) for text in texts]
+    patch = Finding("MCU601", "p.py", 1, 1, 1, "megatron.core.utils.divide", "module-attr", "")
+    found = baseline.added(
+        file, repository.path, commits[:1], {"p.py": "old.py"} if "old.py" in then else {}, [patch] * there
+    )
+    assert found == more
+
+
+@pytest.mark.parametrize("names", [(), ("HEAD",), ("objects",), ("HEAD", "objects")], ids=str)
+def test_a_folder_that_is_shaped_like_a_bare_repository(names: tuple[str, ...], tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).mkdir()
+    words = "is a bare repository: run this" if len(names) == 2 else "is not in a git work tree"
+    with pytest.raises(git.GitError, match=words):
+        git.work_tree(tmp_path)
+
+
+def test_a_pin_speaks_for_its_own_patch_alone() -> None:
+    one, other = (
+        Finding("MCU601", "p.py", 1, 1, 1, f"megatron.core.utils.{name}", "module-attr", "")
+        for name in ("one", "other")
+    )
+    pin = SimpleNamespace(patched=True, where=())
+    lock: Any = SimpleNamespace(pins={one.target: pin})
+    for findings in ([one, other], [other, one], [one, other, one]):
+        assert pinned._unaccepted(findings, lock)[0] == [other]
+    pin.where = (one.where,)
+    assert pinned._unaccepted([one, other], lock) == ([other], Counter())
+    assert len(pinned._unaccepted([one, one, other], lock)[0]) == 2
+    pin.patched = False
+    assert pinned._unaccepted([one, other], lock)[0] == [one, other]

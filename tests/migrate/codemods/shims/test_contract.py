@@ -75,3 +75,22 @@ def test_migrated_files_of_nemo_rl_import_and_name_the_shims(tmp_path: Path) -> 
     ]
     assert {KWARGS, "patch_gpt_model_forward_for_linear_ce_fusion"} <= set(names)
     assert all(callable(getattr(shim, name)) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("path", "package"),
+    [
+        ("verl/models/mcore/{}", "verl"),
+        ("fork/verl/models/mcore/{}", "verl"),
+        ("third_party/ours/models/mcore/{}", "ours"),
+        ("ours/models/mcore/{}", "ours"),
+        ("models/mcore/{}", "verl"),
+        ("{}", "verl"),
+        ("elsewhere/{}", "verl"),
+    ],
+)
+def test_the_package_that_a_file_belongs_to(path: str, package: str) -> None:
+    for shim in VERL.shims:
+        folder, _, name = shim.file.rpartition("/")
+        if folder == "models/mcore":
+            assert VERL.package_of(path.format(name), shim) == package

@@ -51,6 +51,12 @@ def branched(flag, than="0.16"):
     low = than if flag else "0.14"
     high = low
     return V >= high
+def falls():
+    try:
+        low = "0.16"
+    except Exception:
+        return None
+    return V >= low
 def outer(than):
     def inner():
         return V >= than
@@ -158,6 +164,7 @@ CONDITIONS = {
         (lambda: V)() >= "0.16"
     """,
     ">=0.16.0": """
+        falls()
         renamed("0.16")
         renamed(than="0.16")
         renamed("0.16") and renamed("0.13")
