@@ -19,6 +19,7 @@ _CHECKOUT = "`unpatch pin --target-mcore PATH` guards it, with a checkout of wha
 _COMES = "`unpatch pin` tells when Megatron has it"
 _INHERITED = "`unpatch pin` tells when the class defines its own"
 _TRAINING = "megatron.training"
+_MADE = ("__init__", "__eq__", "__repr__")  # by `dataclass`
 _NOBODY = ("Nothing of", "Who reads", "Megatron does not build")
 _TELLING = (NAMED, DEFAULT, EXACT, CALLED, DERIVED, USED, ASKED, BASE)
 
@@ -136,9 +137,9 @@ def _of_missing(finding: Finding, version: Version) -> str:
     outside = [base for base in api.ancestry(holder.name) if not within(base)] if holder.kind == "class" else []
     if holder.kind == "class" and api.has_callable(holder.name, name):
         release = known.newest(version)
-        made = name == "__init__" and any(_is_dataclass(base, release) for base in release.lineage(holder.name))
-        base = outside[0] if outside and not hasattr(object, name) else "object"
-        whence = "is a dataclass: Python makes its `__init__`" if made else f"inherits `{name}` from `{base}`"
+        made = name in _MADE and any(_is_dataclass(base, release) for base in release.lineage(holder.name))
+        base = next((one for one in outside if leaf(one) != "ABC"), "object")
+        whence = f"is a dataclass: Python makes its `{name}`" if made else f"inherits `{name}` from `{base}`"
         return f"`{leaf(owner)}` {whence}. {_who_builds(holder.name, release)}"
     if any(leaf(base) not in EXTERNAL_METHODS for base in outside):
         return f"`{leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{outside[0]}` is a base of it"

@@ -254,6 +254,19 @@ def test_pipeline_stages_without_output_pass_on_what_they_have(case: Case, model
         assert_close(out[name], value * real)
 
 
+@pytest.mark.parametrize(("numbers", "told"), [("verl", True), ("megatron", False)])
+@on_ranks(release="0.19.2")
+def test_numbers_that_are_verls_own_are_told(model: Any, numbers: Any, told: bool) -> None:
+    model.config.use_mup = True
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        patch_fused_forward(model, numbers=numbers)
+    assert any("the logits are not scaled by MuP's factor" in str(one.message) for one in seen) is told
+    unpatch_fused_forward(model)
+    with pytest.raises(ValueError, match="numbers: expected"):
+        patch_fused_forward(model, numbers="ours")
+
+
 class ValueHead(torch.nn.Linear):
     """Stands for veRL's value head: one number per token."""
 

@@ -185,3 +185,11 @@ def test_a_review_is_due_on_its_day_and_overdue_after_it(days: int, overdue: boo
     assert problems == [gate.OVERDUE] * overdue
     notes = list(gate.notes(pins.Lock({one.name: one}), [release("0.18")], today))
     assert [f"by {one.review_by} (Ada), in {days} days" in note for note in notes if "review" in note] == [True] * noted
+
+
+def test_a_guard_knows_the_file_that_it_stands_in(tmp_path: Path) -> None:
+    """The lock is looked for from there, whoever calls that file."""
+    names: dict[str, Any] = {"pins": pins}
+    source = "made = pins.guard('a.b')\ndef install():\n    return pins.guard('a.b')\n"
+    exec(compile(source, str(tmp_path / "patches.py"), "exec"), names)
+    assert names["made"].caller == names["install"]().caller == str(tmp_path / "patches.py")

@@ -1,10 +1,13 @@
 """Megatron's source that is at hand: the text of a name in it, and which release stands in for one that is not."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from checking import write_files
 
+from mcore_unpatch.commands import upgrade
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.stacks.sources import source_at
 from mcore_unpatch.upgrade import sources
@@ -114,3 +117,34 @@ def test_a_range_of_releases(text: str, releases: list[str], main: bool) -> None
 def test_what_is_no_range(text: str) -> None:
     with pytest.raises(UsageError):
         releases_of(text)
+
+
+@pytest.mark.parametrize("download", [False, True])
+@pytest.mark.parametrize(
+    ("copies", "given", "told"),
+    [
+        ([], [], ""),
+        ([], ["0.12.3"], ""),
+        (["0.12.0"], ["0.12.0", "0.12.3"], ""),
+        (["0.12.0"], ["0.12.3"], "The source of megatron-core 0.12.0 is not at hand: 0.12.3 stands for it"),
+        (["0.12.0"], ["0.12.0"], "The source of megatron-core 0.12.3 is not at hand: 0.12.0 stands for it"),
+        (
+            ["0.13.0"],
+            ["0.12.3"],
+            "The source of megatron-core 0.13.0 is missing, so copies are not compared",
+        ),
+        (["0.12.0"], [], "The sources of megatron-core 0.12.0, 0.12.3 are missing, so copies are not compared"),
+    ],
+)
+def test_what_is_said_of_sources_that_copies_need(
+    copies: list[str], given: list[str], told: str, download: bool, kept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fates = [SimpleNamespace(copy=SimpleNamespace(release=release)) for release in copies]
+    labels = {"old": SimpleNamespace(label="0.12.0"), "new": SimpleNamespace(label="0.12.3")}
+    outcome: Any = SimpleNamespace(fates=[SimpleNamespace(copy=None), *fates], **labels)
+    at_hand: Any = [SimpleNamespace(label=release, files=FILES) for release in given]
+    found = upgrade._sources(outcome, at_hand, download)
+    said = " ".join(capsys.readouterr().err.split())
+    assert (told in said) if told and not download else said == ""
+    assert (found.fetch is not None) is download
+    assert set(given) <= found.known.keys()

@@ -219,3 +219,26 @@ def test_what_a_wheel_lacks_is_not_known_to_run() -> None:
     [finding] = found_in({"a.py": patch, **pins})
     told = {stacks: one.outcome for one in finding.assessment.on_stacks for stacks in one.stacks}
     assert told == {"0.19.2": "runs", "0.16.1": "is not known"}
+
+
+@pytest.mark.parametrize(
+    ("target", "whence"),
+    [
+        *(
+            (f"transformer.transformer_config.TransformerConfig.{name}", "made")
+            for name in ("__init__", "__eq__", "__repr__")
+        ),
+        ("transformer.transformer_config.TransformerConfig.__str__", "object"),
+        ("transformer.transformer_config.TransformerConfig.__setattr__", "object"),
+        *(
+            (f"models.gpt.gpt_model.GPTModel.{name}", "torch.nn.Module")
+            for name in ("__setattr__", "__call__", "train")
+        ),
+        ("transformer.enums.AttnMaskType.__repr__", "enum.Enum"),
+    ],
+)
+def test_where_a_method_comes_from_that_the_class_does_not_define(target: str, whence: str) -> None:
+    name, owner = target.rpartition(".")[2], target.split(".")[-2]
+    made = f"`{owner}` is a dataclass: Python makes its `{name}`. "
+    inherited = f"`{owner}` inherits `{name}` from `{whence}`. "
+    assert why(f"{CORE}.{target}").startswith(made if whence == "made" else inherited)
