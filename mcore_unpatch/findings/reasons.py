@@ -10,7 +10,20 @@ from dataclasses import replace
 from itertools import pairwise
 
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.library.model import ASKED, BASE, CALLED, DEFAULT, DERIVED, EXACT, NAMED, USED, Known, Model, Usage
+from mcore_unpatch.library.model import (
+    ASKED,
+    BASE,
+    CALLED,
+    DEFAULT,
+    DERIVED,
+    EXACT,
+    NAMED,
+    SLOT,
+    USED,
+    Known,
+    Model,
+    Usage,
+)
 from mcore_unpatch.megatron import api, known, slots
 from mcore_unpatch.megatron.layout import CONFIG, EXTERNAL_METHODS, LANGUAGE_MODULE
 from mcore_unpatch.megatron.versions import PACKAGES, Version, minor, parse_version, show, within
@@ -54,15 +67,12 @@ def _later(package: str, name: str, release: Model, say: Callable[[Model], str])
     """What is said of the first release whose wheel holds a package that uses a name, where this one's lacks it."""
     holding = (one for one in known.minors() if not known.lacking(one, package) and one.find(name))
     later = next(holding, None) if known.lacking(release, package) else None
-    if later is None or not any(f"{place}.".startswith(f"{package}.") for place in (name, *_places(name, later))):
+    places = [name, *(usage.place for usage in later.uses(name))] if later is not None else []
+    if later is None or not any(place.startswith(f"{package}.") for place in places):
         return ""
     said = say(later)
     lacks = f"The wheel of megatron-core {_minor(release.label)} lacks {package}"
     return "" if said.startswith(_NOBODY) else f"{lacks}. On {_minor(later.label)}: {said}"
-
-
-def _places(name: str, release: Model) -> list[str]:
-    return [usage.place for usage in release.uses(name)]
 
 
 def history(target: str) -> str:
@@ -137,32 +147,35 @@ def _of_missing(finding: Finding, version: Version) -> str:
     outside = [base for base in api.ancestry(holder.name) if not within(base)] if holder.kind == "class" else []
     if holder.kind == "class" and api.has_callable(holder.name, name):
         release = known.newest(version)
-        made = name in _MADE and any(_is_dataclass(base, release) for base in release.lineage(holder.name))
+        facts = filter(None, map(release.facts.get, release.lineage(holder.name)))
+        made = name in _MADE and any(fact.trait("dataclass") is not None for fact in facts)
         base = next((one for one in outside if leaf(one) != "ABC"), "object")
         whence = f"is a dataclass: Python makes its `{name}`" if made else f"inherits `{name}` from `{base}`"
         return f"`{leaf(owner)}` {whence}. {_who_builds(holder.name, release)}"
     if any(leaf(base) not in EXTERNAL_METHODS for base in outside):
         return f"`{leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{outside[0]}` is a base of it"
     similar = () if finding.assessment.is_read or name.startswith("__") else known.newest(version).ending(name)
-    alike = (leaf(one.rpartition(".")[0]) for one in similar if holder.kind == "class")
-    like = next((f", but in `{one}`" for one in alike if one[:1].isupper()), "")
+    alike = (leaf(one.rpartition(".")[0]) for one in similar)
+    like = next((f", but in `{one}`" for one in alike if one.lstrip("_")[:1].isupper()), "")
+    adds += ", and nothing of Megatron reads it there" if like and holder.kind == "module" else ""
     return f"{on} has no `{name}` in `{leaf(owner)}`{like}: {adds}"
-
-
-def _is_dataclass(name: str, release: Model) -> bool:
-    return (fact := release.facts.get(name)) is not None and fact.trait("dataclass") is not None
 
 
 def _of_module(target: str, found: Known, release: Model) -> str:
     """A name of a module: those who use it find it there."""
-    if release.facts.get(target, found.fact).trait("unread") is not None:
-        told = _later(_TRAINING, target, release, lambda later: _of_module(target, later.find(target) or found, later))
+    unread = release.facts.get(target, found.fact).trait("unread") is not None
+    use = None if unread else _telling(target, release)
+    if use is None and (
+        told := _later(_TRAINING, target, release, lambda later: _of_module(target, later.find(target) or found, later))
+    ):
+        return told
+    if unread:
         nobody = f"Nothing of megatron-core {_minor(release.label)} reads it; {_others(release)} may"
-        return told or f"{nobody}, and code of yours that does can take another"
-    use = _telling(target, release)
+        return f"{nobody}, and code of yours that does can take another"
     is_copy, original = target in release.facts and target != found.name, _telling(found.name, release)
-    if use is None and (importing := [one for name in _importing(target, release) if (one := _telling(name, release))]):
-        use = replace(importing[0], users=sum(one.users for one in importing))
+    importing = [one for name in _importing(target, release) if (one := _telling(name, release))] if is_copy else []
+    if every := [one for one in (use, *importing) if one is not None]:
+        use = replace(every[0], users=sum(one.users for one in every))
     if use is None and target in release.imported:
         return "Megatron imports it from there by name: no argument or config field for another is known"
     if use is None and is_copy and original is not None:
@@ -175,10 +188,8 @@ def _of_module(target: str, found: Known, release: Model) -> str:
     match use.how:
         case "s":
             named = f"{_who(use, 'names', release)} it in a ModuleSpec: yours can name another"
-            beside = [
-                f"; {_who(one, 'builds', release)} it by name, out of reach" for one in _built(found.name, release)
-            ]
-            return f"{named}{beside[0] if beside else ''}"
+            built = _built(found.name, release)
+            return f"{named}; {_who(built, 'builds', release)} it by name, out of reach" if built else named
         case "a":
             who = _who(use, "takes", release)
             return f"{who} it by default: another can be passed only where you make that call yourself"
@@ -241,7 +252,9 @@ def _who_builds(owner: str, release: Model) -> str:
     short, use = leaf(owner), _telling(owner, release)
     if LANGUAGE_MODULE in api.ancestry(owner) or CONFIG in (owner, *api.ancestry(owner)):
         return f"Only the code that builds `{short}` can use a subclass"
-    where = f"; a subclass helps only where {slots.naming(owner)}" if slots.is_named(owner) else ""
+    heirs = (one for name in (owner, *release.derived.get(owner, ())) for one in release.uses(name))
+    in_specs = any(one.how in (NAMED, SLOT) for one in heirs) and slots.is_named(owner)
+    where = f"; a subclass helps only where {slots.naming(owner)}" if in_specs else ""
     if use is not None and use.how in (CALLED, EXACT, DERIVED):
         what = f"subclasses of `{short}`" if use.how == DERIVED else f"`{short}`"
         return f"{_who(use, 'builds', release)} {what} by name{where or ', so no other can be passed there'}"
@@ -251,7 +264,7 @@ def _who_builds(owner: str, release: Model) -> str:
     if use is not None and use.how == USED and not where:
         return f"{_who(use, 'uses', release)} `{short}` by name: no argument or config field for a subclass is known"
     if built := _built(owner, release):
-        return f"{_who(built[0], 'builds', release)} `{short}` by name{where}"
+        return f"{_who(built, 'builds', release)} `{short}` by name{where}"
     if told := _later(_TRAINING, owner, release, lambda later: _who_builds(owner, later)):
         return told
     unread = f", as far as was read ({_TRAINING} was not)" if known.lacking(release, _TRAINING) else ""
@@ -260,8 +273,8 @@ def _who_builds(owner: str, release: Model) -> str:
     )
 
 
-def _built(owner: str, release: Model) -> list[Usage]:
-    return [one for one in release.uses(owner) if one.how in (CALLED, EXACT)]
+def _built(owner: str, release: Model) -> Usage | None:
+    return next((one for one in release.uses(owner) if one.how in (CALLED, EXACT)), None)
 
 
 def _module(place: str, release: Model) -> str:

@@ -302,6 +302,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     ),
     (lambda case: case.finding.assessment.unread, DELETE, "{0.unread}{0.copied}{0.deletes}."),
     (lambda case: case.row is None and case.way, STEPS, "{0.capital_way}."),
+    (lambda case: case.row is None and case.finding.confidence == "possible", KEEP, "{0.why}."),
     (lambda case: case.row is None or not case.row.way, KEEP, "{0.why}. {0.outlook}"),
     (
         _Seen.is_of_unknown_class,

@@ -93,6 +93,8 @@ def _of_class(case: Case, model: Model) -> Iterator[Statement]:
         usages = callers(model, f"{found.name}.{called}")
         for usage in usages:
             assert usage.call is not None
+            if found.name in model.lineage(usage.place.rpartition(".")[0])[1:]:
+                continue  # a subclass calls the class that it was made with
             if wrong := taken.misfit(replace(usage.call, positions=usage.call.positions - shift)):
                 name = node.name if method.name == "__init__" else f"{node.name}.{method.name}"
                 said = unfit(wrong, f"`{name}`")

@@ -77,3 +77,17 @@ def test_a_part_is_called_by_what_holds_it(who: str, before: str, block: str, to
     assert told in message
     assert ("TypeError" in message) is bool(told)
     assert ("CLIPViTModel" in message) is (who == "block: TransformerBlock")
+
+
+def test_a_subclass_of_megatron_calls_the_class_that_it_was_made_with() -> None:
+    source = """
+        from megatron.core.transformer.{module} import {name}
+        import megatron.core.transformer.{module} as home
+        class Mine:
+            def __init__(self): ...
+        home.{name} = Mine
+        """
+    [base] = found_in(source.format(module="moe.experts", name="TEGroupedMLP"), target=(0, 19, 2))
+    assert "InferenceGroupedMLP" not in base.message
+    [built] = found_in(source.format(module="transformer_block", name="TransformerBlock"), target=(0, 19, 2))
+    assert "which `Mine` does not take: TypeError" in built.message

@@ -161,6 +161,30 @@ def test_what_a_patch_adds_may_stand_elsewhere() -> None:
     assert "has no `nothing` in `MambaStack`: the patch" in why(f"{CORE}.ssm.mamba_block.MambaStack.nothing", (0, 17))
 
 
+def test_what_a_patch_adds_to_a_module_nobody_reads() -> None:
+    said = why(f"{CORE}.distributed.distributed_data_parallel.register_grad_ready", (0, 12))
+    assert said.endswith(
+        ", but in `_ParamAndGradBucketGroup`: the patch adds it, and nothing of Megatron reads it there"
+    )
+
+
+def test_specs_of_the_judged_release_count() -> None:
+    block = f"{CORE}.transformer.multi_token_prediction.MultiTokenPredictionBlock.forward"
+    assert why(block, (0, 12)) == f"`GPTModel` builds `MultiTokenPredictionBlock` by name, {THERE}"
+    assert why(block, (0, 19)).endswith("; a subclass helps only where a ModuleSpec names it")
+
+
+def test_who_imports_a_copy_uses_it_too() -> None:
+    said = why("megatron.training.utils.get_batch_on_this_cp_rank", (0, 17))
+    assert said.startswith("`LLaVAModel` and another class or module call it by name")
+
+
+def test_nothing_guards_an_object_of_unknown_class() -> None:
+    source = "def new(self, *args):\n    return args\ndef patch(model):\n    model.forward = new\n"
+    [finding] = found_in(f"import torch\nfrom {CORE} import parallel_state\n{source}", possible=True)
+    assert finding.evidence.endswith("and a scan tells what can be done.")
+
+
 def test_what_every_object_inherits() -> None:
     said = why(f"{CORE}.optimizer.distrib_optimizer.DistributedOptimizer.__new__", (0, 19))
     assert said.startswith("`DistributedOptimizer` inherits `__new__` from `object`. ")
