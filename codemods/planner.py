@@ -103,8 +103,11 @@ def downstreams(repository: Repository, older: Callable[[str], str]) -> Known:
 
     Files that are for a release without the hook may not be edited: `older` tells why.
     """
-    kinds = [kind for codemod in registry.codemods() if (kind := codemod.migration())]
-    return [(kind, kind.analyse(_with_the_hook(repository, older))) for kind in kinds]
+    if downstreams not in repository.looks:
+        kinds = [kind for codemod in registry.codemods() if (kind := codemod.migration())]
+        repository.looks[downstreams] = [(kind, kind.analyse(_with_the_hook(repository, older))) for kind in kinds]
+    known: Known = repository.looks[downstreams]
+    return known
 
 
 def _with_the_hook(repository: Repository, older: Callable[[str], str]) -> Workbench:

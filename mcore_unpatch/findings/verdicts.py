@@ -46,9 +46,16 @@ def on_stacks(finding: Finding, stacks: Sequence[Stack]) -> Finding:
     def verdict(versions: tuple[Version, ...]) -> str:
         return _row(_Seen(finding, versions))[0]
 
+    @cache  # most stacks have the same releases
+    def seen(version: Version) -> tuple[str, str]:
+        unread = known.lacking(known.newest(version), finding.target)
+        breaks = "may break" if finding.effect == "may_break" else "breaks"
+        outcome = breaks if show(version) in finding.fails else "is not known" if unread else "runs"
+        return outcome if finding.live.on(version) else "never runs", verdict((version,))
+
     groups: dict[tuple[str, str], list[str]] = {}
     for stack in (stack for stack in stacks if stack.versions):
-        groups.setdefault((_outcome(finding, stack, verdict), verdict(stack.versions)), []).append(stack.name)
+        groups.setdefault((_outcome(stack, seen), verdict(stack.versions)), []).append(stack.name)
     told = tuple(OnStacks(tuple(names), *group) for group, names in groups.items())
     differs = len(told) > 1 or any(one.outcome.startswith("depends") for one in told)
     assessment = replace(finding.assessment, on_stacks=told if differs else ())
@@ -58,13 +65,8 @@ def on_stacks(finding: Finding, stacks: Sequence[Stack]) -> Finding:
     return replace(finding, assessment=assessment, effect="may_break" if is_open else finding.effect)
 
 
-def _outcome(finding: Finding, stack: Stack, verdict: Callable[[tuple[Version, ...]], str]) -> str:
-    by_version = {}
-    for version in stack.versions:
-        unread = known.lacking(known.newest(version), finding.target)
-        breaks = "may break" if finding.effect == "may_break" else "breaks"
-        outcome = breaks if show(version) in finding.fails else "is not known" if unread else "runs"
-        by_version[version] = (outcome if finding.live.on(version) else "never runs", verdict((version,)))
+def _outcome(stack: Stack, seen: Callable[[Version], tuple[str, str]]) -> str:
+    by_version = {version: seen(version) for version in stack.versions}
     if len(set(by_version.values())) == 1:
         return by_version[stack.versions[0]][0]
     said = ", ".join(f"on {show(version)} it {outcome} ({to})" for version, (outcome, to) in by_version.items())

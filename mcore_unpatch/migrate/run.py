@@ -72,7 +72,7 @@ def migrate(request: Request, planner: Planner | None = None, progress: Progress
 
 @no_collection()
 def _prepare(request: Request, planner: Planner, progress: Progress | None) -> Outcome:
-    known = Survey(request.paths, replace(request.scan, base=None, baseline=None, possible=True), progress)
+    known = Survey(request.paths, replace(request.scan, base=None, baseline=None, possible=True, fixes=True), progress)
     options = fixes.planned(known, unsafe=request.unsafe_fixes, annotate=request.annotate)
     made = sound_plan(known, known.findings, options, planner)
     rewrites, remaining = made.rewrites, made.remaining

@@ -95,7 +95,7 @@ def sound_plan(survey: Survey, findings: list[Finding], options: Options, planne
     """Plan and verify. One file never stops the others: it stays as it is, and the plan is made anew around it."""
     editable, left = survey.found.editable, dict[str, str]()
     while True:
-        repository, rewrites = survey.repository(editable), list[NewContent]()
+        repository, rewrites = survey.downstreams(editable)[0], list[NewContent]()
         try:
             plan = planner(repository, (*findings, *survey.elsewhere), options)
             rewrites = rewrites_of(plan, repository)

@@ -6,7 +6,7 @@ import types
 from sample_repository import planner
 
 stand_in = types.ModuleType("mcore_unpatch.codemods.planner")
-stand_in.plan = planner  # type: ignore[attr-defined]
+stand_in.plan, stand_in.downstreams = planner, lambda *_: []  # type: ignore[attr-defined]
 sys.modules[stand_in.__name__] = stand_in
 
 if __name__ == "__main__":

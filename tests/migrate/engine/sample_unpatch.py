@@ -26,7 +26,7 @@ class Done(NamedTuple):
 def unpatch(folder: Path, *arguments: str) -> Done:
     """Run a command from a folder."""
     stand_in = types.ModuleType(PLANNER)
-    stand_in.plan = planner  # type: ignore[attr-defined]
+    stand_in.plan, stand_in.downstreams = planner, lambda *_: []  # type: ignore[attr-defined]
     with pytest.MonkeyPatch.context() as patch, contextlib.chdir(folder):
         patch.setitem(sys.modules, PLANNER, stand_in)
         done = CliRunner().invoke(app, arguments)
