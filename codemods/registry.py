@@ -16,7 +16,6 @@ from mcore_unpatch.codemods import catalogue
 from mcore_unpatch.codemods.codemod import Codemod
 from mcore_unpatch.errors import FileError, UsageError
 from mcore_unpatch.scanner.sources.parsed import Parsed
-from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.survey.parallel import ScannedPart, Task
 
 if TYPE_CHECKING:
@@ -124,12 +123,9 @@ def _with_those_between(repository: Repository, asked: list[str], finding: Seque
     waiting = list(asked)
     while waiting:
         for target in repository.imported(waiting.pop()):
-            try:
-                if target not in found and _saying(repository.data(target), finding):
-                    found[target] = None
-                    waiting.append(target)
-            except (Unreadable, OSError):
-                continue
+            if target not in found and _saying(repository.text(target), finding):
+                found[target] = None
+                waiting.append(target)
     return tuple(found)
 
 

@@ -16,8 +16,8 @@ class Workbench(Repository):
     """What codemods have in common. Whoever needs an import asks the file's editor, so that all of them land sorted."""
 
     def __init__(self, repository: Repository) -> None:
-        super().__init__(repository.paths, repository.exists, repository.data, repository.editable)
-        self.sources, self.looks = repository.sources, repository.looks
+        super().__init__(repository.paths, repository.exists, repository.data, repository.editable, repository.parsed)
+        self.sources, self.last, self.looks = repository.sources, repository.last, repository.looks
         self.older: Callable[[str], str] = none_older  # why a file may not have what needs the hook
         self._editors: dict[str, ImportEditor] = {}
 

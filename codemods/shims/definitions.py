@@ -84,10 +84,6 @@ class Definition:
         return units(self.source.tree)
 
     @cached_property
-    def _origins(self) -> dict[str, str]:
-        return origins(self.source.tree, self.package, self.shim.file)
-
-    @cached_property
     def names(self) -> frozenset[str]:
         """Every name of the module."""
         return frozenset().union(*(unit.binds for unit in self.units))
@@ -133,7 +129,7 @@ class Definition:
 
     def _foreign_imports(self, closure: list[Unit], used: frozenset[str], known: Fingerprints) -> list[Difference]:
         """Names that upstream imports too, but from somewhere else."""
-        hashes, path = self._origins, self.source.path
+        hashes, path = origins(self.source.tree, self.package, self.shim.file), self.source.path
         found = []
         for unit in closure:
             for name in sorted(unit.binds & used) if unit.is_import else ():

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast
+from weakref import WeakValueDictionary
 
-from mcore_unpatch.editing.source import ParsedSources, Source
+from mcore_unpatch.editing.source import Source
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import Selection
@@ -27,10 +28,11 @@ from mcore_unpatch.megatron.versions import NEWEST, Version, show
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.files import Reader
-from mcore_unpatch.scanner.sources.parsed import Parsed
+from mcore_unpatch.scanner.sources.parsed import Parsed, RecentValues
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 T = TypeVar("T")
+_KEPT_BYTES = 500_000  # of files that nobody holds any more; their trees take some fifty times of that
 Word = str | re.Pattern[bytes]
 # `safe` keeps every result and gradient; `unsafe` is made only when asked for.
 Applicability = Literal["safe", "unsafe"]
@@ -54,7 +56,8 @@ class Repository(Project):
         super().__init__(exists, read, parsed)
         self.paths = tuple(paths)
         self.editable = frozenset(paths if editable is None else editable)
-        self.sources = ParsedSources(self.data, self.parsed)
+        # A parsed file is one and the same for as long as somebody holds it; the last ones are kept beyond that.
+        self.sources, self.last = WeakValueDictionary[str, Source](), RecentValues[Source](_KEPT_BYTES)
         self.looks: dict[Any, Any] = {}  # what a look at all files gave: those that say a word, and what else was asked
 
     def not_editable(self, path: str) -> str:
@@ -63,7 +66,9 @@ class Repository(Project):
 
     def source(self, path: str) -> Source:
         """A parsed file, to be held as long as its nodes matter; raises `Unreadable` and `OSError`."""
-        return self.sources.get(path)
+        if (source := self.sources.get(path)) is None:
+            source = self.sources[path] = Source(path, self.data(path), self.parsed)
+        return self.last.get(path) or self.last.keep(path, source, len(source.data))
 
     def readable(self, path: str) -> Source | None:
         """A parsed file, if it is Python that can be parsed."""

@@ -5,19 +5,16 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeVar, cast
-from weakref import WeakValueDictionary
 
 from mcore_unpatch.scanner.sources.nodes import children, first_line as first_line, walk
-from mcore_unpatch.scanner.sources.parsed import Parsed, RecentValues
+from mcore_unpatch.scanner.sources.parsed import Parsed
 
 Node = TypeVar("Node", bound=ast.AST)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-# Files that nobody holds any more are kept up to so many bytes; their trees take some fifty times of that.
-_KEPT_BYTES = 500_000
 
 
 class ProjectFiles(Protocol):
@@ -176,22 +173,6 @@ class Source:
         while line > 1 and self.is_comment(line - 1):
             line -= 1
         return first_line(node) if line == 1 else line
-
-
-class ParsedSources:
-    """Parsed files: one and the same for as long as somebody holds it, and the last ones beyond that."""
-
-    def __init__(self, read: Callable[[str], bytes], parsed: Parsed) -> None:
-        self._read, self._parsed = read, parsed
-        self._held: WeakValueDictionary[str, Source] = WeakValueDictionary()
-        self._last: RecentValues[Source] = RecentValues(_KEPT_BYTES)
-
-    def get(self, path: str) -> Source:
-        """A parsed file; raises `Unreadable` and `OSError`."""
-        source = self._held.get(path)
-        if source is None:
-            source = self._held[path] = Source(path, self._read(path), self._parsed)
-        return self._last.get(path) or self._last.keep(path, source, len(source.data))
 
 
 def mentioned(node: ast.AST) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from mcore_unpatch.scanner.related.replacement import Replacement
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.files import Files
-from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _FAKE = re.compile(rb"(?:ModuleType|SimpleNamespace|Mock)\(")
 _NAME = re.compile(rb"[\"'](megatron(?:\.\w+)*)[\"']")
@@ -166,10 +165,7 @@ def _files(project: Files, path: str) -> Iterator[str]:
 
 
 def _names(project: Files, file: str) -> list[str]:
-    try:
-        data = project.data(file) if project.exists(file) else b""
-    except (OSError, Unreadable):
-        return []
+    data = project.text(file) if project.exists(file) else b""
     if b"sys.modules" not in data or not _FAKE.search(data):
         return []
     return [name.decode() for name in _NAME.findall(data)]

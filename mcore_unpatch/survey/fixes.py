@@ -109,7 +109,7 @@ def sound_plan(survey: Survey, findings: list[Finding], options: Options, planne
                 why = "; ".join(f"{shown(path)}: {why}" for path, why in problem.reasons.items())
                 reasons = dict.fromkeys((item.path for item in rewrites), f"another file does not allow it ({why})")
             left |= reasons
-            editable -= reasons.keys()
+            editable = editable.difference(reasons)
 
 
 def proposed(survey: Survey, findings: list[Finding]) -> dict[str, str]:

@@ -229,16 +229,15 @@ class LastSearch:
         if self._part is None or old is None or not all(map(old.exists, changed)):
             return ScannedPart(), paths
         readers = defaultdict[str, list[str]](list)
-        tests = (
-            (path, target) for path in filter(is_test, paths) for target in filter(is_test, _depends(path, old, {}))
-        )
+        tests = ((path, one) for path in filter(is_test, paths) for one in _depends(path, old, {}) if is_test(one))
         for reader, target in (*self._part.links, *tests):
             readers[target].append(reader)
-        before = {path: old.told_of(path) for path in dict.fromkeys((*changed, *paths, *readers))}
+        every = dict.fromkeys((*changed, *paths, *readers))
+        before = {path: (old.reaches_megatron(path), old.related(path)) for path in every}
         new.take_over(old, changed)
         moved = {path for path in changed if old.installers(path) != new.installers(path)}
         moved |= {path for path in before if path.endswith("__init__.py") and not moved.isdisjoint(new.imported(path))}
-        other = (path for path, told in before.items() if told != new.told_of(path))
+        other = (path for path, told in before.items() if told != (new.reaches_megatron(path), new.related(path)))
         asking = (path for path in before if not moved.isdisjoint(new.imported(path)))
         anew = _reached((*changed, *other, *asking), lambda path: readers[path])
         return self._part.without(anew), [path for path in paths if path in anew]

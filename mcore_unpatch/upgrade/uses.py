@@ -104,10 +104,8 @@ def uses_for(
     """The same for several steps; each file is read once, those that import Megatron first."""
     found = [Uses() for _ in steps]
     every, read = list(paths), 0
-    given = HandedOver(
-        every, lambda path: _bytes_of(path, project), lambda path: project.parsed.tree(path, project.data(path))
-    )
-    own_spec = cache(lambda field: fills(field, (_bytes_of(path, project) for path in every)))
+    given = HandedOver(every, project.text, lambda path: project.parsed.tree(path, project.data(path)))
+    own_spec = cache(lambda field: fills(field, map(project.text, every)))
     handed_on: dict[str, set[str]] = {}  # by file: what of Megatron's, or derived from it, others can import from there
     for index, path in enumerate(sorted(every, key=lambda path: not _imports_megatron(path, project))):
         if progress is not None:
@@ -146,7 +144,7 @@ def uses_for(
         uses.affected = [use for use in uses.affected if not _is_set_here(use, every, project, given)]
         uses.already = [use for use in uses.already if not _is_set_here(use, every, project, given)]
         if any(_is_option(affected) for affected in uses.affected) and any(
-            _OPENS.search(_bytes_of(path, project)) for path in every
+            _OPENS.search(project.text(path)) for path in every
         ):
             uses.affected = [_unless_put(affected) if _is_option(affected) else affected for affected in uses.affected]
         once = {(one.path, one.line, one.text): one for one in uses.affected}
@@ -155,13 +153,13 @@ def uses_for(
 
 
 def _imports_megatron(path: str, project: Project) -> bool:
-    data = _bytes_of(path, project)
+    data = project.text(path)
     return b"egatron" in data and prefilter.imports_megatron(prefilter.plain(data))
 
 
 def _gets_it(path: str, project: Project, handed_on: dict[str, set[str]]) -> bool:
     """Whether a file imports something of Megatron's from another file of the repository, told by its bytes."""
-    data = _bytes_of(path, project)
+    data = project.text(path)
     names = prefilter.imported_modules(data)
     modules = {name.rpartition(".")[0] for name in names}
     for name in names:
@@ -194,13 +192,6 @@ def _is_megatrons(binding: Binding, home: Resolver) -> bool:
     return isinstance(node, ast.Import | ast.ImportFrom) and within(f"{source}{binding.detail}")
 
 
-def _bytes_of(path: str, project: Project) -> bytes:
-    try:
-        return project.data(path)
-    except (Unreadable, OSError):
-        return b""  # the scan says so
-
-
 def _is_set_here(use: Statement, paths: Sequence[str], project: Project, given: HandedOver) -> bool:
     """Whether a field that a class of Megatron's has no more is put on the object by the repository itself.
 
@@ -220,7 +211,7 @@ def _is_set_here(use: Statement, paths: Sequence[str], project: Project, given: 
         rb"(\bself)?\.%b\s*(?::[^=\n]+)?=(?!=)|setattr\([^\n]*[\"']%b[\"']|[\"']%b[\"']" % (name, name, flag)
     )
     for path in (path for path in paths if is_test(use.path) or not is_test(path)):
-        text = _bytes_of(path, project) if path != use.path else _around(use, project)
+        text = project.text(path) if path != use.path else _around(use, project)
         if hits := [hit[1] for hit in sets.finditer(text)]:
             if not all(hits) or given.is_set_on(leaf(owner), field_name, path):
                 return True
@@ -229,7 +220,7 @@ def _is_set_here(use: Statement, paths: Sequence[str], project: Project, given: 
 
 def _around(use: Statement, project: Project) -> bytes:
     """The file of a use without the statement that it stands in, which may set what it reads."""
-    lines, line = _bytes_of(use.path, project).splitlines(), use.line
+    lines, line = project.text(use.path).splitlines(), use.line
     nodes = walk(use.demand.at.home.model.tree) if use.demand is not None and use.demand.when == IMPORT else ()
     for node in nodes:
         if isinstance(node, ast.Assign) and node.lineno <= line <= (node.end_lineno or 0):
@@ -282,7 +273,7 @@ def named_once(names: Iterable[str], paths: Sequence[str], project: Project) -> 
     """The functions whose name no file has but for their definition."""
     count = dict.fromkeys(names, 0)
     for path in paths:
-        data = _bytes_of(path, project)
+        data = project.text(path)
         for name in [name for name, number in count.items() if number < 2 and name.encode() in data]:
             count[name] += len(re.findall(rb"\b%b\b" % name.encode(), data))
     return frozenset(name for name, number in count.items() if number == 1)

@@ -61,7 +61,7 @@ def narrowed(
     said: dict[str, list[str]] = {name: [] for name in under}
     defined = Counter[str]()
     for path in paths if under else ():  # which are read once for all of the names
-        data = _data(path, project)
+        data = project.text(path)
         for name in under:
             if (word := name.encode()) in data:
                 said[name].append(path)
@@ -96,7 +96,7 @@ def _everywhere(name: str, said: list[str], project: Project) -> Live | None:
 
 def _calls(path: str, names: dict[str, bytes], project: Project) -> Iterable[tuple[str, Live]]:
     """The calls of some functions in a file, and the releases on which each is reached."""
-    data = _data(path, project)
+    data = project.text(path)
     called = [name for name, call in names.items() if call in data]
     resolver = _resolver(path, project) if called else None
     if resolver is None:
@@ -150,13 +150,6 @@ def _narrow(finding: Finding, calls: Live, versions: tuple[Version, ...]) -> Fin
         message += f"; {never}, where no call of `{finding.installed_by}` is reached"
         return replace(finding, message=message, effect="", breaks=(), fails=(), affected=())
     return finding
-
-
-def _data(path: str, project: Project) -> bytes:
-    try:
-        return project.data(path)
-    except (OSError, Unreadable):
-        return b""
 
 
 def _resolver(path: str, project: Project) -> Resolver | None:

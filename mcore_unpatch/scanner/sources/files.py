@@ -50,6 +50,13 @@ class Files:
             raise TooLarge(len(data), prefilter.mentions_megatron(path, data))
         return _with_plain_line_ends(data)
 
+    def text(self, path: str) -> bytes:
+        """The same; none of a file that cannot be read, which the scan tells."""
+        try:
+            return self.data(path)
+        except (OSError, Unreadable):
+            return b""
+
     def locate(self, importer: str, module: str, level: int) -> str | None:
         """The path of the file an import names; absolute imports are tried from every folder above the importer."""
         return self._found(posixpath.dirname(importer), module, level)
@@ -86,10 +93,6 @@ class Files:
         """The files of the repository that a file imports, told by its bytes."""
         return self._text(path).imported
 
-    def told_of(self, path: str) -> tuple[bool, bool]:
-        """What the files that a file imports tell of it."""
-        return self.reaches_megatron(path), self.related(path)
-
     def take_over(self, other: Files, changed: Container[str]) -> None:
         """What is known of the files that are the same elsewhere."""
         self._texts.update({path: text for path, text in other._texts.items() if path not in changed})
@@ -112,10 +115,7 @@ class Files:
         return frozenset().union(*(self.installers(one) for one in self.imported(path)))
 
     def _find_installers(self, path: str) -> frozenset[str]:
-        try:
-            own = prefilter.installers(self.data(path))
-        except (OSError, Unreadable):
-            return frozenset()
+        own = prefilter.installers(self.text(path))
         below = self._text(path).imported if path.endswith("__init__.py") else ()  # what it passes on
         return own.union(*(self.installers(one) for one in below if not one.endswith("__init__.py")))
 
