@@ -102,10 +102,7 @@ class SourceTree:
 
     def data(self, path: str) -> bytes:
         """The bytes of a file; none where it cannot be read."""
-        try:
-            return self.read(path)
-        except (OSError, Unreadable):
-            return b""
+        return self._project.text(path)
 
     def imports_one_of(self, path: str, others: Mapping[str, object]) -> bool:
         """Whether a file imports one of some others."""
