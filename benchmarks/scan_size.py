@@ -116,14 +116,11 @@ def main() -> None:
     print(f"{count} files, {size / 1e6:.0f} MB, median of {arguments.runs} runs in turn")
     ruff = results["ruff check --no-cache"]
     for name, measured in results.items():
-        wall, ruff_wall = (statistics.median(one.wall for one in some) for some in (measured, ruff))
-        cpu, ruff_cpu = (statistics.median(one.cpu for one in some) for some in (measured, ruff))
-        peak = max(one.peak for one in measured)
-        wall_text, cpu_text = (
-            f"{wall:7.2f} s wall ({wall / ruff_wall:5.2f})",
-            f"{cpu:7.2f} s CPU ({cpu / ruff_cpu:5.2f})",
+        (wall, cpu, _), (ruff_wall, ruff_cpu, _) = (
+            map(statistics.median, zip(*some, strict=True)) for some in (measured, ruff)
         )
-        print(f"  {name:33} {wall_text}  {cpu_text}  {peak / 1e6:6.0f} MB at most")
+        told = f"{wall:7.2f} s wall ({wall / ruff_wall:5.2f})  {cpu:7.2f} s CPU ({cpu / ruff_cpu:5.2f})"
+        print(f"  {name:33} {told}  {max(one.peak for one in measured) / 1e6:6.0f} MB at most")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 from mcore_unpatch.codemods import standing
 from mcore_unpatch.codemods.changes import Asked, Change, Reason, Taken, Unwrap, least_safe
@@ -20,7 +21,7 @@ from mcore_unpatch.codemods.emptied import Emptied, with_emptied
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.syntax import bound_by_import, is_pure
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
-from mcore_unpatch.editing.edits import Options, Remark
+from mcore_unpatch.editing.edits import Options, Remark, as_name
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line, mentioned
 from mcore_unpatch.findings.finding import Finding, Guard
 from mcore_unpatch.megatron import known
@@ -97,6 +98,7 @@ def delete_dead(
         closed.add(finding)
         take(finding, cut, guessed)
     spans = Taken(taken)
+    bench.look_for(*(as_name(name) for one in chain(*answered.values()) for name in one.scope.split(".") if name))
     for path in cuts:
         asked, emptied, staying = _changes(bench, list(cuts[path].values()))
         fits = spans.take([(one.path, one.touches) for one in asked])

@@ -127,8 +127,12 @@ not.
 
     def fix(self, source: Source, match: Match) -> Iterator[Fix]:
         """All methods that one function adds, with the first of them."""
-        wanted = list(_wanted(source, match))
-        yield from [answer for answer in wanted if isinstance(answer, Left)][:1] or wanted
+        wanted: list[Fix] = []
+        for answer in _wanted(source, match):
+            wanted = [answer] if isinstance(answer, Left) else [*wanted, answer]
+            if isinstance(answer, Left):  # the rest, which asks many files, is not made
+                break
+        yield from wanted
 
 
 def _wanted(source: Source, match: Match) -> Iterator[Fix]:

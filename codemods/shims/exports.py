@@ -48,6 +48,7 @@ class Exports:
         self.sources: dict[str, Source] = {}
         self.errors: list[FileError] = []
         self.definitions: dict[str, Definition] = {}
+        self._without: set[str] = set()  # files that could be one, and define nothing of a shim
         self._passed_on: dict[str, dict[str, ShimOrigin]] = {}
         # What reaches into these files need not say a name of the shims.
         words = {*contract.names, *(shim.module.encode() for shim in contract.shims)}
@@ -92,18 +93,17 @@ class Exports:
             return None
         definition = Definition(self.contract, shim, source, self.repository)
         if not definition.defined and not definition.from_shim:
+            self._without.add(source.path)
             return None
         self.definitions[source.path] = definition
         return definition
 
     def _definition(self, path: str | None) -> Definition | None:
         """The definition at a path, also one outside of what may be edited."""
-        if path is None or path in self.definitions or not self.contract.shim_at(path):
+        if path is None or path in self._without or path in self.definitions or not self.contract.shim_at(path):
             return self.definitions.get(path or "")
-        try:
-            return self._define(self.repository.source(path))
-        except (Unreadable, OSError):
-            return None
+        source = self.repository.readable(path)
+        return self._define(source) if source is not None else None
 
     def _meet_definitions(self, source: Source) -> None:
         """Look every import up once, so that definitions outside of what may be edited are known from the start."""

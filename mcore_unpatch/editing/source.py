@@ -7,8 +7,8 @@ import io
 import tokenize
 from collections.abc import Iterator
 from functools import cached_property
-from operator import itemgetter
-from typing import NamedTuple, Protocol, TypeVar, cast
+from itertools import accumulate
+from typing import NamedTuple, Protocol, TypeVar
 
 from mcore_unpatch.scanner.sources.nodes import children, first_line as first_line, walk
 from mcore_unpatch.scanner.sources.parsed import Parsed
@@ -49,9 +49,7 @@ class Source:
         bom = encoding == "utf-8-sig"
         self.encoding = "utf-8" if bom else encoding
         self.lines = data.splitlines(keepends=True)
-        self._starts = [0]
-        for line in self.lines:
-            self._starts.append(self._starts[-1] + len(line))
+        self._starts = [0, *accumulate(map(len, self.lines))]
         self._bom = 3 if bom else 0
         ending = next((line for line in self.lines if line.endswith((b"\n", b"\r"))), b"\n")
         self.newline = "\r\n" if ending.endswith(b"\r\n") else "\r" if ending.endswith(b"\r") else "\n"
@@ -61,17 +59,9 @@ class Source:
         """Every node, as `ast.walk` gives them."""
         return list(walk(self.tree))
 
-    @cached_property
-    def _by_kind(self) -> dict[type[ast.AST], list[tuple[int, ast.AST]]]:
-        found: dict[type[ast.AST], list[tuple[int, ast.AST]]] = {}
-        for number, node in enumerate(self.nodes):
-            found.setdefault(type(node), []).append((number, node))
-        return found
-
     def every(self, *kinds: type[Node]) -> list[Node]:
         """The nodes of some kinds, in the same order."""
-        found = [one for kind, ones in self._by_kind.items() if issubclass(kind, kinds) for one in ones]
-        return [cast("Node", node) for _, node in sorted(found, key=itemgetter(0))]
+        return [node for node in self.nodes if isinstance(node, kinds)]
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:

@@ -18,6 +18,7 @@ from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _NAME_GIVEN = re.compile(r"[^=(]+\.\w+ = ([^\W\d][\w.]*)")
+_TAKES = re.compile(rb"import\s*+\(?\s*+\*|\.__dict__|vars\(|getattr\(")
 _OWN = ("unpatch.lock", "unpatch.baseline")  # the lock and the baselines
 
 
@@ -97,26 +98,27 @@ def _is_left_alone(finding: Finding, versions: tuple[Version, ...]) -> bool:
 
 def _unread(files: RepositoryFiles, targets: set[str]) -> set[str]:
     """The names that no file may read, told by its bytes: rather too few than too many."""
-    left = {target: (*target.rpartition(".")[::2], _reads(*target.rpartition(".")[::2])) for target in targets}
+    pairs = (target.rpartition(".")[::2] for target in targets)
+    left = {f"{owner}.{name}": (leaf(owner).encode(), name.encode(), _reads(owner, name)) for owner, name in pairs}
     for path in files.megatron:
         data = files.read(path)
-        left = {target: of for target, of in left.items() if of[1].encode() not in data}
+        left = {target: of for target, of in left.items() if of[1] not in data}
     for path in files.settings:  # they have to name the module too; what this tool wrote names what is patched
         data = files.read(path) if not path.rpartition("/")[2].startswith(_OWN) else b""
-        left = {target: of for target, of in left.items() if any(leaf(word).encode() not in data for word in of[:2])}
+        left = {target: of for target, of in left.items() if not (of[0] in data and of[1] in data)}
     for path in files.own:
         data = files.read(path)
         left = {
             target: of
             for target, of in left.items()
-            if not (of[1].encode() in data and of[2].search(data)) and not _takes_all(data, leaf(of[0]).encode())
+            if not (of[1] in data and of[2].search(data)) and not _takes_all(data, of[0])
         }
     return set(left)
 
 
 def _takes_all(data: bytes, module: bytes) -> bool:
     """Whether a file takes names from a module, by whatever name it has it, without saying them."""
-    if module not in data or b"megatron" not in data:
+    if module not in data or b"megatron" not in data or _TAKES.search(data) is None:
         return False
     aliases = re.findall(rb"\b%b\s+as\s+(\w+)|(?m:^)[ \t]*(\w+)\s*=[^\n]*\b%b\b" % (module, module), data)
     named = rb"\b(?:%b)" % b"|".join([module, *filter(None, (name for pair in aliases for name in pair))])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import NamedTuple
 
 from mcore_unpatch.codemods.seams.patch import Patch
@@ -173,14 +174,21 @@ class Reached:
 
     def __init__(self, files: Workbench) -> None:
         files.look_for(_SAID, _REGISTER)
-        self.calls, self.hooks = find_direct_calls(files), find_registered(files)
+        self._files, self._in, self.hooks = files, cache(partial(_direct_calls, files)), find_registered(files)
+
+    def calls(self, names: set[str], path: str) -> Iterator[DirectCall]:
+        """Where `forward` is called without the module, or handed on: in a file, and in others that say such a name."""
+        for one in self._files.saying(_SAID):
+            data = self._files.data(one) if one != path and not is_test(one) else b""
+            if one == path or any(name.encode() in data for name in names):
+                yield from self._in(one)
 
 
-def find_direct_calls(files: Workbench) -> list[DirectCall]:
-    """Where the repository calls `forward` without the module, or hands it on."""
+def _direct_calls(files: Workbench, path: str) -> list[DirectCall]:
+    if (source := files.readable(path)) is None:
+        return []
     return [
-        DirectCall(source.path, node.lineno, _leaf(node.value), isinstance(node.value, ast.Name) and is_call)
-        for source in files.sources_saying(_SAID)
+        DirectCall(path, node.lineno, _leaf(node.value), isinstance(node.value, ast.Name) and is_call)
         for node in source.every(ast.Attribute)
         if node.attr == FORWARD and isinstance(node.ctx, ast.Load) and not isinstance(node.value, ast.Call)
         if (is_call := _is_called(source, node)) or _is_handed_on(source, node)
@@ -210,9 +218,8 @@ def why_not(module: ast.expr, around: Function | None, path: str, reached: Reach
     What is called directly has the same name, tests left out; in this file any local may be the module.
     """
     name, names = name_of(module, around), {_leaf(module), name_of(module, around)} - {""}
-    for call in reached.calls:
-        here = call.path == path
-        if (here and call.is_local) or (call.name in names and (here or not is_test(call.path))):
+    for call in reached.calls(names, path):
+        if call.name in names or (call.path == path and call.is_local):
             return f"{call.path}:{call.line} calls `forward` directly, where hooks do not run"
     for call in reached.hooks:
         if name and call.name == name:

@@ -135,18 +135,21 @@ class Files:
             return TextFacts()
         found: dict[str, None] = {}
         folder = posixpath.dirname(path)
-        elsewhere: set[str] = set()  # most names are of libraries: their heads are asked once
+        elsewhere: set[str] = set()  # most names are of libraries, or below what is no package: that is asked once
         for name in islice(dict.fromkeys(prefilter.imported_modules(data)), _IMPORTS):
             head = name.partition(".")[0]
-            if head in elsewhere:
+            if head in elsewhere or name.rpartition(".")[0] in elsewhere:
                 continue
-            if head and not self._bases(folder, head):
+            bases = self._bases(folder, head) if head else ("",)
+            if not bases:
                 elsewhere.add(head)
                 continue
             module = name.lstrip(".")
-            target = self.locate(path, module, len(name) - len(module))
+            target = self._found(folder, module, len(name) - len(module))
             if target and target != path:
                 found[target] = None
+            if target and len(bases) == 1 and not target.endswith("__init__.py") and not self.exists(target[:-3]):
+                elsewhere.add(name)
         return TextFacts(
             prefilter.mentions_megatron(path, data),
             prefilter.imports_megatron(prefilter.plain(data)),
