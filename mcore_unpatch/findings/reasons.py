@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.library.model import (
     ASKED,
     BASE,
@@ -88,12 +89,19 @@ def history(target: str) -> str:
     if not changed:
         since = _minor(there[0][0])
         if there[0][0] == fates[-1][0]:
-            return f"New in {since}"
+            return f"{'Moved' if _was_elsewhere(target, *there[0], fates[-2][0]) else 'New'} in {since}"
         came = there[0] != fates[0] and not known.lacking(known.model(fates[0][0]), target)
         return f"Unchanged since {'it came in ' if came else ''}{since}"
     if len(changed) < 3:
         return f"Changed in {' and '.join(changed)}"
     return f"Changed in {len(changed)} of {len(there) - 1} releases, last in {changed[-1]}"
+
+
+def _was_elsewhere(target: str, release: str, fact: Fact, before: str) -> bool:
+    """Whether the release before one had what is new there in another module: itself, or the class that it is of."""
+    then, now, owner = known.model(before), known.model(release), target.rpartition(".")[0]
+    pairs = [(target, fact), *([(owner, own)] if (own := now.facts.get(owner, fact)).kind == "class" else [])]
+    return any(leaf(then.moved(name, one, now) or "") == leaf(name) for name, one in pairs)
 
 
 def _minor(release: str) -> str:
@@ -241,7 +249,9 @@ def _of_class(owner: str, name: str, found: Known, release: Model) -> str:
     if origin:
         return f"`{short}.{method}` {_MAKING[origin].format(name)}"
     if not api.has_callable(owner, name):
-        return f"`{name}` is a field of `{short}`: it can be set where one is built, not later"
+        made = release.facts.get(owner)
+        later = "" if made is None or made.trait("dataclass") is None else ", or given to `dataclasses.replace`"
+        return f"`{name}` is a field of `{short}`: it can be set where one is built{later or ', not later'}"
     if LANGUAGE_MODULE in api.ancestry(owner):
         return f"It is a method of the model itself: only the code that builds `{short}` can use a subclass"
     return _who_builds(owner, release)

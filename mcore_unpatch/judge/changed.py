@@ -54,12 +54,13 @@ def _positions(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     if (taken := _taken(demand, old, new)) is None:
         return
     then, now, call = taken
-    index = then.shifted(now, call) if not now.misfit(call) else None
+    index = then.shifted(now, call, by_name=True) if not now.misfit(call) else None
     if index is not None and not _is_relayed(demand) and demand.runs_on(new, "TypeError"):
         was, is_now = then.positional[index], now.positional[index]
         gone = "" if was in now.names else ", which is gone"
         text = f"the {nth(index)} value passed to `{leaf(demand.name)}` is `{is_now}` on megatron-core {new.label}"
-        yield _changes(demand, f"{text}, and was `{was}`{gone}: other results, or an error")
+        what = "other results, or an error" if index == then.shifted(now, call) else "a new name, or something else"
+        yield _changes(demand, f"{text}, and was `{was}`{gone}: {what}")
 
 
 def _is_relayed(demand: Demand) -> bool:

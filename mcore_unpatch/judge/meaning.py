@@ -28,8 +28,11 @@ class Meant(NamedTuple):
 
 
 def ever(name: str, through: bool = False) -> Meant | None:
-    """A name that is told by an object, where some release has it."""
-    return Meant((name,), through_class=through) if known.ever(name) else None
+    """A name that is told by an object, where some release has it; maybe where that had the class."""
+    owner, _, last = name.rpartition(".")
+    homes = (owner, *(known.name_on(minor, owner) for minor in known.minors()))
+    had = next((f"{home}.{last}" for home in homes if known.ever(f"{home}.{last}")), None)
+    return Meant((had,), through_class=through) if had is not None else None
 
 
 def written(node: ast.Attribute | ast.Name, home: Resolver) -> Meant | None:

@@ -113,10 +113,11 @@ class Parameters:
         names = self.positional[index : call.positions] if index is not None else ()
         return replace(call, positions=index or 0, keywords=(*call.keywords, *names)) if names else call
 
-    def shifted(self, now: Parameters, call: Call) -> int | None:
+    def shifted(self, now: Parameters, call: Call, by_name: bool = False) -> int | None:
         """The first value by position that means another parameter in a newer list; one with a new name is the same.
 
-        It is, where the next parameter that both lists have stands in the same place, or both are as long.
+        It is, where the next parameter that both lists have stands in the same place, or both are as long; `by_name`
+        also where both names end in the same word, as others may be something else in the same place.
         """
         pairs = list(zip(self.positional, now.positional, strict=False))
         for index, (was, is_now) in enumerate(pairs[: call.positions]):
@@ -126,6 +127,7 @@ class Parameters:
                 renamed = len(self.names) == len(now.names)
             else:
                 renamed = self.positional.index(common) == now.positional.index(common)
+            renamed = renamed and (not by_name or was.rpartition("_")[2] == is_now.rpartition("_")[2])
             if was != is_now and not (fresh and renamed):
                 return index
         return None

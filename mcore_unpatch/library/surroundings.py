@@ -54,6 +54,14 @@ def first_given(body: Body | None) -> str:
     return names[0] if names and not static else ""
 
 
+def hands_all(node: ast.Call, body: Body | None) -> bool:
+    """`self.f(*args, **kwargs)` in a method that takes just these."""
+    spec = body.node.args if body is not None and body.owner else None
+    if spec is None or spec.vararg is None or spec.kwarg is None or len(spec.args) != 1 or spec.kwonlyargs:
+        return False
+    return ast.unparse(node).endswith(f"(*{spec.vararg.arg}, **{spec.kwarg.arg})")
+
+
 def imports_of(body: list[ast.stmt]) -> Iterator[ast.ImportFrom]:
     """The imports of a module, those in `if` and `try` too: another branch may bind the same name to something else."""
     for node in body:
@@ -140,6 +148,7 @@ class Handed:
     def __init__(self) -> None:
         self._called: dict[_Parameter, set[tuple[str, str]]] = defaultdict(set)  # the form, and on what condition
         self._passed: dict[_Parameter, set[tuple[str, int | str, str]]] = defaultdict(set)
+        self.whole: list[tuple[str, str, str, Call]] = []  # what gets all that a method is given, how, by whom
 
     def called(self, function: str, parameter: str, call: Call, condition: str) -> None:
         """A function calls one of its parameters, maybe on a condition alone."""

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from queue import Queue
@@ -22,6 +23,7 @@ from mcore_unpatch.library.surroundings import (
     ParserOptions,
     conditions_of,
     first_given,
+    hands_all,
     imports_of,
     local_names,
     parameters_given,
@@ -82,6 +84,9 @@ class UseCollector:
 
     def result(self) -> dict[str, tuple[Usage, ...]]:
         """Each name with the ways in which it is used."""
+        for name, how, place, given in self.handed.whole:
+            for call in [call for _, call, sure in self._seen.get(place, ()) if call is not None and sure]:
+                self._note(name, how, place, replace(call, unpacked=given.unpacked))
         built = {name: seen for name, seen in self._seen.items() if name.endswith(".__init__")}
         for name, seen in built.items():  # who builds a class builds one of each of its bases
             exact = [(call, one) for (how, call, _), places in seen.items() if how == EXACT for one in places]
@@ -214,6 +219,8 @@ class UseCollector:
             self._note(name, how, place, call, sure, condition)
             if sure and where.given:
                 self.handed.passed(place, where.given, node, name, condition)
+            if sure and call.star and call.double_star and hands_all(node, where.body) and name != place:
+                self.handed.whole.append((name, how, place, call))
             if sure:
                 values = ((word.arg, default_text(word.value).removeprefix("=")) for word in node.keywords)
                 self.given[name].update((key, value) for key, value in values if key and value)

@@ -55,3 +55,25 @@ class Block:
 """
     toy = model({"a": text}, {("toy.a.Block", "layers"): "toy.a.Layer"})
     assert [usage.call and usage.call.keywords for usage in toy.calls("toy.a.Layer.forward")] == [("mask",)]
+
+
+def test_what_gets_all_that_a_method_is_given_is_called_as_that_is() -> None:
+    text = """
+class Layer(Module):
+    def forward(self, *args, **kwargs):
+        a, b = self.attend(*args, **kwargs)
+        return self.some(*args, **{}) + self.named(*args, extra=1, **kwargs)
+    def attend(self, x, mask=None): ...
+    def some(self, x, mask=None): ...
+    def named(self, x, mask=None, extra=None): ...
+class Block(Module):
+    def __init__(self): self.layers = ModuleList()
+    def forward(self, x):
+        for layer in self.layers:
+            layer(x, mask=1)
+"""
+    toy = model({"a": text}, {("toy.a.Block", "layers"): "toy.a.Layer"})
+    forms = {
+        name: {str(usage.call) for usage in toy.calls(f"toy.a.Layer.{name}")} for name in ("attend", "some", "named")
+    }
+    assert forms == {"attend": {"0*+**/2", "1+mask/2"}, "some": {"0*+**"}, "named": {"0*+extra,**"}}

@@ -33,6 +33,16 @@ def make(kind, table):
 def start(rank):
     mpu._PIPELINE_MODEL_PARALLEL_SPLIT_RANK = rank
 """),
+    "another name in the same place": ("0.18.2", "0.19.2", "", "`is_sft`, which is gone: a new name, or something", """
+from megatron.core.utils import get_batch_on_this_tp_rank
+def batch(iterator, rest):
+    return get_batch_on_this_tp_rank(iterator, True, *rest)
+"""),
+    "of a class in a module that became a package": ("0.16.1", "0.19.2", "AttributeError", "get_next_data_parallel", """
+from megatron.core.inference.data_parallel_inference_coordinator import DataParallelInferenceCoordinator
+def use(coordinator: DataParallelInferenceCoordinator):
+    return coordinator.get_next_data_parallel_rank(), coordinator.stop, coordinator.of_our_own
+"""),
     "a field that is set, and gone": ("0.16.1", "0.19.2", "", "Megatron does not read what is set here", CONFIG + """
 def old(config: TransformerConfig):
     config.num_layers = 1

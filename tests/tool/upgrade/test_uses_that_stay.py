@@ -151,6 +151,11 @@ def make():
     base.pop("moe_extended_tp")
     return TransformerConfig(**base)
 """),
+    "a new name with the same last word": ("0.16.1", "0.17.1", """
+from megatron.core.transformer.multi_token_prediction import get_mtp_layer_spec
+def make(spec):
+    return get_mtp_layer_spec(spec, True)
+"""),
     "set on the object": ("0.16.1", "0.17.0", CONFIG + """
 def use(config: TransformerConfig):
     setattr(config, "moe_extended_tp", True)
