@@ -274,11 +274,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     ),
     (lambda case: not case.finding.target, DELETE, "The comment suppresses nothing."),
     (_Seen.is_off, DELETE, "It never runs, whatever the release: {0.shut} as it stands."),
-    (
-        _Seen.is_for_later,
-        KEEP,
-        "It is for another Megatron than {0.oldest} to {0.newest}: on these it never runs.",
-    ),
+    (_Seen.is_for_later, KEEP, "It is for another Megatron than {0.oldest} to {0.newest}: on these it never runs."),
     (
         lambda case: case.guessed and case.live.releases and case.never_runs(),
         KEEP,
@@ -288,11 +284,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     (lambda case: case.finding.upstream_has, DELETE, "{0.finding.upstream_has}."),
     (_Seen.is_hunk_on_its_own, KEEP, "{0.finding.kept_because}."),
     (_Seen.is_kept_hunk, KEEP, "{0.finding.kept_because}. {0.why}. {0.outlook}"),
-    (
-        _Seen.is_of_what_moved,
-        STEPS,
-        "On {0.on} Megatron calls `{0.moved}` instead: delete the patch, or move it.",
-    ),
+    (_Seen.is_of_what_moved, STEPS, "On {0.on} Megatron calls `{0.moved}` instead: delete the patch, or move it."),
     (_Seen.is_of_nothing, DELETE, "Megatron has no such name after {0.last}: nothing calls it{0.deletes}."),
     (
         _Seen.is_lost,
@@ -306,11 +298,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     (lambda case: case.row is None and case.way, STEPS, "{0.capital_way}."),
     (lambda case: case.row is None and case.finding.confidence == "possible", KEEP, "{0.why}."),
     (lambda case: case.row is None or not case.row.way, KEEP, "{0.why}. {0.outlook}"),
-    (
-        _Seen.is_of_unknown_class,
-        KEEP,
-        "Which class it changes is not known: if a Megatron module's, {0.known_way}.",
-    ),
+    (_Seen.is_of_unknown_class, KEEP, "Which class it changes is not known: if a Megatron module's, {0.known_way}."),
     (_Seen.has_no_way_yet, KEEP, "{0.not_yet}{0.because}. {0.outlook}"),
     (lambda case: case.row.verdict == STEPS, STEPS, "An official way exists{0.because}."),
     (lambda case: case.row.verdict == DELETE, DELETE, "{0.capital_way}{0.deletes}."),

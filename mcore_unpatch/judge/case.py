@@ -10,12 +10,7 @@ from typing import TypeVar
 from mcore_unpatch.judge.asked import is_replaced, raised
 from mcore_unpatch.judge.callers import callers
 from mcore_unpatch.judge.demands import CALL, INSTALL, Demand, Demands, itself
-from mcore_unpatch.judge.originals import (
-    calls_of_original,
-    is_given_original,
-    reaches_original,
-    reads_by_name,
-)
+from mcore_unpatch.judge.originals import calls_of_original, is_given_original, reaches_original, reads_by_name
 from mcore_unpatch.judge.statement import Statement
 from mcore_unpatch.library.fact import Parameters, parameters, without_self
 from mcore_unpatch.library.model import EXACT, Model, Usage

@@ -54,11 +54,7 @@ ATTRIBUTE_CLASSES = {
 # What functions give whose annotation does not say it.
 RESULTS = {f"{_CORE}.utils.get_model_config": CONFIG}
 # Attributes of an unknown object that only Megatron's own classes have: (attribute, the class it belongs to).
-SEAM_METHODS = {
-    "_postprocess": GPT_MODEL,
-    "_get_embeddings": MTP_LAYER,
-    "_checkpointed_forward": MTP_LAYER,
-}
+SEAM_METHODS = {"_postprocess": GPT_MODEL, "_get_embeddings": MTP_LAYER, "_checkpointed_forward": MTP_LAYER}
 
 # Methods of classes outside Megatron Core that Megatron's classes inherit from.
 _MODULE = """
@@ -84,7 +80,7 @@ HOOK_CARRIERS = {(GPT_MODEL, "forward"), (GPT_MODEL, "_postprocess"), (GPT_MODEL
 
 # Assignments that have no effect from a release on.
 INERT_SINCE: dict[tuple[str, str], tuple[Version, str]] = {
-    (POSTPROCESS_NODE, "forward_impl"): ((0, 14), "the node keeps the method it was built with"),
+    (POSTPROCESS_NODE, "forward_impl"): ((0, 14), "the node keeps the method it was built with")
 }
 
 # Parameters and config fields that are about when and where the same numbers are computed, kept or sent, by a part of

@@ -62,13 +62,7 @@ def planned(survey: Survey, *, unsafe: bool, annotate: bool = False) -> Options:
 
     stacks = survey.stacks
     return Options(
-        unsafe,
-        annotate,
-        survey.options.selection,
-        survey.version,
-        stacks.pinned,
-        stacks.unsure,
-        stacks.before_the_hook,
+        unsafe, annotate, survey.options.selection, survey.version, stacks.pinned, stacks.unsure, stacks.before_the_hook
     )
 
 

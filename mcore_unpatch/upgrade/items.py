@@ -142,16 +142,7 @@ def _of_fate(fate: Fate, report: UpgradeReport, told: set[tuple[object, ...]]) -
     title += _idle(finding.installed_by, report)
     certainty = 3 if finding.installed_by in report.uncalled else 2
     yield Item(
-        group,
-        finding.path,
-        finding.line,
-        title,
-        fate.told(reasons),
-        advice,
-        folded,
-        certainty,
-        fate=fate,
-        fix=fate.fix,
+        group, finding.path, finding.line, title, fate.told(reasons), advice, folded, certainty, fate=fate, fix=fate.fix
     )
 
 
