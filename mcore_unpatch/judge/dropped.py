@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from mcore_unpatch.judge.statement import CHANGES, Statement
-from mcore_unpatch.library.fact import Parameters, quoted
-from mcore_unpatch.library.model import Model
+from mcore_unpatch.library.fact import Call, Parameters, quoted
+from mcore_unpatch.library.model import Model, Usage
 from mcore_unpatch.megatron import known, layout
 from mcore_unpatch.megatron.versions import parse_version
 from mcore_unpatch.scanner.related.replacement import Replacement
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import walk
+from mcore_unpatch.scanner.sources.scopes import FunctionNode
 
 
 def hook(install: Install, new: Replacement, model: Model, refused: bool) -> Iterator[Statement]:
@@ -38,24 +39,28 @@ def keywords(
     install: Install, new: Replacement, taken: Parameters | None, old: Model, now: Model
 ) -> Iterator[Statement]:
     """Keywords that the newer release passes and the older one did not: swallowed by `**kwargs`."""
-    function = new.function
-    if function is None or taken is None or not taken.any_keyword or function.args.kwarg is None:
-        return
-    was = known.name_on(old, install.target)
-    if old.find(was) is None:
-        return  # there is nothing that it passed before
-    rest = function.args.kwarg.arg
-    then = {name for usage in old.calls(was) if usage.call for name in usage.call.keywords}
-    for usage in now.calls(known.name_on(now, install.target)):
-        assert usage.call is not None
-        if _holds_its_own(usage.place, install, now):
-            continue
-        fresh = [name for name in usage.call.keywords if name not in then and name not in taken.names]
-        lost = [name for name in fresh if drops(function, rest, name) and name not in layout.HOOK_ARGUMENTS]
-        if lost:
-            who = ".".join(usage.place.split(".")[-2:])
-            text = f"drops {quoted(lost)} in `**{rest}`, which `{who}` of megatron-core {now.label} passes"
-            yield Statement(CHANGES, text, line=getattr(install.node, "lineno", 0), caller=usage.place)
+    function, was = new.function, known.name_on(old, install.target)
+    if function is None or taken is None or old.find(was) is None:
+        return  # or there is nothing that it passed before
+    hook = Usage("", "", call=Call(0, layout.HOOK_ARGUMENTS))  # which is told apart
+    passed = (
+        one for one in now.calls(known.name_on(now, install.target)) if not _holds_its_own(one.place, install, now)
+    )
+    for text, caller in swallowed(function, taken, [hook, *old.calls(was)], passed, now):
+        yield Statement(CHANGES, text, line=getattr(install.node, "lineno", 0), caller=caller)
+
+
+def swallowed(
+    function: FunctionNode | ast.Lambda, taken: Parameters, before: Iterable[Usage], now: Iterable[Usage], model: Model
+) -> Iterator[tuple[str, str]]:
+    """That `**rest` of a function swallows what the first of some calls passes and none did before, and who calls."""
+    rest = function.args.kwarg.arg if function.args.kwarg is not None else ""
+    then = {*taken.names, *(name for usage in before if usage.call for name in usage.call.keywords)}
+    for usage in now if rest else ():
+        fresh = [name for name in usage.call.keywords if name not in then] if usage.call is not None else []
+        if lost := [name for name in fresh if drops(function, rest, name)]:
+            who = f"`{'.'.join(usage.place.split('.')[-2:])}` of megatron-core {model.label}"
+            yield f"drops {quoted(lost)} in `**{rest}`, which {who} passes", usage.place
             return
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 
 from mcore_unpatch.judge import reached
-from mcore_unpatch.judge.demands import CALL, Demand
+from mcore_unpatch.judge.asked import raising
+from mcore_unpatch.judge.demands import CALL, IMPORT, Demand
 from mcore_unpatch.judge.instead import absent, short
 from mcore_unpatch.judge.meaning import only_value, written
-from mcore_unpatch.judge.statement import CHANGES, RAISES, Statement
+from mcore_unpatch.judge.statement import CHANGES, Statement
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import TRAINING
@@ -36,25 +38,13 @@ def gone(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
         if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Load) or node.attr not in lost - asked:
             continue
         at = Position(home, *home.model.at(node.lineno), node.lineno)
-        name = f"{TRAINING}.{MAKER}.{node.attr}"
-        if _is_made(node.value, home, old) and Demand(name, CALL, at).runs_on(new, "AttributeError"):
+        demand = Demand(f"{TRAINING}.{MAKER}.{node.attr}", CALL if at.scope.function else IMPORT, at)
+        if _is_made(node.value, home, old) and demand.runs_on(new, "AttributeError"):
             fresh = [name for name in new.options - old.options if _differ_in_a_word(node.attr, name)]
             now = get_close_matches(node.attr, sorted(fresh), 1, _ALIKE)
             instead = f"`args.{now[0]}` is the closest match" if now else ""
             text = f"`args.{node.attr}` is made by no option of megatron-core {new.label}"
-            function = getattr(at.scope.function and at.scope.function.node, "name", "")
-            trigger = f"when `{function}` is called" if function else "when the file is imported"
-            yield Statement(
-                RAISES,
-                text,
-                "AttributeError",
-                home.model.path,
-                node.lineno,
-                CALL,
-                name,
-                trigger=trigger,
-                instead=instead,
-            )
+            yield replace(raising(demand, "AttributeError", text, new, instead), caller=demand.name)
 
 
 def _differ_in_a_word(one: str, other: str) -> bool:

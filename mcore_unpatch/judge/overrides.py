@@ -107,7 +107,8 @@ class _Override:
                     yield self._said(IDLE, f"{text}: TypeError where it is put in place of `{instead}`")
                 return
         yield from self._returned(name, before, after_, new)
-        yield from self._swallowed(taken, before, after_, new)
+        for text, _ in dropped.swallowed(self._method, taken, before, after_, new):
+            yield self._said(CHANGES, f"{self._shown} {text}")
 
     def _is_called_here(self) -> bool:
         """Whether other code of its file names the method: what calls it then is not Megatron alone."""
@@ -166,19 +167,6 @@ class _Override:
                     f"unpacks {wanted}"
                 )
                 yield self._said(RAISES, text, "ValueError", usage.place)
-                return
-
-    def _swallowed(self, taken: Parameters, before: list[Usage], now: list[Usage], new: Model) -> Iterator[Statement]:
-        rest = self._method.args.kwarg
-        if rest is None:
-            return
-        then = {name for usage in before if usage.call is not None for name in usage.call.keywords}
-        for usage in now:
-            fresh = [name for name in usage.call.keywords if name not in then] if usage.call is not None else []
-            lost = [name for name in fresh if name not in taken.names and dropped.drops(self._method, rest.arg, name)]
-            if lost:
-                who = f"`{short(usage.place)}` of megatron-core {new.label}"
-                yield self._said(CHANGES, f"{self._shown} drops {quoted(lost)} in `**{rest.arg}`, which {who} passes")
                 return
 
     def _said(self, kind: str, text: str, exception: str = "", caller: str = "") -> Statement:

@@ -127,7 +127,8 @@ class Parameters:
                 renamed = len(self.names) == len(now.names)
             else:
                 renamed = self.positional.index(common) == now.positional.index(common)
-            renamed = renamed and (not by_name or was.rpartition("_")[2] == is_now.rpartition("_")[2])
+            ends = sorted(name.rpartition("_")[2] for name in (was, is_now))
+            renamed = renamed and (not by_name or ends[1].startswith(ends[0]))  # `q` for `query` is the same word
             if was != is_now and not (fresh and renamed):
                 return index
         return None
