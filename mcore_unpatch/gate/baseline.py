@@ -56,12 +56,7 @@ def write(file: Path, findings: list[Finding], root: Path) -> None:
 
 
 def subtract(
-    findings: list[Finding],
-    counts: Counts,
-    file: Path,
-    root: Path,
-    scanned: set[str],
-    others: Iterable[Finding] = (),
+    findings: list[Finding], counts: Counts, file: Path, root: Path, scanned: set[str], others: Iterable[Finding] = ()
 ) -> tuple[list[Finding], list[str]]:
     """(findings beyond the baseline, sentences on what it allows that is no longer there).
 

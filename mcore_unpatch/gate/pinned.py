@@ -26,14 +26,7 @@ NOTICE = 30  # days before a review is due in which `check` speaks of it
 
 
 def settle(
-    findings: list[Finding],
-    lock: Lock,
-    file: str,
-    text: str,
-    releases: Sequence[Model],
-    *,
-    whole: bool,
-    required: bool,
+    findings: list[Finding], lock: Lock, file: str, text: str, releases: Sequence[Model], *, whole: bool, required: bool
 ) -> tuple[list[Finding], list[str]]:
     """Findings without the pinned ones, and one for each pin that does not hold on one of the releases; and notes.
 

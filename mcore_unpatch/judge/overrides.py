@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from mcore_unpatch.judge import dropped
 from mcore_unpatch.judge.callers import callers
+from mcore_unpatch.judge.case import decorator_name
 from mcore_unpatch.judge.demands import CALL, Demand
 from mcore_unpatch.judge.handed_over import HandedOver, building, is_holder
 from mcore_unpatch.judge.instead import absent, leaf, short, unfit
@@ -19,7 +20,6 @@ from mcore_unpatch.megatron import known
 from mcore_unpatch.scanner.names.bindings import own_class
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources.nodes import call_written, walk
-from mcore_unpatch.scanner.sources.scopes import path_text
 
 # Decorators that leave the parameters of a method as they are.
 _TRANSPARENT = {"staticmethod", "classmethod", "no_grad", "inference_mode", "override", "abstractmethod", "compile"}
@@ -178,8 +178,7 @@ class _Override:
 
 def taken_by(method: Function) -> Parameters | None:
     """What calls of a method can pass; None where a decorator may change that."""
-    marks = {(path_text(one.func if isinstance(one, ast.Call) else one) or "?") for one in method.decorator_list}
-    marks = {mark.rpartition(".")[2] for mark in marks}
+    marks = set(map(decorator_name, method.decorator_list))
     if not marks <= _TRANSPARENT:
         return None
     detail = parameters_of(method)

@@ -15,10 +15,10 @@ def mark(findings: list[Finding], given: Callable[[], HandedOver]) -> list[Findi
 
 
 def _marked(finding: Finding, given: HandedOver) -> Finding:
-    names = [caller.rpartition(".") for caller in finding.callers]
-    if not all(given.replaces(owner, method) for owner, _, method in names):
+    names = [caller.rpartition(".")[::2] for caller in finding.callers]
+    if not all(given.replaces(*name) for name in names):
         return finding
-    owner, _, method = names[0]
+    owner, method = names[0]
     said = f"a subclass of `{owner.rpartition('.')[2]}` here has its own `{method}`, which may be all that runs"
     message = finding.message.replace(last := finding.breaks[-1], f"{last}; {said}")
     return replace(finding, effect="may_break", breaks=(*finding.breaks, said), message=message)

@@ -121,12 +121,7 @@ def _refuse_unwritable(state: State, rewrites: Sequence[NewContent]) -> None:
 
 
 def refuse_unsafe(
-    root: Path,
-    top: Path,
-    paths: Iterable[str],
-    allow_dirty: bool,
-    allow_no_vcs: bool,
-    ours: Collection[str] = (),
+    root: Path, top: Path, paths: Iterable[str], allow_dirty: bool, allow_no_vcs: bool, ours: Collection[str] = ()
 ) -> None:
     """Raise `UsageError` for uncommitted work below `root`, or outside of git.
 

@@ -151,9 +151,7 @@ class Files:
             if target and len(bases) == 1 and not target.endswith("__init__.py") and not self.exists(target[:-3]):
                 elsewhere.add(name)
         return TextFacts(
-            prefilter.mentions_megatron(path, data),
-            prefilter.imports_megatron(prefilter.plain(data)),
-            tuple(found),
+            prefilter.mentions_megatron(path, data), prefilter.imports_megatron(prefilter.plain(data)), tuple(found)
         )
 
 

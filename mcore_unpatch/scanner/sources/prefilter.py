@@ -9,13 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from mcore_unpatch.megatron.versions import BESIDE
-from mcore_unpatch.scanner.sources.attribute_targets import (
-    ANY_WORD,
-    LOOK_BACK,
-    Assignments,
-    known_attributes,
-    tokens,
-)
+from mcore_unpatch.scanner.sources.attribute_targets import ANY_WORD, LOOK_BACK, Assignments, known_attributes, tokens
 from mcore_unpatch.scanner.sources.texts import telling, without_texts
 
 # `for GPTModel.forward in ...`, `with ... as (a, GPTModel.forward):`
@@ -46,10 +40,7 @@ _PATCH_CALLS = {verb: tokens(verb + rb"\w{0,100}+" + _GIVEN) for verb in _PATCH_
 _COMPUTED = tokens(rb"setattr(?:__)?~\(~(?!self,)([\w.]{1,200}+)~,~(?![\"'])[\w.]{1,200}+")
 _OTHER_CLASS = tokens(rb"\b(\w++)~\.~__class__~=(?!=)")
 # What begins with any word is slow to look for: first what each of these must have.
-_GIVES = (
-    (b"setattr", re.compile(rb"setattr"), _COMPUTED),
-    (b"__class__", tokens(rb"__class__~=(?!=)"), _OTHER_CLASS),
-)
+_GIVES = ((b"setattr", re.compile(rb"setattr"), _COMPUTED), (b"__class__", tokens(rb"__class__~=(?!=)"), _OTHER_CLASS))
 _LEVELS = 3  # helpers that call helpers
 _NEAREST = 200  # definitions above a place
 _DEFINITION = re.compile(
