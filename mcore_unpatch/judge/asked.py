@@ -10,6 +10,7 @@ from mcore_unpatch.judge import reached
 from mcore_unpatch.judge.demands import CALL, IMPORT, INSTALL, Demand, is_enum
 from mcore_unpatch.judge.instead import absent, advice, instead, leaf, made_by, nowhere, nth, short, unfit
 from mcore_unpatch.judge.meaning import class_around, is_super, written
+from mcore_unpatch.judge.originals import is_nothing
 from mcore_unpatch.judge.statement import CHANGES, RAISES, Statement
 from mcore_unpatch.judge.supplied import is_supplied
 from mcore_unpatch.library.fact import Call, Parameters
@@ -67,7 +68,7 @@ def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
     if not isinstance(tried, ast.Try) or known.holds(model, demand.name) or known.lacking(model, demand.name):
         return
     nodes = [node for handler in tried.handlers for node in ast.walk(handler)]
-    empty = {id(node.targets[0]) for node in nodes if isinstance(node, ast.Assign) and _is_none(node.value)}
+    empty = {id(node.targets[0]) for node in nodes if isinstance(node, ast.Assign) and is_nothing(node.value)}
     stored = [node for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
     home = demand.at.home
     tested = home.once(_tested, home.model.tree)  # who never asks for None takes it for the real one
@@ -75,8 +76,8 @@ def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
     names = {alias.asname or alias.name for alias in getattr(demand.node, "names", ())}
     replaced = bound & names or any(_may_succeed(node, model) for node in nodes)
     caught = not demand.runs_on(model, "ImportError") and reached.on(model, demand.at, demand.tests)
-    lost = [alias.name for alias in getattr(demand.node, "names", ())]
-    lost = [name for name in lost if not known.holds(model, f"{demand.module}.{name}")]
+    asked = (alias.name for alias in getattr(demand.node, "names", ()))
+    lost = [name for name in asked if not known.holds(model, f"{demand.module}.{name}")]
     if caught and not replaced and leaf(demand.name) in lost[:1]:  # one statement fails once
         when, more = absent(demand.name, model), f" and {len(lost) - 1} more" if len(lost) > 1 else ""
         does, is_ = ("do", "are") if more else ("does", "is")
@@ -161,10 +162,6 @@ def _tested(tree: ast.Module) -> set[str]:
     return {
         node.id for test in tests if test is not None for node in ast.walk(test) if isinstance(node, ast.Name)
     }  # fmt: skip
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def raising(demand: Demand, exception: str, text: str, model: Model, advised: str = "") -> Statement:
@@ -306,12 +303,8 @@ def takes_no_object(found: Known, model: Model) -> bool:
     """A plain function in a class that is called through it: its first parameter is not `self`."""
     fact, owner = found.fact, model.facts.get(found.name.rpartition(".")[0])
     named = fact.kind == "function" and not any(fact.trait(one) is not None for one in ("static", "class", "by"))
-    return (
-        named
-        and owner is not None
-        and owner.kind == "class"
-        and fact.parameters.positional[:1] not in ((), ("self",), ("cls",))
-    )
+    of_class = named and owner is not None and owner.kind == "class"
+    return of_class and fact.parameters.positional[:1] not in ((), ("self",), ("cls",))
 
 
 def _misfit(taken: Parameters, call: Call, then: Parameters | None) -> str:

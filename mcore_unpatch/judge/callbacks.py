@@ -42,10 +42,8 @@ def handed(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
                 is_off = _is_opt_in(condition, old, new) or _is_left_off(condition, demand, now, new)
                 kind = IDLE if is_off else RAISES
                 yield replace(said, kind=kind, text=f"{who} {unfit(why, called)}{only}", exception="TypeError")
-            counts, fitted, wanted = (
-                given_counts(function),
-                *({form.unpacked for form in forms} for forms in (dict(then), calls)),
-            )
+            counts = given_counts(function)
+            fitted, wanted = ({form.unpacked for form in forms} for forms in (dict(then), calls))
             if counts and 0 not in counts | wanted and counts <= fitted and not counts & wanted:
                 text = f"{who} unpacks {max(wanted)} values from {called}, which gives {max(counts)}"
                 yield replace(said, text=text, exception="ValueError")

@@ -34,12 +34,8 @@ def _taken(demand: Demand, old: Model, new: Model) -> tuple[Parameters, Paramete
     if demand.call is None or then_taken is None or now_taken is None or found is None:
         return None
     former = old.find(before.name)
-    plain = takes_no_object(found, new)
-    if (
-        demand.through_class
-        and former is not None
-        and (plain or former.fact.trait("static") != found.fact.trait("static"))
-    ):
+    plain = takes_no_object(found, new) or (former and former.fact.trait("static")) != found.fact.trait("static")
+    if demand.through_class and former is not None and plain:
         # A plain function of the class was called through it all along: its first parameter is no object.
         return former.fact.parameters, found.fact.parameters, demand.call
     return then_taken, now_taken, seen_by(found, demand.call, new, demand)

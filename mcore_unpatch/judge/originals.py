@@ -305,7 +305,7 @@ def _holds(name: str, install: Install, new: Replacement, depth: int = 0) -> boo
             continue
         if name == install.attribute and all(one.kind in ("from", "import") for one in bound):
             return install.shape in ("module-attr", "string-target")  # taken by its name before it is replaced
-        values = [without_cast(one.node) for one in bound if not _is_nothing(one.node)]
+        values = [without_cast(one.node) for one in bound if not is_nothing(one.node)]
         aliases = [one.id for one in values if isinstance(one, ast.Name)]
         if len(aliases) == len(values) and depth < _DEEPEST and aliases:
             return all(alias != name and _holds(alias, install, new, depth + 1) for alias in aliases)
@@ -314,8 +314,8 @@ def _holds(name: str, install: Install, new: Replacement, depth: int = 0) -> boo
     return False
 
 
-def _is_nothing(node: ast.AST | None) -> bool:
-    """`original = None`, set before the patch is made."""
+def is_nothing(node: ast.AST | None) -> bool:
+    """`None`, as in `original = None` before the patch is made."""
     return isinstance(node, ast.Constant) and node.value is None
 
 

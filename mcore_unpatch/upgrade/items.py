@@ -99,17 +99,11 @@ def _of_line(statement: Statement, report: UpgradeReport, finding: Finding | Non
     goes_too = finding is not None and statement.when == CALL  # with the code that takes Megatron's place
     fix = (finding.fix or "") if finding is not None and goes_too else ""
     advice = remedy(finding, report) if finding is not None and fix else statement.instead
-    return Item(
-        LATER if statement.before else group,
-        report.shown(statement.path),
-        statement.line,
-        title,
-        (f"{statement.steps}: {statement.text}" if statement.steps else statement.text,),
-        advice,
-        TESTS if is_test(statement.path) else "",
-        certainty=3 if function in report.uncalled else 0 if statement.when == IMPORT else 1,
-        fix=fix,
-    )
+    group = LATER if statement.before else group
+    said = f"{statement.steps}: {statement.text}" if statement.steps else statement.text
+    folded = TESTS if is_test(statement.path) else ""
+    sure = 3 if function in report.uncalled else 0 if statement.when == IMPORT else 1
+    return Item(group, report.shown(statement.path), statement.line, title, (said,), advice, folded, sure, fix=fix)
 
 
 def _of_fate(fate: Fate, report: UpgradeReport, told: set[tuple[object, ...]]) -> Iterator[Item]:
