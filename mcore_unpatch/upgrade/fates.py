@@ -125,9 +125,7 @@ class Fate:
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        copied = None
-        if self.copy is not None:
-            copied = {**asdict(self.copy), "share": round(self.copy.share, 2)}
+        copied = {**asdict(self.copy), "share": round(self.copy.share, 2)} if self.copy is not None else None
         return {
             **{name: getattr(self.finding, name) for name in ("rule", "path", "line", "target")},
             "fix": self.fix or None,
@@ -312,7 +310,10 @@ def _unjudged(finding: Finding, happened: Change, old: Model, new: Model) -> lis
     if happened.kind == "unknown" and happened.after is not None and known.holds(old, owner):
         caller = next((usage.place for usage in callers(new, happened.after.name)), "")
         calls = f" and `{'.'.join(caller.split('.')[-2:])}` calls it" if caller else ""
-        return [f"`{short}` is new: megatron-core {old.label} has none, {new.label} has one{calls}; this replaces it"]
+        homes = () if short[:1].isupper() else known.atlas().names.ending(name)  # it may have moved
+        unread = next((f" ({package} was not read)" for one in homes if (package := known.lacking(old, one))), "")
+        none = f"megatron-core {old.label} has none{unread}"
+        return [f"`{short}` is new: {none}, {new.label} has one{calls}; this replaces it"]
     return []
 
 

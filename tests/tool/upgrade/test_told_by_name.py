@@ -79,6 +79,12 @@ def test_a_name_that_is_new_is_replaced_from_now_on(tmp_path: Path) -> None:
     assert "is new" not in " ".join(fate.reasons)
 
 
+def test_a_name_that_may_have_been_in_what_the_wheel_lacks_is_not_said_to_be_new_for_certain(tmp_path: Path) -> None:
+    source = "import megatron.core.utils as utils\nutils.get_batch_on_this_tp_rank = lambda *args, **more: None\n"
+    (fate,) = report(tmp_path, source).fates
+    assert "0.16.1 has none (megatron.training was not read), 0.19.2 has one" in " ".join(fate.reasons)
+
+
 @pytest.mark.parametrize(
     ("method", "kind"),
     [
