@@ -161,7 +161,8 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model, ran: bool 
     copied = _copy_of(case, happened, old)
     different = judge.texts(statements, case, *SILENT)
     different += _unjudged(finding, happened, old, new) or (_unheld(finding, old, new) if not raises else [])
-    different += _body(case, happened, copied, old, new) if not idle else []
+    is_dead = any(one.kind == IDLE and not one.exception for one in statements)
+    different += _body(case, happened, copied, old, new) if not is_dead else []
     reasons = [*raises, *different, *idle]
     # What the older release runs and the newer one never does is no help, unless the same is set elsewhere.
     elsewhere = finding.assessment.unread and happened.before is not None and new.find(happened.before.name)

@@ -301,3 +301,24 @@ def test_a_call_that_a_class_of_the_repository_overrides_may_never_be_made(
     assert (fate.finding.effect, fate.urgency) == (effect, "breaks" if effect == "breaks" else "harmless")
     assert ("has its own `_preprocess`" in fate.finding.message) is ("has its own" in fate.reasons[0])
     assert ("has its own" in fate.finding.message) is (effect == "may_break")
+
+
+def test_where_only_one_of_several_callers_is_overridden_it_breaks(tmp_path: Path) -> None:
+    patch = "from megatron.core.transformer.mlp import MLP\nMLP.forward = lambda self, hidden_states: hidden_states\n"
+    layer = "from megatron.core.transformer.transformer_layer import TransformerLayer\nclass Mine(TransformerLayer):\n"
+    (fate,) = report(tmp_path, {"a.py": patch, "b.py": f"{layer}    def _forward_mlp(self): ...\n"}, "0.16.1").fates
+    assert (fate.finding.effect, fate.urgency) == ("breaks", "breaks")
+    assert "and 1 more pass" in fate.reasons[0]
+
+
+def test_what_may_break_is_told_with_what_else_changed(tmp_path: Path) -> None:
+    patch = """
+        from megatron.core.models.gpt.gpt_model import GPTModel
+        def _postprocess(self, hidden_states):
+            return hidden_states
+        GPTModel._postprocess = _postprocess
+    """
+    mine = "from megatron.core.models.gpt import GPTModel\nclass Mine(GPTModel):\n    def forward(self): ...\n"
+    (fate,) = report(tmp_path, {"a.py": patch, "b.py": mine}, "0.16.1").fates
+    assert (fate.finding.effect, fate.urgency) == ("may_break", "different")
+    assert "body changed; the replacement does not call the original" in " ".join(fate.reasons)
