@@ -73,7 +73,7 @@ def _parameters(case: Case, model: Model) -> Iterator[Statement]:
         if case.is_alone and all(place.startswith(f"{ROOT}.inference.") for place in places):
             kind, exception = CHANGES, ""
             text += ", once Megatron's own inference is given this object"
-        yield Statement(kind, text, exception, *here(case), CALL, places[0] if len(places) == 1 else "")
+        yield Statement(kind, text, exception, *here(case), CALL, places[0], also=tuple(places[1:]))
 
 
 def _of_class(case: Case, model: Model) -> Iterator[Statement]:

@@ -32,6 +32,7 @@ class Statement:
     line: int = 0
     when: str = ""
     caller: str = ""
+    also: tuple[str, ...] = field(default=(), kw_only=True)  # further callers
     before: bool = False  # of two releases: the older one does it too
     trigger: str = ""  # `when the file is imported`, where the text does not say it
     instead: str = ""  # what to write in its place, as a sentence

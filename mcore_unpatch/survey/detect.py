@@ -129,7 +129,7 @@ def _finding(
     said = [statement for some in reversed(by_version.values()) for statement in some]
     breaks = judge.texts_on({model: by_model[model] for model in reversed(by_model)}, case)
     fails = [show(version) for version, some in by_version.items() if any(one.kind == RAISES for one in some)]
-    raised_by = dict.fromkeys(one.caller for one in said if one.kind == RAISES)
+    raised_by = dict.fromkeys(name for one in said if one.kind == RAISES for name in (one.caller, *one.also))
     end_line = node.end_lineno or node.lineno
     return Finding(
         rule=verdict.rule,
