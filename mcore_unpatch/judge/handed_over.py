@@ -15,9 +15,11 @@ from mcore_unpatch.library.slots import Slots
 from mcore_unpatch.library.surroundings import roles_of
 from mcore_unpatch.library.syntax import Function, Nodes, dotted
 from mcore_unpatch.megatron import api, slots
+from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
-_CLASS = re.compile(rb"^[ \t]*class[ \t]+(\w+)[ \t]*(?:\(([^)]*)\))?[ \t]*:", re.MULTILINE)
+_CLASS = re.compile(rb"\n[ \t]*+class[ \t]++(\w++)[ \t]*+(?:\(([^)]*+)\))?[ \t]*+:")
+_BASE = re.compile(rb"\w+(?=\s*(?:,|\[|$))")
 _ALIAS = re.compile(rb"\b(\w+)[ \t]+as[ \t]+(\w+)")
 _WORD = re.compile(rb"[A-Za-z_]\w*", re.ASCII)
 _SPECS = ("Submodules", "ModuleSpec", "submodules")
@@ -69,7 +71,9 @@ class HandedOver:
     def _methods_of(self, family: frozenset[str]) -> frozenset[str]:
         """The methods that some classes define."""
         if family not in self._methods:
-            nodes = (node for _, tree in self._naming(family) for node in ast.walk(tree))
+            defines = re.compile(rb"class[\s\\]+(?:%b)" % "|".join(sorted(family)).encode())
+            paths = [path for path in self._paths if family and defines.search(self._read(path))]
+            nodes = (node for _, tree in self._trees(paths) for node in walk(tree))
             bodies = (node.body for node in nodes if isinstance(node, ast.ClassDef) and node.name in family)
             self._methods[family] = frozenset(
                 item.name for body in bodies for item in body if isinstance(item, Function)
@@ -98,10 +102,13 @@ class HandedOver:
         """Every class that is defined here or derived from here, with what derives from it."""
         found: dict[str, set[str]] = {}
         for data in map(self._read, self._paths):
-            named = {alias: name for name, alias in _ALIAS.findall(data)} if b" as " in data else {}
-            for name, bases in _CLASS.findall(data):
+            classes = [(name, _BASE.findall(bases)) for name, bases in _CLASS.findall(b"\n" + data)]
+            bases = b"|".join({base for _, some in classes for base in some})
+            renamed = re.search(rb"as[ \t]+(?:%b)\b" % bases, data) if bases and b" as " in data else None
+            named = {alias: name for name, alias in _ALIAS.findall(data)} if renamed else {}
+            for name, some in classes:
                 found.setdefault(name.decode(), set())
-                for base in re.findall(rb"\w+(?=\s*(?:,|\[|$))", bases):
+                for base in some:
                     found.setdefault(named.get(base, base).decode(), set()).add(name.decode())
         return found
 
@@ -117,7 +124,10 @@ class HandedOver:
 
     def _naming(self, words: Iterable[str]) -> Iterator[tuple[str, ast.Module]]:
         """The files that say one of some words, and that can be read."""
-        for path in dict.fromkeys(path for word in sorted(words) for path in self._mentions.get(word, ())):
+        return self._trees(dict.fromkeys(path for word in sorted(words) for path in self._mentions.get(word, ())))
+
+    def _trees(self, paths: Iterable[str]) -> Iterator[tuple[str, ast.Module]]:
+        for path in paths:
             with suppress(Unreadable, OSError, RecursionError):
                 yield path, self._tree(path)
 

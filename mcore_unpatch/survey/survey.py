@@ -208,7 +208,8 @@ class Survey:
     @cached_property
     def _classes(self) -> HandedOver:
         """The classes of the repository."""
-        return HandedOver(self.whole.own, self.files.read, lambda path: self.parsed.tree(path, self.files.read(path)))
+        project = self.project()
+        return HandedOver(self.whole.own, project.text, lambda path: self.parsed.tree(path, project.data(path)))
 
     def project(self) -> Project:
         """The files of the repository, to be parsed on demand."""
