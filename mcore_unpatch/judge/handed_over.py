@@ -102,14 +102,14 @@ class HandedOver:
         """Every class that is defined here or derived from here, with what derives from it."""
         found: dict[str, set[str]] = {}
         for data in map(self._read, self._paths):
-            classes = [(name, _BASE.findall(bases)) for name, bases in _CLASS.findall(b"\n" + data)]
-            bases = b"|".join({base for _, some in classes for base in some})
-            renamed = re.search(rb"as[ \t]+(?:%b)\b" % bases, data) if bases and b" as " in data else None
+            classes = [(name.decode(), _BASE.findall(bases)) for name, bases in _CLASS.findall(b"\n" + data)]
+            every = b"|".join({base for _, bases in classes for base in bases})
+            renamed = every and b" as " in data and re.search(rb"as[ \t]+(?:%b)\b" % every, data)
             named = {alias: name for name, alias in _ALIAS.findall(data)} if renamed else {}
-            for name, some in classes:
-                found.setdefault(name.decode(), set())
-                for base in some:
-                    found.setdefault(named.get(base, base).decode(), set()).add(name.decode())
+            for name, bases in classes:
+                found.setdefault(name, set())
+                for base in bases:
+                    found.setdefault(named[base].decode() if base in named else base.decode(), set()).add(name)
         return found
 
     @cached_property
