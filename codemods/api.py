@@ -34,10 +34,7 @@ from mcore_unpatch.codemods.codemod import (
     Settles as Settles,
 )
 from mcore_unpatch.codemods.removal import remove as remove
-from mcore_unpatch.codemods.seams.patch import (
-    Patch as Patch,
-    find_patch as find_patch,
-)
+from mcore_unpatch.codemods.seams.patch import Patch as Patch, find_patch as find_patch
 from mcore_unpatch.codemods.syntax import calls_of as calls_of
 from mcore_unpatch.editing.source import Source as Source
 from mcore_unpatch.findings.rules import Rule as Rule

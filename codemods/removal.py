@@ -17,11 +17,7 @@ _OPENERS = _DEFINITIONS | ast.Module
 
 
 def remove(
-    source: Source,
-    statements: Iterable[ast.stmt],
-    *,
-    with_comments: bool = False,
-    arriving: Collection[int] = (),
+    source: Source, statements: Iterable[ast.stmt], *, with_comments: bool = False, arriving: Collection[int] = ()
 ) -> Iterator[Change]:
     """Statements go; a block that they leave empty goes too, or holds `pass` then.
 
