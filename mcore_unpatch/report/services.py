@@ -34,7 +34,7 @@ def github(report: Report, level: str = "error") -> list[str]:
 
 
 def _command(text: str) -> str:
-    return printable_lines(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable_lines(text).replace("%", "%25").replace("\n", "%0A")
 
 
 def _parameter(text: str) -> str:

@@ -129,8 +129,7 @@ def top_of(paths: list[Path]) -> Path:
 
 def project_root(folder: Path) -> Path:
     """The top of the project around a folder: its git work tree, else the nearest folder that holds a project file."""
-    top = git.toplevel(folder)
-    if top is not None and folder.is_relative_to(top):
+    if (top := git.toplevel(folder)) is not None:
         return top
     for parent in (folder, *folder.parents):
         if any(os.path.lexists(parent / name) for name in ("pyproject.toml", "setup.py", "setup.cfg")):

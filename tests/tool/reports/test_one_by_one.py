@@ -1,0 +1,370 @@
+"""Each fact of a finding, alone, in each report: where it is told, and that nothing is where it is not."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checking import GPT
+
+from mcore_unpatch.errors import FileError
+from mcore_unpatch.findings.finding import Assessment, Finding, OnStacks, Related, Report, switched_off
+from mcore_unpatch.findings.rules import rules as known_rules
+from mcore_unpatch.report import counts, lines, pages, screen, services, text
+from mcore_unpatch.stacks.revision import Judged, Revision, Stack
+
+ONE = Finding("MCU101", "a.py", 3, 5, 4, f"{GPT}.forward", "class-attr", "replaces it", source="x\ny")
+PIN = replace(ONE, rule="MCU801", shape="pin", path="unpatch.lock")
+SWITCH = switched_off("p.py", 1, 1, "", "it")
+IDLE = replace(ONE, target="", shape="string-target", rule="MCU001")
+FILE = replace(ONE, path="a.patch", shape="patch-file", touches=("m.f", "m.C.g"))
+
+
+def made(verdict: str = "keep", **facts: Any) -> Finding:
+    return replace(ONE, assessment=Assessment(verdict, **facts))
+
+
+def report(*findings: Finding, **facts: Any) -> Report:
+    judged = [Judged((Stack(Revision("0.19", ((0, 19),)), why="stated in a.toml"),))]
+    return Report(str(Path.cwd()), facts.pop("read", 7), list(findings), judged=facts.pop("judged", judged), **facts)
+
+
+def said(told: Any) -> list[str]:
+    return ["".join(part for part, _ in line) for line in told]
+
+
+@pytest.mark.parametrize(
+    ("finding", "fate", "group", "subject"),
+    [
+        (made(), "kept", "code", "1 patch"),
+        (made("steps"), "by_hand", "code", "1 patch"),
+        (made("delete"), "delete_by_hand", "code", "1 patch"),
+        (made("delete", fix="safe"), "delete", "code", "1 patch"),
+        (made("delete", fix="unsafe"), "delete_unsafe", "code", "1 patch"),
+        (made("rewrite", fix="safe"), "rewrite", "code", "1 patch"),
+        (made("rewrite", fix="unsafe"), "rewrite_unsafe", "code", "1 patch"),
+        (made("rewrite"), "kept", "code", "1 patch"),
+        (replace(ONE, in_test=True), "kept", "tests", "1 in tests"),
+        (replace(ONE, confidence="likely"), "kept", "code", "1 patch"),
+        (replace(ONE, confidence="possible"), "kept", "possible", "1 possible one, by its name alone"),
+        (replace(ONE, confidence="possible", in_test=True), "kept", "possible", "1 possible one, by its name alone"),
+        (replace(made("rewrite", fix="safe"), confidence="possible"), "rewrite", "code", "1 patch"),
+        (FILE, "kept", "patch_files", "1 patch file"),
+        (replace(FILE, in_test=True), "kept", "patch_files", "1 patch file"),
+        (PIN, "kept", "other", "1 pin that does not hold"),
+        (IDLE, "kept", "other", "1 unused ignore comment"),
+        (SWITCH, None, "other", "1 part of the gate switched off"),
+        (replace(ONE, shape="downstream-use"), "kept", "code", "1 use of a known patch"),
+        (replace(ONE, shape="downstream-definition"), "kept", "code", "1 use of a known patch"),
+        (replace(ONE, shape="subclass"), "kept", "code", "1 model that keeps the hook"),
+        (replace(ONE, shape="wrapper"), "kept", "code", "1 model that keeps the hook"),
+        (replace(ONE, shape="offer"), "kept", "code", "1 line that can do without logits"),
+        (replace(ONE, shape="offer", in_test=True), "kept", "tests", "1 in tests"),
+    ],
+)
+def test_what_a_finding_is_counted_as(finding: Finding, fate: str | None, group: str, subject: str) -> None:
+    assert fate is None or counts.fate_of(finding) == fate
+    assert counts.group_of(finding) == group
+    assert counts.subjects([finding]) == subject
+    assert counts.subjects([finding, ONE]) != counts.subjects([finding])
+    told = counts.as_data([finding])
+    assert [(name, numbers["total"]) for name, numbers in told.items() if numbers["total"]] == [(group, 1)]
+    assert fate is None or {name for name, many in told[group].items() if many} == {"total", fate}
+
+
+def test_what_is_counted_in_words() -> None:
+    assert counts.subjects([]) == ""
+    every = [replace(ONE, shape="offer"), FILE, FILE, PIN, PIN, ONE, ONE]
+    assert (
+        counts.subjects(every)
+        == "2 patches, 1 line that can do without logits, 2 patch files and 2 pins that do not hold"
+    )
+
+
+def fails(effect: str, *releases: str, **facts: Any) -> Finding:
+    return replace(ONE, effect=effect, affected=releases, fails=releases if "break" in effect else (), **facts)
+
+
+def test_what_is_urgent_comes_first() -> None:
+    """Effects, then fates; the newest release first; tests last within one rank."""
+    kinds = [("rewrite", "safe"), ("rewrite", "unsafe"), ("delete", "safe"), ("delete", "unsafe")]
+    ordered = [
+        fails("breaks", "0.19.1", "0.12.0"),
+        fails("breaks", "0.19.0"),
+        fails("breaks", "0.19.2", in_test=True),
+        fails("may_break", "0.19.0"),
+        fails("changes", "0.19.0"),
+        *(made(verdict, fix=fix) for verdict, fix in kinds),
+        *(made(verdict) for verdict in ("delete", "steps", "keep")),
+        replace(ONE, in_test=True),
+    ]
+    keys = [counts.urgency(one) for one in ordered]
+    assert keys == sorted(keys)
+    assert len({str(key) for key in keys}) == len(keys)
+    at = (0, 19, 0)
+    changes, gone = counts.urgency(fails("changes", "0.19.0"), at), counts.urgency(made("rewrite", fix="safe"), at)
+    assert changes < counts.urgency(fails("breaks", "0.18.0"), at) < gone
+    assert counts.urgency(fails("breaks", "0.19.0"), at) < changes
+
+
+@pytest.mark.parametrize(
+    ("findings", "words"),
+    [
+        ([made("rewrite", fix="safe")], "can be rewritten by migrate"),
+        ([made("rewrite", fix="unsafe")], "can be rewritten by migrate --unsafe-fixes"),
+        ([made("delete", fix="safe")], "can be deleted by migrate"),
+        ([made("delete")], "can be deleted by hand"),
+        ([made("delete"), made("delete", fix="safe")], "can be deleted: 1 by migrate, 1 by hand"),
+        ([made("steps")], "by hand, step by step"),
+        ([made()], "kept: no official way yet"),
+        ([made(waits_for="0.18")], "kept: the official way needs 0.18"),
+        ([made(waits_for="0.18"), made(waits_for="0.16"), made(waits_for="0.18")], "needs 0.16 or 0.18"),
+        ([made(waits_for="0.18"), made(), made()], "for 1 the official way needs 0.18, for 2 no official way yet"),
+        ([fails("breaks", "0.19")], "breaks on megatron-core 0.19"),
+        ([fails("breaks", "0.19"), fails("breaks", "0.18")], "break on megatron-core 0.18 or 0.19"),
+        ([fails("breaks")], "breaks on megatron-core 0.19"),
+        ([fails("changes", "0.19")], "changes silently there: no error, other results"),
+        ([fails("changes", "0.19")] * 2, "change silently there: no error, other results"),
+    ],
+)
+def test_the_rows_of_a_screen(findings: list[Finding], words: str) -> None:
+    findings = [replace(one, breaks=("it is gone",)) if one.effect else one for one in findings]
+    told = said(screen.lines(report(*findings)))
+    rows = [line for line in told if line[:5].strip().isdigit()]
+    assert any(line.startswith(f"{len(findings):>5}  ") and line.endswith(words) for line in rows), rows
+    effect = findings[0].effect
+    assert len(rows) == 1 + bool(effect)
+    assert ("may break" in " ".join(told)) is (effect == "may_break")
+
+
+@pytest.mark.parametrize(
+    ("findings", "words"),
+    [
+        ([], ""),
+        ([made("rewrite", fix="safe"), made("delete", fix="safe")], "2 for migrate"),
+        ([made("rewrite", fix="unsafe"), made("delete", fix="unsafe")], "2 with --unsafe-fixes"),
+        ([made("delete")], "1 to delete"),
+        ([made("steps"), made()], "1 by hand, 1 kept"),
+        ([fails("breaks", "0.19")], "1 kept; 1 breaks"),
+        ([fails("breaks", "0.19"), fails("breaks", "0.19")], "2 kept; 2 break"),
+        ([fails("may_break", "0.19"), fails("changes", "0.19")], "2 kept; 1 may break, 1 changes silently"),
+        ([fails("changes", "0.19")] * 2, "2 kept; 2 change silently"),
+    ],
+)
+def test_the_numbers_in_half_a_line(findings: list[Finding], words: str) -> None:
+    assert screen.brief(findings) == words
+
+
+@pytest.mark.parametrize("places", [0, 1, 2, 3])
+def test_the_places_of_a_screen(places: int) -> None:
+    """Those that say the same are one; `Most urgent` where some are left out."""
+    found = [replace(ONE, line=line, path=f"{path}.py") for path in "ab" for line in (9, 3)]
+    told = said(screen.lines(report(*found), places))
+    named = [line for line in told if ".py:" in line]
+    assert named == ["  a.py:3, 9  MCU101", "  b.py:3, 9  MCU101"][:places]
+    assert [word for word in ("Most urgent", "Where") if word in told] == [[], ["Most urgent"], ["Where"], ["Where"]][
+        places
+    ]
+    assert ("unpatch scan --verbose" in told[-1]) is bool(places)
+
+
+@pytest.mark.parametrize(
+    ("findings", "beside"),
+    [
+        ([ONE], []),
+        ([ONE, replace(ONE, in_test=True)], ["In tests: 1 (1 kept)"]),
+        ([FILE, FILE], ["Patch files: 2 (2 kept)"]),
+        ([replace(ONE, confidence="possible")], ["Possible, by a method's name alone: 1 (1 kept)"]),
+        ([ONE, IDLE, PIN], ["Also: 1 unused ignore comment and 1 pin that does not hold"]),
+    ],
+)
+def test_what_is_beside_the_code(findings: list[Finding], beside: list[str]) -> None:
+    told = said(screen.lines(report(*findings)))
+    assert [line for line in told if line.startswith(("In ", "Patch ", "Possible", "Also"))] == beside
+    code = ONE in findings
+    assert ("1 patch:" in told) is ("Where" in told) is code
+    assert told.count("") == (4 if code and beside else 3 if code else 2)
+
+
+@pytest.mark.parametrize(
+    ("findings", "new", "ending"),
+    [
+        ([ONE], False, "To keep it: `unpatch pin`, then `unpatch check --write-baseline` for what cannot be pinned"),
+        (
+            [ONE, ONE],
+            True,
+            "To keep them: `unpatch pin`, then `unpatch check --write-baseline` for what cannot be pinned",
+        ),
+        ([FILE], False, "To keep it: `unpatch check --write-baseline`, until it is gone"),
+        ([FILE, FILE], True, "To keep them: `unpatch check --write-baseline`, until they are gone"),
+        (
+            [ONE, PIN],
+            False,
+            "Next: `unpatch upgrade --to 0.19` says what it means for each patch; once adapted, `unpatch pin`",
+        ),
+        ([SWITCH], True, "`--ignore MCU805` accepts what is switched off, once it is reviewed."),
+        ([IDLE], False, "Found 1 unused ignore comment."),
+    ],
+)
+def test_the_end_of_a_gate(findings: list[Finding], new: bool, ending: str) -> None:
+    told = " ".join(" ".join(said(text.lines(report(*findings, only_new=new)))).split())
+    assert told.endswith(ending)
+    head = "Scanned 7 files. Judged for megatron-core 0.19: stated in a.toml. Found"
+    assert f"{head} {'new: ' * new}{counts.subjects(findings)}." in told
+    assert ("MCU805`" in told or "--ignore MCU805" in told) is (SWITCH in findings)
+
+
+def test_two_releases_are_none_to_upgrade_to() -> None:
+    two = [Judged(tuple(Stack(Revision(f"0.{minor}", ((0, minor),))) for minor in (18, 19)))]
+    assert "Next: `unpatch upgrade` says" in " ".join(said(text.lines(report(PIN, judged=two))))
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"read": 0}, "No Python file and no patch file to read in"),
+        ({"read": 1}, "No patch of Megatron Core found; 1 file scanned."),
+        ({"read": 2, "only_new": True}, "No new patch of Megatron Core found; 2 files scanned."),
+    ],
+)
+@pytest.mark.parametrize("scan", [False, True])
+def test_nothing_found(facts: dict[str, Any], words: str, scan: bool) -> None:
+    told = said(text.lines(report(**facts, fixes_known=scan)))
+    assert told[0].startswith(words)
+    assert told[1:] == ["Next: unpatch upgrade, for what else is used of Megatron"] * (scan and facts["read"] > 0)
+    page = pages.markdown(report(**facts))
+    new = "new " if facts.get("only_new") else ""
+    assert f"No {new}patch found; {lines.count(facts['read'], 'file')} scanned." in page
+    assert "<details" not in page
+
+
+@pytest.mark.parametrize(
+    ("finding", "told"),
+    [
+        (ONE, ["  3:5  MCU101  ", "       3 | x", "       4 | y", "         = replaces it"]),
+        (replace(ONE, source="1\n2\n3"), ["       5 | 3"]),
+        (replace(ONE, source="1\n2\n3\n4"), ["       5 | 3", "         | ..."]),
+        (made(evidence="Because."), ["         keep: Because."]),
+        (replace(made("steps"), steps=("a", "b")), ["           1. a", "           2. b"]),
+        (replace(made("steps"), replacement="the hook"), ["         -> the hook"]),
+        (replace(made("steps", evidence="Use The Hook."), replacement="the hook"), ["         steps: Use The Hook."]),
+        (replace(ONE, related=(Related(1, "backup"), Related(9, "restore"))), ["         also backup 1, restore 9"]),
+        (made(on_stacks=(OnStacks(("0.18",), "breaks", "keep"),)), ["         on "]),
+    ],
+)
+def test_the_lines_of_a_finding(finding: Finding, told: list[str]) -> None:
+    shown = said(text._finding(finding))
+    for line in told:
+        assert any(one.startswith(line) if line.endswith(" ") else one == line for one in shown), (line, shown)
+    for mark in ("| ...", "-> ", "1. ", "also ", "keep: ", "steps: "):
+        assert any(mark in line for line in shown) is any(mark in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("finding", "words"),
+    [
+        (ONE, "[none]"),
+        (replace(ONE, temporary=True), "[none]  temporary"),
+        (replace(ONE, confidence="likely"), "[none]  likely"),
+        (replace(ONE, in_test=True), "[none]  in a test"),
+        (
+            replace(ONE, temporary=True, confidence="possible", in_test=True, seam="hook"),
+            "[hook]  temporary  possible  in a test",
+        ),
+    ],
+)
+def test_the_words_behind_a_name(finding: Finding, words: str) -> None:
+    short = replace(finding, target="a.b")
+    assert said(text._head(short)) == [f"  3:5  MCU101  a.b  {words}"]
+    room = 80 - len(f"  3:5  MCU101    {words}")
+    for more, rows in ((0, 1), (1, 2)):
+        assert len(said(text._head(replace(finding, target="a" * (room + more))))) == rows
+
+
+@pytest.mark.parametrize(
+    "finding", [ONE, replace(ONE, in_test=True), replace(made("steps"), replacement="that"), IDLE], ids=repr
+)
+def test_an_annotation_of_github(finding: Finding) -> None:
+    title = {"": "MCU001"}.get(finding.target, f"MCU101 {ONE.target}") + " (in a test)" * finding.in_test
+    more = "%0A-> that" if finding.instead else ""
+    line = f"::error file=a.py,line=3,endLine=4,col=5,title={title}::replaces it{more}"
+    judged = "::notice ::Judged for megatron-core 0.19: stated in a.toml."
+    assert services.github(report(finding)) == [line, judged]
+    assert services.github(report(finding), "warning")[0] == line.replace("error", "warning", 1)
+
+
+def test_what_is_no_finding_for_github() -> None:
+    notes = ["The baseline allows", "exclude 'a'", "Nested", "the baseline"]
+    told = services.github(report(errors=[FileError("b,:.py", "no\n100%")], notes=notes))
+    assert told == [
+        "::error file=b%2C%3A.py::no%0A100%25",
+        "::warning ::The baseline allows",
+        "::warning ::exclude 'a'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("confidence", "severity", "level"),
+    [("certain", "major", "warning"), ("likely", "minor", "note"), ("possible", "info", "note")],
+)
+def test_how_sure_a_finding_is(confidence: str, severity: str, level: str) -> None:
+    made = report(replace(ONE, confidence=confidence))
+    assert services.gitlab(made)[0]["severity"] == severity
+    assert services.sarif(made)["runs"][0]["results"][0]["level"] == level
+
+
+def test_issues_of_gitlab() -> None:
+    other = replace(ONE, source="z")
+    issues = services.gitlab(report(ONE, other, ONE, replace(ONE, line=9), errors=[FileError("b.py", "no")]))
+    marks = [issue["fingerprint"] for issue in issues]
+    assert marks[2:4] == [f"{marks[0]}-2", f"{marks[0]}-3"]
+    assert marks[1] == services.fingerprint(other) != marks[0]
+    assert issues[4] == {
+        "description": "no", "check_name": "unreadable", "fingerprint": services._digest("b.py", "no"),
+        "severity": "critical", "location": {"path": "b.py", "lines": {"begin": 1}},
+    }  # fmt: skip
+    (instead,) = services.gitlab(report(replace(made("steps"), replacement="that")))
+    assert [issues[0]["description"], instead["description"]] == ["replaces it", "replaces it. Instead: that"]
+
+
+@pytest.mark.parametrize("errors", [0, 1, 2])
+def test_a_run_of_sarif(errors: int) -> None:
+    unread = [FileError(f"{number} b.py", f"no {number}") for number in range(errors)]
+    (run,) = services.sarif(report(ONE, errors=unread))["runs"]
+    (call,) = run["invocations"]
+    assert call["executionSuccessful"] is (errors == 0)
+    told = call["toolExecutionNotifications"]
+    assert [one["level"] for one in told] == ["note", *["error"] * errors]
+    places = [one["locations"][0]["physicalLocation"] for one in told[1:]]
+    assert places == [{"artifactLocation": {"uri": f"{n}%20b.py", "uriBaseId": "ROOT"}} for n in range(errors)]
+    rules = run["tool"]["driver"]["rules"]
+    assert rules[run["results"][0]["ruleIndex"]]["id"] == "MCU101"
+    assert [rule.get("helpUri") for rule in rules] == [rule.link or None for rule in known_rules().values()]
+
+
+@pytest.mark.parametrize(
+    ("finding", "message", "related", "stacks"),
+    [
+        (ONE, "replaces it", None, False),
+        (replace(made("steps"), replacement="that"), "replaces it. Instead: that", None, False),
+        (replace(ONE, replacement="that"), "replaces it", None, False),
+        (made(on_stacks=(OnStacks(("0.18",), "o", "keep"),)), "replaces it. On ", None, True),
+        (
+            replace(ONE, related=(Related(1, "backup"), Related(9, "flag"))),
+            "replaces it",
+            [(0, 1, "backup"), (1, 9, "flag")],
+            False,
+        ),
+    ],
+)
+def test_a_result_of_sarif(finding: Finding, message: str, related: Any, stacks: bool) -> None:
+    (result,) = services.sarif(report(finding))["runs"][0]["results"]
+    text = result["message"]["text"]
+    assert text.startswith(message) if stacks else text == message
+    assert ("stacks" in result["properties"]) is stacks
+    places = result.get("relatedLocations")
+    assert related == (places and [
+        (one["id"], one["physicalLocation"]["region"]["startLine"], one["message"]["text"]) for one in places
+    ])  # fmt: skip
+    region = result["locations"][0]["physicalLocation"]["region"]
+    assert region == {"startLine": 3, "startColumn": 5, "endLine": 4}
