@@ -6,8 +6,14 @@ import pytest
 from command import CLEAN, FINDINGS, Result, unpatch, unpatch_process
 from repository import Repository
 
+from mcore_unpatch.megatron.versions import parse_version
+from mcore_unpatch.stacks.revision import Revision
+from mcore_unpatch.stacks.stacks import Stacks
+from mcore_unpatch.survey.search import findings_at
+
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
 PATCH = f"{IMPORT}GPTModel.forward = print\n"
+QUIET = f"{IMPORT}GPTModel.forward = len  # unpatch: ignore\n"
 
 
 @pytest.fixture
@@ -107,6 +113,25 @@ def test_the_base_is_remembered_too(repository: Repository, cache: Path) -> None
     assert len(set(results)) == 1
     assert results[0].code == FINDINGS
     assert len([entry for entry in cache.iterdir() if entry.suffix != ".files"]) == 2
+
+
+@pytest.mark.parametrize("asked", ["revision", "exclude", "mocks", "release"])
+def test_another_question_about_the_base(asked: str, repository: Repository, cache: Path) -> None:
+    """Nothing that is remembered of one answers the other, in either order."""
+    mock = f"from unittest import mock\n{IMPORT}def test():\n    mock.patch.object(GPTModel, 'forward').start()\n"
+    first = repository.commit({"tests/test_a.py": mock, "q.py": QUIET})
+    other = repository.commit({"p.py": "x = 1\n", "q.py": "x = 1\n"}) if asked == "revision" else first
+    top = repository.path
+    stacks = [Stacks(top, (Revision(name, (parse_version(name),)),)) for name in ("0.18.0", "0.12.0")]
+    one = (top, [first], stacks[0], False, ())
+    two = (top, [other], stacks[asked == "release"], asked == "mocks", ("p.py", "q.py") * (asked == "exclude"))
+    for questions in ((one, two), (two, one)):
+        for _ in range(2):
+            found = [findings_at(*question, cache=True) for question in questions]
+            assert found == [findings_at(*question) for question in questions]
+            assert asked == "release" or found[0] != found[1]
+        for entry in cache.iterdir():
+            entry.unlink()
 
 
 def test_ignore_comments_are_remembered(repository: Repository, cache: Path) -> None:
