@@ -55,7 +55,7 @@ def audit(
     if not reports:
         note("No process of this program imported megatron.core and lived to report it.")
     _, options = opt.combine([repo])
-    scanned = scan([repo], replace(options, base=None, baseline=None, fixes=False))
+    scanned = scan([repo], replace(options, base=None, baseline=None))
     shapes = (*NO_PATCHES, "patch-file")
     patches = [one for one in scanned.findings if one.shape not in shapes and one.target and not one.in_test]
     live, never = join(reports, patches, Path(scanned.root).resolve())

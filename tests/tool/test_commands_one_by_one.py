@@ -219,11 +219,17 @@ def test_what_git_would_wait_for(tmp_path: Path) -> None:
     write_files(
         tmp_path, {".git/HEAD": "", ".gitignore": "", "a/.gitattributes": "", "a/b.py": "", ".git/objects/x": ""}
     )
-    (tmp_path / ".gitmodules").symlink_to("nowhere")
+    links = [tmp_path / f"a/.git{number}" for number in range(4)]
+    endless = [tmp_path / name for name in ("a/.gitignore", "a/.gitw", "a/.gitz", ".git/config")]
+    for link in links:
+        link.symlink_to("nowhere")
     assert list(git._endless_files(tmp_path)) == []
-    endless = [tmp_path / name for name in (".git/config", ".git/info", "a/.gitignore", "a/.gitz")]
-    for path in (*endless, tmp_path / "a/pipe", tmp_path / ".git/objects/pipe"):
+    for link, path in zip(links, endless, strict=True):  # whatever the order in which the folder lists them
+        link.unlink()
         os.mkfifo(path)
+        link.symlink_to("nowhere")
+    for name in ("a/pipe", ".git/objects/pipe"):
+        os.mkfifo(tmp_path / name)
     assert sorted(git._endless_files(tmp_path)) == sorted(endless)
 
 
@@ -285,3 +291,19 @@ def test_the_current_folder_is_gone(
         exec(MAIN, {"__name__": "started"})
     assert ended.value.code == 2
     assert capsys.readouterr().err == "error: the current folder does not exist any more: go to another one\n"
+
+
+@pytest.mark.parametrize("option", [None, "--quiet", "--statistics"])
+@pytest.mark.parametrize("style", [*lines.OutputFormat])
+def test_codemods_are_asked_where_a_report_says_what_they_do(
+    style: str, option: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mcore_unpatch.commands import check, scan
+
+    write_files(tmp_path, "from megatron.core import utils\nutils.get_model_config = print\n")
+    asked: list[bool] = []
+    for command in (scan, check):
+        monkeypatch.setattr(command, "write", lambda report, *_, **__: asked.append(report.fixes_known))
+        unpatch(command.__name__.rpartition(".")[2], "--output-format", style, *filter(None, [option]), cwd=tmp_path)
+    bare = style in ("concise", "github") or (style == "text" and option is not None)
+    assert asked == [not bare, style == "html"]

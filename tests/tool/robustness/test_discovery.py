@@ -228,6 +228,6 @@ def test_files_come_in_order_whatever_is_named_first(under_git: bool, tmp_path: 
 
 
 def test_environments_and_caches_outside_of_git(tmp_path: Path) -> None:
-    skipped = ("env/lib/a.py", "__pycache__/a.py", "node_modules/a.py", ".git/a.py")
-    write_files(tmp_path, {**dict.fromkeys(skipped, PATCH), "env/pyvenv.cfg": "", "lib/a.py": PATCH, "a.py": PATCH})
+    skipped = ("py312/lib/a.py", "__pycache__/a.py", "node_modules/a.py", ".git/a.py")
+    write_files(tmp_path, {**dict.fromkeys(skipped, PATCH), "py312/pyvenv.cfg": "", "lib/a.py": PATCH, "a.py": PATCH})
     assert discover([tmp_path]).python == ["a.py", "lib/a.py"]
