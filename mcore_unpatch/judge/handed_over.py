@@ -33,7 +33,7 @@ class HandedOver:
     def __init__(self, paths: Sequence[str], read: Callable[[str], bytes], tree: Callable[[str], ast.Module]) -> None:
         self._paths, self._read, self._tree = paths, read, tree
         self._read_as: dict[str, set[tuple[str, str]]] = {}
-        self._methods: dict[frozenset[str], frozenset[str]] = {}
+        self._methods: dict[frozenset[str], dict[str, bool]] = {}
 
     def slots(self, names: frozenset[str], bases: Sequence[str], model: Model) -> tuple[list[str], bool]:
         """The slots in which a release finds one of some classes, and whether it is in each of them.
@@ -65,19 +65,24 @@ class HandedOver:
 
     def replaces(self, owner: str, method: str) -> bool:
         """Whether a class here that derives from one of Megatron's has a method of its own."""
-        own = owner.rpartition(".")[2]
-        return method in self._methods_of(self.family(own) - ({own} - self._derived.get(own, set())))
+        return method in self._methods_of(owner)
 
-    def _methods_of(self, family: frozenset[str]) -> frozenset[str]:
-        """The methods that some classes define."""
+    def shuts_out(self, owner: str, method: str) -> bool:
+        """Whether every such method does without the one that it replaces."""
+        return self._methods_of(owner).get(method, False)
+
+    def _methods_of(self, owner: str) -> dict[str, bool]:
+        """The methods of all classes here that derive from one; whether none of that name hands on to its base's."""
+        own = owner.rpartition(".")[2]
+        family = self.family(own) - ({own} - self._derived.get(own, set()))
         if family not in self._methods:
             defines = re.compile(rb"class[\s\\]+(?:%b)" % "|".join(sorted(family)).encode())
             paths = [path for path in self._paths if family and defines.search(self._read(path))]
             nodes = (node for _, tree in self._trees(paths) for node in walk(tree))
             bodies = (node.body for node in nodes if isinstance(node, ast.ClassDef) and node.name in family)
-            self._methods[family] = frozenset(
-                item.name for body in bodies for item in body if isinstance(item, Function)
-            )
+            found = self._methods[family] = {}
+            for item in (item for body in bodies for item in body if isinstance(item, Function)):
+                found[item.name] = found.get(item.name, True) and not _hands_on(item)
         return self._methods[family]
 
     def is_set_on(self, owner: str, name: str, path: str) -> bool:
@@ -176,6 +181,12 @@ class _SpecFile:
         outside = [node for node in tree.body if not isinstance(node, Function | ast.ClassDef)]
         self.scopes: list[tuple[ast.FunctionDef | ast.Module, Nodes]] = [(tree, Nodes(outside))]
         self.scopes += zip(every, (body.nodes for body in self.functions), strict=True)
+
+
+def _hands_on(method: Function) -> bool:
+    """Whether a method calls the one of its name of another class: `super().f(...)`, `Base.f(self, ...)`."""
+    asked = (node.value for node in walk(method) if isinstance(node, ast.Attribute) and node.attr == method.name)
+    return any(not (isinstance(owner, ast.Name) and owner.id == "self") for owner in asked)
 
 
 def _roles(tree: ast.Module) -> Iterator[tuple[str, str]]:

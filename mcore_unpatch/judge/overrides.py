@@ -150,7 +150,7 @@ class _Override:
         if owner in model.lineage(base):
             return True
         placed = any(is_holder(usage.place, slot) for slot in self._given.slots(self._family, [base], model)[0])
-        return placed and not self._given.replaces(owner, caller)
+        return placed and not self._given.shuts_out(owner, caller)
 
     def _returned(self, name: str, before: list[Usage], now: list[Usage], new: Model) -> Iterator[Statement]:
         counts = given_counts(self._method)

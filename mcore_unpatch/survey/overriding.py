@@ -8,6 +8,8 @@ from dataclasses import replace
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.judge.handed_over import HandedOver
 
+OVERRIDDEN = "which may be all that runs"
+
 
 def mark(findings: list[Finding], given: Callable[[], HandedOver]) -> list[Finding]:
     """The findings, those that break only where a class of Megatron's own is built as such that may break."""
@@ -16,9 +18,9 @@ def mark(findings: list[Finding], given: Callable[[], HandedOver]) -> list[Findi
 
 def _marked(finding: Finding, given: HandedOver) -> Finding:
     names = [caller.rpartition(".")[::2] for caller in finding.callers]
-    if not all(given.replaces(*name) for name in names):
+    if not all(given.shuts_out(*name) for name in names):
         return finding
     owner, method = names[0]
-    said = f"a subclass of `{owner.rpartition('.')[2]}` here has its own `{method}`, which may be all that runs"
+    said = f"a subclass of `{owner.rpartition('.')[2]}` here has its own `{method}`, {OVERRIDDEN}"
     message = finding.message.replace(last := finding.breaks[-1], f"{last}; {said}")
     return replace(finding, effect="may_break", breaks=(*finding.breaks, said), message=message)

@@ -20,6 +20,7 @@ from mcore_unpatch.library.fact import quoted
 from mcore_unpatch.library.model import Known, Model, likeness
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, parse_version, within
+from mcore_unpatch.survey.overriding import OVERRIDDEN
 
 URGENCIES = ("breaks", "different", "unnecessary", "harmless")
 _A_COPY = 0.4  # of the statements in common; what shares less was written anew
@@ -150,11 +151,9 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model, ran: bool 
         said = f"it does not run on megatron-core {old.label}, only on {finding.live}"
         return replace(begun, reasons=(said, *begun.reasons)) if begun.urgency == "harmless" else begun
     statements = between(case, old, new)
-    if finding.effect == "may_break":  # its callers have overrides here
+    if finding.breaks and finding.breaks[-1].endswith(OVERRIDDEN):
         text = f"; {finding.breaks[-1]}"
-        statements = [
-            replace(one, kind=IDLE, text=one.text + text) if one.kind == RAISES else one for one in statements
-        ]
+        statements = [replace(one, text=one.text + text) if one.kind == RAISES else one for one in statements]
     too = {True: f" (on {old.label} too)" if ran else "", False: ""}
     raises = [f"{text}{too[one.before]}" for one in statements for text in judge.texts([one], case, RAISES)]
     idle = judge.texts(statements, case, IDLE)
