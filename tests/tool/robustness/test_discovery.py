@@ -9,7 +9,7 @@ from checking import write_files
 from command import CLEAN, unpatch, unpatch_process
 from repository import Repository
 
-from mcore_unpatch.repository.discover import discover
+from mcore_unpatch.repository.discover import discover, listed
 
 PATCH = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
 
@@ -231,3 +231,4 @@ def test_environments_and_caches_outside_of_git(tmp_path: Path) -> None:
     skipped = ("py312/lib/a.py", "__pycache__/a.py", "node_modules/a.py", ".git/a.py")
     write_files(tmp_path, {**dict.fromkeys(skipped, PATCH), "py312/pyvenv.cfg": "", "lib/a.py": PATCH, "a.py": PATCH})
     assert discover([tmp_path]).python == ["a.py", "lib/a.py"]
+    assert sorted(listed(tmp_path)) == ["a.py", "lib/a.py"]  # what an environment requires is not the project's
