@@ -7,6 +7,7 @@ import pytest
 
 from mcore_unpatch.findings import verdicts
 from mcore_unpatch.findings.finding import Assessment, Finding, Guard, Live, Related
+from mcore_unpatch.megatron.answers import answers
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
 
 GONE = "megatron.core.utils.get_thd_batch_on_this_cp_rank"
@@ -151,3 +152,19 @@ def test_a_statement_for_several_names_stays_for_one_of_them() -> None:
         (kept,) = [one for one in verdicts._together(order) if one.target == ONE.target]
         assert (kept.verdict, kept.evidence) == ("keep", "Gone. Line 3 stays for `a.b`.")
     assert [one.verdict for one in verdicts._together([gone, gone])] == ["delete", "delete"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "release", "waits"),
+    [
+        ({}, "0.15", "0.16"),
+        ({}, "0.16", ""),
+        ({"upstream_has": "It does so"}, "0.15", ""),
+        ({"answer": ""}, "0.15", ""),
+    ],
+)
+def test_only_what_is_kept_waits_for_a_release(facts: dict[str, Any], release: str, waits: str) -> None:
+    answer = next(one.name for one in answers() if one.verdict == "steps" and one.needs == (0, 16) and one.way)
+    finding = replace(ONE, **{"answer": answer, **facts})
+    done = verdicts._settled(finding, (parse_version(release),), False)
+    assert done.assessment.waits_for == waits

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from repository import Repository
 
 from mcore_unpatch import pins
 from mcore_unpatch.errors import UsageError
@@ -314,3 +315,37 @@ def test_a_comment_that_is_read(line: str, codes: tuple[str, ...] | None, end: s
         assert [(one.line, one.column, one.codes, one.alone, one.text) for one in found] == [
             (above + 1, line.index("#") + 1, codes, line.startswith(" "), line)
         ] * (codes is not None)
+
+
+@pytest.mark.parametrize("number", ["true", "0", "-1", "1.5", '"1"', "null", "[]"])
+def test_a_number_that_a_baseline_cannot_have(number: str) -> None:
+    text = '{"version": 1, "counts": {"a.py": {"MCU601": %s}}}'
+    assert baseline.parse((text % "1").encode(), Path("b")) == {"a.py": {"MCU601": 1}}
+    with pytest.raises(UsageError, match=r"the counts of a\.py must be positive numbers per rule"):
+        baseline.parse((text % number).encode(), Path("b"))
+
+
+@pytest.mark.parametrize(
+    ("at", "line", "source"),
+    [
+        ("base", 3, "  base = 'x'"),
+        ('"a.py"', 4, 'exclude = ["a.py"]'),
+        ("select", 1, "[tool.unpatch]"),
+        ("", 1, ""),
+    ],
+)
+def test_the_line_that_switches_something_off(at: str, line: int, source: str, tmp_path: Path) -> None:
+    gate = switches.Gate(tmp_path, (), Config(), ())
+    (tmp_path / "p.toml").write_text('[tool.unpatch]\nbaseline = "b"\n  base = \'x\'\nexclude = ["a.py"]\n')
+    found = gate._finding("p.toml", at, "it")
+    assert (found.line, found.column, found.source) == (line, 1, source)
+    missing = gate._finding("none.toml", at, "it")
+    assert (missing.line, missing.source) == (1, "")
+
+
+def test_a_base_that_is_not_there_contains_nothing(repository: Repository) -> None:
+    first, second = repository.commit({"a.py": ""}), repository.commit({"a.py": "x = 1\n"})
+    gate = switches.Gate(repository.path, (), Config(repository.path, {}), ())
+    asked = [("nowhere", first), (first, first), (second, first), (first, second)]
+    assert [gate._contains(*one) for one in asked] == [False, True, True, False]
+    assert list(gate._moved_base()) == []

@@ -368,3 +368,70 @@ def test_a_result_of_sarif(finding: Finding, message: str, related: Any, stacks:
     ])  # fmt: skip
     region = result["locations"][0]["physicalLocation"]["region"]
     assert region == {"startLine": 3, "startColumn": 5, "endLine": 4}
+
+
+@pytest.mark.parametrize(
+    ("finding", "many"),
+    [
+        (ONE, "2 patches"),
+        (replace(ONE, shape="downstream-use"), "2 uses of known patches"),
+        (replace(ONE, shape="subclass"), "2 models that keep the hook"),
+        (replace(ONE, shape="offer"), "2 lines that can do without logits"),
+        (replace(ONE, in_test=True), "2 in tests"),
+        (FILE, "2 patch files"),
+        (replace(ONE, confidence="possible"), "2 possible ones, by their name alone"),
+        (IDLE, "2 unused ignore comments"),
+        (PIN, "2 pins that do not hold"),
+        (SWITCH, "2 parts of the gate switched off"),
+    ],
+)
+def test_two_of_a_kind(finding: Finding, many: str) -> None:
+    assert counts.subjects([finding, finding]) == many
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"), [(3, "megatron-core 0.14 or 0.15 or 0.16"), (4, "0.17, which you run, and")]
+)
+def test_the_releases_that_break_are_named_or_counted(broken: int, words: str) -> None:
+    names = [f"0.{minor}" for minor in range(14, 14 + broken)]
+    stacks = tuple(Stack(Revision(name, (tuple(map(int, name.split("."))),))) for name in names)
+    finding = replace(fails("breaks", *names), breaks=("it is gone",))
+    assert f"1  breaks on {words}" in " ".join(said(screen.lines(report(finding, judged=[Judged(stacks)]))))
+    assert screen.pin_command([]) == "unpatch pin"
+
+
+@pytest.mark.parametrize(
+    ("groups", "boxes"),
+    [
+        ([], []),
+        (["code"], []),
+        (["tests"], []),
+        (["code", "tests"], [("code", 1, True), ("tests", 1, False)]),
+        (["code", "code", "patch_files"], [("code", 2, True), ("patch_files", 1, True)]),
+        (["tests", "possible"], [("tests", 1, True), ("possible", 1, True)]),
+    ],
+)
+def test_the_boxes_of_a_page(groups: list[str], boxes: list[tuple[str, int, bool]]) -> None:
+    """Where things stand is asked where there are several places; tests are folded away beside code alone."""
+    cards = [pages.Card("kept", "t", "p", (), mark="breaks" * (place == "code"), group=place) for place in groups]
+    told = list(pages._form(pages.KINDS, pages.MARKS, cards))
+    where = [line for line in told if 'name="group"' in line]
+    assert len(where) == len(boxes)
+    for line, (name, number, checked) in zip(where, boxes, strict=True):
+        assert f'value="{name}"' in line
+        assert f"<b>{number}</b> in {name.replace('_', ' ')}<" in line
+        assert (" checked" in line) is checked
+    inside = groups.count("code") or len(groups)
+    kinds = [line for line in told if 'name="kind"' in line]
+    assert kinds == [
+        f'<label><input type="checkbox" name="kind" value="kept" checked><b class="plain">{inside}</b> kept</label>'
+    ] * bool(groups)
+    marks = [line for line in told if 'name="only"' in line]
+    assert ["checked" in line for line in marks] == [False] * ("code" in groups)
+    assert all(f'<b class="bad">{groups.count("code")}</b> breaks' in line for line in marks)
+
+
+def test_the_title_of_a_card() -> None:
+    page = pages.html(report(ONE, IDLE))
+    assert f"<h2>{ONE.target}</h2>" in page
+    assert "<h2>MCU001</h2>" in page
