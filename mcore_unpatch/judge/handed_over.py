@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
@@ -34,6 +35,7 @@ class HandedOver:
         self._paths, self._read, self._tree = paths, read, tree
         self._read_as: dict[str, set[tuple[str, str]]] = {}
         self._methods: dict[frozenset[str], dict[str, bool]] = {}
+        self._homes: dict[str, list[str]] = defaultdict(list)  # where each class is defined
 
     def slots(self, names: frozenset[str], bases: Sequence[str], model: Model) -> tuple[list[str], bool]:
         """The slots in which a release finds one of some classes, and whether it is in each of them.
@@ -76,8 +78,7 @@ class HandedOver:
         own = owner.rpartition(".")[2]
         family = self.family(own) - ({own} - self._derived.get(own, set()))
         if family not in self._methods:
-            defines = re.compile(rb"class[\s\\]+(?:%b)" % "|".join(sorted(family)).encode())
-            paths = [path for path in self._paths if family and defines.search(self._read(path))]
+            paths = dict.fromkeys(path for name in sorted(family) for path in self._homes[name])
             nodes = (node for _, tree in self._trees(paths) for node in walk(tree))
             bodies = (node.body for node in nodes if isinstance(node, ast.ClassDef) and node.name in family)
             found = self._methods[family] = {}
@@ -106,13 +107,15 @@ class HandedOver:
     def _derived(self) -> dict[str, set[str]]:
         """Every class that is defined here or derived from here, with what derives from it."""
         found: dict[str, set[str]] = {}
-        for data in map(self._read, self._paths):
+        for path in self._paths:
+            data = self._read(path)
             classes = [(name.decode(), _BASE.findall(bases)) for name, bases in _CLASS.findall(b"\n" + data)]
             every = b"|".join({base for _, bases in classes for base in bases})
             renamed = every and b" as " in data and re.search(rb"as[ \t]+(?:%b)\b" % every, data)
             named = {alias: name for name, alias in _ALIAS.findall(data)} if renamed else {}
             for name, bases in classes:
                 found.setdefault(name, set())
+                self._homes[name].append(path)
                 for base in bases:
                     found.setdefault(named[base].decode() if base in named else base.decode(), set()).add(name)
         return found

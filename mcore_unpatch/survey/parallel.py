@@ -205,13 +205,14 @@ def _share_out(
             if number is not None:
                 yield _analyse(shares[number], task, project)
                 number = _next(runs)
-            for ready in cast("list[Connection]", wait(working, None if number is None else 0)):
+            # All that has come: a worker that is ahead would else wait for this process, share by share.
+            while ready := cast("list[Connection]", wait(working, None if number is None else 0) if working else []):
                 try:
-                    part: ScannedPart | None = ready.recv()
+                    part: ScannedPart | None = ready[0].recv()
                 except (EOFError, OSError):  # between two messages, or within one
                     raise UsageError("a worker process died, perhaps out of memory; try --jobs 1") from None
                 if part is None:
-                    working.remove(ready)
+                    working.remove(ready[0])
                 else:
                     yield part
         project.close()
