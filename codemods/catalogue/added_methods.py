@@ -129,9 +129,10 @@ not.
         """All methods that one function adds, with the first of them."""
         wanted: list[Fix] = []
         for answer in _wanted(source, match):
-            wanted = [answer] if isinstance(answer, Left) else [*wanted, answer]
             if isinstance(answer, Left):  # the rest, which asks many files, is not made
-                break
+                yield answer
+                return
+            wanted.append(answer)
         yield from wanted
 
 

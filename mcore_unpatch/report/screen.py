@@ -14,8 +14,8 @@ from mcore_unpatch.stacks.revision import Judged, Stack
 MOST = 5  # places that are named
 _MOST_RELEASES = 3
 _BESIDE = {"tests": "In tests", "patch_files": "Patch files", "possible": "Possible, by a method's name alone"}
-_STYLES = dict.fromkeys(("may_break", "changes", "by_hand"), "yellow") | dict.fromkeys(("rewrite", "delete"), "green")
-_STYLES["breaks"] = "bold red"
+_STYLES = {"breaks": "bold red", "rewrite": "green", "delete": "green"}
+_STYLES |= dict.fromkeys(("may_break", "changes", "by_hand"), "yellow")
 
 
 def lines(report: Report, places: int = MOST) -> Iterator[Line]:
@@ -130,9 +130,8 @@ def _next(report: Report, detailed: bool) -> Iterator[Line]:
         commands["Next: "] = f"unpatch migrate --diff{where}"
     elif number["rewrite_unsafe"] + number["delete_unsafe"]:
         commands["Next: "] = f"unpatch migrate --unsafe-fixes --diff{where}"
-    elif (
-        number["kept"] and not number["breaks"] + number["may_break"]
-    ):  # `check` then says when Megatron changes what stays
+    elif number["kept"] and not number["breaks"] + number["may_break"]:
+        # `check` then says when Megatron changes what stays.
         commands["Next: "] = f"{pin_command(report.judged)}{where}"
     stacks = _stacks(report)
     if len(stacks) > 1 and (first := _primary(report)):  # what one of them alone allows is often more
