@@ -22,6 +22,7 @@ from .hook.call import (
 from .hook.changed_heads import (
     ValueLayer as ValueLayer,
     add_value_head as add_value_head,
+    detach_mtp_inputs as detach_mtp_inputs,
     fp32_logits as fp32_logits,
 )
 from .hook.distillation import (
@@ -63,7 +64,6 @@ from .hook.state import (
     WrapperRefusesError as WrapperRefusesError,
 )
 from .logits.lazy import DeferredHead as DeferredHead, LazyLogits as LazyLogits
-from .mtp import detach_mtp_inputs as detach_mtp_inputs
 from .packing.gather import (
     broadcast_from_last_stage as broadcast_from_last_stage,
     gather_sequence as gather_sequence,

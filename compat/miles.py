@@ -14,7 +14,6 @@ from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat import slime
 from mcore_unpatch.compat.logits.lazy import LazyLogits, real_logits_to
-from mcore_unpatch.compat.responses import Samples, response_results
 
 _HOME = "miles.backends.training_utils.loss_hub"
 _TRUE_ON_POLICY = (
@@ -71,9 +70,9 @@ def get_log_probs_and_entropy(
     if padded and max_seq_lens is None:
         raise ValueError(f"max_seq_lens: expected the padded length of each sample for {args.qkv_format}, got None")
     temperature = args.rollout_temperature
-    return response_results(
+    return slime.response_results(
         logits / float(temperature) if temperature > 0 else logits,
-        Samples(unconcat_tokens, total_lengths, response_lengths, max_seq_lens if padded else None),
+        slime.Samples(unconcat_tokens, total_lengths, response_lengths, max_seq_lens if padded else None),
         entropy=with_entropy,
         entropy_grad=entropy_requires_grad,
         allgather_cp=args.allgather_cp,

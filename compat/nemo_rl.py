@@ -23,6 +23,7 @@ from torch.utils.hooks import RemovableHandle
 from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob
 from mcore_unpatch.compat.fused_head.problem import chunk_tile_bytes
 from mcore_unpatch.compat.fused_head.settings import check_choice, check_count, check_temperature, check_vocab_range
+from mcore_unpatch.compat.hook import find
 from mcore_unpatch.compat.hook.attach import Watched, provide_hook, require_called
 from mcore_unpatch.compat.hook.call import (
     HookCall,
@@ -31,13 +32,6 @@ from mcore_unpatch.compat.hook.call import (
     complete_context,
     resolve_groups,
     sequence_group,
-)
-from mcore_unpatch.compat.hook.find import (
-    HOOK_KEYWORDS,
-    argument_names,
-    find_language_model,
-    refuse_patched,
-    require_open_wrappers,
 )
 from mcore_unpatch.compat.hook.head import HeadOptions, head_pass
 from mcore_unpatch.compat.hook.state import AttachmentError, OneCallFields
@@ -67,7 +61,17 @@ def from_parallel_hidden_states_to_logprobs(
     after the `*` are new; `runtime_gather_output` has no effect, as before.
     """
     hidden, weight = tensor_parallel_hidden_states, output_weight_layer
-    _check(hidden, weight, target, vocab_start_index, vocab_end_index, tp_group)
+    if not isinstance(target, Tensor):
+        raise TypeError(
+            f"target: expected token ids [b, s], got {type(target).__name__}; use the arguments of NeMo RL "
+            "0.7.0 and later (0.6.0 had output_weight as the third, which was removed)."
+        )
+    if hidden.shape[0] not in (target.shape[1], target.shape[1] // tp_group.size()):
+        raise ValueError(
+            f"tensor_parallel_hidden_states: expected [s, b, h] or [s / tp, b, h] with s = {target.shape[1]} "
+            f"(from target) and tp = {tp_group.size()}, got {list(hidden.shape)}"
+        )
+    check_vocab_range(vocab_start_index, vocab_end_index, weight, tp_group)
     shared = hidden.shape[0] != target.shape[1]
     labels = next_token_labels(target, packed_seq_params=packed_seq_params, cp_group=cp_group, fill=NO_TOKEN)
     with torch.set_grad_enabled(torch.is_grad_enabled() and not inference_only):
@@ -87,20 +91,6 @@ def from_parallel_hidden_states_to_logprobs(
             tile_bytes=chunk_tile_bytes(chunk_size, hidden.shape[1], weight),
         )
         return whole_but_last(log_probs.T.contiguous(), packed_seq_params, cp_group, cp_gradient)
-
-
-def _check(hidden: Tensor, weight: Tensor, target: Any, start: int, end: int, group: ProcessGroup) -> None:
-    if not isinstance(target, Tensor):
-        raise TypeError(
-            f"target: expected token ids [b, s], got {type(target).__name__}; use the arguments of NeMo RL "
-            "0.7.0 and later (0.6.0 had output_weight as the third, which was removed)."
-        )
-    if hidden.shape[0] not in (target.shape[1], target.shape[1] // group.size()):
-        raise ValueError(
-            f"tensor_parallel_hidden_states: expected [s, b, h] or [s / tp, b, h] with s = {target.shape[1]} "
-            f"(from target) and tp = {group.size()}, got {list(hidden.shape)}"
-        )
-    check_vocab_range(start, end, weight, group)
 
 
 # Stands where no token follows; no label of a caller is it, and no gradient comes from there.
@@ -171,7 +161,7 @@ def whole_but_last(share: Tensor, packed: Any, cp_group: ProcessGroup | None, gr
 
 _SHIM = "mcore_unpatch.compat.nemo_rl"
 FLAG = "return_logprobs_for_linear_ce_fusion"
-_PROCESSOR, _CONTEXT = HOOK_KEYWORDS
+_PROCESSOR, _CONTEXT = find.HOOK_KEYWORDS
 
 
 class Fusion:
@@ -182,7 +172,7 @@ class Fusion:
 
 def serve(model: Module) -> None:
     """Make the language model `model` accept the flag and the processor; a second call does nothing."""
-    refuse_patched(_SHIM, model)
+    find.refuse_patched(_SHIM, model)
     if model not in _served:
         _served[model] = OneCallFields()
         # A HybridModel gets its hook here: its own must come before ours on the way out.
@@ -208,7 +198,7 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
         if kwargs.get(_PROCESSOR) is not None:
             raise AttachmentError(f"this call passes both {FLAG} and another output_processor; pass only one.")
         fused = NextTokenLogProbs(chunk_size=Fusion.chunk_size, numbers="nemo_rl")
-        kwargs[_PROCESSOR] = Watched(fused, find_language_model(model))
+        kwargs[_PROCESSOR] = Watched(fused, find.find_language_model(model))
         config: Any = model.config
         kept = ["MTP layers are not trained"] if config.mtp_num_layers else []
         kept += ["the logits are not scaled by MuP's factor"] if config.use_mup else []
@@ -218,9 +208,9 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
     watched = _ours(kwargs)
     if watched is None:
         return args, kwargs
-    refuse_patched(_SHIM, model)
+    find.refuse_patched(_SHIM, model)
     watched.called = False
-    names = argument_names(model)
+    names = find.argument_names(model)
     kwargs |= zip(names, args, strict=False)
     if kwargs.get("labels") is None:
         raise ValueError("labels are missing, and linear CE fusion needs them; pass labels=input_ids to the model.")
@@ -253,7 +243,7 @@ def _forget(wrapper: Module, args: Any, kwargs: dict[str, Any]) -> None:
 
 def _check_called(model: Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
     if (watched := _ours(kwargs)) is not None:
-        path = find_language_model(model)
+        path = find.find_language_model(model)
         require_called(watched, path)
         if not path.wrappers:
             watched.check_output(model, args, output)
@@ -302,8 +292,8 @@ def linear_ce_fusion_kwargs(
     `patch_gpt_model_forward_for_linear_ce_fusion`. The other arguments are those of `NextTokenLogProbs`.
     `numbers="nemo_rl"` reproduces the results of NeMo RL's patch, which also has no MTP loss.
     """
-    path = find_language_model(model)
-    require_open_wrappers(path)
+    path = find.find_language_model(model)
+    find.require_open_wrappers(path)
     serve(path.model)
     if path.wrappers and model not in _watched:  # a wrapper in between may drop the processor: a later call then raises
         _watched.add(model)
@@ -316,15 +306,15 @@ def linear_ce_fusion_kwargs(
         cp_gradient=cp_gradient,
         numbers=numbers,
     )
-    return dict(zip(HOOK_KEYWORDS, (Watched(processor, path), HookContext()), strict=True))
+    return dict(zip(find.HOOK_KEYWORDS, (Watched(processor, path), HookContext()), strict=True))
 
 
 def _serve_new_models(module: Module, name: str, submodule: Module | None) -> None:
     """A model that cannot have the hook, such as BERT, is left alone."""
     for model, complete in ((submodule, True), (module, False)):  # being wrapped, or under construction
         if isinstance(model, LanguageModule):
-            refuse_patched(_SHIM, model)
-            path = find_language_model(model)
+            find.refuse_patched(_SHIM, model)
+            path = find.find_language_model(model)
             if (path.has_hook and not path.is_hybrid) or (path.is_hybrid and complete):
                 serve(path.model)
             return

@@ -25,14 +25,8 @@ from mcore_unpatch.compat.hook.attach import call_along
 from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor, resolve_groups
 from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
 from mcore_unpatch.compat.hook.head import lent_weight, whole_hidden
-from mcore_unpatch.compat.packing.gather import (
-    Gradient,
-    gather_packed_row,
-    gather_sequence,
-    size_and_rank,
-    split_packed_row,
-    zigzag_split,
-)
+from mcore_unpatch.compat.packing import gather
+from mcore_unpatch.compat.packing.gather import Gradient
 
 
 def fused_lm_head_output_processor(**keywords: Any) -> Tensor:
@@ -145,7 +139,7 @@ def from_parallel_hidden_to_logprobs(
     what the gather over context-parallel ranks does to the gradient (see `gather_shares`).
     """
     check_vocab_range(vocab_start_index, vocab_end_index, lm_head_weight, tp_group)
-    ranks, rank = size_and_rank(cp_group)
+    ranks, rank = gather.size_and_rank(cp_group)
     length = target.shape[1]
     window = _window(length, num_actions)
     padding = hidden.shape[1] * ranks - length
@@ -156,11 +150,11 @@ def from_parallel_hidden_to_logprobs(
         )
     labels = torch.nn.functional.pad(target.roll(-1, 1), (0, padding))
     return _run(
-        (hidden, lm_head_weight, zigzag_split(labels, ranks, rank)),
-        lambda share: gather_sequence(share, cp_group, cp_gradient)[:, window],
+        (hidden, lm_head_weight, gather.zigzag_split(labels, ranks, rank)),
+        lambda share: gather.gather_sequence(share, cp_group, cp_gradient)[:, window],
         inference_only,
         temperature=temperature,
-        mask=None if num_actions is None else zigzag_split(_chosen(labels, window), ranks, rank),
+        mask=None if num_actions is None else gather.zigzag_split(_chosen(labels, window), ranks, rank),
         mask_count=None if num_actions is None else min(num_actions, hidden.shape[1]) * len(hidden),
         entropy=entropy,
         tp_group=tp_group,
@@ -202,10 +196,10 @@ def from_parallel_hidden_to_logprobs_packed_sequences(
     window = _window(unpacked_seqlen, num_actions)
     mask = None
     if num_actions is not None:
-        mask = split_packed_row(places.put(_chosen(places.token, window), tokens), bounds, cp_group)
+        mask = gather.split_packed_row(places.put(_chosen(places.token, window), tokens), bounds, cp_group)
     return _run(
-        (hidden, lm_head_weight, split_packed_row(target.roll(-1, 1), bounds, cp_group)),
-        lambda share: places.take(gather_packed_row(share, bounds, cp_group, cp_gradient))[:, window],
+        (hidden, lm_head_weight, gather.split_packed_row(target.roll(-1, 1), bounds, cp_group)),
+        lambda share: places.take(gather.gather_packed_row(share, bounds, cp_group, cp_gradient))[:, window],
         inference_only,
         temperature=temperature,
         mask=mask,
@@ -270,7 +264,7 @@ def from_parallel_hidden_to_entropy_packed_sequences(
     places = places_of(bounds, unpacked_seqlen, tokens, attention_mask, sub_seq_lengths)
     weights = torch.zeros(places.token.shape, dtype=torch.float32, device=hidden.device)
     weights[:, -num_actions:] = 1.0 if loss_mask is None else loss_mask.to(weights)
-    share = split_packed_row(places.put(weights, tokens), bounds, cp_group)
+    share = gather.split_packed_row(places.put(weights, tokens), bounds, cp_group)
     entropy = fused_vocab_parallel_entropy_from_hidden(
         hidden,
         lm_head_weight,

@@ -1,6 +1,7 @@
 """slime's log-prob and entropy functions for models that return `LazyLogits` (attach `DeferredHead`).
 
-They have slime's names and arguments; real logits go to slime's own functions.
+They have slime's names and arguments; real logits go to slime's own functions. Only the rows of responses are computed,
+where slime's own functions compute those of prompts and padding too; miles shares that.
 """
 
 from mcore_unpatch.compat.requirements import require_megatron
@@ -8,6 +9,9 @@ from mcore_unpatch.compat.requirements import require_megatron
 require_megatron(__name__)
 
 from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -16,7 +20,7 @@ from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.logits.lazy import LazyLogits, real_logits_to
-from mcore_unpatch.compat.responses import Samples, response_results
+from mcore_unpatch.compat.packing.gather import size_and_rank, sum_over_ranks, zigzag_places
 
 
 @real_logits_to("slime.utils.ppo_utils")
@@ -93,3 +97,114 @@ def get_label_token_log_probs_from_vocab_parallel_logits(
     """Log-probs `[tokens, k]` of `label_token_ids` `[tokens, k]`, without gradient: what a teacher is asked for."""
     with torch.no_grad():
         return vocab_parallel_logits.log_probs_at(label_token_ids)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The samples of a micro-batch: all tokens of each, and how many of them are its prompt and response."""
+
+    tokens: Sequence[Tensor]
+    total_lengths: Sequence[int]
+    response_lengths: Sequence[int]
+    max_seq_lens: Sequence[int] | None = None  # if samples are padded, each to its own; else they are packed
+
+    def __post_init__(self) -> None:
+        for number, (total, response) in enumerate(zip(self.total_lengths, self.response_lengths, strict=True)):
+            if response >= total:
+                raise ValueError(
+                    f"response_lengths: sample {number} has {response} response tokens of {total} in all; the first "
+                    "token of a sample is predicted by nothing, so that it must belong to the prompt."
+                )
+
+    def rows(self, ranks: int, rank: int, contiguous: int | None = None) -> tuple[Tensor, Tensor]:
+        """Of the response tokens of all samples, those that this rank predicts, and in which of its rows; on the host.
+
+        Context-parallel ranks share every sample as two zigzag chunks, or have `contiguous` rows each of the whole.
+        """
+        unit = 1 if ranks == 1 or contiguous else 2 * ranks
+        ends = [0, *accumulate(-(-length // unit) * unit for length in self.max_seq_lens or self.total_lengths)]
+        responses = zip(ends, self.total_lengths, self.response_lengths, strict=False)
+        before = [torch.arange(s + total - length - 1, s + total - 1) for s, total, length in responses]
+        place = torch.cat([torch.empty(0, dtype=torch.long), *before])  # of the token before each
+        if not contiguous:
+            place = zigzag_places(torch.tensor(ends), ends[-1], ranks)[place]
+        share = contiguous or max(1, ends[-1] // ranks)
+        mine = (place // share == rank).nonzero().squeeze(1)
+        return mine, place[mine] % share
+
+    def split(self, values: Tensor, mine: Tensor) -> list[Tensor]:
+        """The values of the tokens `mine`, sample by sample."""
+        ends = torch.tensor([0, *accumulate(self.response_lengths)])
+        return list(values.split(torch.searchsorted(mine, ends).diff().tolist()))
+
+
+def response_results(
+    logits: LazyLogits,
+    samples: Samples,
+    *,
+    entropy: bool,
+    entropy_grad: bool,
+    allgather_cp: bool,
+    top_p: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]] | None = None,
+) -> dict[str, list[Tensor]]:
+    """`log_probs`, and `entropy` if asked for: of each sample, the values of its response tokens on this rank.
+
+    With `allgather_cp` the ranks have equal parts of the whole row, and the results are those of zigzag chunks.
+    `top_p` (ids, offsets) leaves the tokens that sampling left out, out of the log-probs; not out of the entropy.
+    """
+    logits = logits.reshape(-1, logits.shape[-1])
+    cp, device = logits.head.groups.cp, logits.device
+    ranks, rank = size_and_rank(cp)
+    mine, own_rows = samples.rows(ranks, rank, len(logits) if allgather_cp else None)
+    index, rows = (numbers.to(device, non_blocking=True) for numbers in (mine, own_rows))
+    lengths = zip(samples.tokens, samples.total_lengths, samples.response_lengths, strict=True)
+    responses = [tokens[total - length : total].to(device) for tokens, total, length in lengths]
+    targets = torch.cat([torch.empty(0, dtype=torch.long, device=device), *responses])
+    if top_p is None:
+        labels = torch.zeros(len(logits), dtype=torch.long, device=device).index_copy(0, rows, targets[index])
+        mask = torch.zeros_like(labels, dtype=torch.bool).index_fill(0, rows, True)
+        out = logits.compute(labels, entropy=entropy, mask=mask, mask_count=len(rows))  # known: nothing waits
+        found = {"log_probs": needed(out.logprobs)[rows]} | ({"entropy": needed(out.entropy)[rows]} if entropy else {})
+    else:
+        chosen, keep = logits[rows], _keep_mask(logits, mine, samples.response_lengths, *top_p)
+        found = {"log_probs": chosen.log_probs(targets[index], keep_mask=keep)}
+        found |= {"entropy": chosen.entropy()} if entropy else {}
+    results = {}
+    for name, values in found.items():
+        values, held = values.detach() if name == "entropy" and not entropy_grad else values, mine
+        if allgather_cp and ranks > 1:  # to the zigzag chunks that the rest of the trainer expects
+            held, _ = samples.rows(ranks, rank)
+            everyone = sum_over_ranks(values.new_zeros(len(targets)).index_copy(0, index, values), cp, "summed")
+            values = everyone[held.to(device, non_blocking=True)]
+        results[name] = samples.split(values, held)
+    return results
+
+
+def _keep_mask(
+    logits: LazyLogits,
+    mine: Tensor,
+    response_lengths: Sequence[int],
+    token_ids: Sequence[Sequence[int]],
+    token_offsets: Sequence[Sequence[int]],
+) -> Tensor:
+    """The tokens that top-p sampling kept in the rollout, as a mask over this rank's vocabulary.
+
+    `[mine, vocab / tp]`: of response token r, `ids[offsets[r] : offsets[r + 1]]`; all where nothing was recorded.
+    """
+    vocabulary, group = logits.shape[-1], logits.head.groups.tp
+    first = 0 if group is None else group.rank() * vocabulary
+    at = torch.full((sum(response_lengths),), -1)  # the row of each response token, if it has one here
+    at[mine] = torch.arange(len(mine))
+    recorded, rows, columns = ([torch.empty(0, dtype=torch.long)] for _ in range(3))
+    for place, some_ids, some_offsets in zip(at.split(list(response_lengths)), token_ids, token_offsets, strict=True):
+        offsets = torch.as_tensor(some_offsets).long()[: len(place) + 1]
+        if len(offsets) > 1:
+            recorded.append(place[: len(offsets) - 1])
+            rows.append(recorded[-1].repeat_interleave(offsets.diff()))
+            columns.append(torch.as_tensor(some_ids).long()[offsets[0] : offsets[-1]] - first)
+    row, column, cleared = torch.cat(rows), torch.cat(columns), torch.cat(recorded)
+    here = (row >= 0) & (column >= 0) & (column < vocabulary)
+    keep = torch.ones(len(mine), vocabulary, dtype=torch.bool, device=logits.device)
+    numbers = (cleared[cleared >= 0], row[here], column[here])
+    cleared, row, column = (one.to(keep.device, non_blocking=True) for one in numbers)
+    return keep.index_fill_(0, cleared, False).index_put_((row, column), keep.new_ones(()))

@@ -8,7 +8,7 @@ through `get_main_grad()`, holding nothing worth keeping.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,6 @@ from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.problem import (
     NO_LOGIT,
-    Backend,
     GradBuffer,
     Problem,
     Query,
@@ -29,6 +28,7 @@ from mcore_unpatch.compat.fused_head.problem import (
     spans,
 )
 from mcore_unpatch.compat.fused_head.shards import VocabShard, merge_stats
+from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 
 # Rows whose gradient is rounded at a time where it goes back to all tokens: all at once would be another copy of it.
 _SPREAD_ROWS = 4096
@@ -41,7 +41,7 @@ class PassOptions(Query):
     shard: VocabShard
     reduce_hidden_grad: bool
     main_grad_of: Tensor | None  # the parameter itself: only it carries `main_grad`
-    backend: Backend | None = None
+    backend: TorchBackend = field(default_factory=TorchBackend)
 
     def problem(self, hidden: Tensor, weight: Tensor) -> Problem:
         """The part of the call a backend sees."""
@@ -54,7 +54,7 @@ class PassOptions(Query):
         needed: Sequence[bool],
         backward: Callable[[TakeGrad, GradBuffer], None],
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Those of hidden states and weight, as `needed`, which `backward` adds up as `Backend.backward` does."""
+        """Those of hidden states and weight, as `needed`, which `backward` adds up as `TorchBackend.backward` does."""
         need_hidden, need_weight = needed
         hidden, weight = problem.hidden, problem.weight
         with torch.autocast(hidden.device.type, enabled=False):
@@ -100,7 +100,7 @@ class VocabPass(torch.autograd.Function):
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, options: PassOptions) -> tuple[Tensor | None, ...]:
         """Run the backend's pass and merge the shards."""
         with torch.autocast(hidden.device.type, enabled=False):
-            stats = merge_stats(needed(options.backend).forward(options.problem(hidden, weight)), options.shard)
+            stats = merge_stats(options.backend.forward(options.problem(hidden, weight)), options.shard)
             # A row of which nothing is kept, or with logits below every number that counts, has no distribution.
             stats = replace(stats, sum_exp=stats.sum_exp.where(stats.row_max > NO_LOGIT / 2, torch.nan))
             log_sum = stats.sum_exp.log()
@@ -129,28 +129,21 @@ class VocabPass(torch.autograd.Function):
         hidden, weight, *saved = ctx.saved_tensors
         options: PassOptions = ctx.options
         kept = () if ctx.used_up else tuple(saved[7:])
-        grads = replace(_row_grads(options, output_grads, *saved[:7]), kept=kept)
+        grads = _row_grads(options, output_grads, saved[:7], kept)
         ctx.used_up = True  # the backend works in place on what was kept; another backward makes it again
         problem, fused = options.problem(hidden, weight), options.main_grad_of
-        run = partial(needed(options.backend).backward, problem, grads)
+        run = partial(options.backend.backward, problem, grads)
         return *options.gradients(problem, fused, ctx.needs_input_grad[:2], run), None
 
 
 def _row_grads(
-    options: PassOptions,
-    output_grads: tuple[Tensor | None, ...],
-    row_max: Tensor,
-    log_sum: Tensor,
-    logprobs: Tensor,
-    entropy: Tensor,
-    squares: Tensor,
-    topk_logits: Tensor,
-    topk_ids: Tensor,
+    options: PassOptions, output_grads: tuple[Tensor | None, ...], saved: list[Tensor], kept: tuple[Tensor, ...]
 ) -> RowGrads:
     """The gradients of the outputs as coefficients of each row, and of chosen columns of it.
 
     An output that nobody asked for is None, and so is its gradient.
     """
+    row_max, log_sum, logprobs, entropy, squares, topk_logits, topk_ids = saved
     logprobs_grad, entropy_grad, logsumexp_grad, squares_grad, topk_grad, _, _ = output_grads
     softmax = torch.zeros_like(row_max) if logsumexp_grad is None else logsumexp_grad.clone()
     chosen: list[tuple[Tensor, Tensor, Tensor]] = []  # gradient, column and log-prob, each [rows, k]
@@ -174,6 +167,7 @@ def _row_grads(
         target_coefficients=target_coefficients,
         target_columns=target_columns,
         target_logprobs=target_logprobs,
+        kept=kept,
     )
 
 

@@ -141,7 +141,7 @@ class Pair:
     def backward(
         self, divergence: Divergence, mean_f: Tensor, grad: Tensor, hidden_grad: TakeGrad, weight_grad: GradBuffer
     ) -> None:
-        """As `Backend.backward`, for the first head; `mean_f` and `grad` are `[rows]`."""
+        """As `TorchBackend.backward`, for the first head; `mean_f` and `grad` are `[rows]`."""
         tiles, grad_of_tile = self.grad_of_tile(divergence, mean_f, grad, weight_grad)
         tiles.multiply_out(grad_of_tile, hidden_grad, weight_grad)
 
@@ -280,10 +280,19 @@ class _KlOptions(PassOptions):
     divergence: Divergence
     teacher_scale: float | Tensor
 
-    def heads(self, tensors: Sequence[Tensor], norms: Sequence[Tensor | None] = (None,) * 4) -> list[Head]:
-        """Those of student and teacher; `norms` are the maximum and log_sum of each row, of the one and the other."""
-        student, teacher = self.problem(*tensors[:2]), self.problem(*tensors[2:4])
-        return [Head(student, *norms[:2]), Head(replace(teacher, scale=self.teacher_scale), *norms[2:])]
+    def pair(self, tensors: Sequence[Tensor], swapped: bool = False) -> Pair:
+        """Student and teacher, by the fused kernels where they can run.
+
+        Of each, hidden states and weight; then, where they are known, of each the maximum and log_sum of every row.
+        """
+        teacher = replace(self.problem(*tensors[2:4]), scale=self.teacher_scale)
+        heads = [Head(self.problem(*tensors[:2]), *tensors[4:6]), Head(teacher, *tensors[6:8])]
+        first, second = heads[::-1] if swapped else heads
+        if type(choose_backend("auto", first.problem.weight.device)) is TorchBackend:
+            return Pair(first, second)
+        from mcore_unpatch.compat.fused_head.triton.pair_kernels import TritonPair, pair_fits
+
+        return (TritonPair if pair_fits(first.problem, second.problem) else Pair)(first, second)
 
 
 class _KlPass(torch.autograd.Function):
@@ -294,13 +303,13 @@ class _KlPass(torch.autograd.Function):
         *tensors, options = arguments
         with torch.autocast(tensors[0].device.type, enabled=False):
             divergence, group = options.divergence, options.shard.group
-            stats = _pair_of(options.heads(tensors)).stats(divergence)
+            stats = options.pair(tensors).stats(divergence)
             if group is not None and stats.numel():
                 stats = merge_pair_stats(gather(stats, group), divergence.weighing)
             norms = [stats[0], stats[2].log(), stats[1], stats[3].log()]
             value: Tensor | None = divergence.of_stats(stats[2:4], stats[4])
             if value is None:
-                sums: Tensor = _pair_of(options.heads(tensors, norms)).sums(divergence)
+                sums: Tensor = options.pair([*tensors, *norms]).sums(divergence)
                 if group is not None and sums.numel():
                     sums = gather(sums, group).sum(0)
                 value = sums.sum(0)
@@ -316,7 +325,6 @@ class _KlPass(torch.autograd.Function):
             raise RuntimeError("linear_kl has no second derivative; call backward without create_graph=True.")
         options: _KlOptions = ctx.options
         *tensors, sums = ctx.saved_tensors
-        heads = options.heads(tensors, tensors[4:])
         gradients: list[Tensor | None] = []
         for index, divergence in enumerate((options.divergence, options.divergence.swapped())):
             needed = ctx.needs_input_grad[2 * index : 2 * index + 2]
@@ -324,17 +332,7 @@ class _KlPass(torch.autograd.Function):
                 gradients += [None, None]
                 continue
             fused = None if index else options.main_grad_of
-            pair = _pair_of(heads[::-1] if index else heads)
+            pair = options.pair(tensors, swapped=bool(index))
             run = partial(pair.backward, divergence, sums[index], output_grads[0])
-            gradients += options.gradients(heads[index].problem, fused, needed, run)
+            gradients += options.gradients(pair.heads[0].problem, fused, needed, run)
         return (*gradients, None)
-
-
-def _pair_of(heads: list[Head]) -> Pair:
-    """Both heads, by the fused kernels where they can run."""
-    first, second = heads
-    if isinstance(choose_backend("auto", first.problem.weight.device), TorchBackend):
-        return Pair(first, second)
-    from mcore_unpatch.compat.fused_head.triton.pair_kernels import TritonPair, pair_fits
-
-    return (TritonPair if pair_fits(first.problem, second.problem) else Pair)(first, second)

@@ -8,7 +8,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -107,20 +107,6 @@ TakeGrad = Callable[[Tensor], None] | None  # None where a gradient is not neede
 GradBuffer = WeightGradBuffer | None
 
 
-class Backend(Protocol):
-    """The two passes over a shard. Neither waits for the device, and only `hidden_grad` may communicate."""
-
-    def forward(self, problem: Problem) -> RowStats:
-        """One pass over the shard's columns."""
-
-    def backward(self, problem: Problem, grads: RowGrads, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
-        """Fill `weight_grad`; pass this shard's part of the rows' gradient to `hidden_grad`, once and early.
-
-        That part is `[rows, h]` in the math dtype and must not be shared: the shards are summed in it while the backend
-        finishes the weight's gradient.
-        """
-
-
 DEFAULT_TILE_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}
 # The block of logits that one program of the fused kernels makes at a time.
 BLOCK_ROWS = 128
@@ -137,22 +123,13 @@ _VECTORS = 8
 _MARGIN = 1 / 16
 
 
-@dataclass(frozen=True)
-class TileCost:
-    """The bytes of a tile of `rows x columns`: per cell, per row and per column."""
-
-    cell: int
-    row: int
-    column: int
-
-
 def default_tile_bytes(device_type: str) -> int:
     """The tile size if the caller gives none: cache-friendly on a CPU, wide on a GPU."""
     return DEFAULT_TILE_BYTES.get(device_type, DEFAULT_TILE_BYTES["cuda"])
 
 
-def tile_cost(problem: Problem, keeps_low_precision: bool) -> TileCost:
-    """The cost of the tiles of `problem`, including the casts of their operands and products."""
+def tile_cost(problem: Problem, keeps_low_precision: bool) -> tuple[int, int, int]:
+    """The bytes of a tile per cell, per row and per column, including the casts of its operands and products."""
     hidden, weight = problem.hidden, problem.weight
     width, number = hidden.shape[1], math_dtype(weight).itemsize
     narrow = weight.dtype.itemsize < number
@@ -160,27 +137,27 @@ def tile_cost(problem: Problem, keeps_low_precision: bool) -> TileCost:
     copied = problem.rows is not None or problem.batch_invariant  # where tiles must not depend on a mask
     row = (hidden.itemsize if copied else 0) + cast
     row += weight.itemsize if hidden.dtype != weight.dtype else 0
-    return TileCost(
-        # The logits, and their exponentials or a rounded copy; booleans of a mask; a copy for the smallest logit.
-        cell=2 * number + (2 if problem.keep_mask is not None else 0) + (number + 1 if problem.moments else 0),
-        row=row * width + (_VECTORS + 4 * problem.topk) * 8,
-        # The cast, the product before it is rounded, and the copy that a CPU's matrix library packs for itself.
-        column=(cast + (number if narrow else 0) + number) * width,
-    )
+    # The logits, and their exponentials or a rounded copy; booleans of a mask; a copy for the smallest logit.
+    cell = 2 * number + (2 if problem.keep_mask is not None else 0) + (number + 1 if problem.moments else 0)
+    # The cast, the product before it is rounded, and the copy that a CPU's matrix library packs for itself.
+    column = (cast + (number if narrow else 0) + number) * width
+    return cell, row * width + (_VECTORS + 4 * problem.topk) * 8, column
 
 
-def plan_tiles(rows: int, columns: int, cost: TileCost, budget: int) -> tuple[int, int]:
+def plan_tiles(rows: int, columns: int, cost: tuple[int, int, int], budget: int) -> tuple[int, int]:
     """Rows and columns of a tile within `budget` bytes; all rows if that leaves the tile wide enough."""
     rows, columns = max(rows, 1), max(columns, 1)
-    wide = (budget - rows * cost.row) // (rows * cost.cell + cost.column)
+    cell, row, column = cost
+    wide = (budget - rows * row) // (rows * cell + column)
     if wide >= min(columns, _THINNEST):
         return rows, columns if wide >= columns else wide // _ALIGNED * _ALIGNED
     for thin in (min(columns, 2 * _THINNEST), min(columns, 32), 1):
-        tall = (budget - thin * cost.column) // (thin * cost.cell + cost.row)
+        tall = (budget - thin * column) // (thin * cell + row)
         if tall >= min(rows, 32) or (thin == 1 and tall >= 1):
             return min(rows, tall), thin
-    least = cost.cell + cost.row + cost.column
-    raise ValueError(f"tile_bytes: expected at least {least} for these tensors (one cell of the logits), got {budget}")
+    raise ValueError(
+        f"tile_bytes: expected at least {sum(cost)} for these tensors (one cell of the logits), got {budget}"
+    )
 
 
 def spans(total: int, size: int) -> Iterator[slice]:
@@ -288,14 +265,19 @@ class Tiles(ABC):
         return target.accumulate or row_tiles > 1 or target.buffer.dtype != self.operand_dtype
 
     def multiply_out(self, grad_of_tile: GradOfTile, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
-        """`Backend.backward`, given the gradient of the logits of a tile's rows and columns as an operand."""
+        """`TorchBackend.backward`, given the gradient of the logits of a tile's rows and columns as an operand.
+
+        The weight's gradient of some columns is added up over all rows, and rounded once.
+        """
         columns, rows = self.column_spans(), self.row_spans()
+        adds, apart = weight_grad is not None and weight_grad.accumulate, self.sums_apart(weight_grad, len(rows))
         dx = self.new(self.problem.row_count if hidden_grad is not None else 0, self.problem.hidden.shape[1])
         if hidden_grad is not None and not (columns and rows):
             hidden_grad(dx.zero_())
         for c in columns:
             w = self.load_columns(c)
-            dw = _ColumnGrad(self, weight_grad, c, len(rows)) if weight_grad is not None else None
+            out = None if weight_grad is None else weight_grad.buffer[c]
+            dw = self.new(*out.shape) if out is not None and apart else out
             for r in rows:
                 x = self.load_rows(r)
                 dz = grad_of_tile(x, w, r, c)
@@ -304,28 +286,10 @@ class Tiles(ABC):
                     if c is columns[-1] and r is rows[-1]:
                         hidden_grad(dx)
                 if dw is not None:
-                    dw.add(dz.t(), x)
+                    self.multiply(dw, dz.t(), x, accumulate=r is not rows[0] or (adds and not apart))
                 del x, dz  # or they would live until the next ones are made
-            if dw is not None:
-                dw.store()
+            if apart and rows:
+                needed(out).add_(needed(dw)) if adds else needed(out).copy_(needed(dw))
             del w, dw
         if weight_grad is not None and not weight_grad.accumulate:
             weight_grad.buffer[self.column_count if rows else 0 :].zero_()
-
-
-class _ColumnGrad:
-    """The gradient of some columns over all rows, rounded once."""
-
-    def __init__(self, tiles: Tiles, target: WeightGradBuffer, c: slice, row_tiles: int) -> None:
-        self.multiply, self.out, self.accumulate = tiles.multiply, target.buffer[c], target.accumulate
-        self.apart = tiles.sums_apart(target, row_tiles)
-        self.sum = tiles.new(*self.out.shape) if self.apart else self.out
-        self.started = self.accumulate and not self.apart
-
-    def add(self, a: Tensor, b: Tensor) -> None:
-        self.multiply(self.sum, a, b, self.started)
-        self.started = True
-
-    def store(self) -> None:
-        if self.apart and self.started:
-            self.out.add_(self.sum) if self.accumulate else self.out.copy_(self.sum)

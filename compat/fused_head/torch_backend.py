@@ -16,7 +16,6 @@ from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.problem import (
     NO_LOGIT,
-    Backend,
     GradBuffer,
     Problem,
     RowGrads,
@@ -30,7 +29,10 @@ from mcore_unpatch.compat.fused_head.problem import (
 
 
 class TorchBackend:
-    """Vocabulary tiles in plain PyTorch."""
+    """The two passes over a shard, here by vocabulary tiles in plain PyTorch.
+
+    Neither waits for the device, and only `hidden_grad` may communicate.
+    """
 
     def forward(self, problem: Problem) -> RowStats:
         """Fold each tile into the rows' running maximum, sums, chosen logits and top-k."""
@@ -51,7 +53,8 @@ class TorchBackend:
         moments = tiles.new(4, rows).zero_() if problem.moments else None
         if moments is not None:
             moments[0] = torch.inf
-        top = _RunningTopK(tiles, rows) if problem.topk else None
+        top_logits = tiles.new(rows, problem.topk).fill_(NO_LOGIT) if problem.topk else None
+        top_columns = None if top_logits is None else torch.full_like(top_logits, -1, dtype=torch.int64)
         for r in tiles.row_spans():
             x = tiles.load_rows(r)
             for c in tiles.column_spans():
@@ -59,8 +62,10 @@ class TorchBackend:
                 if columns is not None and chosen is not None:
                     column, inside = _within(columns[r], c)
                     chosen[r] = torch.where(inside, z.gather(1, column), chosen[r])
-                if top is not None:
-                    top.fold(z, r, c)
+                if top_logits is not None and top_columns is not None:
+                    best, where = z.topk(min(problem.topk, z.shape[1]), dim=1)
+                    top_logits[r], taken = torch.cat([top_logits[r], best], dim=1).topk(problem.topk, dim=1)
+                    top_columns[r] = torch.cat([top_columns[r], where + c.start], dim=1).gather(1, taken)
                 if moments is not None:
                     counts = ~(z <= NO_LOGIT / 2)  # so that a NaN counts
                     moments[0, r] = torch.minimum(moments[0, r], z.where(counts, torch.inf).amin(1))
@@ -82,19 +87,14 @@ class TorchBackend:
                     sum_exp_squared[r] = sum_exp_squared[r] * rescale * rescale + exp_z.square_().sum(1)
                 row_max[r] = new_max
             del x  # or it would live until the next rows are loaded
-        return RowStats(
-            row_max,
-            sum_exp,
-            sum_exp_z,
-            sum_exp_squared,
-            chosen,
-            None if top is None else top.logits,
-            None if top is None else top.columns,
-            moments=moments,
-        )
+        return RowStats(row_max, sum_exp, sum_exp_z, sum_exp_squared, chosen, top_logits, top_columns, moments=moments)
 
     def backward(self, problem: Problem, grads: RowGrads, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
-        """Make each tile again, turn it into its own gradient in place, and multiply it out."""
+        """Fill `weight_grad`; pass this shard's part of the rows' gradient to `hidden_grad`, once and early.
+
+        That part is `[rows, h]` in the math dtype and must not be shared: the shards are summed in it while the backend
+        finishes the weight's gradient. Each tile is made again, turned into its own gradient in place, and multiplied.
+        """
         tiles = TorchTiles(problem, self._tile_rows(problem))
 
         def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
@@ -163,22 +163,6 @@ class TorchTiles(Tiles):
     def second(self, z: Tensor) -> Tensor:
         """The second buffer in the shape of `z`."""
         return self.buffers[1, : z.numel()].view(z.shape)
-
-
-class _RunningTopK:
-    """The k largest logits of each row so far, and their columns."""
-
-    def __init__(self, tiles: TorchTiles, rows: int) -> None:
-        self.k = tiles.problem.topk
-        self.logits = tiles.new(rows, self.k).fill_(NO_LOGIT)
-        self.columns = torch.full((rows, self.k), -1, dtype=torch.int64, device=self.logits.device)
-
-    def fold(self, z: Tensor, r: slice, c: slice) -> None:
-        best, where = z.topk(min(self.k, z.shape[1]), dim=1)
-        logits = torch.cat([self.logits[r], best], dim=1)
-        columns = torch.cat([self.columns[r], where + c.start], dim=1)
-        self.logits[r], kept = logits.topk(self.k, dim=1)
-        self.columns[r] = columns.gather(1, kept)
 
 
 def _logits_to_grad(z: Tensor, tiles: TorchTiles, grads: RowGrads, r: slice, c: slice) -> Tensor:
@@ -258,7 +242,7 @@ _AMPERE = 8  # compute capability: the first with bfloat16 in its matrix units
 _warned: set[str] = set()
 
 
-def choose_backend(name: str, device: torch.device, only_torch: str = "") -> Backend:
+def choose_backend(name: str, device: torch.device, only_torch: str = "") -> TorchBackend:
     """The backend for `device`; if triton is asked for and cannot run, warn once with the reason and use torch.
 
     `only_torch` names a feature of the call that the triton backend lacks.

@@ -183,12 +183,9 @@ def resolve_groups(
 
     Raises if an argument names other ranks than the model's own group.
     """
-    own = getattr(model, "pg_collection", None)
-    return ProcessGroups(
-        tp=_one("tp", own, tp, "get_tensor_model_parallel_group"),
-        cp=_one("cp", own, cp, "get_context_parallel_group"),
-        pp=_one("pp", own, pp, "get_pipeline_model_parallel_group"),
-    )
+    collection = getattr(model, "pg_collection", None)
+    given = {"tp": tp, "cp": cp, "pp": pp}
+    return ProcessGroups(**{name: _one(name, getattr(collection, name, None), group) for name, group in given.items()})
 
 
 def check_tp_group(group: ProcessGroup | None, output_layer: Any, config: Any) -> None:
@@ -225,23 +222,24 @@ def sequence_group(packed_seq_params: Any, groups: ProcessGroups, config: Any) -
     return groups.cp
 
 
-def _one(name: str, own: Any, given: ProcessGroup | None, getter: str) -> ProcessGroup | None:
-    found: ProcessGroup | None = getattr(own, name, None)
-    if found is not None:
-        if given is not None and not _same_ranks(found, given):
-            raise ValueError(
-                f"{name}={_ranks(given)} was passed, but the model's pg_collection.{name} is {_ranks(found)}; "
-                f"leave {name} out."
-            )
-        return found
-    if given is not None:
-        return given
-    from megatron.core import parallel_state
+def _one(name: str, own: ProcessGroup | None, given: ProcessGroup | None) -> ProcessGroup | None:
+    if own is not None and given is not None and not _same_ranks(own, given):
+        raise ValueError(
+            f"{name}={_ranks(given)} was passed, but the model's pg_collection.{name} is {_ranks(own)}; leave {name} "
+            "out."
+        )
+    if own is not None or given is not None:
+        return given if own is None else own
+    from megatron.core import parallel_state as state
 
-    if not parallel_state.model_parallel_is_initialized():
+    if not state.model_parallel_is_initialized():
         return None
-    group: ProcessGroup | None = getattr(parallel_state, getter)(check_initialized=False)
-    return group
+    getters = {
+        "tp": state.get_tensor_model_parallel_group,
+        "cp": state.get_context_parallel_group,
+        "pp": state.get_pipeline_model_parallel_group,
+    }
+    return getters[name](check_initialized=False)  # type: ignore[no-any-return]
 
 
 def _ranks(group: ProcessGroup) -> list[int]:

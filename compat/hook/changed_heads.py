@@ -1,5 +1,7 @@
 """Another output layer: a value head, one number per token in place of logits; or one that multiplies in fp32.
 
+Also: gradients of an MTP layer that stop at its inputs.
+
 The head of a critic is `model.output_layer`, a submodule under the name that Megatron calls, checkpoints and bridges
 know. What a critic cannot do is refused: labels, MTP layers, an LM head that is tied over pipeline stages.
 """
@@ -157,3 +159,20 @@ def _in_fp32(layer: Any, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[
     weight, *rest = rest or [given.get("weight")]
     weight = layer.weight if weight is None else weight
     return (hidden.float(), weight.float(), *rest), {name: one for name, one in given.items() if name != "weight"}
+
+
+def detach_mtp_inputs(layer: Any, *, embeddings: bool = True, hidden_states: bool = True) -> Handle:
+    """Keep the loss of an MTP layer out of the token embeddings, and out of what gave it its hidden states.
+
+    That is the decoder for the first of `model.mtp.layers`, and the layer before for the others. Values stay; so does
+    the gradient of the output weight. `handle.remove()` undoes it.
+    """
+    handle = Handle()
+    # The layer uses both inputs in their norms alone: in a plain forward, under recompute and in a schedule plan alike.
+    for norm in [layer.enorm] * embeddings + [layer.hnorm] * hidden_states:
+        handle.on_removal(norm.register_forward_pre_hook(_detach, prepend=True).remove)
+    return handle
+
+
+def _detach(norm: Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (args[0].detach(), *args[1:])

@@ -71,12 +71,10 @@ class DistillationLoss(HeadOptions):
         if context.keep_mask is not None or self.batch_invariant:
             raise ValueError("keep_mask, batch_invariant: only a TeacherTopK takes them; pass one or leave them out.")
         groups = context.groups or resolve_groups()
-        hidden, gathered = enter_head(call, groups)  # [s, b, h]
-        shape = (hidden.shape[1], hidden.shape[0])
-        query = self.query(LogprobQuery, call, groups, gathered, shape)
-        theirs = as_rows("teacher.hidden", teacher.hidden.detach(), shape, dims=3)
+        hidden = enter_head(call, groups)  # [s, b, h]
+        query = self.query(LogprobQuery, call, groups, hidden)
         loss = run_kl(
-            (hidden, call.weight, theirs, teacher.weight.detach()),
+            (hidden, call.weight, as_rows("teacher.hidden", teacher.hidden.detach(), hidden), teacher.weight.detach()),
             Divergence(self.kind, self.beta),
             (query.temperature / query.logit_scale, query.temperature / teacher.logit_scale),
             query,

@@ -21,14 +21,7 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook.state import (
-    INSTALLING,
-    Handle,
-    HookBypassedError,
-    HookMissingError,
-    LegacyPatchError,
-    WrapperRefusesError,
-)
+from mcore_unpatch.compat.hook import state
 
 HOOK_KEYWORDS = ("output_processor", "output_processor_context")
 # Distributed and precision wrappers, torch.compile, and vision-language models, in this order at each step.
@@ -90,7 +83,7 @@ def find_language_model(model: Module) -> HookPath:
         inner = next((m for name in _INNER_NAMES if isinstance(m := getattr(current, name, None), Module)), None)
         if inner is None:
             seen = " > ".join(type(m).__name__ for m in [*wrappers, current])
-            raise HookMissingError(
+            raise state.HookMissingError(
                 f"no Megatron language model (GPTModel, HybridModel) found in {seen} by following "
                 f"{', '.join('.' + name for name in _INNER_NAMES)}; pass the language model itself."
             )
@@ -134,7 +127,7 @@ def takes_hook(forward: Callable[..., Any], *, by_name: bool = False) -> bool:
     return named or (inspect.Parameter.VAR_KEYWORD in kinds and not by_name)
 
 
-def missing_hook(path: HookPath) -> HookMissingError:
+def missing_hook(path: HookPath) -> state.HookMissingError:
     """The error for a language model whose `forward` has no hook, and that is no HybridModel."""
     from megatron.core.models.gpt.gpt_model import GPTModel
 
@@ -151,14 +144,14 @@ def missing_hook(path: HookPath) -> HookMissingError:
         from megatron.core import __version__
 
         remedy = f"the hook was added in 0.18 and this is {__version__}: upgrade megatron-core"
-    return HookMissingError(f"{name}.forward has no output_processor; {remedy}.")
+    return state.HookMissingError(f"{name}.forward has no output_processor; {remedy}.")
 
 
 def require_open_wrappers(path: HookPath) -> None:
     """Raise if a wrapper's `forward` does not accept the keywords."""
     for wrapper in path.wrappers:
         if not takes_hook(wrapper.forward):
-            raise WrapperRefusesError(
+            raise state.WrapperRefusesError(
                 f"{type(wrapper).__name__}.forward takes neither output_processor nor **kwargs, so the hook cannot "
                 f"reach {type(path.model).__name__} through it; use attach(), which hooks the inner model directly, or "
                 "pass the keywords on in the wrapper."
@@ -185,7 +178,7 @@ def refuse_patched(shim: str, module: Module, names: Iterable[str] = _OUTPUT_MET
     """Raise if one of the methods is a patch; the error names it and says how to remove it."""
     found = foreign_methods(module, names)
     if found:
-        raise LegacyPatchError(
+        raise state.LegacyPatchError(
             f"{shim} cannot work on a patched {type(module).__name__}: {', '.join(found)} replaced Megatron's method; "
             f"{remedy or 'do not install that patch, or undo it first'}."
         )
@@ -225,7 +218,7 @@ class _Twin:
     __slots__ = ("handle", "original")
 
     original: Module
-    handle: Handle
+    handle: state.Handle
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.original(*args, **kwargs)
@@ -248,11 +241,11 @@ def enter_as_module(path: HookPath) -> Callable[[], None]:
     held = None if holder is None else dict(holder.named_children()).get(_HELD_AS)
     if holder is None or held is None or original_of(held) is not model:
         return lambda: None
-    with INSTALLING:
+    with state.INSTALLING:
         twin: Any = getattr(holder, _HELD_AS)
         if twin is model:
             twin = twin_of(model, _Twin)
-            for name, value in (("original", model), ("handle", Handle())):
+            for name, value in (("original", model), ("handle", state.Handle())):
                 object.__setattr__(twin, name, value)
             setattr(holder, _HELD_AS, twin)
 
@@ -265,7 +258,7 @@ def enter_as_module(path: HookPath) -> Callable[[], None]:
         return released
 
 
-def bypassed(model: Module) -> HookBypassedError:
+def bypassed(model: Module) -> state.HookBypassedError:
     """The error for a `forward` called as a method; make it while `forward` runs, so that it can name the caller."""
     name = type(model).__name__
     forwards: list[Any] = [vars(cls).get("forward") for cls in type(model).__mro__]
@@ -276,7 +269,7 @@ def bypassed(model: Module) -> HookBypassedError:
     while frame.f_back is not None and frame.f_code in codes:
         frame = frame.f_back
     caller = f" by {frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})" if frame.f_back else ""
-    return HookBypassedError(
+    return state.HookBypassedError(
         f"{name}.forward was called as a plain method{caller}, so PyTorch runs no hooks and the attached processor "
         "would be skipped. Call the module there, `language_model(...)` and not `language_model.forward(...)`, or call "
         f"attach() on the model that has this {name} as `.{_HELD_AS}`."

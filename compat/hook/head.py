@@ -57,30 +57,20 @@ class HeadOptions(PassSettings):
         super().__post_init__()
         check_choice("shift", self.shift, "aligned", "next_token")
 
-    def query(
-        self,
-        kind: type[_Query],
-        call: HookCall,
-        groups: ProcessGroups,
-        gathered: bool,
-        shape: tuple[int, int],
-        **asked: Any,
-    ) -> _Query:
-        """What is asked of the rows `shape` `[b, s]` of this call; `gathered` as from `enter_head`."""
+    def query(self, kind: type[_Query], call: HookCall, groups: ProcessGroups, hidden: Tensor, **asked: Any) -> _Query:
+        """What is asked of the rows of `hidden`, which is from `enter_head`; tensors are `[b, s]` or `[b, s, k]`."""
         context = HookContext.of(call.context)
-        temperature = self.temperature if context.temperature is None else context.temperature
-        if isinstance(temperature, Tensor) and temperature.dim() > 0:
-            temperature = as_rows("temperature", temperature, shape)
+        asked["temperature"] = self.temperature if context.temperature is None else context.temperature
+        asked["mask"] = selection_mask(call) if self.use_loss_mask else context.mask
         return self.widened(
             kind,
-            temperature=temperature,
-            mask=as_rows("mask", selection_mask(call) if self.use_loss_mask else context.mask, shape),
             mask_count=context.mask_count,
             tp_group=groups.tp,
-            reduce_hidden_grad=self.reduce_hidden_grad and not gathered,
+            # The backward of the gather of sequence-parallel shares has summed it already.
+            reduce_hidden_grad=self.reduce_hidden_grad and hidden is call.hidden_states,
             fuse_main_grad=fuses_weight_grad(call),
             logit_scale=call.logit_scale if self.scale_logits else 1.0,
-            **asked,
+            **{name: as_rows(name, value, hidden) for name, value in asked.items()},
         )
 
 
@@ -91,8 +81,7 @@ def head_pass(call: HookCall, options: HeadOptions, asked: Collection[str], topk
     """
     context = HookContext.of(call.context)
     groups = context.groups or resolve_groups()
-    hidden, gathered = enter_head(call, groups)
-    shape = (hidden.shape[1], hidden.shape[0])
+    hidden = enter_head(call, groups)
     labels = _labels(call, context, options, groups) if "logprobs" in asked else None
     if "token_logprobs" in asked and context.token_ids is None:
         raise MissingContextError("token ids are missing; pass token_ids= [b, s, k] in the context.")
@@ -100,15 +89,14 @@ def head_pass(call: HookCall, options: HeadOptions, asked: Collection[str], topk
         VocabQuery,
         call,
         groups,
-        gathered,
-        shape,
-        labels=as_rows("labels", labels, shape),
+        hidden,
+        labels=labels,
         entropy="entropy" in asked,
         topk=topk,
         logit_stats="logit_norm" in asked,
         sum_pi_squared="sum_pi_squared" in asked,
-        token_ids=as_rows("token_ids", context.token_ids, shape, dims=3) if "token_logprobs" in asked else None,
-        keep_mask=as_rows("keep_mask", context.keep_mask, shape, dims=3),
+        token_ids=context.token_ids if "token_logprobs" in asked else None,
+        keep_mask=context.keep_mask,
     )
     return run_pass(hidden, call.weight, query).each(batch_first)
 
@@ -122,18 +110,18 @@ def selection_mask(call: HookCall) -> Tensor:
     return mask
 
 
-def enter_head(call: HookCall, groups: ProcessGroups) -> tuple[Tensor, bool]:
-    """Check that the head can be read, wait for its weight, and gather the hidden states as `gather_hidden` does."""
+def enter_head(call: HookCall, groups: ProcessGroups) -> Tensor:
+    """Check that the head can be read, wait for its weight, and return the hidden states that `gather_hidden` gives."""
     check_head(call)
     check_tp_group(groups.tp, call.output_layer, call.config)
     run_layer_hooks(call)
-    return gather_hidden(call, groups)
+    return gather_hidden(call, groups)[0]
 
 
 def whole_hidden(call: HookCall, groups: ProcessGroups) -> Tensor:
     """`[s, b, h]`, whose gradient is summed over the tensor-parallel ranks, once for all that is made of it."""
-    hidden, gathered = enter_head(call, groups)
-    return hidden if gathered else sum_gradient(hidden, groups.tp)
+    hidden = enter_head(call, groups)
+    return sum_gradient(hidden, groups.tp) if hidden is call.hidden_states else hidden
 
 
 def gather_hidden(call: HookCall, groups: ProcessGroups) -> tuple[Tensor, bool]:
@@ -176,14 +164,18 @@ def _labels(call: HookCall, context: HookContext, options: HeadOptions, groups: 
     )
 
 
-def as_rows(name: str, value: Any, shape: tuple[int, int], dims: int = 2) -> Any:
-    """`[b, s]` or, with three `dims`, `[b, s, k]`, as the rows of `[s, b, h]`."""
-    if value is None:
-        return None
-    if tuple(value.shape[:2]) != shape or value.dim() != dims:
+def as_rows(name: str, value: Any, hidden: Tensor) -> Any:
+    """`[b, s]`, or `[b, s, k]` of what has several numbers per token, as the rows of `hidden` `[s, b, h]`.
+
+    What is no tensor, or one temperature for all, stays as it is.
+    """
+    if not isinstance(value, Tensor) or (name == "temperature" and value.dim() == 0):
+        return value
+    shape, k = [hidden.shape[1], hidden.shape[0]], ["k"] * (name in ("token_ids", "keep_mask", "teacher.hidden"))
+    if list(value.shape[:2]) != shape or value.dim() != 2 + len(k):
         raise ValueError(
-            f"{name}: expected [batch, sequence{', k' * (dims - 2)}] = {[*shape, *['k'] * (dims - 2)]} to match the "
-            f"hidden states, got {list(value.shape)}"
+            f"{name}: expected [batch, sequence{', k' * len(k)}] = {shape + k} to match the hidden states, got "
+            f"{list(value.shape)}"
         )
     return value.transpose(0, 1)
 

@@ -11,21 +11,14 @@ from torch import Tensor
 from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput
 from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.fused_head.settings import check_count
+from mcore_unpatch.compat.hook import head
 from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor, require_processor
 from mcore_unpatch.compat.hook.find import foreign_code
-from mcore_unpatch.compat.hook.head import (
-    HeadOptions,
-    check_head,
-    head_pass,
-    lent_weight,
-    run_layer_hooks,
-    selection_mask,
-)
 from mcore_unpatch.compat.hook.state import HookError
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadProcessor(HeadOptions):
+class HeadProcessor(head.HeadOptions):
     """A processor that makes one pass over the vocabulary; subclasses say what they give."""
 
     gives: ClassVar[Mapping[str, str]]  # the name of each result, and the field of the pass that it is
@@ -33,7 +26,7 @@ class HeadProcessor(HeadOptions):
     @property
     def topk(self) -> int:
         """How many of the largest logits the pass must find."""
-        return 0
+        return getattr(self, "k", 0)
 
     def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
         """Name and value of each result."""
@@ -42,32 +35,28 @@ class HeadProcessor(HeadOptions):
     def __call__(self, **keywords: Any) -> Any:
         """Return a single result as it is, several as `Outputs`."""
         call = HookCall.of(keywords)
-        results = self.results(call, head_pass(call, self, self.gives.values(), self.topk))
+        results = self.results(call, head.head_pass(call, self, self.gives.values(), self.topk))
         return Outputs(**results) if len(results) > 1 else next(iter(results.values()))
 
 
-@dataclass(frozen=True, kw_only=True)
 class LogProbs(HeadProcessor):
     """Log-probs of the labels: `[b, s]` fp32, 0 where there is no label."""
 
     gives = MappingProxyType({"log_probs": "logprobs"})
 
 
-@dataclass(frozen=True, kw_only=True)
 class Entropy(HeadProcessor):
     """Entropy of the next-token distribution: `[b, s]` fp32, with its gradient. Needs no labels."""
 
     gives = MappingProxyType({"entropy": "entropy"})
 
 
-@dataclass(frozen=True, kw_only=True)
 class LogProbsAndEntropy(HeadProcessor):
     """`Outputs(log_probs, entropy)`, each `[b, s]` fp32, from the same pass."""
 
     gives = MappingProxyType({"log_probs": "logprobs", "entropy": "entropy"})
 
 
-@dataclass(frozen=True, kw_only=True)
 class TokenLoss(HeadProcessor):
     """Cross-entropy per token, `[b, s]` fp32: what Megatron's default path returns when labels are given."""
 
@@ -95,7 +84,7 @@ class SelectedTokenCrossEntropy(HeadProcessor):
 
     def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
         """`selected_loss`."""
-        return {"selected_loss": -needed(out.logprobs)[selection_mask(call) != 0]}
+        return {"selected_loss": -needed(out.logprobs)[head.selection_mask(call) != 0]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,27 +102,19 @@ class TopKLogits(HeadProcessor):
         super().__post_init__()
         check_count("k", self.k, 1)
 
-    @property
-    def topk(self) -> int:
-        """The top k."""
-        return self.k
 
-
-@dataclass(frozen=True, kw_only=True)
 class LogProbsAt(HeadProcessor):
     """Log-probs of the context's `token_ids`: `[b, s, k]` fp32; 0 for an id outside the vocabulary. Needs no labels."""
 
     gives = MappingProxyType({"log_probs_at": "token_logprobs"})
 
 
-@dataclass(frozen=True, kw_only=True)
 class SumPiSquared(HeadProcessor):
     """The sum of the squared probabilities of the next token: `[b, s]` fp32, with its gradient. Needs no labels."""
 
     gives = MappingProxyType({"sum_pi_squared": "sum_pi_squared"})
 
 
-@dataclass(frozen=True, kw_only=True)
 class LogitStats(HeadProcessor):
     """Of the logits of each token, over the vocabulary: `Outputs(logit_min, logit_max, logit_mean, logit_norm)`.
 
@@ -189,9 +170,9 @@ class HeadInputs:
                 "labels: HeadInputs returns hidden states and no loss, and this model has no MTP layers to use labels; "
                 "leave them out (other processors take them from HookContext(labels=...)), or use TokenLoss."
             )
-        check_head(call)
-        run_layer_hooks(call)
-        self.weight = lent_weight(call)
+        head.check_head(call)
+        head.run_layer_hooks(call)
+        self.weight = head.lent_weight(call)
         if self.keep is not None:
             self.keep(self.weight)
         return call.finish(call.hidden_states)
@@ -209,7 +190,7 @@ class Compose:
             require_processor(processor)
         self.processors = processors
         self.readers = [p for p in processors if isinstance(p, HeadProcessor)]
-        for option, first, reader in product(fields(HeadOptions), self.readers[:1], self.readers[1:]):
+        for option, first, reader in product(fields(head.HeadOptions), self.readers[:1], self.readers[1:]):
             mine, theirs = getattr(first, option.name), getattr(reader, option.name)
             if mine is not theirs and (isinstance(mine, Tensor) or isinstance(theirs, Tensor) or mine != theirs):
                 raise ValueError(
@@ -236,13 +217,12 @@ class Compose:
         results: dict[str, Any] = {}
         if self.readers:
             asked = {field for reader in self.readers for field in reader.gives.values()}
-            shared = head_pass(call, self.readers[0], asked, max(reader.topk for reader in self.readers))
+            shared = head.head_pass(call, self.readers[0], asked, max(reader.topk for reader in self.readers))
         for processor in self.processors:
             if isinstance(processor, HeadProcessor):
-                new = processor.results(call, shared)
+                results |= processor.results(call, shared)
             else:
-                new = {_name(processor): processor(**keywords)}
-            results |= new
+                results[_name(processor)] = processor(**keywords)
         return Outputs(**results)
 
     def __eq__(self, other: object) -> bool:

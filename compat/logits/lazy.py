@@ -1,6 +1,7 @@
 """Logits that are not there: hidden states and the LM head, and what can be computed from the two."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, wraps
 from importlib import import_module
@@ -313,22 +314,17 @@ def real_logits_to(home: str) -> Callable[[Callable[Arguments, Result]], Callabl
             logits = args[0] if args else kwargs.get(first)
             if isinstance(logits, LazyLogits):
                 return function(*args, **kwargs)
-            return _own(home, name, logits)(*args, **kwargs)  # type: ignore[no-any-return]
+            own: Any = None
+            with suppress(ImportError):
+                own = getattr(import_module(home), name, None)
+            if own is None or str(getattr(own, "__module__", "")).startswith("mcore_unpatch."):  # it has become ours
+                raise TypeError(
+                    f"{name}: expected the LazyLogits that a model returns after attach(model, DeferredHead()), got "
+                    f"{type(logits).__name__}, and there is no {home}.{name} for it; attach DeferredHead to this "
+                    "model, too."
+                )
+            return own(*args, **kwargs)  # type: ignore[no-any-return]
 
         return call
 
     return decorate
-
-
-def _own(home: str, name: str, logits: Any) -> Any:
-    """The trainer's own function; raises if there is none, or if it has become ours."""
-    try:
-        found = getattr(import_module(home), name, None)
-    except ImportError:
-        found = None
-    if found is None or str(getattr(found, "__module__", "")).startswith("mcore_unpatch."):
-        raise TypeError(
-            f"{name}: expected the LazyLogits that a model returns after attach(model, DeferredHead()), got "
-            f"{type(logits).__name__}, and there is no {home}.{name} for it; attach DeferredHead to this model, too."
-        )
-    return found

@@ -9,12 +9,10 @@ from `input_ids` and add a loss.
 import inspect
 import warnings
 from collections import OrderedDict
-from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from threading import get_ident
-from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from megatron.core.config_logger import has_config_logger_enabled, log_config_to_disk
@@ -31,11 +29,6 @@ from mcore_unpatch.compat.hook.processors import Logits
 from mcore_unpatch.compat.hook.state import INSTALLING, Handle, HookError, OneCallFields, PerThread
 
 Numbers = Literal["verl", "megatron"]
-
-# How the head is read: veRL's kernel neither scales (MuP) nor adds up the ranks' parts of the hidden gradient.
-HEAD_OPTIONS: Mapping[Numbers, Mapping[str, Any]] = MappingProxyType(
-    {"verl": {"scale_logits": False, "reduce_hidden_grad": False}, "megatron": {}}
-)
 
 
 def warn_where_kept(shim: str, numbers: Numbers, config: Any, *, logits_alone: bool = False) -> None:
@@ -80,8 +73,12 @@ class FusedProcessor(HeadOptions):
 
     @classmethod
     def giving(cls, numbers: Numbers, **options: Any) -> "FusedProcessor":
-        """The processor with veRL's or with Megatron's numbers."""
-        return cls(**options, **HEAD_OPTIONS[numbers])
+        """The processor with Megatron's numbers, or with veRL's.
+
+        Its kernel neither scales (MuP) nor adds up the ranks' parts of the hidden gradient.
+        """
+        megatrons = numbers == "megatron"
+        return cls(**options, scale_logits=megatrons, reduce_hidden_grad=megatrons)
 
     def __call__(self, **keywords: Any) -> Any:
         """Run the pass."""
@@ -242,7 +239,7 @@ def _unscaled_logits(**keywords: Any) -> Any:
     return Logits()(**keywords | {"scale_logits": lambda logits: logits})
 
 
-def installed(path: HookPath) -> Installed | None:
+def state_of(path: HookPath) -> Installed | None:
     """What is installed on the language model at the end of this way, if anything is."""
     attachment = installed_on(path.model, Attachment)
     state = getattr(attachment and attachment.select, "__self__", None)
@@ -252,7 +249,7 @@ def installed(path: HookPath) -> Installed | None:
 def install(path: HookPath) -> Installed:
     """The same, installing it if needed."""
     with INSTALLING:
-        return installed(path) or Installed(path)
+        return state_of(path) or Installed(path)
 
 
 def refuse_patches(path: HookPath) -> None:

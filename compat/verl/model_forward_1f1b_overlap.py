@@ -1,7 +1,6 @@
 """veRL's `model_forward_1f1b_overlap` on the hook: log-probs in a schedule plan, with no state left on the model."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -11,8 +10,8 @@ from mcore_unpatch.compat.hook.attach import schedule_plan_with_processor
 from mcore_unpatch.compat.hook.call import HookContext
 from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
 from mcore_unpatch.compat.hook.processors import Logits
-from mcore_unpatch.compat.verl.batches import Batch, batch_of, vision_arguments
-from mcore_unpatch.compat.verl.installed import FusedProcessor, Numbers, installed, warn_where_kept
+from mcore_unpatch.compat.verl.batches import batch_of, vision_arguments
+from mcore_unpatch.compat.verl.installed import FusedProcessor, Numbers, state_of, warn_where_kept
 
 
 def gptmodel_forward_1f1b_overlap(
@@ -54,7 +53,7 @@ def gptmodel_forward_1f1b_overlap(
     mtp = bool(inner.config.mtp_num_layers)
     if mtp and labels is None:
         raise ValueError("labels are missing; pass them, or Megatron's plan would make up labels for the MTP loss.")
-    state = installed(path)
+    state = state_of(path)
     detached_head = state is not None and not state.mtp_updates_lm_head
     if mtp and detached_head and not getattr(inner.config, "mtp_detach_heads", False):
         raise NotImplementedError(
@@ -70,26 +69,14 @@ def gptmodel_forward_1f1b_overlap(
     if mtp:
         counted = batch.pack(attention_mask) if mask is None else mask
         arguments |= {"labels": row, "loss_mask": counted.float()}
-    processor = _PlanOutput(batch, row is not None, mask, calculate_entropy, numbers)
-    return schedule_plan_with_processor(
-        model, processor, context=HookContext(labels=row, temperature=temperature), **arguments
-    )
 
+    def output(**keywords: Any) -> tuple[Tensor, ...]:
+        if row is None:
+            return (batch.unpack(Logits()(**keywords)),)
+        out = FusedProcessor.giving(numbers, entropy=calculate_entropy)(**keywords)
+        log_probs = out.log_probs if mask is None else out.log_probs.masked_fill(mask == 0, 0.0)
+        results = (log_probs, out.entropy) if calculate_entropy else (log_probs,)
+        return tuple(batch.unpack(result) for result in results)
 
-@dataclass(frozen=True, eq=False)
-class _PlanOutput:
-    """The results of one micro-batch as a tuple, in the shape of its batch."""
-
-    batch: Batch
-    has_labels: bool
-    mask: Tensor | None
-    entropy: bool
-    numbers: Numbers
-
-    def __call__(self, **keywords: Any) -> tuple[Tensor, ...]:
-        if not self.has_labels:
-            return (self.batch.unpack(Logits()(**keywords)),)
-        out = FusedProcessor.giving(self.numbers, entropy=self.entropy)(**keywords)
-        log_probs = out.log_probs if self.mask is None else out.log_probs.masked_fill(self.mask == 0, 0.0)
-        results = (log_probs, out.entropy) if self.entropy else (log_probs,)
-        return tuple(self.batch.unpack(result) for result in results)
+    context = HookContext(labels=row, temperature=temperature)
+    return schedule_plan_with_processor(model, output, context=context, **arguments)

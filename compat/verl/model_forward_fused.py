@@ -22,19 +22,8 @@ from mcore_unpatch.compat.hook.call import KEYWORDS, HookContext, complete_conte
 from mcore_unpatch.compat.hook.find import HookPath, enter_as_module, find_language_model
 from mcore_unpatch.compat.hook.head import refuse_critic
 from mcore_unpatch.compat.hook.state import INSTALLING, HookSwallowedError, MissingContextError
-from mcore_unpatch.compat.verl import batches
-from mcore_unpatch.compat.verl.installed import (
-    NORMALIZATION_FACTOR,
-    FusedProcessor,
-    Installed,
-    Numbers,
-    install,
-    installed,
-    path_in,
-    refuse_patches,
-    several_rows,
-    warn_where_kept,
-)
+from mcore_unpatch.compat.verl import batches, installed
+from mcore_unpatch.compat.verl.installed import FusedProcessor, Numbers
 
 
 @dataclass
@@ -61,9 +50,9 @@ def fused_output_processor(
     directly. `partial(fused_output_processor, numbers="megatron")` is as `numbers` of `patch_fused_forward`; with MuP
     it also needs the hook's `scale_logits`, which has the factor.
     """
-    warn_where_kept("fused_output_processor", numbers, config)
+    installed.warn_where_kept("fused_output_processor", numbers, config)
     if numbers == "verl" and labels is not None and len(labels) > 1:
-        raise several_rows(labels, 'use partial(fused_output_processor, numbers="megatron")')
+        raise installed.several_rows(labels, 'use partial(fused_output_processor, numbers="megatron")')
     if not isinstance(context, HookContext | Mapping):
         if getattr(context, "temperature", None) is None:
             raise MissingContextError(
@@ -88,18 +77,18 @@ def patch_fused_forward(model: Module, *, numbers: Numbers = "verl") -> None:
     token of the row; no MTP unless asked for. A direct call takes one packed row and returns flat results.
     `numbers="megatron"`: the results are those of Megatron's own logits.
     """
-    path = path_in(model)
+    path = installed.path_in(model)
     if path is None:
         return
     refuse_critic(getattr(path.model, "output_layer", None), remedy="do not call patch_fused_forward on it")
-    warn_where_kept("patch_fused_forward", numbers, path.model.config)
-    install(path).fused = numbers
+    installed.warn_where_kept("patch_fused_forward", numbers, path.model.config)
+    installed.install(path).fused = numbers
 
 
 def unpatch_fused_forward(model: Module) -> None:
     """Undo `patch_fused_forward`; does nothing if it was not called."""
-    path = path_in(model)
-    state = None if path is None else installed(path)
+    path = installed.path_in(model)
+    state = None if path is None else installed.state_of(path)
     if state is not None:
         state.fused = None
         state.release()
@@ -189,7 +178,9 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
                 counted = batches.next_in_sequence(torch.ones_like(labels) if loss_mask is None else loss_mask, 0)
                 arguments |= {"labels": needed(known).clamp(min=0), "loss_mask": batch.pack(counted).float()}
                 if mtp_loss_normalization_factor is not None and "packed_seq_params" in arguments:
-                    setattr(arguments["packed_seq_params"], NORMALIZATION_FACTOR, mtp_loss_normalization_factor)
+                    setattr(
+                        arguments["packed_seq_params"], installed.NORMALIZATION_FACTOR, mtp_loss_normalization_factor
+                    )
             if target.numbers == "verl":
                 known = batches.labels_like_verl(batch, labels)
         temperature = _row_temperature(temperature, input_ids, batch)
@@ -234,13 +225,13 @@ class _FusedTarget:
 
     model: Module
     path: HookPath
-    state: Installed | None
+    state: installed.Installed | None
 
     @classmethod
     def of(cls, model: Module) -> "_FusedTarget":
         """Looked up once for each call."""
         path = find_language_model(model)
-        return cls(model, path, installed(path))
+        return cls(model, path, installed.state_of(path))
 
     @property
     def numbers(self) -> Numbers:
@@ -278,10 +269,10 @@ class _FusedTarget:
         path, model = self.path, self.model
         config: Any = path.model.config
         if path.passes_keywords and not config.mtp_num_layers and not is_inference(keywords):
-            refuse_patches(path)
+            installed.refuse_patches(path)
             return call_along(path, model, processor, complete_context(context, path.model), (), keywords)
         with INSTALLING:
-            state = install(path)
+            state = installed.install(path)
             state.calls += 1
         leave = enter_as_module(path)
         state.requests[get_ident()] = (processor, context)

@@ -15,18 +15,11 @@ from megatron.core.transformer.multi_token_prediction import MultiTokenPredictio
 from torch import Tensor
 from torch.nn import Module
 
+from mcore_unpatch.compat.hook.changed_heads import detach_mtp_inputs
 from mcore_unpatch.compat.hook.find import refuse_patched, twin_of
 from mcore_unpatch.compat.hook.state import Handle, HookError
-from mcore_unpatch.compat.mtp import detach_mtp_inputs
-from mcore_unpatch.compat.verl.installed import (
-    Numbers,
-    can_recompute,
-    install,
-    installed,
-    mtp_layers,
-    path_in,
-    warn_where_kept,
-)
+from mcore_unpatch.compat.verl import installed
+from mcore_unpatch.compat.verl.installed import Numbers
 
 logger = logging.getLogger(__name__)
 _detached: WeakKeyDictionary[Module, Handle] = WeakKeyDictionary()
@@ -40,11 +33,11 @@ def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, number
     megatron-core with `process_mtp_loss` (0.17 and later). `numbers="megatron"` scales the logits under MuP, as
     Megatron itself does and veRL does not.
     """
-    path = path_in(model)
+    path = installed.path_in(model)
     if path is None:
         return
-    warn_where_kept("patch_postprocess", numbers, path.model.config, logits_alone=True)
-    state = install(path)
+    installed.warn_where_kept("patch_postprocess", numbers, path.model.config, logits_alone=True)
+    state = installed.install(path)
     state.logits = numbers
     state.mtp_updates_lm_head = mtp_updates_lm_head
     if mtp_updates_lm_head and getattr(path.model.config, "mtp_detach_heads", False):
@@ -57,8 +50,8 @@ def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, number
 
 def unpatch_postprocess(model: Module) -> None:
     """Undo `patch_postprocess`; does nothing if it was not called."""
-    path = path_in(model)
-    state = None if path is None else installed(path)
+    path = installed.path_in(model)
+    state = None if path is None else installed.state_of(path)
     if state is not None:
         state.logits = None
         state.mtp_updates_lm_head = True
@@ -71,8 +64,8 @@ def patch_mtp_layer_get_embeddings(model: Module, *, every_depth: bool = False) 
     `every_depth`: also keep the loss of each depth out of the depths before it, as veRL 0.7 did; 0.8 and later do not.
     With one MTP layer both are the same.
     """
-    path = path_in(model)
-    layers = [] if path is None else mtp_layers(path.model)
+    path = installed.path_in(model)
+    layers = [] if path is None else installed.mtp_layers(path.model)
     if path is None or not layers or path.model in _detached:
         logger.info("no MTP layers, or their encoder is already detached; nothing was changed")
         return False
@@ -98,9 +91,9 @@ def patch_mtp_layer_checkpointed_forward(model: Module) -> bool:
 
     On megatron-core 0.18 each MTP layer is replaced by one that shares its parameters and can recompute.
     """
-    path = path_in(model)
-    layers = [] if path is None else mtp_layers(path.model)
-    if path is None or path.model in _recomputed or all(map(can_recompute, layers)):
+    path = installed.path_in(model)
+    layers = [] if path is None else installed.mtp_layers(path.model)
+    if path is None or path.model in _recomputed or all(map(installed.can_recompute, layers)):
         logger.info("no MTP layers that cannot recompute")
         return False
     _refuse_patched_layers(layers)
@@ -123,7 +116,7 @@ def _refuse_patched_layers(layers: list[Any]) -> None:
 
 
 def _undo(model: Module, handles: WeakKeyDictionary[Module, Handle]) -> bool:
-    path = path_in(model, stacklevel=4)
+    path = installed.path_in(model, stacklevel=4)
     handle = None if path is None else handles.pop(path.model, None)
     if handle is None:
         return False

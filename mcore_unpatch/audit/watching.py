@@ -126,7 +126,6 @@ class _ImportListener(MetaPathFinder, Loader):
 
 
 _running: Watch | None = None
-_tool: int | None = None
 
 
 def watch() -> Watch:
@@ -143,18 +142,6 @@ def watch() -> Watch:
     return _running
 
 
-def stop() -> None:
-    """End the watch; what it saw is forgotten."""
-    global _running, _tool
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _ImportListener)]
-    if _running is not None and _tool is not None and sys.version_info >= (3, 12):
-        sys.monitoring.set_events(_tool, 0)
-        for code in _running.stores:  # else they call back, for a tool that is no longer there
-            sys.monitoring.set_local_events(_tool, code, 0)
-        sys.monitoring.free_tool_id(_tool)
-    _running = _tool = None
-
-
 def seen_so_far() -> list[Rebinding]:
     """The rebindings until now; empty without a watch."""
     if _running is None:
@@ -165,12 +152,10 @@ def seen_so_far() -> list[Rebinding]:
 
 def _monitor(running: Watch) -> None:
     """Ask Python for the moments at which a function that may rebind something returns or yields."""
-    global _tool
-    monitoring = sys.monitoring
-    _tool = next((number for number in _TOOLS if monitoring.get_tool(number) is None), None)
-    if _tool is None:
+    monitoring, events = sys.monitoring, sys.monitoring.events
+    tool = next((number for number in _TOOLS if monitoring.get_tool(number) is None), None)
+    if tool is None:
         return
-    tool, events = _tool, monitoring.events
     monitoring.use_tool_id(tool, "mcore-unpatch")
     # Code that rebinds nothing of Megatron from outside: Python's, torch's, Megatron's own, and ours.
     library = Path(sysconfig.get_paths()["stdlib"])

@@ -53,7 +53,7 @@ def verify(tp: Tp = 1, cp: Cp = 1, device: Device = None, model_config: ModelCon
             print(f"{some[0].setting}: done", file=sys.stderr)
     with reporting():
         _write(rows, settings[0], json)
-    if any(row.fails for row in rows):
+    if any(row.verdict == "FAILS" for row in rows):
         return EXIT_FINDINGS
     return EXIT_ERROR if any(row.note and row.quantity == "run" for row in rows) else EXIT_CLEAN
 
@@ -96,7 +96,7 @@ def _write(rows: list[Row], setting: Setting, json: bool) -> None:
     versions = {name: version(name) for name in ("megatron-core", "torch")}
     layout = {"tp": setting.tp, "cp": setting.cp, "device": setting.device}
     if json:
-        table = [{**asdict(row), "verdict": _verdict(row)} for row in rows]
+        table = [{**asdict(row), "verdict": row.verdict} for row in rows]
         print(dumps({"version": 1, "versions": versions, "layout": layout, "rows": table}, indent=2))
         return
     from rich.console import Console
@@ -107,12 +107,8 @@ def _write(rows: list[Row], setting: Setting, json: bool) -> None:
     drawn = Table("configuration", "quantity", "largest error", "tolerance", "verdict")
     for row in rows:
         figures = ("", "") if row.note else (f"{row.error:.1e}", f"{row.tolerance:.1e}")
-        drawn.add_row(row.setting, row.quantity, *figures, _verdict(row))
+        drawn.add_row(row.setting, row.quantity, *figures, row.verdict)
     Console().print(drawn)
     for row in rows:
         if row.note:
             print(f"{row.setting}, {row.quantity}: {row.note}")
-
-
-def _verdict(row: Row) -> str:
-    return "not run" if row.note else "holds" if row.holds else "FAILS"

@@ -39,14 +39,9 @@ class Row:
     note: str = ""  # why it was not measured
 
     @property
-    def holds(self) -> bool:
-        """Whether it was measured, and is within the tolerance."""
-        return not self.note and self.error <= self.tolerance
-
-    @property
-    def fails(self) -> bool:
-        """Whether it was measured, and is beyond it; a result that is not a number is."""
-        return not self.note and not self.error <= self.tolerance
+    def verdict(self) -> str:
+        """Whether it is within the tolerance; a result that is not a number is beyond it."""
+        return "not run" if self.note else "holds" if self.error <= self.tolerance else "FAILS"
 
 
 def measured(setting: Setting) -> list[Row]:

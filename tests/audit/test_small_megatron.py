@@ -235,10 +235,7 @@ list(patches.yields())
 same = audit.watch() is running
 rows = [[one.name.removeprefix("megatron.core."), one.by.name, one.moment, *one.stack[:1]] for one in
         audit.audit(files=False).rebindings]
-from mcore_unpatch.audit import watching
-watching.stop()
-patches.install()
-said = [rows, same, len(audit.audit(files=False).rebindings), sys.monitoring.get_tool(3)]
+said = [rows, same]
 """
 FILES = """
 import hashlib, os, sys
@@ -342,7 +339,7 @@ def test_models(said: dict[str, Any]) -> None:
 
 
 def test_a_watch(said: dict[str, Any]) -> None:
-    rows, same, after, tool = said["watch"]
+    rows, same = said["watch"]
     assert [row[:3] for row in rows] == [
         [FORWARD, MINE, "install returned"],
         [BACKWARD, "ours.patches.again", "install_by_name returned"],
@@ -359,7 +356,7 @@ def test_a_watch(said: dict[str, Any]) -> None:
         "install_on_the_type",
         "yields",
     ]
-    assert (same, after, tool) == (True, 0, None)
+    assert same is True
 
 
 def test_files_beside_their_record(said: dict[str, Any]) -> None:

@@ -89,14 +89,14 @@ def test_the_worst_of_several_tensors_is_the_row() -> None:
     truth = {f"gradients of {name}": torch.ones(4, dtype=torch.float64) for name in "abc"} | {"entropy": torch.ones(1)}
     ours = {name: value + {"b": 1e-3, "c": 1e-5}.get(name[-1], 0.0) for name, value in truth.items()}
     row = _row(Setting("GPT"), "gradients", ours, truth, truth, 1e-4)
-    assert (row.setting, row.quantity, row.holds) == ("GPT", "gradients", False)
+    assert (row.setting, row.quantity, row.verdict) == ("GPT", "gradients", "FAILS")
     assert row.error == pytest.approx(1e-3)
     assert row.tolerance == pytest.approx(1e-4)
     # What the default path itself errs is allowed twice.
     assert _row(Setting("GPT"), "gradients", ours, ours, truth, 1e-4).tolerance == pytest.approx(2.1e-3)
     nan = {**ours, "gradients of a": torch.full((4,), torch.nan)}
-    assert _row(Setting("GPT"), "gradients", nan, truth, truth, 1e-4).fails
-    assert _row(Setting("GPT"), "gradients", truth, truth, truth, 1e-4).holds
+    assert _row(Setting("GPT"), "gradients", nan, truth, truth, 1e-4).verdict == "FAILS"
+    assert _row(Setting("GPT"), "gradients", truth, truth, truth, 1e-4).verdict == "holds"
 
 
 class Answers:
@@ -372,10 +372,10 @@ def test_the_loss_weighs_every_position_and_both_results() -> None:
 
 
 def test_a_row_holds_fails_or_was_not_measured() -> None:
-    assert [(row.holds, row.fails) for row in ROWS] == [(True, False), (False, True), (False, False)]
-    assert Row("GPT", "loss", 1.0, 1.0).holds
-    assert Row("GPT", "loss").holds
-    assert Row("GPT", "loss", float("nan"), 1.0).fails
+    assert [row.verdict for row in ROWS] == ["holds", "FAILS", "not run"]
+    assert Row("GPT", "loss", 1.0, 1.0).verdict == "holds"
+    assert Row("GPT", "loss").verdict == "holds"
+    assert Row("GPT", "loss", float("nan"), 1.0).verdict == "FAILS"
     assert measure._excess(Row("GPT", "loss", 1.0, 4.0)) == 0.25
     assert measure._excess(Row("GPT", "loss", 1.0)) == measure._excess(Row("GPT", "loss", float("nan"), 1.0))
     assert measure._excess(Row("GPT", "loss", 1.0)) == float("inf")

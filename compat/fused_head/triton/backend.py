@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.problem import (
-    NO_LOGIT,
     GradBuffer,
     Problem,
     RowGrads,
@@ -21,29 +20,27 @@ from mcore_unpatch.compat.fused_head.problem import (
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 from mcore_unpatch.compat.fused_head.triton.chosen_columns import TargetGrads, chosen_logits
 from mcore_unpatch.compat.fused_head.triton.grad_kernel import KeptShares, TileGrad, padded, room_to_keep, row_factors
-from mcore_unpatch.compat.fused_head.triton.launch import tile_sizes, tma_can_read
+from mcore_unpatch.compat.fused_head.triton.launch import kernel_options, tile_sizes, tma_can_read
 from mcore_unpatch.compat.fused_head.triton.stats_kernel import LARGEST_K, merge_lists, merge_parts, split_stats
 
 
-class TritonBackend:
+class TritonBackend(TorchBackend):
     """Fused kernels for 16-bit weights; what they cannot take goes to the torch backend."""
 
     def forward(self, problem: Problem) -> RowStats:
         """Statistics of every segment of the vocabulary, then of every row."""
         if not fits(problem):
-            return TorchBackend().forward(problem)
+            return super().forward(problem)
         tiles = TritonTiles(problem)
         rows, columns = problem.row_count, problem.chosen
+        if rows == 0 or tiles.column_count == 0:
+            return self.fold(problem)  # where there is no logit
         w = problem.weight[: tiles.column_count]
-        numbers = tiles.new(4, rows) if len(w) else tiles.new(4, rows).zero_()
-        row_max, sum_exp, sum_exp_z, squared = numbers
+        row_max, sum_exp, sum_exp_z, squared = tiles.new(4, rows)
         chosen = tiles.new(*columns.shape) if columns is not None else None
-        if not len(w):  # the sums of no columns
-            row_max.fill_(NO_LOGIT)
-            chosen = torch.zeros_like(chosen) if chosen is not None else None
         kept = room_to_keep(problem, len(w))
         top: list[tuple[Tensor, Tensor]] = []
-        for r in spans(rows if len(w) else 0, tiles.forward_rows):
+        for r in spans(rows, tiles.forward_rows):
             x = tiles.load_rows(r)
             scale = problem.scale[r] if isinstance(problem.scale, Tensor) else problem.scale
             own_kept = kept.rows(r) if kept is not None else None
@@ -54,13 +51,7 @@ class TritonBackend:
             merge_parts(parts, row_max[r], sum_exp[r], sum_exp_z[r], squared[r] if problem.squares else None)
             if logits is not None and places is not None:
                 top.append(merge_lists(logits, places, sum_exp[r]))
-        top_logits = top_columns = None
-        if problem.topk and not top:
-            top.append(
-                (tiles.new(rows, problem.topk).fill_(NO_LOGIT), torch.full((rows, problem.topk), -1, device=w.device))
-            )
-        if top:
-            top_logits, top_columns = map(torch.cat, zip(*top, strict=True))
+        top_logits, top_columns = map(torch.cat, zip(*top, strict=True)) if top else (None, None)
         return RowStats(
             row_max=row_max,
             sum_exp=sum_exp,
@@ -75,13 +66,14 @@ class TritonBackend:
     def backward(self, problem: Problem, grads: RowGrads, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
         """The gradient of each tile of logits, multiplied out into those of hidden states and weight."""
         if not fits(problem):
-            TorchBackend().backward(problem, grads, hidden_grad, weight_grad)
+            super().backward(problem, grads, hidden_grad, weight_grad)
             return
         kept = KeptShares(*grads.kept) if grads.kept else None
         tiles = TritonTiles(problem, weight_grad, kept)
         factors = row_factors(problem, grads)
         terms = {"entropy": grads.entropy_coefficient is not None, "squares": grads.squares_coefficient is not None}
-        gradient = TileGrad(problem.weight[: tiles.column_count], problem.scale, factors, tiles.column_limit, **terms)
+        options = kernel_options(problem.scale, problem.weight.device)
+        gradient = TileGrad(problem.weight[: tiles.column_count], factors, tiles.column_limit, terms, options)
         targets = TargetGrads(grads, factors, tiles.column_limit) if grads.target_coefficients is not None else None
 
         def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.problem import Problem, RowGrads
-from mcore_unpatch.compat.fused_head.triton.launch import block_columns_on, by_nvidia, kernel_options, operand, programs
+from mcore_unpatch.compat.fused_head.triton.launch import block_columns_on, by_nvidia, operand, programs
 from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, exp, log2, store_block
 
 # Rows begin at multiples of so many numbers: the TMA and fast products ask for it.
@@ -127,21 +127,15 @@ def row_factors(problem: Problem, grads: RowGrads) -> Tensor:
     return factors
 
 
+@dataclass
 class TileGrad:
     """Makes the logits again and writes the gradient of the raw product, tile by tile; target columns come later."""
 
-    def __init__(
-        self,
-        weight: Tensor,  # [columns, h]
-        scale: float | Tensor,
-        factors: Tensor,  # [6, rows]
-        limit: Tensor | None,
-        entropy: bool,
-        squares: bool,
-    ) -> None:
-        self.options = kernel_options(scale, weight.device)
-        self.weight, self.factors, self.limit = weight, factors, limit
-        self.terms = {"entropy": entropy, "squares": squares}
+    weight: Tensor  # [columns, h]
+    factors: Tensor  # [6, rows]
+    limit: Tensor | None
+    terms: dict[str, bool]  # whether there is `entropy`, and `squares`
+    options: dict[str, Any]  # of the kernel
 
     @cached_property
     def weight_operand(self) -> Any:

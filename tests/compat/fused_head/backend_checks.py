@@ -7,10 +7,11 @@ from harness.rounding import assert_close
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_logprob
-from mcore_unpatch.compat.fused_head.problem import Backend, Problem, RowGrads, WeightGradBuffer
+from mcore_unpatch.compat.fused_head.problem import Problem, RowGrads, WeightGradBuffer
+from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 
 
-def check_the_hidden_gradient_comes_early(backend: Backend, dtype: torch.dtype, tile_bytes: int) -> None:
+def check_the_hidden_gradient_comes_early(backend: TorchBackend, dtype: torch.dtype, tile_bytes: int) -> None:
     """It is given once and whole while the last columns of the weight's gradient are still to be multiplied out."""
     inputs = make_inputs(300, 16, 900, dtype)
     problem = Problem(

@@ -8,7 +8,6 @@ import torch
 from mcore_unpatch.compat.fused_head import torch_backend
 from mcore_unpatch.compat.fused_head.problem import (
     Problem,
-    TileCost,
     Tiles,
     WeightGradBuffer,
     default_tile_bytes,
@@ -46,7 +45,7 @@ def problem(hidden: torch.dtype = FULL, weight: torch.dtype = FULL, **asked: Any
     ],
 )
 def test_what_a_tile_costs(of: Problem, keeps: bool, cost: tuple[int, int, int]) -> None:
-    assert tile_cost(of, keeps) == TileCost(*cost)
+    assert tile_cost(of, keeps) == cost
 
 
 @pytest.mark.parametrize(
@@ -65,12 +64,12 @@ def test_what_a_tile_costs(of: Problem, keeps: bool, cost: tuple[int, int, int])
     ],
 )
 def test_how_a_problem_is_cut(rows: int, columns: int, budget: int, tile: tuple[int, int]) -> None:
-    assert plan_tiles(rows, columns, TileCost(cell=5, row=10, column=10), budget) == tile
+    assert plan_tiles(rows, columns, (5, 10, 10), budget) == tile
 
 
 def test_less_than_one_cell_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^tile_bytes: expected at least 25 for these tensors .*, got 24$"):
-        plan_tiles(10, 1000, TileCost(cell=5, row=10, column=10), 24)
+        plan_tiles(10, 1000, (5, 10, 10), 24)
 
 
 def test_the_size_that_nobody_asked_for() -> None:

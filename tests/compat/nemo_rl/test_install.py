@@ -226,11 +226,11 @@ def test_which_new_models_are_served(wrapped: bool, has_hook: bool, hybrid: bool
     """One with the hook at once; a hybrid one when it is whole, which is seen when it is wrapped."""
     model, inner = LanguageModule.__new__(LanguageModule), Module()
     path = mock.Mock(has_hook=has_hook, is_hybrid=hybrid, model=inner)
-    patches = {"find_language_model": mock.Mock(return_value=path), "refuse_patched": mock.Mock(), "serve": mock.Mock()}
-    with mock.patch.multiple(nemo_rl, **patches):
+    looks = {"find_language_model": mock.Mock(return_value=path), "refuse_patched": mock.Mock()}
+    with mock.patch.multiple(nemo_rl.find, **looks), mock.patch.object(nemo_rl, "serve") as serve:
         nemo_rl._serve_new_models(Module(), "module", Module())
-        assert not patches["refuse_patched"].called
+        assert not looks["refuse_patched"].called
         nemo_rl._serve_new_models(*((Module(), "module", model) if wrapped else (model, "layer", Module())))
-    assert patches["refuse_patched"].call_args.args[1] is model
+    assert looks["refuse_patched"].call_args.args[1] is model
     served = [mock.call(inner)] if (has_hook and not hybrid) or (hybrid and wrapped) else []
-    assert patches["serve"].call_args_list == served
+    assert serve.call_args_list == served

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mcore_unpatch.compat import DeferredHead, LazyLogits, ProcessGroups, attach, miles, slime
 from mcore_unpatch.compat.logits.lazy import LMHead
-from mcore_unpatch.compat.responses import Samples, _keep_mask
+from mcore_unpatch.compat.slime import Samples, _keep_mask
 
 Results = tuple[list[dict[int, tuple[float, float]]], dict[str, Tensor]]
 

@@ -68,7 +68,7 @@ def test_depths_that_share_a_layer_are_cut_at_all_or_not_at_all(model: Any) -> N
 
 def other_layers(model: Any) -> Any:
     """Its MTP layers as of a Megatron whose own cannot recompute; they stay so for the rest of the test."""
-    with mock.patch.object(mtp_patch, "can_recompute", lambda layer: False):
+    with mock.patch.object(installed, "can_recompute", lambda layer: False):
         assert mtp_patch.patch_mtp_layer_checkpointed_forward(model) is True
         assert mtp_patch.patch_mtp_layer_checkpointed_forward(model) is False
     assert all(isinstance(layer, mtp_patch.RecomputedMtpLayer) for layer in model.mtp.layers)
@@ -118,7 +118,7 @@ def test_layers_that_are_patched_stay_as_they_are(model: Any, method: str) -> No
     setattr(model.mtp.layers[1], method, _of_a_patch)
     with pytest.raises(LegacyPatchError, match="_of_a_patch"):
         mtp_patch.patch_mtp_layer_get_embeddings(model)
-    cannot = mock.patch.object(mtp_patch, "can_recompute", lambda layer: False)
+    cannot = mock.patch.object(installed, "can_recompute", lambda layer: False)
     with cannot, pytest.raises(LegacyPatchError, match="_of_a_patch"):
         mtp_patch.patch_mtp_layer_checkpointed_forward(model)
     assert {type(layer) for layer in model.mtp.layers} == {MultiTokenPredictionLayer}
@@ -131,7 +131,7 @@ def test_a_megatron_that_cannot_recompute_is_told_where_it_would(
     model: Any, inputs: Any, recompute: str | None, training: bool
 ) -> None:
     mtp_patch.patch_postprocess(model)
-    state: Any = installed.installed(installed.path_in(model))  # type: ignore[arg-type]
+    state: Any = installed.state_of(installed.path_in(model))  # type: ignore[arg-type]
     model.train(training)
     model.config.recompute_granularity = recompute
     with mock.patch.object(installed, "can_recompute", lambda layer: False):
