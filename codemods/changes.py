@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Literal
 
 from mcore_unpatch.editing.edits import Applicability
 from mcore_unpatch.editing.source import Function, Source, Span, last_line
+from mcore_unpatch.records import record
 
 if TYPE_CHECKING:
     import libcst as cst
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reason:
     """What a change is for, as people are told, and whether it takes their consent."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from mcore_unpatch.findings.rules import Rule
+from mcore_unpatch.records import record
 
 if TYPE_CHECKING:  # a codemod is declared in little time, and loads what it works with when it is asked
     from mcore_unpatch.codemods.answering import Situation
@@ -24,7 +25,7 @@ if TYPE_CHECKING:  # a codemod is declared in little time, and loads what it wor
     from mcore_unpatch.megatron.versions import Version
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Example:
     """Code before and after a migration: a test, a part of the documentation, and what `unpatch explain` prints."""
 
@@ -48,7 +49,7 @@ class Match:
     situation: Situation = None  # type: ignore[assignment]  # the finding and all around it, once `fix` is asked
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AddImport:
     """`from module import name` where the file imports Megatron: at the top, under a guard or in the function."""
 
@@ -65,21 +66,21 @@ class MoveImport:
     module: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Note:
     """What people should know of the changes."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Left:
     """Why the place is left; changes that come with it are not made."""
 
     because: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ByHand:
     """What else a person has to do."""
 
@@ -101,7 +102,7 @@ class Settles:
     findings: Sequence[Finding]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Needs:
     """The oldest release on which the changes run, as on all later ones; None for every release."""
 

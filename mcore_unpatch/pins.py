@@ -20,7 +20,6 @@ import tomllib
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import wraps
 from importlib import import_module
@@ -31,6 +30,7 @@ from packaging.version import InvalidVersion, Version
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.versions import parse_version
+from mcore_unpatch.records import field, fields, record, replace
 from mcore_unpatch.repository import reading
 from mcore_unpatch.stacks.sources import installed_model
 
@@ -55,7 +55,7 @@ class PinError(RuntimeError):
     """The installed Megatron is not what the patches were written for."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pin:
     """One name of Megatron Core, as it was. `patched`: this repository replaces it; else it leans on it.
 
@@ -129,7 +129,7 @@ class Pin:
             return False  # a pull request, an issue: nothing that a release number could answer
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Lock:
     """The content of a lock file."""
 

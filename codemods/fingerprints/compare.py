@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
 from hashlib import blake2b
@@ -20,6 +19,7 @@ from typing import NamedTuple
 from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.editing.source import Source, first_line
 from mcore_unpatch.library.digests import dump, is_text, without_package
+from mcore_unpatch.records import record
 
 # Of a function that no release has, the first lines are enough to recognise it.
 _SHOWN_OF_NEW = 12
@@ -34,7 +34,7 @@ class StatementHash(NamedTuple):
     last: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UpstreamVersion:
     """One upstream version of a function: the releases that have it, its hash and its statements."""
 
@@ -43,7 +43,7 @@ class UpstreamVersion:
     parts: tuple[StatementHash, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Difference:
     """How a function differs from the nearest upstream version."""
 

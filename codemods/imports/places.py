@@ -9,13 +9,13 @@ import tomllib
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping
 from configparser import ConfigParser, Error as ConfigError
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from operator import itemgetter
 from typing import Any
 
 from mcore_unpatch.editing.source import Function, ProjectFiles, Source, Suite, last_line
+from mcore_unpatch.records import record
 
 Import = ast.Import | ast.ImportFrom
 Key = tuple[Any, ...]
@@ -27,7 +27,7 @@ _SORTS: tuple[Callable[[bool, str], Key], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class InsertionPoint:
     """Before a line of a suite, and the blank lines that set apart what comes there."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import libcst as cst
@@ -11,9 +10,10 @@ import libcst as cst
 from mcore_unpatch.codemods.imports.editor import ImportStatement
 from mcore_unpatch.codemods.imports.places import Import
 from mcore_unpatch.editing.source import Source, last_line
+from mcore_unpatch.records import record, replace
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Name:
     alias: cst.ImportAlias
     above: tuple[str, ...] = ()  # comments in the lines before it

@@ -16,6 +16,7 @@ from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.library.syntax import dotted
+from mcore_unpatch.records import record
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 if TYPE_CHECKING:  # a look at a file, as `check` takes it, edits nothing
@@ -177,7 +178,7 @@ class Exports:
         return ShimOrigin(shim) if shim else None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Need:
     """A name that a file asks of a downstream's file, which `where` says as `ShimOrigin` does."""
 

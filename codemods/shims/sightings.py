@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from mcore_unpatch.codemods.fingerprints.compare import Difference
 from mcore_unpatch.codemods.quote import finding_at
@@ -22,6 +21,7 @@ from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import DEFINITION, USE, Finding
 from mcore_unpatch.findings.rules import rules
 from mcore_unpatch.library.syntax import dotted
+from mcore_unpatch.records import record
 from mcore_unpatch.repository.paths import is_test
 
 Flow = tuple[str, str]  # where, as an origin says it, and the rule
@@ -29,7 +29,7 @@ ANYWHERE = ""
 OFFER = "`unpatch migrate --select MCU1,MCU7 --unsafe-fixes`"  # for what stands on the hook: the rules are named
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Blocker:
     """One reason; `final` if no consent lifts it, `stands` if there is nothing left to migrate.
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mcore_unpatch.audit.instances import chunks_of
 from mcore_unpatch.audit.origin import origin_of
+from mcore_unpatch.records import record
 
 if TYPE_CHECKING:
     from mcore_unpatch.compat.hook.find import HookPath
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HookOutcome:
     """How the sentinel fared. It is true if the processor was called.
 

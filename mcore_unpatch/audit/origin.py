@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from mcore_unpatch.megatron.versions import PACKAGES, within
+from mcore_unpatch.records import record
 
 OURS = "mcore_unpatch"
 # What a decorator keeps of what it decorates: functools, descriptors, torch.compile, Triton.
@@ -19,7 +19,7 @@ _INNER = ("__wrapped__", "__func__", "func", "fget", "fn", "_fn", "_torchdynamo_
 _DEPTH = 6
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CodeOrigin:
     """The code behind a value. `package` is what one imports: `verl`, `megatron.bridge`; empty for a script."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcore_unpatch.audit.origin import CodeOrigin
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.records import record
 
 if TYPE_CHECKING:
     from mcore_unpatch.findings.finding import Finding
@@ -29,7 +30,7 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Deviation:
     """One name that is not what the installed wheel defines.
 
@@ -66,7 +67,7 @@ class Deviation:
         return " ".join([self.kind, self.name, self.by.name, *self.where])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ModelHook:
     """A hook that somebody registered on a module of the model."""
 
@@ -78,7 +79,7 @@ class ModelHook:
         return f"{self.path or 'the model itself'}: {self.kind}, by {self.by}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rebinding:
     """One rebinding that `watch` saw: when, by what, and on which stack, innermost line first."""
 
@@ -177,7 +178,7 @@ def differences(reports: Sequence[tuple[str, AuditReport]]) -> list[tuple[str, l
     return [row for row in rows if row[2]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LivePatch:
     """A live patch, the line of the repository that made it, or the package that it comes from, and on which ranks."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from json import dumps
@@ -14,6 +13,7 @@ import typer
 
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_FINDINGS, guarded, reporting
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.records import asdict, record
 
 HOOK = "output_processor"
 _GPT = "megatron.core.models.gpt.gpt_model.GPTModel"
@@ -49,7 +49,7 @@ def doctor(json: Json = False) -> int:
     return EXIT_FINDINGS if any(line.state == "wrong" for line in lines) else EXIT_CLEAN
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Line:
     """One line of the examination. state: ok, missing (and not needed), or wrong, with what to do about it."""
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 from weakref import WeakValueDictionary
 
@@ -25,6 +24,7 @@ from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.versions import NEWEST, Version, show
+from mcore_unpatch.records import field, record
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.files import Reader
@@ -138,7 +138,7 @@ def none_older(_: str) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Options:
     """What a migration may do."""
 
@@ -177,7 +177,7 @@ class Options:
         return rule in self.selection
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NewContent:
     """A file with its content before and after; the path is posix and relative to the top of the work tree."""
 
@@ -186,7 +186,7 @@ class NewContent:
     after: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Edit:
     """Bytes [start, end) of a file's original content, and what stands there instead."""
 
@@ -209,7 +209,7 @@ class Unsound(Exception):
         self.reasons = reasons
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Remark:
     """Something a person should know about one place."""
 
@@ -221,7 +221,7 @@ class Remark:
     detail: str = ""  # e.g. a unified diff that a reviewer can judge
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Plan:
     """Everything a migration would do, and what it leaves to people."""
 

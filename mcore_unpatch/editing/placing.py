@@ -6,17 +6,17 @@ import difflib
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import groupby
 
 from mcore_unpatch.editing.edits import Edit, NewContent, Plan, Repository, Unsound, in_order, splice
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.records import record
 from mcore_unpatch.repository.paths import shown
 
 _STYLES = {b"@": b"36", b"-": b"31", b"+": b"32"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SourceRange:
     """A range of bytes of a file; lines and columns count from 1, columns in bytes."""
 
@@ -28,7 +28,7 @@ class SourceRange:
     end_column: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PlacedEdit:
     """An edit with its place in the old and in the new file."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, releases_of
+from mcore_unpatch.records import record
 from mcore_unpatch.repository.paths import from_here, relative
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Related:
     role: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Guard:
     """A statement that keeps a patch from being installed on some releases, and the branch of it the patch stands in.
 
@@ -51,7 +52,7 @@ class Guard:
     always: bool = False  # it asks for no release: `if False:`
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Live:
     """The releases on which a patch is installed, and what it depends on besides them."""
 
@@ -92,7 +93,7 @@ def _specifier(first: int, last: int) -> str:
     return below if first == 0 else f">={RELEASES[first]},{below}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OnStacks:
     """Stacks of the repository on which a patch fares alike: whether it runs or breaks there, and the verdict."""
 
@@ -106,7 +107,7 @@ class OnStacks:
         return f"{names}: {self.outcome}, so {self.verdict}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Assessment:
     """What becomes of a finding on the releases it is judged for, and why."""
 
@@ -120,7 +121,7 @@ class Assessment:
     left_because: str = ""  # why `migrate` leaves it, where a codemod has a way
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Finding:
     """One patch of Megatron Core: the facts, and the assessment of them. `to_json` gives the interface, version 1."""
 

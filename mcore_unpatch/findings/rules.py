@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.records import record
 
 OFF_BY_DEFAULT = ("MCU75", "MCU9")  # offers and mocks: no patch, so that no gate fails for one unasked
 UNUSED_IGNORE = "MCU001"
@@ -15,7 +15,7 @@ MOCK_RULES = ("MCU901", "MCU902")
 DOCS = "https://github.com/mcore-unpatch/mcore-unpatch/blob/main/docs/rules"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rule:
     """One rule, as `unpatch explain` shows it."""
 
@@ -88,7 +88,7 @@ def _nearest(code: str) -> str:
     return f"; the nearest {'is' if len(near) == 1 else 'are'} {', '.join(near)}" if near else ""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Selection:
     """Which rules count: the longest matching prefix decides, as in other linters."""
 

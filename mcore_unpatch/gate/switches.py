@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from mcore_unpatch import pins
@@ -12,6 +11,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding, switched_off
 from mcore_unpatch.findings.rules import Selection, rules
 from mcore_unpatch.gate import baseline, compare, pinned
+from mcore_unpatch.records import record
 from mcore_unpatch.repository import git
 from mcore_unpatch.repository.config import Config, table_of
 from mcore_unpatch.repository.paths import relative
@@ -20,7 +20,7 @@ _MARK = "megatron/core/package_info.py"
 _MOST_COMMITS = 50  # that touched a setting
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Gate:
     """The settings of a change, those of the commits it is compared with, and the baseline that is in force."""
 

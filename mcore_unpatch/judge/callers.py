@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from mcore_unpatch.library.model import Model, Usage
 
 
+@lru_cache(4096)
 def callers(model: Model, target: str) -> list[Usage]:
     """Who calls it in the library: those that are certain, else those told by a method's name."""
     taken, family = model.called_with(target), model.lineage(target.rpartition(".")[0])

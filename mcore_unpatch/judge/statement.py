@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mcore_unpatch.library.model import Model, Usage
+from mcore_unpatch.records import field, record
 
 if TYPE_CHECKING:
     from mcore_unpatch.judge.demands import Demand
@@ -15,7 +15,7 @@ RAISES, CHANGES, STOPS, SPEED, IDLE = "raises", "changes", "stops", "speed", "id
 SILENT = (CHANGES, STOPS)  # other results, and no error
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Statement:
     """One thing that a release does to a patch, or to a line that uses the library.
 

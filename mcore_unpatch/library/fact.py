@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
+from mcore_unpatch.records import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class Fact:
     """One name of one version.
 

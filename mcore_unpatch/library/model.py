@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import cached_property
 
 from mcore_unpatch.library.digests import split
 from mcore_unpatch.library.fact import Call, Fact, Parameters, parameters, without_self
+from mcore_unpatch.records import field, record
 
 _MOST_HOPS = 12
 _ALIKE = 0.45  # of the statements in common
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Library:
     """A distribution that a model is made of, its packages, and the classes in lists of modules, by class and name."""
 
@@ -37,7 +37,7 @@ class Library:
         return self.packages[:2][-1]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Known:
     """A definition, and the dotted name it stands under."""
 
@@ -45,7 +45,7 @@ class Known:
     fact: Fact
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Usage:
     """One way in which the library uses a name: `how` is one of `HOWS`, `place` is one that does."""
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache
 from importlib.resources import files
 
 from mcore_unpatch.megatron.versions import Version, parse_version
+from mcore_unpatch.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Answer:
     """One row.
 

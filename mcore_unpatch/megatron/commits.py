@@ -6,18 +6,19 @@ import json
 import lzma
 import re
 from bisect import bisect_left
-from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from mcore_unpatch.records import record
 
 START = date(2018, 1, 1).toordinal()
 _DIGITS = 8
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Commit:
     """One commit: its first digits, and the nearest releases; none before or after where there is none yet."""
 
@@ -29,7 +30,7 @@ class Commit:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Table:
     """All commits, by their digits, and the names that stand for one."""
 

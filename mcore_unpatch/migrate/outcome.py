@@ -12,6 +12,7 @@ from mcore_unpatch.editing.edits import NewContent, Options, Plan, Remark, splic
 from mcore_unpatch.editing.placing import PlacedEdit, changes_of, moved_line, unified
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.records import record
 from mcore_unpatch.report import counts
 from mcore_unpatch.repository.discover import is_excluded
 from mcore_unpatch.repository.paths import from_here, relative
@@ -21,7 +22,7 @@ from mcore_unpatch.survey.survey import Survey
 _LINES = re.compile(r"\b([Ll]ines? )(\d+(?:(?:, | and | to )\d+)*)")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Dependency:
     """The dependency of the new code."""
 

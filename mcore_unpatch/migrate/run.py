@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mcore_unpatch import rewrites
@@ -12,6 +11,7 @@ from mcore_unpatch.editing.edits import Options, Remark
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.outcome import Dependency, Outcome
+from mcore_unpatch.records import field, record, replace
 from mcore_unpatch.repository import reading
 from mcore_unpatch.repository.discover import root_of, top_of
 from mcore_unpatch.survey import fixes
@@ -32,7 +32,7 @@ _PYTHON = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Request:
     """What the user asks for."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from mcore_unpatch.editing.edits import Edit
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
 from mcore_unpatch.migrate.outcome import Outcome
+from mcore_unpatch.records import record, replace
 from mcore_unpatch.report.counts import group_of, groups
 from mcore_unpatch.report.lines import Line, count, show, wrapped
 from mcore_unpatch.report.screen import brief, pin_command
@@ -26,7 +26,7 @@ _SECTIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Entry:
     """One place of a section. Places with the same text are printed above it together, and texts of the same places."""
 

@@ -11,7 +11,6 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import date
 from html import escape
 from importlib.resources import files
@@ -20,6 +19,7 @@ from string import Template
 from urllib.parse import quote
 
 from mcore_unpatch.findings.finding import Finding, Report
+from mcore_unpatch.records import record
 from mcore_unpatch.report.counts import EFFECTS, FATES, fate_of, group_of, groups, urgency
 from mcore_unpatch.report.lines import count
 from mcore_unpatch.report.screen import brief
@@ -37,7 +37,7 @@ _HEADS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kind:
     """A group of patches: its heading, and how it looks (bad, warn, good or plain)."""
 
@@ -45,7 +45,7 @@ class Kind:
     look: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pane:
     """A piece of code or a diff below a patch."""
 
@@ -55,7 +55,7 @@ class Pane:
     is_open: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Card:
     """One patch: its kind, what it replaces and where, what is said of it, and code.
 
@@ -219,7 +219,7 @@ def head_of(report: Report, origin: Origin) -> str:
     return " ".join([read, *map(str, report.judged)])
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Origin:
     """A repository at a commit; `blob` is where its files stand, if the forge is known and has the commit."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.records import field, record
 from mcore_unpatch.repository import git, reading
 from mcore_unpatch.repository.paths import shown
 
@@ -17,7 +17,7 @@ _TEXTS = ("target-mcore", "baseline", "base", "output-format")
 _NUMBERS = ("jobs",)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Config:
     """Settings from a file; `folder` is where it stands, and what its paths are relative to."""
 

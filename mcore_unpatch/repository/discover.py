@@ -103,10 +103,10 @@ def others(whole: Discovery, found: Discovery) -> Discovery:
     return replace(whole, python=python, patches=patches)
 
 
-def settings(top: Path) -> list[str]:
-    """The files of a project that are neither Python nor patches nor prose, relative to its top; data left out."""
+def settings(top: Path, names: Iterable[str]) -> list[str]:
+    """Those of the files of a project that are neither Python nor patches nor prose; data left out."""
     found = Discovery(top, top)
-    files = {name: top / name for name in listed(top) if not is_source(name) and not name.endswith(_PROSE)}
+    files = {name: top / name for name in names if not is_source(name) and not name.endswith(_PROSE)}
     return [name for name, file in files.items() if _is_plain_file(file, found) and file.stat().st_size <= _MOST_BYTES]
 
 
@@ -260,7 +260,7 @@ def _listed_by_git(folder: Path, discovery: Discovery) -> dict[str, bool] | None
         discovery.notes.append(f"A sparse checkout leaves out {len(sparse)} files, which are not read: {sparse[0]} ...")
     others = [name for name in marks if not is_source(name)]
     _tell_of_links(folder, others, discovery)
-    if nested := [name for name in others if name.endswith("/") or os.path.lexists(folder / name / ".git")]:
+    if nested := [name for name in others if name.endswith("/") or os.path.lexists(f"{folder}/{name}/.git")]:
         listed = ", ".join(shown(name.rstrip("/")) for name in nested[:3])
         discovery.notes.append(f"Nested repositories are not scanned: {listed}{' ...' if len(nested) > 3 else ''}.")
     return {name: mark != "?" for name, mark in marks.items()}

@@ -57,21 +57,28 @@ class Found:
 
 
 @cache
-def _named() -> re.Pattern[str]:
-    """All patterns as one; those without a folder are for the last part of a path."""
+def _named(ends: tuple[str, ...]) -> re.Pattern[str]:
+    """All patterns with one of these ends as one; those without a folder are for the last part of a path."""
     kinds = []
     for kind, patterns in _KINDS.items():
-        whole = ((pattern if "/" in pattern else f"*/{pattern}", pattern) for pattern in patterns.split())
+        asked = (pattern for pattern in patterns.split() if pattern.endswith(ends))
+        whole = ((pattern if "/" in pattern else f"*/{pattern}", pattern) for pattern in asked)
         forms = "|".join(translate(one) for pair in whole for one in dict.fromkeys(pair))
-        kinds.append(f"(?P<{kind}>{forms})")
+        kinds += [f"(?P<{kind}>{forms})"] if forms else []
     return re.compile("|".join(kinds))
+
+
+def _kind(path: str) -> str | None:
+    """What kind of file a name is: of most files, which are Python, few patterns are asked."""
+    match = _named(("*", ".py") if path.endswith(".py") else ("",)).match(path)
+    return match and match.lastgroup
 
 
 def read_all(top: Path, paths: Collection[str]) -> Found:
     """What some files (posix, relative to the top) say."""
     found = Found()
     modules = _text(top, ".gitmodules", "submodule", found) or ""
-    kinds = {path: match.lastgroup or "" for path in paths if (match := _named().match(path))}
+    kinds = {path: kind for path in paths if (kind := _kind(path))}
     vendored = tuple(path.removesuffix("core/package_info.py") for path in kinds if kinds[path] == "vendored")
     projects = {posixpath.dirname(path) for path in paths if posixpath.basename(path) in PROJECT_FILES}
     packages = projects | {posixpath.dirname(path) for path in paths if path.endswith(".py")}
@@ -152,11 +159,10 @@ def _text(top: Path, path: str, kind: str, found: Found) -> str | None:
         return None
     lower = data.lower()
     says = any(word in lower for word in _WORDS) or any(w in lower and p.search(lower) for w, p in _SAYS.items())
-    installs = kind not in _COMMANDS or any(word in data for word in _INSTALLS) or bool(_SAYS[b"mcore"].search(data))
-    says = says and installs
-    says = says or (kind == "requirements" and bool(_OF_LOCAL.search(data)))
-    says = says or (kind == "submodule" and b"megatron" in lower)
-    return data.decode(errors="replace") if says else None
+    if says and kind in _COMMANDS:
+        says = any(word in data for word in _INSTALLS) or _SAYS[b"mcore"].search(data) is not None
+    says = says or (kind == "requirements" and _OF_LOCAL.search(data) is not None)
+    return data.decode(errors="replace") if says or (kind == "submodule" and b"megatron" in lower) else None
 
 
 def _platform(*texts: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from mcore_unpatch.megatron import commits
 from mcore_unpatch.megatron.commits import Commit
 from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, allowed, minor, parse_version, releases_of, show
+from mcore_unpatch.records import record
 
 UPSTREAM = "NVIDIA/Megatron-LM"
 DEFAULT_BRANCH = "HEAD"
@@ -22,7 +23,7 @@ _REFERENCE = re.compile(r"^(?:refs/)?(?:heads/|tags/|remotes/)?(?:origin/|upstre
 _ASK = "pass its source with --target-mcore: CLONE@COMMIT, a checkout, a wheel, or `installed`"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Revision:
     """What is known of one Megatron: the releases to judge for (oldest and newest), none where nothing is known."""
 
@@ -176,7 +177,7 @@ _DIRECT = re.compile(
 _WHEEL = re.compile(r"megatron_core-(\d[\w.+]*?)-[\w.]+-[\w.]+-[\w.]+\.whl", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Said:
     """One place where a file says which Megatron it is for."""
 
@@ -228,7 +229,7 @@ def in_text(text: str) -> Iterator[tuple[int, Revision]]:
 _SHOWN = 4  # stacks in one line
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stack:
     """One Megatron that a repository runs, and every place where that is said."""
 
@@ -294,7 +295,7 @@ class Stack:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Judged:
     """The stacks that patches of a file are judged for."""
 

@@ -22,7 +22,8 @@ _YAML_VALUE = re.compile(r"""^-?\s*([A-Z][A-Z0-9_]*):\s+["']?([^"'#\s]+)["']?\s*
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?[-=]([^{}]*))?\}|([A-Za-z_]\w*))")
 _WORTH = ("megatron", "mcore", "git", "cd ", "pushd", "popd")
 _SETS = re.compile(r"\w=")
-_COMMANDS = re.compile(r"&&|\|\||;|\||\$\(|[()]|\bthen\b|\bdo\b|\belse\b|\bRUN\b")
+_COMMANDS = re.compile(r"&&|\|\||;|\||\$\(|\(|\)|then(?<=\bthen)\b|do(?<=\bdo)\b|else(?<=\belse)\b|RUN(?<=\bRUN)\b")
+_TELLING = re.compile(r"clone|git\b|mcore|pip[\d.]*\b|pipx\b|uv\b|conda\b|mamba\b|poetry\b")  # else nothing is said
 _INSTRUCTION = re.compile(r"^\s*(FROM|ARG|ENV|WORKDIR)\s+(.*)$", re.IGNORECASE | re.DOTALL)
 _PAIR = re.compile(r"""["']?(repo|repository|url)["']?\s*[:=]\s*["']?([^"'\s,]+)""")
 _REF = re.compile(r"""["']?(?:ref|rev|commit|tag|branch)["']?\s*[:=]\s*["']?([^"'\s,]+)""")
@@ -45,8 +46,9 @@ class _Clone:
 
 def of_script(file: ReadFile, docker: bool = False, yaml: bool = False) -> None:
     """The Megatrons that a script installs or clones; variables that nobody sets are noted."""
-    reader = _Reader(file, docker, yaml)
-    for number, line in _logical(file.text):
+    lines, reader = [*_logical(file.text)], _Reader(file, docker, yaml)
+    code = "\n".join(line for _, line in lines).lower()
+    for number, line in lines if docker or _TELLING.search(code) else ():
         reader.take(number, line)
     reader.end()
 

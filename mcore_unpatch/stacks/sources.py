@@ -10,7 +10,6 @@ import importlib.util
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
@@ -18,6 +17,7 @@ from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.sources import Files, light_model, model_of, read_source
 from mcore_unpatch.megatron import commits, known
 from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, ROOT, Version, parse_version
+from mcore_unpatch.records import record, replace
 from mcore_unpatch.repository import git, reading
 from mcore_unpatch.stacks.revision import CARRIER, REPOSITORY, ReadFile, Revision, carried, of_reference, of_release
 
@@ -29,7 +29,7 @@ _SETTLE = "run `git submodule update --init --recursive`, or name it with --targ
 _FORK = re.compile(r"([\w.-]+/[\w.-]*megatron[\w.-]*?)(?:\.git)?/?$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class MegatronSource:
     """The files of a Megatron, and the release it says it is."""
 
@@ -82,7 +82,7 @@ def label_of(info: bytes, place: str | Path = "this Megatron") -> str:
     return ".".join(map(str, numbers))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Target:
     """One Megatron that the user named: its releases, and its source where that is at hand."""
 

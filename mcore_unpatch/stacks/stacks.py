@@ -27,11 +27,16 @@ class Stacks:
     _before: dict[str, str] = field(default_factory=dict)
 
     @cached_property
-    def found(self) -> Found:
-        """What the files of the repository say."""
+    def files(self) -> list[str]:
+        """All files of the repository."""
         from mcore_unpatch.repository.discover import listed
 
-        found = read_all(self.top, listed(self.top))
+        return listed(self.top)
+
+    @cached_property
+    def found(self) -> Found:
+        """What the files of the repository say."""
+        found = read_all(self.top, self.files)
         named = {said.scope for said in found.said if not said.revision.is_weak and said.source != HINT}
         found.said = [said for said in found.said if not said.revision.is_weak or said.scope not in named]
         return found

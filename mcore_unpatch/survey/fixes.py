@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 
 from mcore_unpatch import rewrites as codemods
 from mcore_unpatch.editing.edits import NewContent, Options, Plan, Repository, Unsound
 from mcore_unpatch.editing.placing import rewrites_of, unified
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.records import record, replace
 from mcore_unpatch.repository.paths import shown
 from mcore_unpatch.scanner.sources.parsing import why_not
 from mcore_unpatch.survey.survey import Survey
@@ -74,7 +74,7 @@ def _left(repository: Repository, paths: Iterable[str]) -> set[str]:
     return broken | codemods.not_given_back(repository, odd) if odd else broken
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SoundPlan:
     """A plan that may be written: the new contents, the findings that stay, and the files it had to leave, with why."""
 

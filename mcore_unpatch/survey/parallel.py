@@ -16,6 +16,7 @@ from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.gate.suppress import IGNORE_MARK
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.records import record
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.names.project import Project
@@ -39,7 +40,7 @@ CHECKED_THROUGHOUT = 2_000_000
 START = "fork" if sys.platform == "linux" else "spawn"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Task:
     """What every part of one analysis shares; `exists` and `read` take paths relative to the project's root."""
 

@@ -28,6 +28,7 @@ from mcore_unpatch import rewrites
 from mcore_unpatch.errors import FileError, UsageError
 from mcore_unpatch.findings.finding import Assessment, Finding, Guard, Live, OnStacks, Related
 from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.records import record
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.repository.reading import replace_file
 from mcore_unpatch.scanner.sources.files import Files
@@ -40,7 +41,7 @@ _NOT_KEPT = (AttributeError, OSError, KeyError, TypeError, ValueError)  # never 
 _LISTS = ("marked", "saying", "testing")  # of a part
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SearchResult:
     """What one search gave."""
 

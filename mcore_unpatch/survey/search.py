@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from mcore_unpatch import rewrites
@@ -12,6 +11,7 @@ from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.gate import suppress
 from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.records import field, record
 from mcore_unpatch.repository.discover import is_excluded, is_patch_file
 from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.names.project import Project
@@ -27,7 +27,7 @@ from mcore_unpatch.survey.remembered import FileMemory, LastSearch
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Search:
     """How files are looked at; `exists` and `read` take paths relative to the top of the project."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import islice
 from pathlib import Path
@@ -20,6 +19,7 @@ from mcore_unpatch.gate import suppress
 from mcore_unpatch.judge.handed_over import HandedOver
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.versions import Version, show
+from mcore_unpatch.records import field, record, replace
 from mcore_unpatch.repository import git, reading
 from mcore_unpatch.repository.discover import (
     Discovery,
@@ -51,7 +51,7 @@ Found = tuple[list[Finding], list[FileError]]
 _NO_LINKS: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PinnedOn:
     """A lock file, and the releases it is held to, the newest first."""
 
@@ -60,7 +60,7 @@ class PinnedOn:
     required: bool = False  # a patch without a pin is a finding of its own
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ScanOptions:
     """What the command line and the configuration ask for."""
 
@@ -266,7 +266,7 @@ class Survey:
     @cached_property
     def _settings(self) -> list[str]:
         """The files of the repository that are neither Python nor patches nor prose."""
-        return settings(self.found.top)
+        return settings(self.found.top, self.stacks.files)
 
     @cached_property
     def _not_read(self) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 
 from mcore_unpatch.findings.finding import Assessment, Finding
 from mcore_unpatch.findings.reasons import leaf
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.records import record, replace
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _NAME_GIVEN = re.compile(r"[^=(]+\.\w+ = ([^\W\d][\w.]*)")
@@ -22,7 +22,7 @@ _TAKES = re.compile(rb"import\s*+\(?\s*+\*|\.__dict__|vars\(|getattr\(")
 _OWN = ("unpatch.lock", "unpatch.baseline")  # the lock and the baselines
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RepositoryFiles:
     """The files of a repository: its own code, Megatron carried along and changes of it, and all others."""
 

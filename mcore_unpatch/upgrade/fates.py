@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from mcore_unpatch.findings.finding import Finding
@@ -20,6 +19,7 @@ from mcore_unpatch.library.fact import quoted
 from mcore_unpatch.library.model import Known, Model, likeness
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, parse_version, within
+from mcore_unpatch.records import asdict, field, record, replace
 from mcore_unpatch.survey.overriding import OVERRIDDEN
 
 URGENCIES = ("breaks", "different", "unnecessary", "harmless")
@@ -28,7 +28,7 @@ _MOST_HELPERS = 2  # that are named
 Step = tuple[Model, Model]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Change:
     """The fate of a name. kind: unchanged, body, signature, moved, gone, or unknown where the old release lacks it."""
 
@@ -84,7 +84,7 @@ def _names(known: Known | None) -> list[str]:
     return [name for name in known.fact.parameters.names if name not in ("self", "cls")]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Copy:
     """A replacement that began as Megatron's own function."""
 
@@ -96,7 +96,7 @@ class Copy:
     helpers: tuple[str, ...] = ()  # functions of the repository that it calls
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Fate:
     """What happens to one patch."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.judge.demands import CALL, IMPORT
 from mcore_unpatch.judge.statement import IDLE, RAISES, SPEED, Statement
 from mcore_unpatch.megatron.versions import RELEASES
+from mcore_unpatch.records import record, replace
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.run import UpgradeReport
@@ -29,7 +29,7 @@ HEADS = {
 TESTS, PATCH_FILES = "tests", "patch files"  # what is folded to a count
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Item:
     """One thing to know: a line of the repository, and what becomes of it."""
 

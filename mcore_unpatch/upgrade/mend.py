@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from mcore_unpatch.editing.edits import Edit, NewContent, splice
@@ -19,6 +18,7 @@ from mcore_unpatch.judge.statement import Statement
 from mcore_unpatch.library.fact import Parameters
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.versions import within
+from mcore_unpatch.records import record
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import why_not
@@ -28,7 +28,7 @@ from mcore_unpatch.upgrade.sources import Sources
 from mcore_unpatch.upgrade.uses import Uses, uses_of
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Mended:
     """One broken line: its edits, or why there are none."""
 

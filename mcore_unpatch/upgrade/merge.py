@@ -7,7 +7,6 @@ import builtins
 import re
 import tempfile
 import textwrap
-from dataclasses import dataclass
 from difflib import unified_diff
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +17,7 @@ from mcore_unpatch.library.digests import digest_of, parts
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.syntax import bound_names
 from mcore_unpatch.megatron.versions import LIBRARY
+from mcore_unpatch.records import record
 from mcore_unpatch.repository import git
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.run import UpgradeReport
@@ -26,7 +26,7 @@ from mcore_unpatch.upgrade.sources import Sources, cut
 _CONFLICT = re.compile(r"^<{7} ", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Merge:
     """One copy: the release it was made from, upstream's changes since, the team's own, and both together."""
 

@@ -6,13 +6,13 @@ import ast
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast
 
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.versions import within
+from mcore_unpatch.records import record, replace
 from mcore_unpatch.scanner.sources.callers import Callers
 from mcore_unpatch.scanner.sources.effort import DEPTH
 from mcore_unpatch.scanner.sources.files import Files
@@ -24,7 +24,7 @@ N = TypeVar("N")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Ref:
     """A resolved expression.
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from mcore_unpatch.records import record
+
 _HEAD = re.compile(rb"(?:diff --(?P<git>git)|diff --(?:cc|combined)|Index:) ([^\r\n]{1,8192})")
 _SIDE = re.compile(rb"(---|\+\+\+) ([^\t\r\n]{1,4096})")
 _MOVED = re.compile(rb"(?:rename|copy) (from|to) ([^\r\n]{1,4096})")
@@ -18,7 +20,7 @@ _ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
 _LETTERS = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Around:
     """The class and the function that a line stands in, and how far the heads of both are indented."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from mcore_unpatch.records import field, record
 from mcore_unpatch.repository import reading
 from mcore_unpatch.scanner.sources.parsed import RecentValues
 from mcore_unpatch.scanner.sources.parsing import MAX_READ, TooLarge
@@ -14,7 +14,7 @@ from mcore_unpatch.scanner.sources.parsing import MAX_READ, TooLarge
 _KEPT = 16 * 1024 * 1024  # bytes that are not read again
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WorkTree:
     """Files on disk, as they were when first read."""
 
@@ -44,7 +44,7 @@ class WorkTree:
             return 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Overlay:
     """Reads some files from memory."""
 

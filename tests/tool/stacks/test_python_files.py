@@ -8,7 +8,7 @@ from pathlib import Path
 
 from forms import check_forms
 
-from mcore_unpatch.stacks.reading import _READERS, _named
+from mcore_unpatch.stacks.reading import _READERS, _kind
 from mcore_unpatch.stacks.revision import ReadFile
 
 FORMS = Path(__file__).with_name("python.txt")
@@ -24,10 +24,10 @@ def test_every_form_means_what_somebody_read(tmp_path: Path) -> None:
     def meant(form: str) -> str:
         name, _, text = form.partition("\n")
         file = ReadFile(tmp_path, name, text, MODULES)
-        kind = _named().match(name)
+        kind = _kind(name)
         assert kind is not None
         try:
-            _READERS[kind.lastgroup or ""](file)
+            _READERS[kind](file)
         except ValueError as error:
             return f" {type(error).__name__}"
         said = [
