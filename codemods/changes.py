@@ -1,7 +1,7 @@
 """What a codemod asks for: nodes of a file that are replaced, rewritten, removed or added, and why.
 
-A change names nodes of the file's `ast`, which the analysis has at hand, and new source text. It is data: `tree` makes
-it on the nodes of libcst, and only where a migration needs the result.
+A change names nodes of the file's `ast`, which the analysis has at hand, and new source text. It is data: `making`
+makes edits of it.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Header:
 
     node: Function
     parameters: str
+    undecorated: bool = False  # its decorators go
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods import registry, stale, standing
 from mcore_unpatch.codemods.answering import FixRunner
 from mcore_unpatch.codemods.changes import Asked, Taken, least_safe
 from mcore_unpatch.codemods.dead import delete_dead
 from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
+from mcore_unpatch.codemods.making import edits_of, made
 from mcore_unpatch.codemods.removal import together
 from mcore_unpatch.codemods.shims.move import Analysis, Move
 from mcore_unpatch.codemods.stale import left_behind
@@ -30,10 +30,6 @@ from mcore_unpatch.findings.verdicts import floor
 from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS, HOOK_SINCE
 from mcore_unpatch.megatron.versions import show
 
-if TYPE_CHECKING:
-    from mcore_unpatch.codemods.cst_tree import Tree
-
-    TreeOf = Callable[[str, Sequence[Asked]], Tree]
 DEPENDENCY = "mcore-unpatch[compat]"
 Known = list[tuple[type[Move], Analysis]]
 
@@ -42,11 +38,11 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     """What is to be done about the findings of a repository."""
     known = downstreams(repository, options.older)
     bench, contribution = _found(repository, findings, options, known)
-    tree_of = _trees(bench)
-    contribution.asked = _with_imports(bench, tree_of, contribution.asked)
+    contribution.asked = _with_imports(bench, contribution.asked)
     contribution.add(stale.annotate(bench, _open(findings, contribution, options), options, contribution.asked))
-    made = [edit for path, some in _by_path(together(contribution.asked)) for edit in tree_of(path, some).edits(some)]
-    edits = list(_answering(bench, made, contribution.removes, findings))
+    by_path = _by_path(together(contribution.asked))
+    every = [edit for path, some in by_path for edit in edits_of(bench.source(path), some)]
+    edits = list(_answering(bench, every, contribution.removes, findings))
     needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in edits)
     needs_hook = needs_compat or any(HOOK_ARGUMENTS[0].encode() in edit.replacement for edit in edits)
     contribution.remarks += left_behind(bench, findings, contribution.removes, edits)
@@ -177,29 +173,14 @@ def _open(findings: Iterable[Finding], contribution: Contribution, options: Opti
     return [finding for finding in findings if finding not in gone and options.wants(finding.rule)]
 
 
-def _with_imports(bench: Workbench, tree_of: TreeOf, asked: list[Asked]) -> list[Asked]:
+def _with_imports(bench: Workbench, asked: list[Asked]) -> list[Asked]:
     """The changes with those of the imports; an import that only removed code asked for goes too."""
     whole = [*bench.import_changes(), *asked]
     dropped = False
     for path, group in _by_path(whole):
         why = replace(least_safe(one.reason for one in group), title="an import that nothing uses any more", notes=())
-        dropped |= drop_leftovers(bench, path, tree_of(path, group).made(group), why)
+        dropped |= drop_leftovers(bench, path, made(bench.source(path), group), why)
     return [*bench.import_changes(), *asked] if dropped else whole
-
-
-def _trees(bench: Workbench) -> TreeOf:
-    """The files that change, as libcst has them: loaded for the first of them. Raises `Unsound` for one that cannot."""
-
-    known: dict[str, Tree] = {}
-
-    def tree_of(path: str, asked: Sequence[Asked]) -> Tree:
-        from mcore_unpatch.codemods.cst_tree import Tree
-
-        if path not in known or not known[path].excerpt.holds(asked):
-            known[path] = Tree(bench.source(path), asked)
-        return known[path]
-
-    return tree_of
 
 
 def _by_path(asked: Iterable[Asked]) -> Iterator[tuple[str, list[Asked]]]:

@@ -6,9 +6,8 @@ import ast
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
 
-from mcore_unpatch.codemods.changes import Asked, Change, Insert, Make, Remove, Rewrite
+from mcore_unpatch.codemods.changes import Asked, Change, Insert, Remove, Rewrite
 from mcore_unpatch.codemods.syntax import is_pure
 from mcore_unpatch.editing.source import Function, Source, Suite, first_line, last_line
 
@@ -99,7 +98,10 @@ def _from_suite(
     parent = source.parents[suite[0]]
     if len(leaving) == len(suite) and not isinstance(parent, ast.Module):
         if isinstance(parent, ast.If) and suite is parent.orelse:
-            yield Make(parent, _without_else)
+            otherwise = next(line for line in range(first_line(suite[0]), 0, -1) if _is_else(source, line))
+            first, *others = leaving
+            yield Remove(first, otherwise, last_line(first))
+            yield from (Remove(node, first_line(node), last_line(node)) for node in others)
             return
         yield Rewrite(leaving.pop(0), "pass")
     gone = set(leaving)
@@ -111,11 +113,8 @@ def _from_suite(
             yield from _group(source, nodes, gone, is_first, indices[0] > kept[-1], with_comments, arriving)
 
 
-def _without_else(node: Any) -> Any:
-    body = node.body
-    if hasattr(body, "footer"):  # else it stands behind the colon
-        body = body.with_changes(footer=[*body.footer, *node.orelse.leading_lines])
-    return node.with_changes(orelse=None, body=body)
+def _is_else(source: Source, line: int) -> bool:
+    return source.line(line).lstrip().startswith("else")
 
 
 def _group(

@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mcore_unpatch.codemods.cst_tree import not_given_back
     from mcore_unpatch.codemods.planner import Known, downstreams, fixed, plan
     from mcore_unpatch.codemods.registry import answered, codemods, complete, folders, words
 
@@ -22,11 +21,10 @@ __all__ = [
     "downstreams",
     "fixed",
     "folders",
-    "not_given_back",
     "plan",
     "words",
 ]
-_HOMES = dict.fromkeys(("Known", "downstreams", "fixed", "plan"), "planner") | {"not_given_back": "cst_tree"}
+_HOMES = dict.fromkeys(("Known", "downstreams", "fixed", "plan"), "planner")
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,6 @@ Before a byte is written: the new files compile, a second run has nothing to do,
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
@@ -18,7 +17,6 @@ from mcore_unpatch.repository.paths import shown
 from mcore_unpatch.scanner.sources.parsing import why_not
 from mcore_unpatch.survey.survey import Survey
 
-_ODD = re.compile(rb"\f|\r(?!\n)")  # without these, libcst gives a file back as it was
 Planner = Callable[[Repository, Sequence[Finding], Options], Plan]
 
 
@@ -46,7 +44,8 @@ def _marked(survey: Survey) -> list[Finding]:
         for name, (gone, left) in zip(("unsafe", "safe"), both, strict=True):
             fixes.update(dict.fromkeys(gone, name))
             held.update(left)
-        broken = _left(repository, {finding.path for finding in fixes if finding.path in editable})
+        python = {one.path for one in fixes if one.path in editable and one.path.endswith(".py")}
+        broken = {path for path in python if why_not(repository.data(path), path)}  # `migrate` leaves it too
         if not broken:
             told = (
                 replace(finding.assessment, fix=fixes.get(finding), left_because=held.get(finding, ""))
@@ -64,14 +63,6 @@ def planned(survey: Survey, *, unsafe: bool, annotate: bool = False) -> Options:
     return Options(
         unsafe, annotate, survey.options.selection, survey.version, stacks.pinned, stacks.unsure, stacks.before_the_hook
     )
-
-
-def _left(repository: Repository, paths: Iterable[str]) -> set[str]:
-    """The files that `migrate` leaves, because they do not compile as they are or libcst does not give them back."""
-    python = [path for path in paths if path.endswith(".py")]
-    broken = {path for path in python if why_not(repository.data(path), path)}
-    odd = [path for path in python if path not in broken and _ODD.search(repository.data(path))]
-    return broken | codemods.not_given_back(repository, odd) if odd else broken
 
 
 @record

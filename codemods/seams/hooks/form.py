@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from mcore_unpatch.codemods.changes import Change, Header, Make, Replace, Rewrite, above
+from mcore_unpatch.codemods.changes import Change, Header, Replace, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.syntax import (
     body_of,
@@ -132,8 +132,6 @@ class Wrapper:
         invented = {_MODULE, f"_{self.all_args}"} | {self.all_args, self.all_kwargs} - {self.args, self.kwargs}
         if taken := invented & identifiers(function):
             return f"the name `{min(taken)}` is taken"
-        if wraps:
-            self.changes.append(Make(function, lambda node: node.with_changes(decorators=[])))
         body = body_of(function)
         returns = [node for node in walk_own(function) if isinstance(node, ast.Return)]
         last = body[-1]
@@ -183,7 +181,8 @@ class Wrapper:
         return ast.unparse(call) == f"{self.original}({', '.join(given)})"
 
     def _with_own(self, *parameters: str) -> Header:
-        return Header(self.function, ", ".join([self.module, *parameters, *(["*", *self.own] if self.own else [])]))
+        every = [self.module, *parameters, *(["*", *self.own] if self.own else [])]
+        return Header(self.function, ", ".join(every), undecorated=bool(self.function.decorator_list))
 
     def _read_named(self, names: set[str], *, take: bool) -> list[str]:
         """The parameters that the wrapper had names for, by position or by name, as Python binds them."""

@@ -81,8 +81,8 @@ def test_edits_stand_where_they_say(data: dict[str, Any]) -> None:
         "line": 7,
         "column": 5,
         "end_line": 7,
-        "end_column": 57,
-        "text": "model.output_layer = LastLayer(config.hidden_size, 1",
+        "end_column": 58,
+        "text": "model.output_layer = LastLayer(config.hidden_size, 1)",
     }
     assert second["after"] | {"start": 0, "end": 0} == {
         "start": 0,
@@ -90,8 +90,8 @@ def test_edits_stand_where_they_say(data: dict[str, Any]) -> None:
         "line": 8,
         "column": 5,
         "end_line": 8,
-        "end_column": 59,
-        "text": "add_value_head(model, LastLayer(config.hidden_size, 1)",
+        "end_column": 60,
+        "text": "add_value_head(model, LastLayer(config.hidden_size, 1))",
     }
     for edit in (first, second):
         before, after = edit["before"], edit["after"]

@@ -193,12 +193,12 @@ def test_a_file_that_does_not_compile_is_left_and_says_so(tmp_path: Path) -> Non
     assert not would_change(folder)
 
 
-def test_a_file_that_libcst_does_not_give_back_is_left_and_says_so(tmp_path: Path) -> None:
+def test_a_file_with_odd_line_endings_is_one_like_any_other(tmp_path: Path) -> None:
     folder = repo(tmp_path, {"b.py": MTP})
     (folder / "a.py").write_bytes(USER.encode().replace(b"\n", b"\r") + b"x = 1\r")
-    assert found(folder) == [("a.py", 1, "MCU701", None), ("b.py", 3, "MCU702", "safe")]
+    assert found(folder) == [("a.py", 1, "MCU701", "safe"), ("b.py", 3, "MCU702", "safe")]
     (folder / "b.py").unlink()
-    assert not would_change(folder)
+    assert would_change(folder)
 
 
 def test_a_patch_elsewhere_counts_for_a_path_too(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from planning import migrate
 
 from mcore_unpatch.codemods.changes import Reason, least_safe
-from mcore_unpatch.codemods.cst_tree import Tree
+from mcore_unpatch.codemods.making import made
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.edits import Options, Repository
 
@@ -27,7 +27,7 @@ def with_imports(before: bytes) -> str:
         (COMPAT, "attach", UNSAFE),
     ):
         bench.imports("m.py").add(module, [name], reason)
-    return Tree(bench.source("m.py")).made(bench.import_changes()).decode()
+    return made(bench.source("m.py"), bench.import_changes()).decode()
 
 
 LINES = (
@@ -192,7 +192,7 @@ def test_a_part_of_the_package_is_not_what_has_its_name() -> None:
     editor = bench.imports("slime/utils/m.py")
     moved = next(node for node in editor.source.every(ast.ImportFrom) if node.level)
     editor.move(moved, {"patch_postprocess"}, COMPAT, SAFE)
-    new = Tree(editor.source).made(bench.import_changes()).decode()
+    new = made(editor.source, bench.import_changes()).decode()
     assert f"import ray\nimport torch\nfrom {COMPAT} import patch_postprocess\n\nfrom slime.ray import group\n" in new
 
 
@@ -217,5 +217,5 @@ def test_an_import_is_as_wide_as_what_sorts_imports_allows(name: str, settings: 
     node = bench.source("pkg/m.py").tree.body[0]
     assert isinstance(node, ast.ImportFrom)
     bench.imports("pkg/m.py").drop(node, {"other"}, SAFE)
-    new = Tree(bench.source("pkg/m.py")).made(bench.import_changes()).decode()
+    new = made(bench.source("pkg/m.py"), bench.import_changes()).decode()
     assert len(new.splitlines()) == (3 if rows else 1), new
