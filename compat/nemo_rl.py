@@ -25,14 +25,7 @@ from mcore_unpatch.compat.fused_head.problem import chunk_tile_bytes
 from mcore_unpatch.compat.fused_head.settings import check_choice, check_count, check_temperature, check_vocab_range
 from mcore_unpatch.compat.hook import find
 from mcore_unpatch.compat.hook.attach import Watched, provide_hook, require_called
-from mcore_unpatch.compat.hook.call import (
-    HookCall,
-    HookContext,
-    Outputs,
-    complete_context,
-    resolve_groups,
-    sequence_group,
-)
+from mcore_unpatch.compat.hook.call import HookCall, HookContext, Outputs, complete_context, sequence_group
 from mcore_unpatch.compat.hook.head import HeadOptions, head_pass
 from mcore_unpatch.compat.hook.state import AttachmentError, OneCallFields
 from mcore_unpatch.compat.packing.gather import Gradient, gather_packed_row, gather_sequence, next_token_labels
@@ -127,8 +120,7 @@ class NextTokenLogProbs:
     def __call__(self, **keywords: Any) -> Any:
         """One pass over the vocabulary; without a graph in a call for inference."""
         call = HookCall.of(keywords)
-        groups = HookContext.of(call.context).groups or resolve_groups()
-        cp_group = sequence_group(call.packed_seq_params, groups, call.config)
+        cp_group = sequence_group(call.packed_seq_params, call.groups, call.config)
         one_sequence = self.numbers == "nemo_rl" and (cp_group is None or cp_group.size() == 1)
         options = HeadOptions(
             temperature=self.temperature,

@@ -8,16 +8,14 @@ import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.autograd import PassOptions, VocabPass, has_main_grad
-from mcore_unpatch.compat.fused_head.problem import bytes_to_keep, default_tile_bytes, math_dtype, needed
-from mcore_unpatch.compat.fused_head.settings import (
-    LogprobQuery,
-    VocabQuery,
-    check_count,
-    check_tensors,
-    check_vocabulary,
-    takes,
+from mcore_unpatch.compat.fused_head.problem import (
+    bytes_to_keep,
+    default_tile_bytes,
+    math_dtype,
+    needed,
     waiting_is_free,
 )
+from mcore_unpatch.compat.fused_head.settings import LogprobQuery, VocabQuery, check_tensors, check_vocabulary, takes
 from mcore_unpatch.compat.fused_head.shards import Rows, locate_shard, select_rows, sort_labels
 from mcore_unpatch.compat.fused_head.torch_backend import choose_backend
 
@@ -111,7 +109,6 @@ def run_pass(hidden: Tensor, weight: Tensor, query: VocabQuery) -> VocabOutput:
     """Check the tensors, find out which rows of which shard are asked for, and run the pass."""
     rows = {name: getattr(query, name) for name in ("labels", "mask", "token_ids", "keep_mask")}
     check_tensors(hidden, weight, query.temperature, **rows)
-    check_count("topk", query.topk, 0)
 
     shape, vocab_size = hidden.shape[:-1], query.vocab_size
     taken, where = located(hidden, weight, query, query.topk)
@@ -124,18 +121,14 @@ def run_pass(hidden: Tensor, weight: Tensor, query: VocabQuery) -> VocabOutput:
     chosen = ([] if labels is None else [labels.targets[:, None]]) + ([] if ids is None else [ids.targets])
     will_have_grad = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
     only_torch = "keep_mask" if query.keep_mask is not None else "logit_stats" if query.logit_stats else ""
-    options = PassOptions(
+    options = query.widened(
+        PassOptions,
         backend=choose_backend(query.backend, hidden.device, only_torch),
         chosen=torch.cat(chosen, 1) if sum(part.shape[1] for part in chosen) else None,
         labelled=labels is not None,
         scale=row_scale(taken, query.temperature, query.logit_scale, math_dtype(weight)),
-        entropy=query.entropy,
-        squares=query.sum_pi_squared,
-        topk=query.topk,
         keep_bytes=bytes_to_keep(query.keep_bytes, hidden, weight) if will_have_grad else 0,
-        batch_invariant=query.batch_invariant,
         keep_mask=None if query.keep_mask is None else query.keep_mask.reshape(shape.numel(), len(weight)),
-        moments=query.logit_stats,
         **where,
     )
     tokens = hidden.reshape(shape.numel(), hidden.shape[-1])
@@ -149,16 +142,8 @@ def run_pass(hidden: Tensor, weight: Tensor, query: VocabQuery) -> VocabOutput:
         least, total, sum_of_squares, count, most = moments
         stats = {"logit_min": least, "logit_max": most, "logit_mean": total / count}
         stats["logit_norm"] = sum_of_squares.sqrt()
-    return VocabOutput(
-        logprobs=own,
-        entropy=level,
-        logsumexp=logsumexp,
-        topk_logits=topk_logits,
-        topk_ids=topk_ids,
-        token_logprobs=others,
-        sum_pi_squared=squares,
-        **stats,
-    ).each(taken.spread)
+    out = VocabOutput(own, level, logsumexp, topk_logits, topk_ids, others, squares, **stats)
+    return out.each(taken.spread)
 
 
 def located(hidden: Tensor, weight: Tensor, query: LogprobQuery, topk: int = 0) -> tuple[Rows, dict[str, Any]]:
@@ -168,7 +153,6 @@ def located(hidden: Tensor, weight: Tensor, query: LogprobQuery, topk: int = 0) 
         raise ValueError(
             "fuse_main_grad: expected a weight with main_grad (a parameter under Megatron's DDP or FSDP), got none"
         )
-    check_count("mask_count", query.mask_count, 0, None if query.mask is None else query.mask.numel())
     shape, group = hidden.shape[:-1], query.tp_group
     chosen = None if query.mask is None else query.mask.reshape(-1) != 0
     shard, live_count = locate_shard(

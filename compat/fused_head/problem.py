@@ -5,7 +5,6 @@ A backend knows one rank's shard and nothing of masks, ignored labels, process g
 """
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeVar
@@ -21,6 +20,11 @@ _Value = TypeVar("_Value")
 def math_dtype(weight: Tensor) -> torch.dtype:
     """The dtype of softmax, sums and outputs: float32, or float64 for a float64 weight."""
     return torch.float64 if weight.dtype == torch.float64 else torch.float32
+
+
+def waiting_is_free(tensor: Tensor) -> bool:
+    """Whether values can be read at no cost; on an accelerator, reading waits for all queued work."""
+    return tensor.is_cpu
 
 
 def needed(value: _Value | None) -> _Value:
@@ -39,13 +43,13 @@ class Query:
     scale: float | Tensor = 1.0  # a tensor is [rows, 1]
     columns: int | Tensor  # the first so many columns are vocabulary; a 0-dim tensor where only the device knows
     entropy: bool = False
-    squares: bool = False
+    sum_pi_squared: bool = False
     topk: int = 0
     tile_bytes: int
     keep_bytes: int = 0  # what the forward may hold for the backward; 0 where no backward follows
     batch_invariant: bool = False
     keep_mask: Tensor | None = None  # [tokens, shard] bool: the columns that take part, and the label's; all when None
-    moments: bool = False
+    logit_stats: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ def tile_cost(problem: Problem, keeps_low_precision: bool) -> tuple[int, int, in
     row = (hidden.itemsize if copied else 0) + cast
     row += weight.itemsize if hidden.dtype != weight.dtype else 0
     # The logits, and their exponentials or a rounded copy; booleans of a mask; a copy for the smallest logit.
-    cell = 2 * number + (2 if problem.keep_mask is not None else 0) + (number + 1 if problem.moments else 0)
+    cell = 2 * number + (2 if problem.keep_mask is not None else 0) + (number + 1 if problem.logit_stats else 0)
     # The cast, the product before it is rounded, and the copy that a CPU's matrix library packs for itself.
     column = (cast + (number if narrow else 0) + number) * width
     return cell, row * width + (_VECTORS + 4 * problem.topk) * 8, column
@@ -214,7 +218,11 @@ def bytes_to_keep(asked: int | Literal["auto"] | None, hidden: Tensor, weight: T
 GradOfTile = Callable[[Tensor, Tensor, slice, slice], Tensor]
 
 
-class Tiles(ABC):
+# torch.mm learned to give float32 from 16-bit operands in 2.8; before, the product is rounded on the way.
+_MM_WIDENS = hasattr(torch.ops.aten.mm, "dtype")
+
+
+class Tiles:
     """One problem, tile by tile, in memory that is reused."""
 
     tile_rows: int
@@ -226,9 +234,13 @@ class Tiles(ABC):
         self.column_count = problem.weight.shape[0] if isinstance(problem.columns, Tensor) else problem.columns
         self._loaded: tuple[slice, Tensor] | None = None
 
-    @abstractmethod
     def multiply(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
         """`out (+)= a @ b`, added up in the dtype of `out` where the operands are narrower."""
+        if a.dtype == out.dtype:
+            out.addmm_(a, b) if accumulate else torch.mm(a, b, out=out)
+        else:
+            product = torch.mm(a, b, out_dtype=out.dtype) if _MM_WIDENS else torch.mm(a, b)
+            out.add_(product) if accumulate else out.copy_(product)
 
     def new(self, *shape: int) -> Tensor:
         """An empty tensor in the math dtype."""

@@ -22,11 +22,6 @@ def _wrong(kind: type[Exception], argument: str, expected: str, got: object) -> 
     return kind(f"{argument}: expected {expected}, got {got}")
 
 
-def waiting_is_free(tensor: Tensor) -> bool:
-    """Whether values can be read at no cost; on an accelerator, reading waits for all queued work."""
-    return tensor.device.type == "cpu"
-
-
 def check_tensors(hidden: Any, weight: Any, temperature: Any, **rows: Any) -> None:
     """Shapes, dtypes and devices: of hidden states and weight, and of the arguments that have a row for each token."""
     given = {name: tensor for name, tensor in rows.items() if tensor is not None}
@@ -190,6 +185,7 @@ class LogprobQuery(HeadSettings):
         super().__post_init__()
         if self.mask is None and self.mask_count is not None:
             raise _wrong(ValueError, "mask_count", "None, because there is no mask", self.mask_count)
+        check_count("mask_count", self.mask_count, 0, self.mask.numel() if isinstance(self.mask, Tensor) else None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,6 +197,10 @@ class VocabQuery(LogprobQuery):
     sum_pi_squared: bool = False
     keep_mask: Tensor | None = None
     logit_stats: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("topk", self.topk, 0)
 
 
 def takes(

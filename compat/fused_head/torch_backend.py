@@ -48,9 +48,9 @@ class TorchBackend:
         row_max = tiles.new(rows).fill_(NO_LOGIT)
         sum_exp = tiles.new(rows).zero_()
         sum_exp_z = tiles.new(rows).zero_() if problem.entropy else None
-        sum_exp_squared = tiles.new(rows).zero_() if problem.squares else None
+        sum_exp_squared = tiles.new(rows).zero_() if problem.sum_pi_squared else None
         chosen = tiles.new(*columns.shape).zero_() if columns is not None else None
-        moments = tiles.new(4, rows).zero_() if problem.moments else None
+        moments = tiles.new(4, rows).zero_() if problem.logit_stats else None
         if moments is not None:
             moments[0] = torch.inf
         top_logits = tiles.new(rows, problem.topk).fill_(NO_LOGIT) if problem.topk else None
@@ -117,20 +117,6 @@ class TorchTiles(Tiles):
         if tile_rows is not None:  # a power of two: what is left of it divides it
             self.tile_rows = 1 << (self.tile_rows.bit_length() - 1)
         self.buffers = self.new(2, self.tile_rows * self.tile_columns)
-
-    def multiply(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
-        """By torch's products, which round a sum of 16-bit operands on the way before 2.8."""
-        if a.dtype == out.dtype:
-            if accumulate:
-                out.addmm_(a, b)
-            else:
-                torch.mm(a, b, out=out)
-            return
-        product = torch.mm(a, b, out_dtype=out.dtype) if _MM_WIDENS else torch.mm(a, b)
-        if accumulate:
-            out.add_(product)
-        else:
-            out.copy_(product)
 
     def logits(self, x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
         """Those of a tile, scaled, in the first buffer; NO_LOGIT where a column does not take part."""
@@ -199,10 +185,6 @@ def _within(columns: Tensor, c: slice) -> tuple[Tensor, Tensor]:
     return local.clamp(0, c.stop - c.start - 1), (local >= 0) & (local < c.stop - c.start)
 
 
-# torch.mm learned to give float32 from 16-bit operands in 2.8; before, the product is rounded on the way.
-_MM_WIDENS = hasattr(torch.ops.aten.mm, "dtype")
-
-
 # Rows whose results have the same bits whatever rows stand beside them, from products that do not promise it: a matrix
 # product adds up in an order that depends on the shapes, and may depend on a row's place among the others. So all tiles
 # get one and the same number of rows, the last filled up, and that number is one for which all places were seen to give
@@ -213,7 +195,7 @@ _found: dict[tuple[Any, ...], int] = {}
 
 def rows_of_a_tile(problem: Problem, fold: Callable[[Problem, int], RowStats]) -> int:
     """Tried with this problem's weight and one row in every place; waits for the device, once for a kind of product."""
-    weight, wanted = problem.weight, (problem.entropy, problem.squares, problem.topk)
+    weight, wanted = problem.weight, (problem.entropy, problem.sum_pi_squared, problem.topk)
     threads = torch.get_num_threads() if weight.device.type == "cpu" else 0
     scaled = isinstance(problem.scale, Tensor) or problem.scale != 1.0
     product = (weight.device, weight.dtype, weight.shape, problem.hidden.dtype)
@@ -231,7 +213,7 @@ def _same_everywhere(problem: Problem, fold: Callable[[Problem, int], RowStats],
         scale = scale.new_full((size, 1), 0.7)
     trial = replace(
         problem, hidden=row.expand(size, -1).contiguous(), rows=None, chosen=None, scale=scale, keep_mask=None,
-        moments=False,
+        logit_stats=False,
     )  # fmt: skip
     stats = fold(trial, size)
     values = [value for f in fields(stats) if isinstance(value := getattr(stats, f.name), Tensor)]

@@ -87,6 +87,11 @@ class HookCall:
         return weight
 
     @property
+    def groups(self) -> "ProcessGroups":
+        """Those of the context, else Megatron's own."""
+        return HookContext.of(self.context).groups or resolve_groups()
+
+    @property
     def logit_scale(self) -> float:
         """The factor by which `scale_logits` (MuP) multiplies the logits, measured by calling it."""
         zero, one, two = self.scale_logits(torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64)).tolist()

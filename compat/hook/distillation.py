@@ -12,9 +12,9 @@ from typing import Any, Literal
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.linear_kl import Divergence, Kind, run_kl
-from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, needed
-from mcore_unpatch.compat.fused_head.settings import LogprobQuery, check_choice, waiting_is_free
-from mcore_unpatch.compat.hook.call import HookCall, HookContext, resolve_groups
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, needed, waiting_is_free
+from mcore_unpatch.compat.fused_head.settings import LogprobQuery, check_choice
+from mcore_unpatch.compat.hook.call import HookCall, HookContext
 from mcore_unpatch.compat.hook.head import HeadOptions, as_rows, batch_first, enter_head, head_pass, selection_mask
 from mcore_unpatch.compat.hook.state import MissingContextError
 from mcore_unpatch.compat.logits.lazy import LazyLogits
@@ -70,9 +70,8 @@ class DistillationLoss(HeadOptions):
         context = HookContext.of(call.context)
         if context.keep_mask is not None or self.batch_invariant:
             raise ValueError("keep_mask, batch_invariant: only a TeacherTopK takes them; pass one or leave them out.")
-        groups = context.groups or resolve_groups()
-        hidden = enter_head(call, groups)  # [s, b, h]
-        query = self.query(LogprobQuery, call, groups, hidden)
+        hidden = enter_head(call, call.groups)  # [s, b, h]
+        query = self.query(LogprobQuery, call, hidden)
         loss = run_kl(
             (hidden, call.weight, as_rows("teacher.hidden", teacher.hidden.detach(), hidden), teacher.weight.detach()),
             Divergence(self.kind, self.beta),

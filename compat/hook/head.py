@@ -18,14 +18,7 @@ from torch.nn import Module
 from mcore_unpatch.compat.fused_head.autograd import into_main_grad
 from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput, run_pass
 from mcore_unpatch.compat.fused_head.settings import PassSettings, VocabQuery, check_choice
-from mcore_unpatch.compat.hook.call import (
-    HookCall,
-    HookContext,
-    ProcessGroups,
-    check_tp_group,
-    resolve_groups,
-    sequence_group,
-)
+from mcore_unpatch.compat.hook.call import HookCall, HookContext, ProcessGroups, check_tp_group, sequence_group
 from mcore_unpatch.compat.hook.find import foreign_code
 from mcore_unpatch.compat.hook.state import MissingContextError, UnsupportedHeadError, version_of
 from mcore_unpatch.compat.packing.gather import next_token_labels, sum_gradient
@@ -57,7 +50,7 @@ class HeadOptions(PassSettings):
         super().__post_init__()
         check_choice("shift", self.shift, "aligned", "next_token")
 
-    def query(self, kind: type[_Query], call: HookCall, groups: ProcessGroups, hidden: Tensor, **asked: Any) -> _Query:
+    def query(self, kind: type[_Query], call: HookCall, hidden: Tensor, **asked: Any) -> _Query:
         """What is asked of the rows of `hidden`, which is from `enter_head`; tensors are `[b, s]` or `[b, s, k]`."""
         context = HookContext.of(call.context)
         asked["temperature"] = self.temperature if context.temperature is None else context.temperature
@@ -65,7 +58,7 @@ class HeadOptions(PassSettings):
         return self.widened(
             kind,
             mask_count=context.mask_count,
-            tp_group=groups.tp,
+            tp_group=call.groups.tp,
             # The backward of the gather of sequence-parallel shares has summed it already.
             reduce_hidden_grad=self.reduce_hidden_grad and hidden is call.hidden_states,
             fuse_main_grad=fuses_weight_grad(call),
@@ -79,16 +72,13 @@ def head_pass(call: HookCall, options: HeadOptions, asked: Collection[str], topk
 
     Every tensor of the result is `[b, s]`, top-k and given tokens `[b, s, k]`.
     """
-    context = HookContext.of(call.context)
-    groups = context.groups or resolve_groups()
-    hidden = enter_head(call, groups)
-    labels = _labels(call, context, options, groups) if "logprobs" in asked else None
+    context, hidden = HookContext.of(call.context), enter_head(call, call.groups)
+    labels = _labels(call, context, options) if "logprobs" in asked else None
     if "token_logprobs" in asked and context.token_ids is None:
         raise MissingContextError("token ids are missing; pass token_ids= [b, s, k] in the context.")
     query = options.query(
         VocabQuery,
         call,
-        groups,
         hidden,
         labels=labels,
         entropy="entropy" in asked,
@@ -140,7 +130,7 @@ def gather_hidden(call: HookCall, groups: ProcessGroups) -> tuple[Tensor, bool]:
     return hidden, True
 
 
-def _labels(call: HookCall, context: HookContext, options: HeadOptions, groups: ProcessGroups) -> Tensor:
+def _labels(call: HookCall, context: HookContext, options: HeadOptions) -> Tensor:
     labels = call.labels if context.labels is None else context.labels
     if options.shift == "aligned":
         if labels is None:
@@ -159,7 +149,7 @@ def _labels(call: HookCall, context: HookContext, options: HeadOptions, groups: 
         tokens,
         packed_seq_params=call.packed_seq_params,
         lengths=context.lengths,
-        cp_group=sequence_group(call.packed_seq_params, groups, call.config),
+        cp_group=sequence_group(call.packed_seq_params, call.groups, call.config),
         fill=fill,
     )
 

@@ -7,7 +7,6 @@ the model's own loss, where MTP layers need labels, costs next to nothing. When 
 called with the 16 keywords, and its result becomes the model's. Parameters, names and checkpoints do not change.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import get_ident
 from typing import Any
@@ -141,13 +140,14 @@ class OutputLayerTap:
                     f"{own[0]} changes the logits (soft-capped?), and the hook on this model runs after it, so the "
                     "processor would not know; call the model without one."
                 )
-        helpers: dict[str, Callable[..., Any] | Any] = {
-            "output_layer": model.output_layer,
-            "compute_language_model_loss": model.compute_language_model_loss,
-            "scale_logits": model._scale_logits,
-            "config": model.config,
-        }
-        return call.processor(**call.keywords, **call.taken, **helpers)
+        return call.processor(
+            **call.keywords,
+            **call.taken,
+            output_layer=model.output_layer,
+            compute_language_model_loss=model.compute_language_model_loss,
+            scale_logits=model._scale_logits,
+            config=model.config,
+        )
 
     def _forget(self, model: Module, args: Any, output: Any) -> None:
         """Drop the state of a call that failed, its tensors included."""

@@ -206,7 +206,7 @@ class Compose:
         if not processors:
             raise ValueError("Compose needs at least one processor.")
         taken = {name for reader in self.readers for name in reader.gives}  # one name is one number of the shared pass
-        for name in [_name(p) for p in processors if not isinstance(p, HeadProcessor)]:
+        for name in [type(p).__name__.lower() for p in processors if not isinstance(p, HeadProcessor)]:
             if name in taken:
                 raise ValueError(f"Two composed processors both return {name!r}; leave one out, or rename its class.")
             taken.add(name)
@@ -222,7 +222,7 @@ class Compose:
             if isinstance(processor, HeadProcessor):
                 results |= processor.results(call, shared)
             else:
-                results[_name(processor)] = processor(**keywords)
+                results[type(processor).__name__.lower()] = processor(**keywords)
         return Outputs(**results)
 
     def __eq__(self, other: object) -> bool:
@@ -245,8 +245,3 @@ class AsTuple:
         """Return `Outputs` as a tuple, anything else as it is."""
         result = self.processor(**keywords)
         return tuple(result.values()) if isinstance(result, Outputs) else result
-
-
-def _name(processor: Processor) -> str:
-    """What the result of a processor that does not read the head is called."""
-    return type(processor).__name__.lower()

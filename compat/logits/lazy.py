@@ -16,15 +16,9 @@ from torch.utils._pytree import register_pytree_node
 from mcore_unpatch.compat.fused_head.autograd import into_main_grad
 from mcore_unpatch.compat.fused_head.linear_kl import Divergence, Kind, run_kl
 from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput, run_pass
-from mcore_unpatch.compat.fused_head.problem import needed
-from mcore_unpatch.compat.fused_head.settings import (
-    HeadSettings,
-    LogprobQuery,
-    PassSettings,
-    VocabQuery,
-    waiting_is_free,
-)
-from mcore_unpatch.compat.hook.call import HookCall, HookContext, Outputs, ProcessGroups, resolve_groups
+from mcore_unpatch.compat.fused_head.problem import needed, waiting_is_free
+from mcore_unpatch.compat.fused_head.settings import HeadSettings, LogprobQuery, PassSettings, VocabQuery
+from mcore_unpatch.compat.hook.call import HookCall, HookContext, Outputs, ProcessGroups
 from mcore_unpatch.compat.hook.find import foreign_code
 from mcore_unpatch.compat.hook.head import fuses_weight_grad, whole_hidden
 from mcore_unpatch.compat.hook.state import HookError, refuse_reentrant_checkpoint, version_of
@@ -271,7 +265,7 @@ class DeferredHead(PassSettings):
                     f"output_processor_context: {name!r} has no effect on DeferredHead, which computes nothing in the "
                     "forward; pass it to the method of LazyLogits that you call."
                 )
-        groups = context.groups or resolve_groups()
+        groups = call.groups
         asked = call.runtime_gather_output
         gathers = getattr(call.output_layer, "gather_output", False) if asked is None else asked
         if gathers and groups.tp is not None and groups.tp.size() > 1:

@@ -19,7 +19,7 @@ from torch.nn import Module
 from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.hook.attach import call_along
 from mcore_unpatch.compat.hook.call import KEYWORDS, HookContext, complete_context, is_inference
-from mcore_unpatch.compat.hook.find import HookPath, enter_as_module, find_language_model
+from mcore_unpatch.compat.hook.find import enter_as_module, find_language_model
 from mcore_unpatch.compat.hook.head import refuse_critic
 from mcore_unpatch.compat.hook.state import INSTALLING, HookSwallowedError, MissingContextError
 from mcore_unpatch.compat.verl import batches, installed
@@ -119,7 +119,7 @@ def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
         `mtp_enable_train`: also train MTP, on the labels that `labels_mask` selects; None: with Megatron's numbers, if
         `patch_postprocess` was called.
         """
-        target = _FusedTarget.of(model)
+        target = _FusedTarget(model)
         batch = batches.batch_of(input_ids, attention_mask, target.path.model.config, data_format)
         arguments = _arguments(batch, input_ids, vision_model, attention_mask, multi_modal_inputs)
         if position_ids is not None and position_ids.shape == attention_mask.shape and not vision_model:
@@ -162,7 +162,7 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
         `temperature` may be one per sequence.
         Without labels, nested logits. `loss_mask`, nested like the tokens, selects the tokens of the MTP loss.
         """
-        target = _FusedTarget.of(model)
+        target = _FusedTarget(model)
         row: dict[str, Any] = {"local_cp_size": local_cp_size, "pad_to_length_bucket": pad_to_length_bucket}
         batch = batches.batch_of(input_ids, None, target.path.model.config, data_format, cp_layout=cp_layout, **row)
         tokens, mask = batches.vision_tokens(input_ids, pad_token_id) if vision_model else (input_ids, None)
@@ -219,24 +219,13 @@ def _arguments(
     return arguments | {"input_ids": batch.pack(tokens), "attention_mask": None}
 
 
-@dataclass(frozen=True)
 class _FusedTarget:
-    """The model of one call: the way to its language model, and what the shims installed there."""
+    """The model of one call: the way to its language model, what the shims installed there, and whose numbers."""
 
-    model: Module
-    path: HookPath
-    state: installed.Installed | None
-
-    @classmethod
-    def of(cls, model: Module) -> "_FusedTarget":
-        """Looked up once for each call."""
-        path = find_language_model(model)
-        return cls(model, path, installed.state_of(path))
-
-    @property
-    def numbers(self) -> Numbers:
-        """Whose numbers are returned."""
-        return "verl" if self.state is None or self.state.fused is None else self.state.fused
+    def __init__(self, model: Module) -> None:
+        self.model, self.path = model, find_language_model(model)
+        self.state = installed.state_of(self.path)
+        self.numbers: Numbers = (self.state.fused if self.state is not None else None) or "verl"
 
     def results(
         self,

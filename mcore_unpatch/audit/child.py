@@ -6,7 +6,6 @@ import atexit
 import os
 import sys
 import weakref
-from pathlib import Path
 from typing import Any
 
 from mcore_unpatch.audit import audit, watching
@@ -32,23 +31,19 @@ except ImportError as error:
     with open(os.path.join(here, f"failed.{os.getpid()}"), "w") as file:
         file.write(f"{sys.executable}: {error}")
 else:
-    child.start(here)
+    child.Reporter(here)
 """
 
 
-def start(folder: str) -> None:
-    """Watch this process; its reports go into a folder."""
-    running = watching.watch()
-    reporter = _Reporter(Path(folder))
-    running.on_import.append(reporter.listen)
-    atexit.register(reporter.report)
+class Reporter:
+    """Watches this process from now on; its reports go into a folder."""
 
-
-class _Reporter:
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.pid = folder, os.getpid()
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
         self.handle: Any = None
         self.model: Any = None
+        watching.watch().on_import.append(self.listen)
+        atexit.register(self.report)
 
     def listen(self) -> None:
         """Wait for the first forward, once there is a torch to ask."""

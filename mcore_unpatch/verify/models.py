@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.packing.gather import gather_shares, zigzag_index
+from mcore_unpatch.compat.packing.gather import gather_shares, zigzag_index, zigzag_split
 from mcore_unpatch.errors import UsageError
 
 SEQUENCE, BATCH = 16, 2
@@ -137,8 +137,6 @@ def _hybrid(config: Any, common: dict[str, Any]) -> Any:
 
 def batch(setting: Setting, cp_rank: int) -> dict[str, Any]:
     """This rank's tokens, positions and labels."""
-    from mcore_unpatch.compat import zigzag_split
-
     generator = torch.Generator().manual_seed(5)
     shape = (BATCH, SEQUENCE)
     whole = {

@@ -8,15 +8,7 @@ make logits by the same instructions, so the backward's softmax belongs to the f
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.problem import (
-    GradBuffer,
-    Problem,
-    RowGrads,
-    RowStats,
-    TakeGrad,
-    Tiles,
-    spans,
-)
+from mcore_unpatch.compat.fused_head.problem import GradBuffer, Problem, RowGrads, RowStats, TakeGrad, Tiles, spans
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 from mcore_unpatch.compat.fused_head.triton.chosen_columns import TargetGrads, chosen_logits
 from mcore_unpatch.compat.fused_head.triton.grad_kernel import KeptShares, TileGrad, padded, room_to_keep, row_factors
@@ -48,7 +40,7 @@ class TritonBackend(TorchBackend):
             if columns is not None and chosen is not None:
                 chosen_logits(x, w, columns[r], scale, tiles.column_limit, chosen[r])
             del x  # or it would live until the next rows are loaded
-            merge_parts(parts, row_max[r], sum_exp[r], sum_exp_z[r], squared[r] if problem.squares else None)
+            merge_parts(parts, row_max[r], sum_exp[r], sum_exp_z[r], squared[r] if problem.sum_pi_squared else None)
             if logits is not None and places is not None:
                 top.append(merge_lists(logits, places, sum_exp[r]))
         top_logits, top_columns = map(torch.cat, zip(*top, strict=True)) if top else (None, None)
@@ -56,7 +48,7 @@ class TritonBackend(TorchBackend):
             row_max=row_max,
             sum_exp=sum_exp,
             sum_exp_z=sum_exp_z if problem.entropy else None,
-            sum_exp_squared=squared if problem.squares else None,
+            sum_exp_squared=squared if problem.sum_pi_squared else None,
             chosen=chosen,
             topk_logits=top_logits,
             topk_columns=top_columns,
@@ -125,16 +117,13 @@ class TritonTiles(Tiles):
 
     def multiply(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
         """By the vendor's library, without a copy of the product where it can widen 16 bits to float32."""
-        if a.dtype == out.dtype:
-            out.addmm_(a, b) if accumulate else torch.mm(a, b, out=out)
-        elif out.is_cuda and torch.version.hip is None:
-            if accumulate:
-                torch.addmm(out, a, b, out_dtype=out.dtype, out=out)
-            else:
-                torch.mm(a, b, out_dtype=out.dtype, out=out)
-        else:  # an AMD card, or a CPU for Triton's interpreter
-            product = a.float() @ b.float()
-            out.add_(product) if accumulate else out.copy_(product)
+        if a.dtype == out.dtype or not out.is_cuda or torch.version.hip is not None:
+            # An AMD card, or a CPU for Triton's interpreter, multiplies wide operands.
+            super().multiply(out, a.to(out.dtype), b.to(out.dtype), accumulate)
+        elif accumulate:
+            torch.addmm(out, a, b, out_dtype=out.dtype, out=out)
+        else:
+            torch.mm(a, b, out_dtype=out.dtype, out=out)
 
     def gradient_tile(self, rows: int, columns: int) -> Tensor:
         """Room for the gradient of a tile."""

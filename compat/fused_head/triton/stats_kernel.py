@@ -76,7 +76,7 @@ def split_stats(
     tma, block_columns = options["tma"], options["block_columns"]
     height, splits, segment = splits_for(rows, columns, x.device, asked.batch_invariant)
     segments = -(-columns // (block_columns * segment))
-    parts = w.new_empty((3 + asked.squares, segments, rows), dtype=torch.float32)
+    parts = w.new_empty((3 + asked.sum_pi_squared, segments, rows), dtype=torch.float32)
     top_logits = top_columns = None
     if asked.topk:
         top_logits = parts.new_full((splits, rows, asked.topk), NO_LOGIT)
@@ -96,7 +96,7 @@ def split_stats(
         scale if row_scale else None, 1.0 if row_scale else scale, limit, asked.topk,
         scaled=not row_scale and scale != 1, ragged=columns % block_columns != 0,
         even_width=width % options["block_width"] == 0,
-        squares=asked.squares, list_size=1 << (asked.topk - 1).bit_length() if asked.topk else 0, **options,
+        squares=asked.sum_pi_squared, list_size=1 << (asked.topk - 1).bit_length() if asked.topk else 0, **options,
     )  # fmt: skip
     return parts, top_logits, top_columns
 

@@ -102,7 +102,12 @@ def test_every_kind_of_product_is_tried_and_only_once(monkeypatch: pytest.Monkey
     one = Problem(inputs.hidden, inputs.weight, columns=40, entropy=True, tile_bytes=123_456, batch_invariant=True)
     kinds = [one, replace(one, hidden=inputs.hidden.bfloat16()), replace(one, weight=inputs.weight.bfloat16())]
     kinds += [replace(one, weight=inputs.weight[:30], columns=30), replace(one, tile_bytes=99_999)]
-    kinds += [replace(one, entropy=False), replace(one, squares=True), replace(one, topk=2), replace(one, scale=0.5)]
+    kinds += [
+        replace(one, entropy=False),
+        replace(one, sum_pi_squared=True),
+        replace(one, topk=2),
+        replace(one, scale=0.5),
+    ]
     for kind in kinds:
         before = len(tried)
         torch_backend.rows_of_a_tile(kind, fold)

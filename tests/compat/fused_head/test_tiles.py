@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from mcore_unpatch.compat.fused_head import torch_backend
+from mcore_unpatch.compat.fused_head import problem as module, torch_backend
 from mcore_unpatch.compat.fused_head.problem import (
     Problem,
     Tiles,
@@ -33,7 +33,7 @@ def problem(hidden: torch.dtype = FULL, weight: torch.dtype = FULL, **asked: Any
         (problem(), False, (8, VECTORS, 40)),
         (problem(torch.float64, torch.float64), False, (16, VECTORS, 80)),
         (problem(keep_mask=torch.ones(3, 5, dtype=torch.bool)), False, (10, VECTORS, 40)),
-        (problem(moments=True), False, (13, VECTORS, 40)),
+        (problem(logit_stats=True), False, (13, VECTORS, 40)),
         (problem(topk=3), False, (8, VECTORS + 3 * 32, 40)),
         (problem(rows=torch.arange(2)), False, (8, VECTORS + 40, 40)),
         (problem(batch_invariant=True), False, (8, VECTORS + 40, 40)),
@@ -76,13 +76,6 @@ def test_the_size_that_nobody_asked_for() -> None:
     assert [default_tile_bytes(kind) for kind in ("cpu", "cuda", "xpu")] == [16 << 20, 512 << 20, 512 << 20]
 
 
-class Some(Tiles):
-    """Tiles that multiply nothing."""
-
-    def multiply(self, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, accumulate: bool) -> None:
-        """Nothing."""
-
-
 @pytest.mark.parametrize(
     ("buffer", "accumulate", "row_tiles", "apart"),
     [
@@ -95,7 +88,7 @@ class Some(Tiles):
 )
 def test_where_the_gradient_is_added_up(buffer: torch.dtype, accumulate: bool, row_tiles: int, apart: bool) -> None:
     """Beside the buffer where that would round more than once; operands are in 16 bits here."""
-    tiles = Some(problem(HALF, HALF), HALF)
+    tiles = Tiles(problem(HALF, HALF), HALF)
     assert tiles.sums_apart(None, row_tiles) is False
     assert tiles.sums_apart(WeightGradBuffer(torch.zeros(5, WIDTH, dtype=buffer), accumulate), row_tiles) is apart
 
@@ -113,7 +106,7 @@ def test_a_product_is_added_to_what_is_there_or_takes_its_place(
         assert (out_dtype is not None) is (widens and operands is HALF)
         return product(a.to(out_dtype), b.to(out_dtype)) if out_dtype else product(a, b, **given)
 
-    monkeypatch.setattr(torch_backend, "_MM_WIDENS", widens)
+    monkeypatch.setattr(module, "_MM_WIDENS", widens)
     monkeypatch.setattr(torch, "mm", mm)
     a, b = torch.arange(6.0).view(2, 3), torch.arange(6.0).view(3, 2)
     out = torch.full((2, 2), 7.0)
