@@ -115,6 +115,7 @@ class Assessment:
     evidence: str = ""
     waits_for: str = ""  # the release with the official way, where an older one is judged for
     is_read: bool = False  # by the repository, though Megatron no longer has it
+    overridden: str = ""  # what runs in place of the callers that break it, as a sentence
     unread: int = 0  # nobody reads what it sets; the line that sets the same elsewhere
     on_stacks: tuple[OnStacks, ...] = ()  # where the stacks of the repository differ
     fix: str | None = None  # what `migrate` does about it: `safe`, `unsafe`; None where nobody asked, or nothing

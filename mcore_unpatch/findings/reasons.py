@@ -15,6 +15,7 @@ from mcore_unpatch.library.model import (
     ASKED,
     BASE,
     CALLED,
+    COMPARED,
     DEFAULT,
     DERIVED,
     EXACT,
@@ -35,7 +36,7 @@ _INHERITED = "`unpatch pin` tells when the class defines its own"
 _TRAINING = "megatron.training"
 _MADE = ("__init__", "__eq__", "__repr__")  # by `dataclass`
 _NOBODY = ("Nothing of", "Who reads", "Megatron does not build")
-_TELLING = (NAMED, DEFAULT, EXACT, CALLED, DERIVED, USED, ASKED, BASE)
+_TELLING = (NAMED, DEFAULT, EXACT, CALLED, DERIVED, USED, ASKED, COMPARED, BASE)
 
 
 def why(finding: Finding, version: Version) -> str:
@@ -86,15 +87,20 @@ def history(target: str) -> str:
     changed = [
         _minor(label) for (_, then), (label, now) in pairs if (then.digest, then.detail) != (now.digest, now.detail)
     ]
+    later = [label for label, _ in fates[fates.index(there[-1]) + 1 :]]
+    now = f" (now `{moved}`)" if later and (moved := known.moved_to(target)) else ""
+    gone = f"one since {_minor(later[0])}{now}" if later else ""
+    if gone and not changed:
+        return f"G{gone}"
     if not changed:
         since = _minor(there[0][0])
         if there[0][0] == fates[-1][0]:
             return f"{'Moved' if _was_elsewhere(target, *there[0], fates[-2][0]) else 'New'} in {since}"
         came = there[0] != fates[0] and not known.lacking(known.model(fates[0][0]), target)
         return f"Unchanged since {'it came in ' if came else ''}{since}"
-    if len(changed) < 3:
-        return f"Changed in {' and '.join(changed)}"
-    return f"Changed in {len(changed)} of {len(there) - 1} releases, last in {changed[-1]}"
+    said = " and ".join(changed)
+    said = said if len(changed) < 3 else f"{len(changed)} of {len(there) - 1} releases, last in {changed[-1]}"
+    return f"Changed in {said}{gone and f', g{gone}'}"
 
 
 def _was_elsewhere(target: str, release: str, fact: Fact, before: str) -> bool:
@@ -196,16 +202,15 @@ def _of_module(target: str, found: Known, release: Model) -> str:
     match use.how:
         case "s":
             named = f"{_who(use, 'names', release)} it in a ModuleSpec: yours can name another"
-            built = _built(found.name, release)
-            return f"{named}; {_who(built, 'builds', release)} it by name, out of reach" if built else named
+            return f"{named}{_out_of_reach(found.name, release)}"
         case "a":
-            who = _who(use, "takes", release)
-            return f"{who} it by default: another can be passed only where you make that call yourself"
+            taken = f"{_who(use, 'takes', release)} it by default: another can be passed only where you make that call"
+            return f"{taken} yourself{_out_of_reach(found.name, release)}"
         case "c" | "e":
             return (
                 f"{_who(use, 'builds' if is_class else 'calls', release)} it by name, so no other can be passed there"
             )
-        case "i":
+        case "i" | "q":
             return f"{_who(use, 'tests', release)} for it by name, so no other can be passed there"
         case "b":
             return f"Classes of `{leaf(use.place)}` derive from it, which is settled when they are imported"
@@ -228,7 +233,7 @@ def _held_elsewhere(target: str, release: Model) -> str:
     else:  # who has it from another module is not reached at all
         copies = _importing(target, release)
     held = [one for one in copies if own is not None and (there := release.find(one)) and there.name == own.name]
-    held = [one for one in held if release.facts[one].kind == "import"]
+    held = [one for one in held if (fact := release.facts[one]).kind == "import" and fact.trait("typing") is None]
     held += [one for one in copies if release.facts[one].kind == "value" and one.rpartition(".")[0] in users]
     held.sort(key=lambda one: (one.rpartition(".")[0] not in users, one))
     if not held:
@@ -263,14 +268,15 @@ def _who_builds(owner: str, release: Model) -> str:
     if LANGUAGE_MODULE in api.ancestry(owner) or CONFIG in (owner, *api.ancestry(owner)):
         return f"Only the code that builds `{short}` can use a subclass"
     heirs = (one for name in (owner, *release.derived.get(owner, ())) for one in release.uses(name))
-    in_specs = any(one.how in (NAMED, SLOT) for one in heirs) and slots.is_named(owner)
-    where = f"; a subclass helps only where {slots.naming(owner)}" if in_specs else ""
+    named = slots.naming(owner, release) if any(one.how in (NAMED, SLOT) for one in heirs) else ""
+    where = f"; a subclass helps only where {named}" if named else ""
     if use is not None and use.how in (CALLED, EXACT, DERIVED):
         what = f"subclasses of `{short}`" if use.how == DERIVED else f"`{short}`"
         return f"{_who(use, 'builds', release)} {what} by name{where or ', so no other can be passed there'}"
     if use is not None and use.how == DEFAULT and not where:
         who = _who(use, "takes", release)
-        return f"{who} `{short}` by default: a subclass can be passed only where you make that call yourself"
+        taken = f"{who} `{short}` by default: a subclass can be passed only where you make that call yourself"
+        return f"{taken}{_out_of_reach(owner, release)}"
     if use is not None and use.how == USED and not where:
         return f"{_who(use, 'uses', release)} `{short}` by name: no argument or config field for a subclass is known"
     if built := _built(owner, release):
@@ -285,6 +291,12 @@ def _who_builds(owner: str, release: Model) -> str:
 
 def _built(owner: str, release: Model) -> Usage | None:
     return next((one for one in release.uses(owner) if one.how in (CALLED, EXACT)), None)
+
+
+def _out_of_reach(owner: str, release: Model) -> str:
+    """Who builds a class by name beside those that take another; else nothing."""
+    built = _built(owner, release)
+    return f"; {_who(built, 'builds', release)} it by name, out of reach" if built else ""
 
 
 def _module(place: str, release: Model) -> str:

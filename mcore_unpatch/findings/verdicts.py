@@ -168,6 +168,11 @@ class _Seen:
             bool(self.versions) and not read and all(known.is_gone(self.finding.target, one) for one in self.versions)
         )
 
+    def is_left_behind(self) -> bool:
+        """Set in a module that no longer imports it."""
+        gone = (known.is_gone(self.finding.target, one, imported=True) for one in self.versions)
+        return bool(self.versions) and not self.finding.patches_more and all(gone)
+
     def is_of_what_moved(self) -> bool:
         """Megatron has it in another module now, and calls that one."""
         return self.is_of_what_is_gone() and self.moved is not None
@@ -295,6 +300,14 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
         ),
     ),
     (lambda case: case.finding.assessment.unread, DELETE, "{0.unread}{0.copied}{0.deletes}."),
+    (
+        _Seen.is_left_behind,
+        STEPS,
+        (
+            "`{0.module}` has no such name after megatron-core {0.last}, so nothing of Megatron reads it there: patch "
+            "what reads it now, or delete this line, unless other code imports the name from there."
+        ),
+    ),
     (lambda case: case.row is None and case.way, STEPS, "{0.capital_way}."),
     (lambda case: case.row is None and case.finding.confidence == "possible", KEEP, "{0.why}."),
     (lambda case: case.row is None or not case.row.way, KEEP, "{0.why}. {0.outlook}"),

@@ -131,9 +131,8 @@ def _slots(install: Install) -> dict[str, str]:
     symbol = api.lookup(install.target)
     name = install.target if symbol is not None and symbol.kind == "class" else install.owner
     said = {"holder": slots.holder(install.owner, install.attribute) or ""}
-    if slots.named(name):
-        said |= {"classes": slots.classes(name), "slots": slots.where(name), "unreached": slots.unreached(name)}
-    return said
+    words = {"classes": slots.classes, "slots": slots.where, "unreached": slots.unreached}
+    return said | {word: say(name, install.judged) for word, say in words.items() if slots.named(name, install.judged)}
 
 
 def _quoted(node: ast.expr) -> str:

@@ -10,6 +10,8 @@ from mcore_unpatch.library.model import Model, Usage
 @lru_cache(4096)
 def callers(model: Model, target: str) -> list[Usage]:
     """Who calls it in the library: those that are certain, else those told by a method's name."""
+    if (fact := model.facts.get(target)) is not None and fact.kind == "value" and fact.trait("unread") is not None:
+        return []  # another name of what is called
     taken, family = model.called_with(target), model.lineage(target.rpartition(".")[0])
     own = model.find(target)
     gives = int((own.fact.trait("gives") if own is not None else None) or 0)

@@ -246,7 +246,9 @@ class Demands:
         if ref.node is not None:
             return built(ref) if isinstance(node, ast.Name) and node.id != "cls" else None
         unbound = not ref.bound if base is None else base.kind == "class"
-        return Meant((ref.name,), isinstance(node, ast.Name) and not _is_of_a_star(node, at), unbound)
+        # `from module import *` does not fail without a name.
+        bound = not at.home.model.stars or any(getattr(node, "id", "") in one.bindings for one in at.scope.chain())
+        return Meant((ref.name,), isinstance(node, ast.Name) and bound, unbound)
 
 
 def _above(node: ast.expr, owner: ast.ClassDef | None, home: Resolver) -> str:
@@ -264,11 +266,6 @@ def _asked(meant: Meant, when: str, place: Position, node: ast.expr, tests: Test
     return Demand(
         name, when, place, None, "", tests, meant.by_name, meant.through_class, tuple(also), node, meant.added
     )
-
-
-def _is_of_a_star(node: ast.Name, at: Position) -> bool:
-    """Whether a name comes from `from module import *`, which does not fail without it."""
-    return bool(at.home.model.stars) and not any(node.id in scope.bindings for scope in at.scope.chain())
 
 
 def is_enum(name: str) -> bool:

@@ -11,7 +11,7 @@ from functools import cache, cached_property
 
 from mcore_unpatch.judge.specs import is_spec
 from mcore_unpatch.library.definitions import Body
-from mcore_unpatch.library.model import ASKED, BASE, CALLED, Model, Usage
+from mcore_unpatch.library.model import ASKED, BASE, CALLED, COMPARED, Model, Usage
 from mcore_unpatch.library.slots import Slots
 from mcore_unpatch.library.surroundings import roles_of
 from mcore_unpatch.library.syntax import Function, Nodes, dotted
@@ -206,7 +206,7 @@ def _roles(tree: ast.Module) -> Iterator[tuple[str, str]]:
     for node in nodes.of(ast.Name, ast.Attribute):
         name = node.id if isinstance(node, ast.Name) else node.attr
         role = roles.get(id(node), "")
-        if isinstance(node.ctx, ast.Load) and id(node) not in apart and role not in (BASE, ASKED):
+        if isinstance(node.ctx, ast.Load) and id(node) not in apart and role not in (BASE, ASKED, COMPARED):
             yield name, CALLED if role == CALLED else ""
 
 

@@ -141,8 +141,12 @@ def _idle(case: Case, model: Model) -> Iterator[Statement]:
     if install.adds or not within(install.target) or known.lacking(model, install.target):
         return
     if not known.holds(model, case.target_on(model)) and not is_used(case.resolver, install.owner, install.attribute):
-        if (when := absent(install.target, model)) and not install.attribute.startswith("__"):
-            hint = advice(install.target, instead(install.target, model), when)
+        now, when = instead(install.target, model), absent(install.target, model)
+        is_later = when.startswith("before") and not known.holds(model, install.owner)
+        if case.is_alone and (is_later or short(now or "") == short(install.target)):
+            return  # an object is one of the class that the release has, if there is one
+        if when and not install.attribute.startswith("__"):
+            hint = advice(install.target, now, when)
             text = f"`{leaf(install.target)}` does not exist {when}"
             if install.shape == "mock" and not may_create(install.node):
                 text += f"; {hint}" if hint else ""

@@ -122,13 +122,10 @@ def _own_classes(home: Resolver, node: ast.ClassDef) -> Iterator[tuple[Resolver,
                     yield None
                     return
                 waiting.append((ref.home, ref.node))
-            elif (ref is None or not ref.is_core) and _leaf(base) not in _PLAIN:
+                continue
+            plain = base.value if isinstance(base, ast.Subscript) else base  # `Generic[T]`
+            if (ref is None or not ref.is_core) and leaf_of(plain) not in _PLAIN:
                 yield None
-
-
-def _leaf(base: ast.expr) -> str:
-    """`Generic` of `typing.Generic[T]`."""
-    return leaf_of(base.value if isinstance(base, ast.Subscript) else base)
 
 
 def built(ref: Ref) -> Meant | None:

@@ -44,16 +44,13 @@ def on(model: Model, at: Position, tests: Tests, mended: frozenset[str] = frozen
 def only_where(model: Model, at: Position, tests: Tests = ()) -> str:
     """In words, the innermost condition for a place in its function that a release which comes there leaves open."""
     for asked, wanted, where in (*((*test, at) for test in reversed(tests)), *_conditions_within(at)):
-        test, holds = (asked.operand, not wanted) if _is_not(asked) else (asked, wanted)  # type: ignore[attr-defined]
+        turned = isinstance(asked, ast.UnaryOp) and isinstance(asked.op, ast.Not)
+        test, holds = (asked.operand, not wanted) if turned else (asked, wanted)  # type: ignore[attr-defined]
         text = ast.unparse(test)
         if "__name__" not in text and _truth(model, test, where, comes=True) is None:
             shown = f"`{text}`" if len(text) <= _MOST_SHOWN else f"the condition on line {test.lineno}"
             return f", only if {shown} is {str(holds).lower()}"
     return ""
-
-
-def _is_not(test: ast.expr) -> bool:
-    return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
 
 
 def _conditions_within(at: Position) -> Iterator[tuple[ast.expr, bool, Position]]:

@@ -15,7 +15,7 @@ from mcore_unpatch.judge.judge import here, on
 from mcore_unpatch.judge.reached import turned
 from mcore_unpatch.judge.statement import CHANGES, IDLE, STOPS, Statement
 from mcore_unpatch.library.fact import Fact
-from mcore_unpatch.library.model import ASKED, Model
+from mcore_unpatch.library.model import ASKED, COMPARED, Model
 from mcore_unpatch.megatron.known import ever as is_in_some_release
 
 _MOST_SHOWN = 50  # characters of a condition
@@ -98,8 +98,10 @@ def _taken_apart(case: Case, old: Model, new: Model) -> Iterator[Statement]:
         if isinstance(target, ast.Name)
     }
     for node in nodes:
-        if not isinstance(node, ast.Subscript | ast.Starred) or _is_key(node):
+        if not isinstance(node, ast.Subscript | ast.Starred):
             continue
+        if isinstance(node, ast.Subscript) and isinstance(getattr(node.slice, "value", None), str):
+            continue  # of a dict, of whatever size
         held = names.get(getattr(node.value, "id", ""))  # whether a name is a list of them, None for others
         first = isinstance(node, ast.Subscript) and getattr(node.slice, "value", None) == 0
         if id(node.value) in results or held is False or (held and not first):
@@ -107,11 +109,6 @@ def _taken_apart(case: Case, old: Model, new: Model) -> Iterator[Statement]:
             text = f"takes the result of the original apart, which {gives} on megatron-core {new.label}"
             yield Statement(CHANGES, text, "", case.resolver.model.path, node.lineno, CALL)
             return
-
-
-def _is_key(node: ast.AST) -> bool:
-    """`result["model"]`: of a dict, of whatever size."""
-    return isinstance(node, ast.Subscript) and isinstance(getattr(node.slice, "value", None), str)
 
 
 def _is_list_of(node: ast.AST, results: set[int]) -> bool:
@@ -139,7 +136,7 @@ def _asked_by_class(case: Case, old: Model, new: Model) -> Iterator[Statement]:
     known = new.find(case.target_on(new))
     if known is None or known.fact.kind != "class" or case.derives_from(known.name):
         return
-    then, now = ([usage.place for usage in model.uses(known.name) if usage.how == ASKED] for model in (old, new))
+    then, now = ([one.place for one in some.uses(known.name) if one.how in (ASKED, COMPARED)] for some in (old, new))
     if now and not then:
         text = f"`{short(now[0])}` of megatron-core {new.label} asks whether objects are of `{leaf(known.name)}`"
         yield Statement(CHANGES, text, "", *here(case))

@@ -78,14 +78,16 @@ def _is_class(install: Install, _: Replacement, __: Resolver) -> bool:
 
 def _named_in_specs(install: Install, _: Replacement, __: Resolver) -> bool:
     """A class that a ModuleSpec names is replaced, or a method of one; not one that models build too."""
-    name = install.target if _is_class(install, _, __) else install.owner
-    return bool(slots.named(name)) and not any(api.is_model(owner) for owner, _ in api.holders(name))
+    name = install.target if (whole := _is_class(install, _, __)) else install.owner
+    if whole and not any(known.holds(release, known.name_on(release, name)) for release in install.judged):
+        return False
+    return bool(slots.named(name, install.judged)) and not any(api.is_model(owner) for owner, _ in api.holders(name))
 
 
 def _passes_tests(install: Install, _: Replacement, resolver: Resolver) -> bool:
     """Megatron never asks whether a module is of the class, or what takes its place derives from it."""
     symbol = api.lookup(install.target)
-    if symbol is None or not any(use.how == ASKED for use in known.minors()[-1].uses(symbol.name)):
+    if symbol is None or not any(use.how == ASKED for release in install.judged for use in release.uses(symbol.name)):
         return True
     new = resolver.at(install.site).expr(install.value)
     if new is not None and new.home is not None and isinstance(new.node, ast.ClassDef):

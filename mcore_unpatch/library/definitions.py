@@ -75,6 +75,9 @@ class ModuleFacts:
         self._given: dict[str, frozenset[int | str]] = {}  # how many values functions return, or whose result
         always, every = bound_names(tree.body)
         self._optional = every - always
+        typed = [node for node in tree.body if isinstance(node, ast.If) and leaf_of(node.test) == "TYPE_CHECKING"]
+        bound = bound_names([one for node in tree.body for one in ([node] if node not in typed else node.orelse)])[1]
+        self._typed = bound_names([one for node in typed for one in node.body])[1] - bound
         for node in statements(tree.body):
             self._take(node)
         for body in self.functions:
@@ -88,7 +91,7 @@ class ModuleFacts:
             self.facts[f"{name}.{leaf}"] = replace(known, traits=(*known.traits, STATE))
 
     def _put(self, leaf: str, fact: Fact) -> None:
-        marks = ["optional"] if leaf in self._optional else []
+        marks = ["optional"] * (leaf in self._optional) + ["typing"] * (leaf in self._typed)
         name = f"{self.name}.{leaf}"
         known = self.facts.get(name)
         if known is not None and known.kind in ("function", "class") and fact.kind not in ("function", "class"):
@@ -225,9 +228,9 @@ class ModuleFacts:
         spec = method.args
         given = {arg.arg: annotated(arg.annotation) for arg in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)}
         found: dict[str, dict[str, str]] = {}
-        chosen = {
-            dotted(target) for one in body.nodes.of(ast.Assign) if _is_chosen(one.value) for target in one.targets
-        }
+        ors = [one for one in body.nodes.of(ast.Assign) if isinstance(one.value, ast.BoolOp)]  # `given.part or Default`
+        ours = [one for one in ors if "submodules" in dotted(one.value.values[0])]
+        chosen = {dotted(target) for one in ours for target in one.targets}
         for node in body.nodes.of(ast.Assign, ast.AnnAssign):
             value: ast.expr | None = node.value
             texts = annotated(node.annotation) if isinstance(node, ast.AnnAssign) else []
@@ -303,11 +306,6 @@ def _keys(attribute: str, owner: ast.ClassDef) -> list[str]:
     return sorted({str(key) for key in found}) if all(isinstance(key, str) and "," not in key for key in found) else []
 
 
-def _is_chosen(value: ast.expr) -> bool:
-    """`submodules.field or Default`: the class that a spec names."""
-    return isinstance(value, ast.BoolOp) and "submodules" in dotted(value.values[0])
-
-
 def _origin(value: ast.expr, given: set[str], chosen: set[str]) -> str:
     """What an attribute is made from; a spec and an argument go before a class that is built by name.
 
@@ -358,14 +356,9 @@ def _handed_all(body: Body) -> str:
     spec = body.node.args
     if spec.posonlyargs or spec.args or spec.kwonlyargs or spec.vararg is None or spec.kwarg is None:
         return ""
-    given = f"*{spec.vararg.arg}", f"**{spec.kwarg.arg}"
-    calls = [node for node in body.nodes.of(ast.Call) if len(node.args) == len(node.keywords) == 1]
-    whole = [node for node in calls if (ast.unparse(node.args[0]), _double_star(node.keywords[0])) == given]
+    given = f"(*{spec.vararg.arg}, **{spec.kwarg.arg})"
+    whole = [node for node in body.nodes.of(ast.Call) if ast.unparse(node) == f"{ast.unparse(node.func)}{given}"]
     return dotted(whole[0].func) if len(whole) == 1 else ""
-
-
-def _double_star(word: ast.keyword) -> str:
-    return f"**{ast.unparse(word.value)}" if word.arg is None else ""
 
 
 def _picked(nodes: Nodes) -> list[str]:

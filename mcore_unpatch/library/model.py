@@ -58,9 +58,9 @@ class Usage:
 
 
 # Named in a ModuleSpec, a default of an argument or a field, called on an object (a subclass may answer), called as
-# just that definition, a subclass built, a base class, asked for with isinstance or `is`, used otherwise; and of a
+# just that definition, a subclass built, a base class, asked for with isinstance, compared, used otherwise; and of a
 # class the slot of a spec that names it.
-HOWS = NAMED, DEFAULT, CALLED, EXACT, DERIVED, BASE, ASKED, USED, SLOT = "sacedbivl"
+HOWS = NAMED, DEFAULT, CALLED, EXACT, DERIVED, BASE, ASKED, COMPARED, USED, SLOT = "sacedbiqvl"
 
 
 class Model:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from mcore_unpatch.library.definitions import Body
 from mcore_unpatch.library.fact import Call, parameters
-from mcore_unpatch.library.model import ASKED, BASE, CALLED, DEFAULT, NAMED, Model
+from mcore_unpatch.library.model import ASKED, BASE, CALLED, COMPARED, DEFAULT, NAMED, Model
 from mcore_unpatch.library.syntax import Nodes, dotted, source_of
 
 ById = dict[int, str]  # of nodes
@@ -81,7 +81,7 @@ def roles_of(nodes: Nodes) -> ById:
     roles |= {id(base): BASE for node in nodes.of(ast.ClassDef) for base in node.bases}
     for node in nodes.of(ast.Compare):  # `type(x) is Class`, `x.__class__ == Class`, `value is Class`
         if any(isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq) for op in node.ops):
-            roles |= {id(side): ASKED for side in (node.left, *node.comparators)}
+            roles |= {id(side): COMPARED for side in (node.left, *node.comparators)}
     for node in nodes.of(ast.Call):
         leaf = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
         if leaf.endswith(_SPECS):

@@ -122,8 +122,8 @@ def last(name: str) -> str | None:
     return next((release for release in reversed(RELEASES) if has(name, release)), None)
 
 
-def is_gone(name: str, version: Version) -> bool:
-    """Whether a version no longer has a name that an older one had."""
+def is_gone(name: str, version: Version, imported: bool = False) -> bool:
+    """Whether a version no longer has a name that an older one defined there, or `imported`."""
     owner, _, leaf = name.rpartition(".")
     if leaf.startswith("__") and has(owner, newest(version).label):
         return False  # Python itself may call it
@@ -131,7 +131,9 @@ def is_gone(name: str, version: Version) -> bool:
     if known is None or known not in reached(version)[:-1]:
         return False
     fact = model(known).facts.get(name)
-    return fact is None or fact.kind in ("function", "class", "module")  # what was imported there is kept for others
+    if imported:  # it may be kept for others
+        return fact is not None and fact.kind == "import"
+    return fact is None or fact.kind in ("function", "class", "module")
 
 
 def parameter_names(name: str, known: Model) -> tuple[str, ...] | None:

@@ -1,13 +1,14 @@
 """Where Megatron's own specs name a class, in words.
 
-A slot is a field of a `...Submodules` dataclass, or `module` of a layer's ModuleSpec.
+A slot is a field of a `...Submodules` dataclass, or `module` of a layer's ModuleSpec. Where `releases` are given, of
+these alone.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
-from mcore_unpatch.library.model import SLOT
+from mcore_unpatch.library.model import SLOT, Model
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.layout import COMPARED_IN_SPECS
 
@@ -16,12 +17,15 @@ _MOST_DERIVED = 3
 _MOST_SHOWN = 2
 
 
+Releases = tuple[Model, ...]
+
+
 @cache
-def table() -> dict[str, tuple[str, ...]]:
+def table(releases: Releases = ()) -> dict[str, tuple[str, ...]]:
     """The slots of each class that specs name, by its short name, in the newest release that names it."""
     found: dict[str, tuple[str, ...]] = {}
     names = [name for name, line in known.atlas().uses.items() if f"{SLOT}|" in line]
-    for release in known.minors():
+    for release in releases or known.minors():
         for name in names:
             slots = tuple(usage.place for usage in release.uses(name) if usage.how == SLOT)
             if slots:
@@ -30,33 +34,29 @@ def table() -> dict[str, tuple[str, ...]]:
 
 
 @cache
-def named(name: str) -> tuple[str, ...]:
+def named(name: str, releases: Releases = ()) -> tuple[str, ...]:
     """The classes that specs name, of a class (by its dotted name) and those that derive from it, itself first."""
-    own, derived = name.rpartition(".")[2], _derived(name)
-    if own in table():
+    own, derived = name.rpartition(".")[2], _derived(name, releases)
+    if own in table(releases):
         return (own, *derived)
     return tuple(derived) if len(derived) <= _MOST_DERIVED else ()
 
 
 @cache
-def _derived(name: str) -> list[str]:
+def _derived(name: str, releases: Releases) -> list[str]:
     """Of the classes that specs name those that derive from one, the most used first, then the plainest."""
-    own = name.rpartition(".")[2]
-    derived = [one for one in table() if one != own and any(name in api.ancestry(full) for full in api.classes(one))]
-    return sorted(derived, key=lambda one: (-len(table()[one]), len(one)))
+    own, slots = name.rpartition(".")[2], table(releases)
+    derived = [one for one in slots if one != own and any(name in api.ancestry(full) for full in api.classes(one))]
+    return sorted(derived, key=lambda one: (-len(slots[one]), len(one)))
 
 
-def is_named(name: str) -> bool:
-    """Whether some spec names a class, or one that derives from it."""
-    return name.rpartition(".")[2] in table() or bool(_derived(name))
-
-
-def naming(name: str) -> str:
-    """In words, what a spec has to do for a subclass to take the place of such a class: of which class it is."""
-    if name.rpartition(".")[2] in table():
+def naming(name: str, release: Model) -> str:
+    """In words, where a subclass of a class can take its place; nothing where no spec names one."""
+    if name.rpartition(".")[2] in table((release,)):
         return "a ModuleSpec names it"
-    derived = [f"`{one}`" for one in _derived(name)]
-    return f"it is one of {_listed(derived, 'or')}, which ModuleSpecs name"
+    derived = [f"`{one}`" for one in _derived(name, (release,))]
+    many = f"one of {_listed(derived, 'or')}, which ModuleSpecs name"
+    return f"it is {many if len(derived) > 1 else f'a {derived[0]}, which a ModuleSpec names'}" if derived else ""
 
 
 @cache
@@ -69,17 +69,17 @@ def holder(name: str, attribute: str) -> str | None:
     return None
 
 
-def unreached(name: str) -> str:
+def unreached(name: str, releases: Releases) -> str:
     """In words, where a spec does not reach a class, or Megatron takes no other in its place."""
-    built = (f"`{owner.rpartition('.')[2]}.{attribute}`" for owner, attribute in api.holders(name))
-    held = list(dict.fromkeys(built))
+    there = (".".join(one) for one in api.holders(name) if any(".".join(one) in some.facts for some in releases))
+    held = list(dict.fromkeys(f"`{'.'.join(one.split('.')[-2:])}`" for one in there))
     beside = f" No spec reaches {_listed(held, 'and')}, which Megatron builds by that name." if held else ""
     return f"{beside}{COMPARED_IN_SPECS.get(name.rpartition('.')[2], '')}"
 
 
-def classes(name: str) -> str:
+def classes(name: str, releases: Releases) -> str:
     """In words, what a subclass has to derive from that takes the place of a patch of a class."""
-    own, *derived = named(name)
+    own, *derived = named(name, releases)
     if not derived:
         return f"`{own}`"
     if own != name.rpartition(".")[2]:
@@ -87,10 +87,10 @@ def classes(name: str) -> str:
     return f"`{own}` (also of {_listed([f'`{one}`' for one in derived], 'and')} where your specs name that)"
 
 
-def where(name: str) -> str:
+def where(name: str, releases: Releases) -> str:
     """In words, as what specs name it: `mlp` of `TransformerLayerSubmodules`."""
     fields: dict[str, dict[str, None]] = {}
-    for owner, field in (slot.split(".") for one in named(name) for slot in table()[one]):
+    for owner, field in (slot.split(".") for one in named(name, releases) for slot in table(releases)[one]):
         fields.setdefault(owner, {})[f"`{field}`"] = None
     shown = list(fields)[:_MOST_SHOWN]
     owners = {owner: "the layer's `ModuleSpec`" if owner == "ModuleSpec" else f"`{owner}`" for owner in shown}

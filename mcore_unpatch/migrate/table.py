@@ -169,7 +169,7 @@ def _told(outcome: Outcome) -> Iterator[_Entry]:
         if group_of(finding) == "possible" or (finding.path, finding.line) in told.difference(reasons):
             continue
         reason = reasons.get((finding.path, finding.line))
-        subject = _short(finding) + (" (test)" if finding.in_test else "")
+        subject = ".".join(finding.target.split(".")[-2:]) + (" (test)" if finding.in_test else "")
         at = (finding.path, finding.line, finding.rule)
         if not reason and finding.verdict == "steps" and finding.steps and not finding.in_test:
             steps = (f"{number}. {step}" for number, step in enumerate(finding.steps, 1))
@@ -200,11 +200,6 @@ def _summary(outcome: Outcome) -> Iterator[Line]:
         yield from wrapped(f"{command}, which tells when Megatron changes under {stay}", 0, "Next: ", "bold")
     if outcome.written:
         yield from wrapped("unpatch undo", 0, "To take it back: ", "bold")
-
-
-def _short(finding: Finding) -> str:
-    """The last two parts of a target: the class and its method, or the module and its name."""
-    return ".".join(finding.target.split(".")[-2:])
 
 
 def _joined(*texts: str) -> str:

@@ -113,12 +113,13 @@ def _finding(
     install, resolver = case.install, case.resolver
     resolver.project.effort.spend(_STEPS_OF_A_FINDING)
     temporary = undone.is_temporary(install)
-    verdict = answer.judge(install, case.new, resolver)
-    if temporary:
-        verdict = answer.for_a_while(verdict)
     node = install.node
     assert isinstance(node, ast.stmt | ast.expr)
     alive = liveness.of(install, resolver.at(install.site)._replace(line=node.lineno))
+    install.judged = tuple(dict.fromkeys(map(known.newest, filter(alive.on, versions)))) or (known.minors()[-1],)
+    verdict = answer.judge(install, case.new, resolver)
+    if temporary:
+        verdict = answer.for_a_while(verdict)
     # What breaks on several releases is said once, of the newest first.
     # Mocks replace nothing, nor does a hook, which is called with arguments of its own.
     replaces = verdict.rule != "MCU106" and not verdict.rule.startswith("MCU9")

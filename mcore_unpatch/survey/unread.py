@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-from mcore_unpatch.findings.finding import Assessment, Finding
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.reasons import leaf
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import Version
@@ -56,7 +56,8 @@ def mark(
     return [
         replace(
             finding,
-            assessment=Assessment(
+            assessment=replace(
+                finding.assessment,
                 unread=copies[finding] if finding in unread and finding.target in left else 0,
                 is_read=finding in missing and finding.target not in left,
             ),

@@ -20,7 +20,6 @@ from mcore_unpatch.library.model import Known, Model, likeness
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, parse_version, within
 from mcore_unpatch.records import asdict, field, record, replace
-from mcore_unpatch.survey.overriding import OVERRIDDEN
 
 URGENCIES = ("breaks", "different", "unnecessary", "harmless")
 _A_COPY = 0.4  # of the statements in common; what shares less was written anew
@@ -151,8 +150,7 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model, ran: bool 
         said = f"it does not run on megatron-core {old.label}, only on {finding.live}"
         return replace(begun, reasons=(said, *begun.reasons)) if begun.urgency == "harmless" else begun
     statements = between(case, old, new)
-    if finding.breaks and finding.breaks[-1].endswith(OVERRIDDEN):
-        text = f"; {finding.breaks[-1]}"
+    if text := finding.assessment.overridden and f"; {finding.assessment.overridden}":
         statements = [replace(one, text=one.text + text) if one.kind == RAISES else one for one in statements]
     too = {True: f" (on {old.label} too)" if ran else "", False: ""}
     raises = [f"{text}{too[one.before]}" for one in statements for text in judge.texts([one], case, RAISES)]

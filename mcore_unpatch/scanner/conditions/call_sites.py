@@ -120,7 +120,8 @@ def uses(name: str, path: str, project: Project) -> Iterator[tuple[ast.Call, Pos
     nodes = list(walk(resolver.model.tree))
     aliases = [alias for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names]
     names = {name, *(alias.asname for alias in aliases if alias.name == name and alias.asname)}
-    told = {id(one) for node in resolver.model.tree.body if _is_list_of_names(node) for one in ast.walk(node)}
+    listed = [node for node in resolver.model.tree.body if isinstance(node, ast.Assign)]
+    told = {id(one) for node in listed if path_text(node.targets[0]) == "__all__" for one in ast.walk(node)}
     reads = 0
     for node in nodes:
         if isinstance(node, ast.Constant):
@@ -131,10 +132,6 @@ def uses(name: str, path: str, project: Project) -> Iterator[tuple[ast.Call, Pos
     yield from calls
     if reads != len(calls):
         yield None
-
-
-def _is_list_of_names(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Assign) and path_text(statement.targets[0]) == "__all__"
 
 
 def _narrow(finding: Finding, calls: Live, versions: tuple[Version, ...]) -> Finding:

@@ -197,6 +197,10 @@ def _call(node: ast.Call, at: Position) -> Ref | None:
         return Ref("instance", layout.SCHEDULE_PLAN, False, "the result of `build_schedule_plan`")
     if leaf in UNWRAPPERS and first is not None:
         return _unwrapped(node, at)
+    if leaf == "get_attr_wrapped_model" and len(node.args) == 2 and not node.keywords:
+        model = ast.Call(ast.Name("unwrap_model", ast.Load()), node.args[:1], [])
+        found = _getattr(ast.copy_location(ast.Call(node.func, [model, node.args[1]], []), node), at)
+        return found.but(why=f"the result of `{leaf}`") if found is not None and not found.sure else found
     if leaf in PASS_THROUGH_CALLS and first is not None:
         return at.expr(first)
     if isinstance(node.func, ast.Attribute) and leaf in PASS_THROUGH_METHODS:

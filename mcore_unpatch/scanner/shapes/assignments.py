@@ -37,8 +37,9 @@ def from_assignment(site: Site, resolver: Resolver) -> list[Install]:
     if isinstance(target, ast.Attribute):
         if isinstance(target.value, ast.Name) and _is_own_self(target.value, site.scope):
             return []
-        if not _plausible(target, value) and not _is_defined_here(value, site.scope):
-            return []
+        made = site.scope.bindings.get(value.id, ()) if isinstance(value, ast.Name) else ()
+        if not _plausible(target, value) and not any(binding.kind == "def" for binding in made):
+            return []  # a function that stands right here may be put under a name that no known release has
         if rows := fillings.of_loops(site, resolver, target.value):
             return _row_by_row(site, resolver, rows, target.value, target.attr, value)
         base = resolver.at(site).expr(target.value)
@@ -105,7 +106,8 @@ def _attribute(
     site: Site, resolver: Resolver, subject: ast.expr, base: Ref | None, name: str, value: ast.expr, shape: str
 ) -> list[Install]:
     """`subject.name = value`, where `subject` was resolved to `base`."""
-    named = not shape or (isinstance(site.node, ast.Call) and _says(site.node, name))
+    said = site.node.args if isinstance(site.node, ast.Call) else []
+    named = not shape or any(isinstance(one, ast.Constant) and one.value == name for one in said)
     base = evidence.of_object(site, resolver, subject, base, name, value, named)
     if base is None or not base.is_core:
         return []
@@ -291,11 +293,6 @@ def _plausible(target: ast.Attribute, value: ast.expr) -> bool:
     ) or (isinstance(target.value, ast.Name | ast.Attribute) and last_attribute(target.value)[:1].isupper())
 
 
-def _is_defined_here(value: ast.expr, scope: Scope) -> bool:
-    """Whether a value is a function that stands right here: put under a name that no known release has, perhaps."""
-    return isinstance(value, ast.Name) and any(binding.kind == "def" for binding in scope.bindings.get(value.id, ()))
-
-
 def _is_code(site: Site, resolver: Resolver, value: ast.expr) -> bool:
     """Whether a function or a class is put where Megatron may keep state: groups and sizes are neither."""
     ref = resolver.at(site).expr(value)
@@ -318,11 +315,6 @@ def _is_own_self(node: ast.Name, scope: Scope) -> bool:
 def _defines(base: Ref, name: str) -> bool:
     """Whether the repository's own class behind `base` defines `name` in its body."""
     return isinstance(base.node, ast.ClassDef) and base.home is not None and name in base.home.once(methods, base.node)
-
-
-def _says(call: ast.Call, name: str) -> bool:
-    """Whether a call names an attribute itself."""
-    return any(isinstance(value, ast.Constant) and value.value == name for value in call.args)
 
 
 def _is_config(name: str) -> bool:

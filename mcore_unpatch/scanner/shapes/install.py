@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
+from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
@@ -36,6 +37,7 @@ class Install:
     named: str = ""  # the dotted name of what takes its place, where a text gives it
     inner: Position | None = None  # within the helper that makes it
     restores: list[Site] = field(default_factory=list)
+    judged: tuple[Model, ...] = ()  # the releases it is judged for, once that is known
 
 
 def parted(target: str) -> tuple[str, str]:

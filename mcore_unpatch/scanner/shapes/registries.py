@@ -42,6 +42,9 @@ def from_register_call(site: Site, resolver: Resolver) -> list[Install]:
         symbol = api.lookup(dotted)
         if symbol is not None and symbol.kind == "module" and not others:
             continue  # a label or a module to import, no name to replace
+        if symbol is not None and symbol.kind == "class" and others and isinstance(others[0], ast.List | ast.Tuple):
+            named = [(core_target(f"{dotted}.{last_attribute(one)}"), one) for one in others[0].elts if path_text(one)]
+            return [Install(site, one, to, "string-target", True, "", one, *parted(to)) for to, one in named]
         target = core_target(dotted)
         replacement = others[0] if others else _decorated_name(site)
         install = Install(site, call, target, "string-target", True, "", replacement, *parted(target))

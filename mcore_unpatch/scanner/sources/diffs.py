@@ -145,12 +145,10 @@ def _both(head: re.Match[bytes]) -> tuple[str, str]:
 def _name(raw: bytes) -> str:
     raw = raw.strip()
     if quoted := _QUOTED.fullmatch(raw):
-        raw = _ESCAPE.sub(lambda one: _unescaped(one[1]), quoted[1])
+        raw = _ESCAPE.sub(
+            lambda one: bytes([int(one[1], 8) & 255]) if len(one[1]) == 3 else _LETTERS.get(one[1], one[1]), quoted[1]
+        )
     elif b"/" not in raw:
         raw = raw.replace(b"\\", b"/")
     name = raw.decode(errors="replace").strip('"')
     return "" if name == _NOWHERE else name.removeprefix("a/") if name.startswith("a/") else name.removeprefix("b/")
-
-
-def _unescaped(letters: bytes) -> bytes:
-    return bytes([int(letters, 8) & 255]) if len(letters) == 3 else _LETTERS.get(letters, letters)

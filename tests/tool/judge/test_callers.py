@@ -3,6 +3,9 @@
 import pytest
 from checking import found_in
 
+from mcore_unpatch.judge.callers import callers
+from mcore_unpatch.megatron import known
+
 BUILT = """\
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer.module import MegatronModule
@@ -91,3 +94,15 @@ def test_a_subclass_of_megatron_calls_the_class_that_it_was_made_with() -> None:
     assert "InferenceGroupedMLP" not in base.message
     [built] = found_in(source.format(module="transformer_block", name="TransformerBlock"), target=(0, 19, 2))
     assert "which `Mine` does not take: TypeError" in built.message
+
+
+def test_a_name_that_nobody_reads_has_no_callers() -> None:
+    """The older name of a function stays as an alias; Megatron calls the newer one."""
+    module = "megatron.core.distributed.finalize_model_grads"
+    older, newer = f"{module}._allreduce_layernorm_grads", f"{module}._allreduce_non_tensor_model_parallel_grads"
+    called_by = {
+        release: [[usage.place for usage in callers(known.model(release), name)] for name in (older, newer)]
+        for release in ("0.12.3", "0.19.2")
+    }
+    everything = [f"{module}.finalize_model_grads"]
+    assert called_by == {"0.12.3": [everything, []], "0.19.2": [[], everything]}

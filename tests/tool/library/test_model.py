@@ -441,3 +441,20 @@ class Config:
 )
 def test_what_a_function_says_to_use_instead(code: str, says: str | None) -> None:
     assert model({"a": TOLD.format(code=code)}).facts["toy.a.Config.gone"].trait("says") == says
+
+
+def test_names_that_only_a_type_checker_imports() -> None:
+    source = b"""
+from typing import TYPE_CHECKING
+import toy.always
+if TYPE_CHECKING:
+    from toy.a import Typed
+    from toy.a import Both
+else:
+    Both = None
+if toy.always:
+    from toy.a import Sometimes
+"""
+    facts = build(Library("toy", ("toy",)), "1", [("toy/b.py", source)]).facts
+    marked = {name: facts[f"toy.b.{name}"].trait("typing") is not None for name in ("Typed", "Both", "Sometimes")}
+    assert marked == {"Typed": True, "Both": False, "Sometimes": False}

@@ -332,3 +332,20 @@ def test_what_may_break_is_told_with_what_else_changed(tmp_path: Path) -> None:
     (fate,) = report(tmp_path, {"a.py": patch, "b.py": mine}, "0.16.1").fates
     assert (fate.finding.effect, fate.urgency) == ("may_break", "breaks")
     assert "body changed; the replacement does not call the original" in " ".join(fate.reasons)
+
+
+@pytest.mark.parametrize(("beside", "effect"), [("moe_layer.MoELayer = Own", "may_break"), ("", "breaks")])
+def test_a_caller_whose_class_the_same_code_replaces_may_never_run(tmp_path: Path, beside: str, effect: str) -> None:
+    patch = f"""
+        from megatron.core.transformer.moe import experts, moe_layer
+        class Own: ...
+        class Mine:
+            def __init__(self, num_local_experts, config, submodules): ...
+        {beside}
+        experts.TEGroupedMLP = Mine
+    """
+    fates = report(tmp_path, {"a.py": patch}, "0.16.1").fates
+    [fate] = [one for one in fates if one.finding.target.endswith("TEGroupedMLP")]
+    said = "line 6 puts another class in place of `MoELayer`, which may be all that runs"
+    assert (fate.finding.effect, said in fate.finding.message) == (effect, bool(beside))
+    assert (said in fate.reasons[0]) is bool(beside)

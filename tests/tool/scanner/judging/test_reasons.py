@@ -234,7 +234,11 @@ def test_the_reason_is_of_a_release_on_which_the_patch_runs() -> None:
 
 def test_a_class_that_is_a_default_can_be_passed() -> None:
     said = why(f"{CORE}.transformer.module.Float16Module.forward", (0, 19))
-    assert said.endswith("`Float16Module` by default: a subclass can be passed only where you make that call yourself")
+    passed = "`Float16Module` by default: a subclass can be passed only where you make that call yourself"
+    assert said.endswith(f"{passed}; `training` builds it by name, out of reach")
+    assert why(f"{CORE}.transformer.module.Float16Module.forward", (0, 17)) == (
+        f"`training` builds `Float16Module` by name, {THERE}"
+    )
 
 
 def test_what_a_wheel_lacks_is_not_known_to_run() -> None:
@@ -266,3 +270,34 @@ def test_where_a_method_comes_from_that_the_class_does_not_define(target: str, w
     made = f"`{owner}` is a dataclass: Python makes its `{name}`. "
     inherited = f"`{owner}` inherits `{name}` from `{whence}`. "
     assert why(f"{CORE}.{target}").startswith(made if whence == "made" else inherited)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("parallel_state.get_pipeline_model_parallel_split_rank", "Gone since 0.14"),
+        (
+            "pipeline_parallel.p2p_communication.send_backward",
+            (
+                "Changed in 0.13, gone since 0.14 (now "
+                "`megatron.core.pipeline_parallel.p2p_communication.P2PCommunicator.send_backward`)"
+            ),
+        ),
+        ("parallel_state.get_expert_tensor_parallel_group", "Unchanged since 0.12"),
+    ],
+)
+def test_what_later_releases_lack_is_not_unchanged(target: str, said: str) -> None:
+    assert reasons.history(f"{CORE}.{target}") == said
+
+
+def test_subclasses_that_the_judged_release_names_in_specs() -> None:
+    named = "a subclass helps only where it is one of `SelfAttention`, `CrossAttention` or"
+    assert f"{named} `MLASelfAttention`, which" in why(f"{CORE}.transformer.attention.Attention.__init__", (0, 12))
+    assert f"{named} 3 more, which" in why(f"{CORE}.transformer.attention.Attention.__init__")
+
+
+def test_what_only_a_type_checker_imports_is_no_copy() -> None:
+    """Nobody but `state_dict_saver` imports `FileSystemWriterAsync`, and that under `TYPE_CHECKING`."""
+    target = f"{CORE}.dist_checkpointing.strategies.filesystem_async.FileSystemWriterAsync"
+    assert known.newest(NEWEST).facts[target.replace("filesystem_async", "state_dict_saver")].kind == "import"
+    assert reasons._held_elsewhere(target, known.newest(NEWEST)) == ""

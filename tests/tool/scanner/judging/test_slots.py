@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from checking import CORE, found_in
 
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.library.build import build
 from mcore_unpatch.library.model import SLOT, Library
 from mcore_unpatch.megatron import api, slots
@@ -250,3 +251,43 @@ def test_a_class_that_derives_by_its_second_base_passes_the_tests() -> None:
 def test_a_method_that_is_replaced_by_its_dotted_name() -> None:
     [finding] = found_in("registry.register_patch('megatron.core.transformer.moe.moe_layer.MoELayer.forward', new)\n")
     assert finding.steps[0] == "Write a subclass of `MoELayer` with `forward` overridden."
+
+
+def on(release: str, source: str) -> Finding:
+    """What is found in a repository that runs one release."""
+    [finding] = found_in({"a.py": source, "requirements.txt": f"megatron-core=={release}\n"})
+    return finding
+
+
+TE = "from megatron.core.extensions import transformer_engine\nclass Mine: ...\ntransformer_engine.{} = Mine\n"
+
+
+def test_only_the_judged_releases_are_asked_for_an_instance() -> None:
+    """0.12 never asks whether a module is a `TERowParallelLinear`; later releases do."""
+    source = TE.format("TERowParallelLinear")
+    assert "isinstance" not in str(on("0.12.1", source).steps)
+    assert "isinstance" in str(on("0.19.2", source).steps)
+
+
+def test_a_class_that_is_only_compared_needs_no_subclass() -> None:
+    """LLaVA asks whether a spec names just `TEDotProductAttention`, which no subclass is."""
+    assert "isinstance" not in str(on("0.19.2", TE.format("TEDotProductAttention")).steps)
+
+
+def test_what_no_spec_reaches_is_of_the_judged_releases() -> None:
+    source = TE.format("TENorm")
+    assert "No spec reaches `MambaStack.final_norm`, which" in str(on("0.12.1", source).steps)
+    assert "`HybridStack.final_norm`" in str(on("0.19.2", source).steps)
+
+
+def test_a_class_that_the_judged_module_no_longer_imports_has_no_answer_in_specs() -> None:
+    source = (
+        "from megatron.core.models.gpt import moe_module_specs\nclass Mine: ...\nmoe_module_specs.GroupedMLP = Mine\n"
+    )
+    gone = on("0.16.1", source)
+    assert (gone.verdict, gone.steps) == ("steps", ())
+    assert gone.evidence == (
+        "`moe_module_specs` has no such name after megatron-core 0.12.3, so nothing of Megatron reads it there: "
+        "patch what reads it now, or delete this line, unless other code imports the name from there."
+    )
+    assert on("0.12.1", source).steps[0].startswith("Name `Mine` in your `ModuleSpec`")

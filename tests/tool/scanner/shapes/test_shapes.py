@@ -305,6 +305,13 @@ class TestThroughACallExpression:
             seam="schedule",
         )
 
+    def test_what_a_wrapped_model_has(self) -> None:
+        source = "from megatron.core.utils import get_attr_wrapped_model\ndef patch(model, f):\n    {}.forward = f\n"
+        [finding] = found_in(source.format('get_attr_wrapped_model(model, "decoder")'))
+        assert finding.target == f"{CORE}.transformer.transformer_block.TransformerBlock.forward"
+        assert finding.message.endswith("likely, judging by the result of `get_attr_wrapped_model`")
+        assert found_in(source.format('get_attr_wrapped_model(model, "nothing")')) == []
+
     def test_unwrapped(self) -> None:
         check_found(
             """

@@ -247,6 +247,13 @@ class TestStringTarget:
             shape="string-target",
         )
 
+    @pytest.mark.parametrize("shown", ["[Mine.forward, m.sharded_state_dict]", "(Mine.forward, sharded_state_dict)"])
+    def test_a_class_and_a_list_of_its_methods(self, shown: str) -> None:
+        name = "megatron.core.transformer.mlp.MLP"
+        findings = found_in(f"from mine import *\nmanager.register_methods('{name}', {shown})\n")
+        assert [one.target for one in findings] == [f"{name}.forward", f"{name}.sharded_state_dict"]
+        check_found(f"from mine import *\nmanager.register_class('{name}', Mine)\n", target=name, shape="string-target")
+
     def test_re_exported_name(self) -> None:
         check_found(
             "from mine import patches\npatches.register('megatron.core.models.gpt.GPTModel.forward', print)\n",
