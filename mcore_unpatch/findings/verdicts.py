@@ -37,9 +37,10 @@ def settled(
     return _together([_settled(one, versions[one.path], one.path in guessed) for one in findings])
 
 
-def on_stacks(finding: Finding, stacks: Sequence[Stack]) -> Finding:
+def on_stacks(finding: Finding, stacks: Sequence[Stack], again: bool = False) -> Finding:
     """A finding with what becomes of it on each stack, where that is not the same on all that are known."""
-    if len(stacks) == 1 and len(stacks[0].versions) < 2:
+    same = again and finding.fix is None and finding.effect != "may_break"  # as it was without a fix
+    if same or (len(stacks) == 1 and len(stacks[0].versions) < 2):
         return finding
 
     @cache

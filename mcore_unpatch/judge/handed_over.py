@@ -21,7 +21,7 @@ from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _CLASS = re.compile(rb"\n[ \t]*+class[ \t]++(\w++)[ \t]*+(?:\(([^)]*+)\))?[ \t]*+:")
 _BASE = re.compile(rb"\w+(?=\s*(?:,|\[|$))")
-_ALIAS = re.compile(rb"\b(\w+)[ \t]+as[ \t]+(\w+)")
+_ALIAS, _AS = re.compile(rb"\b(\w+)[ \t]+as[ \t]+(\w+)"), re.compile(rb"as[ \t]+(\w+)")
 _WORD = re.compile(rb"[A-Za-z_]\w*", re.ASCII)
 _SPECS = ("Submodules", "ModuleSpec", "submodules")
 _PARTS = (None, "module", "submodules")  # words of a spec itself
@@ -110,8 +110,8 @@ class HandedOver:
         for path in self._paths:
             data = self._read(path)
             classes = [(name.decode(), _BASE.findall(bases)) for name, bases in _CLASS.findall(b"\n" + data)]
-            every = b"|".join({base for _, bases in classes for base in bases})
-            renamed = every and b" as " in data and re.search(rb"as[ \t]+(?:%b)\b" % every, data)
+            every = {base for _, bases in classes for base in bases}
+            renamed = every and b" as " in data and not every.isdisjoint(_AS.findall(data))
             named = {alias: name for name, alias in _ALIAS.findall(data)} if renamed else {}
             for name, bases in classes:
                 found.setdefault(name, set())

@@ -171,8 +171,7 @@ class Model:
                     text if known is None else known.fact.detail if known.fact.kind == "import" else known.name
                 )
             # A class that several bases share stands behind all of them, as in Python's own order.
-            last = {base: index for index, base in enumerate(found)}
-            self._lineages[name] = tuple(base for index, base in enumerate(found) if last[base] == index)
+            self._lineages[name] = tuple(dict.fromkeys(reversed(found)))[::-1]
         return self._lineages[name]
 
     @cached_property

@@ -30,7 +30,7 @@ def may_be_fixed(finding: Finding) -> bool:
 
 def assessed(survey: Survey) -> list[Finding]:
     """The findings with what `migrate` would do about each, and what becomes of them so."""
-    return survey.settled(_marked(survey))
+    return survey.settled(_marked(survey), again=True)
 
 
 def _marked(survey: Survey) -> list[Finding]:
