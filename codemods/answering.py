@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
 
 from mcore_unpatch.codemods import registry, standing
-from mcore_unpatch.codemods.changes import Asked, Reason, Remove, Taken
+from mcore_unpatch.codemods.changes import Asked, Change, Reason, Remove, Taken
 from mcore_unpatch.codemods.codemod import (
     COMPAT,
     AddImport,
     ByHand,
     Codemod,
     Elsewhere,
-    Fix,
     Left,
     Match,
     MoveImport,
@@ -29,7 +26,7 @@ from mcore_unpatch.codemods.quote import matches
 from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Options, Remark, RemarkKind
-from mcore_unpatch.editing.source import Source, Span
+from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.finding import Finding
 
 # Each is looked at with all of its file; no file that people write has so many.
@@ -47,61 +44,6 @@ class Situation:
     options: Options
     open: Sequence[Finding]  # all findings that are to be answered
     staying: RemainingPatches
-    _known: dict[Callable[[Workbench], Any], Any]
-
-    def once(self, ask: Callable[[Workbench], Any]) -> Any:
-        """What a look at all files gives, for all findings."""
-        if ask not in self._known:
-            self._known[ask] = ask(self.files)
-        return self._known[ask]
-
-
-@dataclass(frozen=True)
-class _FixAnswer:
-    """What a codemod says of a finding."""
-
-    codemod: Codemod
-    source: Source
-    match: Match
-    finding: Finding
-    wanted: Sequence[Fix]
-    left: list[str]  # why it stays
-    reason: Reason
-
-    @cached_property
-    def asked(self) -> list[Asked]:
-        """The changes, of the finding's file and of others."""
-        said = AddImport | MoveImport | Note | Left | ByHand | Settles | Needs
-        both = ((one.source, one.change) if isinstance(one, Elsewhere) else (self.source, one) for one in self.wanted)
-        return [Asked(source, one, self.reason_in(source)) for source, one in both if not isinstance(one, said)]
-
-    def reason_in(self, source: Source) -> Reason:
-        """Why a file changes: what is said of the finding is said in its own."""
-        return self.reason if source is self.source else replace(self.reason, finding_line=0, notes=())
-
-    @property
-    def imports(self) -> Iterator[tuple[Source, AddImport]]:
-        """The names that come, and where."""
-        for one in self.wanted:
-            if isinstance(one, AddImport):
-                yield self.source, one
-            elif isinstance(one, Elsewhere) and isinstance(one.change, AddImport):
-                yield one.source, one.change
-
-    def saying(self, source: Source, name: str) -> list[ast.AST]:
-        """The nodes of a file where a name comes to be used."""
-        nodes: list[ast.AST] = []
-        for one in self.asked:
-            text = getattr(one.change, "text", None)
-            uses = not isinstance(one.change, Remove) and (not isinstance(text, str) or name in text)
-            nodes += [one.change.node] if uses and one.source is source else []
-        return nodes or [self.match.node]
-
-    @cached_property
-    def touched(self) -> list[tuple[str, Span]]:
-        """The bytes that change."""
-        moved = [self.source.span(one.node) for one in self.wanted if isinstance(one, MoveImport)]
-        return [*((asked.path, asked.touches) for asked in self.asked), *((self.source.path, span) for span in moved)]
 
 
 @dataclass
@@ -125,12 +67,11 @@ class FixRunner:
         for finding in (finding for finding in asked if number[finding.path] > _MOST):
             self._remark(finding, "left", _TOO_MANY)
         findings = [one for one in asked if one.path in self.bench.editable and number[one.path] <= _MOST]
-        known: dict[Callable[[Workbench], Any], Any] = {}
         for codemod in codemods:
             with registry.blaming(codemod):
                 for finding, source, match in self._places(codemod, findings):
-                    all_around = Situation(finding, self.bench, self.options, findings, self.staying, known)
-                    self._settle(self._answer(codemod, source, replace(match, situation=all_around), finding))
+                    all_around = Situation(finding, self.bench, self.options, findings, self.staying)
+                    self._settle(codemod, source, replace(match, situation=all_around), finding)
         return self.found
 
     def _places(self, codemod: Codemod, findings: Sequence[Finding]) -> Iterator[tuple[Finding, Source, Match]]:
@@ -148,46 +89,44 @@ class FixRunner:
                     if match is not None:
                         yield finding, source, match
 
-    def _answer(self, codemod: Codemod, source: Source, match: Match, finding: Finding) -> _FixAnswer:
-        """What a codemod says of one finding."""
-        wanted = list(codemod.fix(source, match))
-        left = [one.because for one in wanted if isinstance(one, Left)]
-        notes = tuple(one.text for one in wanted if isinstance(one, Note))
-        reason = Reason(
-            finding.rule, match.safety or codemod.safety, codemod.does or match.instead, notes, finding.line
-        )
-        answer = _FixAnswer(codemod, source, match, finding, wanted, left, reason)
-        # The compat layer is not installed beside an older release.
-        shims = any(
-            isinstance(one, MoveImport) or (isinstance(one, AddImport) and one.module.startswith(COMPAT))
-            for one in wanted
-        )
-        if answer.touched and not left:
-            why_not = [self.options.without_hook(finding.path)] if codemod.needs_hook or shims else []
-            left += filter(
-                None, [*why_not, standing.missing_import(source, match.node, self.options.judged(finding.path))]
-            )
-        return answer
-
-    def _settle(self, answer: _FixAnswer) -> None:
+    def _settle(self, codemod: Codemod, source: Source, match: Match, finding: Finding) -> None:
         """Take what a codemod says of one finding."""
-        codemod, finding, reason, left = answer.codemod, answer.finding, answer.reason, answer.left
-        if answer.touched and not left:
+        wanted = list(codemod.fix(source, match))
+        notes = tuple(one.text for one in wanted if isinstance(one, Note))
+        level, title = match.safety or codemod.safety, codemod.does or match.instead
+        reason = Reason(finding.rule, level, title, notes, finding.line)
+        there = replace(reason, finding_line=0, notes=())  # what is said of the finding is said in its own file
+        both = [(one.source, one.change) if isinstance(one, Elsewhere) else (source, one) for one in wanted]
+        asked = [Asked(at, one, reason if at is source else there) for at, one in both if isinstance(one, Change)]
+        coming = [(at, one) for at, one in both if isinstance(one, AddImport)]
+        moving = [one for one in wanted if isinstance(one, MoveImport)]
+        touched = [(one.path, one.touches) for one in asked] + [(source.path, source.span(one.node)) for one in moving]
+        left = [one.because for one in wanted if isinstance(one, Left)]
+        if touched and not left:
+            # The compat layer is not installed beside an older release.
+            shims = bool(moving) or any(one.module.startswith(COMPAT) for _, one in coming)
+            left += filter(
+                None,
+                [
+                    self.options.without_hook(finding.path) if codemod.needs_hook or shims else "",
+                    standing.missing_import(source, match.node, self.options.judged(finding.path)),
+                ],
+            )
+        if touched and not left:
             if codemod.needs_hook and (below := self._below(finding)):
                 left.append(standing.because(below, "the hook goes through it"))
-            elif not self.options.applies(reason.applicability):
+            elif not self.options.applies(level):
                 self.closed.add(finding)
                 return
-            elif self.taken.take(answer.touched):
-                self.found.asked += answer.asked
-                for source, name in answer.imports:
-                    used = answer.saying(source, name.name)
-                    self.bench.imports(source.path).add(name.module, [name.name], answer.reason_in(source), used)
-                for one in answer.wanted:
-                    if isinstance(one, MoveImport):
-                        self.bench.imports(finding.path).move(one.node, set(one.names), one.module, reason)
-                settled = [more for one in answer.wanted if isinstance(one, Settles) for more in one.findings]
-                self.found.floors += [one.since for one in answer.wanted if isinstance(one, Needs) and one.since]
+            elif self.taken.take(touched):
+                self.found.asked += asked
+                for at, new in coming:
+                    used = _saying([one.change for one in asked if one.source is at], new.name) or [match.node]
+                    self.bench.imports(at.path).add(new.module, [new.name], reason if at is source else there, used)
+                for one in moving:
+                    self.bench.imports(finding.path).move(one.node, set(one.names), one.module, reason)
+                settled = [more for one in wanted if isinstance(one, Settles) for more in one.findings]
+                self.found.floors += [one.since for one in wanted if isinstance(one, Needs) and one.since]
                 self.closed |= {finding, *settled}
                 self.found.removes += dict.fromkeys([finding, *settled])
             else:
@@ -195,10 +134,9 @@ class FixRunner:
         for because in left:
             self.found.held[finding] = because
             if self.told and finding.verdict != "keep":  # the steps of a row are for releases that have its way
-                self._remark(finding, "by-hand", codemod.steps(answer.match, because))
-        for one in answer.wanted:
-            if isinstance(one, ByHand) and not left:
-                self._remark(finding, "by-hand", one.text)
+                self._remark(finding, "by-hand", codemod.steps(match, because))
+        for by_hand in (one for one in wanted if isinstance(one, ByHand) and not left):
+            self._remark(finding, "by-hand", by_hand.text)
 
     def _below(self, finding: Finding) -> Finding | None:
         """Another patch that stays, and that the hook goes through."""
@@ -207,6 +145,12 @@ class FixRunner:
 
     def _remark(self, finding: Finding, kind: RemarkKind, text: str) -> None:
         self.found.remarks.append(Remark(finding.path, finding.line, finding.rule, kind, text))
+
+
+def _saying(changes: Iterable[Change], name: str) -> list[ast.AST]:
+    """The nodes where a name comes to be used."""
+    texts = [(one.node, getattr(one, "text", None)) for one in changes if not isinstance(one, Remove)]
+    return [node for node, text in texts if not isinstance(text, str) or name in text]
 
 
 def _rules(codemod: Codemod) -> set[str]:

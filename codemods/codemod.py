@@ -169,13 +169,9 @@ class Codemod:
     @property
     def all_rules(self) -> list[Rule]:
         """Its rules, each with its first example."""
-        return [self._with_example(rule) for rule in self.rules]
-
-    def _with_example(self, rule: Rule) -> Rule:
-        shown = next((example for example in self.examples if example.rule == rule.code), None)
-        return (
-            replace(rule, before=shown.before.strip(), after=(shown.after or shown.before).strip()) if shown else rule
-        )
+        shown = {one.rule: (one.before.strip(), (one.after or one.before).strip()) for one in reversed(self.examples)}
+        both = ((rule, *shown.get(rule.code, (rule.before, rule.after))) for rule in self.rules)
+        return [replace(rule, before=before, after=after) for rule, before, after in both]
 
     def page(self) -> str:
         """What docs/ and `unpatch explain NAME` say of the codemod."""

@@ -101,7 +101,9 @@ def downstreams(repository: Repository, older: Callable[[str], str]) -> Known:
     """
     if downstreams not in repository.looks:
         kinds = [kind for codemod in registry.codemods() if (kind := codemod.migration())]
-        repository.looks[downstreams] = [(kind, kind.analyse(_with_the_hook(repository, older))) for kind in kinds]
+        repository.looks[downstreams] = [
+            (kind, Analysis(kind.contract, _with_the_hook(repository, older))) for kind in kinds
+        ]
     known: Known = repository.looks[downstreams]
     return known
 

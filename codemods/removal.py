@@ -98,7 +98,8 @@ def _from_suite(
     parent = source.parents[suite[0]]
     if len(leaving) == len(suite) and not isinstance(parent, ast.Module):
         if isinstance(parent, ast.If) and suite is parent.orelse:
-            otherwise = next(line for line in range(first_line(suite[0]), 0, -1) if _is_else(source, line))
+            lines = range(first_line(suite[0]), 0, -1)
+            otherwise = next(line for line in lines if source.line(line).lstrip().startswith("else"))
             first, *others = leaving
             yield Remove(first, otherwise, last_line(first))
             yield from (Remove(node, first_line(node), last_line(node)) for node in others)
@@ -111,10 +112,6 @@ def _from_suite(
             indices, nodes = zip(*group, strict=True)
             is_first = indices[0] < kept[0] and not _is_set_apart(source, suite[kept[0] :])
             yield from _group(source, nodes, gone, is_first, indices[0] > kept[-1], with_comments, arriving)
-
-
-def _is_else(source: Source, line: int) -> bool:
-    return source.line(line).lstrip().startswith("else")
 
 
 def _group(

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from mcore_unpatch.codemods.changes import Asked, Insert, Make, Reason, least_safe
 from mcore_unpatch.codemods.imports.places import Import, ImportLayout, InsertionPoint, line_limit
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.editing.source import Function, ProjectFiles, Source, Suite, first_line
+from mcore_unpatch.editing.edits import Repository
+from mcore_unpatch.editing.source import Function, Source, Suite, first_line
 from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.scanner.sources.nodes import walk
 
@@ -66,7 +67,7 @@ class ImportStatement:
 class ImportEditor:
     """Collects what is asked for."""
 
-    def __init__(self, source: Source, files: ProjectFiles) -> None:
+    def __init__(self, source: Source, files: Repository) -> None:
         self.source, self.files = source, files
         self._leaving: defaultdict[Import, set[str]] = defaultdict(set)
         self._wanted: dict[tuple[int, str], ImportStatement] = {}  # by suite and module

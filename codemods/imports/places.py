@@ -14,7 +14,8 @@ from itertools import product
 from operator import itemgetter
 from typing import Any
 
-from mcore_unpatch.editing.source import Function, ProjectFiles, Source, Suite, last_line
+from mcore_unpatch.editing.edits import Repository
+from mcore_unpatch.editing.source import Function, Source, Suite, last_line
 from mcore_unpatch.records import record
 
 Import = ast.Import | ast.ImportFrom
@@ -72,7 +73,7 @@ class ImportLayout:
     """The imports of a file, some of which are to name another module, and some to go."""
 
     def __init__(
-        self, source: Source, files: ProjectFiles, renamed: Mapping[Import, str], gone: Collection[Import]
+        self, source: Source, files: Repository, renamed: Mapping[Import, str], gone: Collection[Import]
     ) -> None:
         self.source, self.files, self.renamed, self.gone = source, files, renamed, gone
         self.staying: set[Import] = set()  # the renamed ones that stand where they belong
@@ -160,7 +161,7 @@ def _written(node: Import) -> tuple[bool, str]:
     return False, "." * node.level + (node.module or "")
 
 
-def _is_part_of_a_package(found: str, module: str, path: str, files: ProjectFiles) -> bool:
+def _is_part_of_a_package(found: str, module: str, path: str, files: Repository) -> bool:
     """Whether a file has the name by chance: to those in `slime/utils`, `import ray` is not `slime/ray`."""
     folders = found.removesuffix(".py").removesuffix("/__init__").split("/")
     base = "/".join(folders[: -module.count(".") - 1])
@@ -168,7 +169,7 @@ def _is_part_of_a_package(found: str, module: str, path: str, files: ProjectFile
     return base not in ("", beside) and files.locate(f"{base}/", "", 1) is not None
 
 
-def line_limit(source: Source, files: ProjectFiles) -> int:
+def line_limit(source: Source, files: Repository) -> int:
     """The width of import lines: that of what sorts them, else the formatter's, else what the file itself keeps to."""
     folder = source.path
     while folder:
@@ -201,7 +202,7 @@ def _configured(tools: dict[str, Any]) -> int:
     return min(filter(None, (width("ruff", 0), width("black", 0))), default=0)  # a linter's may be higher
 
 
-def _settings(folder: str, files: ProjectFiles) -> dict[str, Any]:
+def _settings(folder: str, files: Repository) -> dict[str, Any]:
     """What the files of a folder tell its tools, by tool; one that cannot be read says nothing."""
     found: dict[str, Any] = {}
     for name in ("pyproject.toml", "ruff.toml", ".ruff.toml", "setup.cfg", ".isort.cfg"):

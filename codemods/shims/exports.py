@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -196,103 +197,79 @@ class ShimReference(NamedTuple):
     origin: ShimOrigin
 
 
+# Why a name is turned to its shim at a place; None if it is not to be.
+Why = Callable[[ShimReference], Reason | None]
+
+
 @dataclass
 class Use:
     """What becomes of one file: its changes, the names it now has from a shim, and what stays as it was."""
 
     source: Source
-    changes: list[Asked] = field(default_factory=list)  # those of its imports are with its import editor
+    exports: Exports
+    why: Why
+    editor: ImportEditor | None = None  # of its imports; without one there is a look at the file alone
+    changes: list[Asked] = field(default_factory=list)  # but those of its imports
     turned: bool = False
     origins: dict[str, ShimOrigin] = field(default_factory=dict)  # bound name -> what it stands for
     asked: list[ShimReference] = field(default_factory=list)
     moved: list[ShimReference] = field(default_factory=list)  # those of them that have it from the shim now
     needs: list[Need] = field(default_factory=list)
 
-
-# Why a name is turned to its shim at a place; None if it is not to be.
-Why = Callable[[ShimReference], Reason | None]
-
-
-def turn(source: Source, exports: Exports, why: Why, editor: ImportEditor | None = None) -> Use:
-    """Turn the imports of one file; without an editor there is a look at it alone."""
-    return _Turner(source, exports, why, editor).turned()
-
-
-class _Turner:
-    def __init__(self, source: Source, exports: Exports, why: Why, editor: ImportEditor | None) -> None:
-        self.source, self.exports, self.why, self._editor = source, exports, why, editor
-        self.use = Use(source)
-        self._modules: dict[str, dict[str, ShimOrigin]] = {}  # by what the file calls them, and where they lie
-
-    def turned(self) -> Use:
+    def __post_init__(self) -> None:
+        """Turn the imports."""
+        modules: defaultdict[str, dict[str, ShimOrigin]] = defaultdict(dict)  # by what the file calls them, and where
         for node in self.source.every(ast.Import, ast.ImportFrom):
             if isinstance(node, ast.ImportFrom):
-                self._from(node)
+                for bound, origin in self._from(node):
+                    modules[bound][origin.where] = origin
                 continue
             for alias in node.names if isinstance(node, ast.Import) else ():
-                if origin := self.exports.module(self.source.path, alias.name):
-                    self._module(alias.asname or alias.name, origin)
-        if self._modules:
-            self._through_modules()
+                if found := self.exports.module(self.source.path, alias.name):
+                    modules[alias.asname or alias.name][found.where] = found
+        for attribute in self.source.every(ast.Attribute) if modules else ():
+            bound = dotted(attribute.value)
+            for origin in modules.get(bound, {}).values():
+                if attribute.attr in origin.shim.names:
+                    there = ShimOrigin(origin.shim, attribute.attr, origin.definition)
+                    self.asked.append(ShimReference(f"{bound}.{attribute.attr}", attribute.value, there))
         for definition in self.exports.definitions.values():
             if definition.source is not self.source and _names_module(self.source, definition.shim.module):
-                self.use.needs += _reached(self.source, definition)
-        return self.use
+                self.needs += _reached(self.source, definition)
 
-    def _need(self, where: str, name: str, line: int) -> None:
-        self.use.needs.append(Need(where, name, line))
-
-    def _from(self, node: ast.ImportFrom) -> None:
+    def _from(self, node: ast.ImportFrom) -> Iterator[tuple[str, ShimOrigin]]:
+        """Turn the names of a statement; the modules among them, by what the file calls them."""
         moving: dict[str, dict[str, Reason]] = {}
-        target = self.exports.repository.locate(self.source.path, node.module or "", node.level)
+        target = self.exports.repository.locate(self.source.path, node.module or "", node.level) or ""
         for alias in node.names:
             if alias.name == "*":
-                for name in self.exports.definitions[target].shim.names if target in self.exports.definitions else ():
-                    self._need(target or "", name, node.lineno)
+                names = self.exports.definitions[target].shim.names if target in self.exports.definitions else ()
+                self.needs += [Need(target, name, node.lineno) for name in names]
                 continue
             origin = self.exports.origin(self.source.path, node, alias.name)
             bound = bound_by_import(alias, node)
             if origin is None:
                 if target in self.exports.definitions:  # it asks for something else
-                    self._need(target or "", alias.name, node.lineno)
+                    self.needs.append(Need(target, alias.name, node.lineno))
             elif node.module == origin.shim.compat or origin.shimmed:
-                self.use.origins[bound] = origin
+                self.origins[bound] = origin
             elif origin.name in origin.shim.names:
-                self._name(node, alias, origin, moving)
+                self.asked.append(place := ShimReference(bound, node, origin))
+                if (reason := self.why(place)) is None:
+                    self.needs.append(Need(origin.where, origin.name, node.lineno))
+                    continue
+                self.origins[bound] = origin
+                if alias.name == origin.name:  # else a file in between passes it on by another name, and still does
+                    self.moved.append(place)
+                    moving.setdefault(origin.shim.compat, {})[alias.name] = reason
             elif origin.name:  # the file has it from the shim itself
-                self._need(origin.where, origin.name, node.lineno)
+                self.needs.append(Need(origin.where, origin.name, node.lineno))
             else:
-                self._module(bound, origin)
-        for module, names in moving.items():
-            self.use.turned = True
-            assert self._editor is not None, "a look at a file moves nothing"
-            self._editor.move(node, set(names), module, least_safe(names.values()))
-
-    def _name(
-        self, node: ast.ImportFrom, alias: ast.alias, origin: ShimOrigin, moving: dict[str, dict[str, Reason]]
-    ) -> None:
-        place = ShimReference(bound_by_import(alias, node), node, origin)
-        reason = self.why(place)
-        self.use.asked.append(place)
-        if reason is None:
-            self._need(origin.where, origin.name, node.lineno)
-            return
-        self.use.origins[place.bound] = origin
-        if alias.name == origin.name:  # else the file in between passes it on under another name, and still does
-            self.use.moved.append(place)
-            moving.setdefault(origin.shim.compat, {})[alias.name] = reason
-
-    def _module(self, bound: str, origin: ShimOrigin) -> None:
-        self._modules.setdefault(bound, {})[origin.where] = origin
-
-    def _through_modules(self) -> None:
-        """Every name of a shim that is reached in a module which the file imports whole."""
-        for node in self.source.every(ast.Attribute):
-            bound = dotted(node.value)
-            for origin in self._modules.get(bound, {}).values():
-                if node.attr in origin.shim.names:
-                    there = ShimOrigin(origin.shim, node.attr, origin.definition)
-                    self.use.asked.append(ShimReference(f"{bound}.{node.attr}", node.value, there))
+                yield bound, origin
+        for module, reasons in moving.items():
+            self.turned = True
+            assert self.editor is not None, "a look at a file moves nothing"
+            self.editor.move(node, set(reasons), module, least_safe(reasons.values()))
 
 
 def _names_module(source: Source, module: str) -> bool:

@@ -11,7 +11,7 @@ from mcore_unpatch.codemods.changes import Reason
 from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.shims.contract import Contract
 from mcore_unpatch.codemods.shims.definitions import Definition
-from mcore_unpatch.codemods.shims.exports import Exports, ShimReference, Use, turn
+from mcore_unpatch.codemods.shims.exports import Exports, ShimReference, Use
 from mcore_unpatch.codemods.shims.sightings import OFFER, Blockers, Flow, by_rule, closure, flow_of, listed, look, words
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Applicability, Options, Remark, Repository
@@ -60,18 +60,12 @@ class Move:
                         self.holds.keeps(place, path, "uses it too and has an ignore comment")
         self.uses: list[Use] = [self._turn(source) for source in self.exports.sources.values()]
 
-    @classmethod
-    def analyse(cls, repository: Repository) -> Analysis:
-        """What a repository has of the downstream."""
-        return Analysis(cls.contract, repository)
-
     def _turn(self, source: Source) -> Use:
         if source.path not in self.bench.editable:
             return self.looks[source.path]
         if source.path in self.exports.definitions:  # its imports go with its code: what it asks for is all that counts
-            return turn(source, self.exports, self._why_moved, ImportEditor(source, self.bench))
-        why = partial(self.why, source.path)
-        return turn(source, self.exports, why, self.bench.imports(source.path))
+            return Use(source, self.exports, self._why_moved, ImportEditor(source, self.bench))
+        return Use(source, self.exports, partial(self.why, source.path), self.bench.imports(source.path))
 
     def _why_moved(self, place: ShimReference) -> Reason | None:
         """Why a name is the shim's wherever it stands."""

@@ -17,7 +17,7 @@ from mcore_unpatch.codemods.shims.move import Analysis, Move
 from mcore_unpatch.codemods.shims.sightings import Blocker
 from mcore_unpatch.codemods.syntax import is_stored, is_value, parameters
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
-from mcore_unpatch.editing.edits import Options, Remark, Repository
+from mcore_unpatch.editing.edits import Options, Remark
 from mcore_unpatch.editing.source import Source, Span, last_line
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.library.syntax import dotted
@@ -48,11 +48,18 @@ class NemoRlMove(Move):
         if not options.wants(RULE):  # without the flag's edits, nothing would read the flag
             held = {*held, RULE}
         open_lines = {(finding.path, finding.line) for finding in findings if finding.rule == RULE}
+        # A file with the flag that stays holds all the others.
         for path, source in known.exports.sources.items():
-            for node in flag_places(source) if path in bench.editable and path not in known.exports.definitions else ():
-                if options.wants(RULE) and (path, node.lineno) not in open_lines:
-                    text = f"{path}:{node.lineno} uses `{FLAG}` and has an ignore comment"
-                    known.holds.everywhere(RULE, Blocker(text, final=True))
+            places = flag_places(source) if path not in known.exports.definitions else []
+            for line in sorted(node.lineno for node in places):
+                if path not in bench.editable:
+                    why = bench.not_editable(path)
+                elif options.wants(RULE) and (path, line) not in open_lines:
+                    why = "has an ignore comment"
+                else:
+                    continue
+                known.holds.everywhere(RULE, Blocker(f"{path}:{line} uses `{FLAG}` and {why}", final=True))
+                break
         super().__init__(known, bench, options, findings, held)
 
     def _turn(self, source: Source) -> Use:
@@ -61,17 +68,6 @@ class NemoRlMove(Move):
         if level and source.path in self.bench.editable and source.path not in self.exports.definitions:
             self._flags(use, Reason(RULE, level, "the hook arguments instead of the flag"))
         return use
-
-    @classmethod
-    def analyse(cls, repository: Repository) -> Analysis:
-        """What a repository has of NeMo RL: a file with the flag that may not be edited holds all the others."""
-        known = super().analyse(repository)
-        for path, source in known.exports.sources.items():
-            if path not in repository.editable and path not in known.exports.definitions:
-                if lines := [node.lineno for node in flag_places(source)]:
-                    text = f"{path}:{min(lines)} uses `{FLAG}` and {repository.not_editable(path)}"
-                    known.holds.everywhere(RULE, Blocker(text, final=True))
-        return known
 
     def _flags(self, use: Use, reason: Reason) -> None:
         source, flags = use.source, list(_flagged(use.source))

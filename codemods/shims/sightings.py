@@ -13,7 +13,7 @@ from mcore_unpatch.codemods.fingerprints.compare import Difference
 from mcore_unpatch.codemods.quote import finding_at
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.shims.definitions import Definition, Unit, reached
-from mcore_unpatch.codemods.shims.exports import Exports, Need, ShimOrigin, ShimReference, Use, turn
+from mcore_unpatch.codemods.shims.exports import Exports, Need, ShimOrigin, ShimReference, Use
 from mcore_unpatch.codemods.standing import PROCESSOR, processors
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import first_line, last_line
@@ -160,7 +160,7 @@ def found(
 
 def look(exports: Exports) -> dict[str, Use]:
     """What every file asks for, as if all of it stayed."""
-    return {path: turn(source, exports, lambda _: None) for path, source in exports.sources.items()}
+    return {path: Use(source, exports, lambda _: None) for path, source in exports.sources.items()}
 
 
 def uses(exports: Exports, looks: Mapping[str, Use]) -> Iterator[Finding]:

@@ -75,8 +75,7 @@ def _placed(data: bytes, edits: list[Edit]) -> Iterator[PlacedEdit]:
 
 def moved_line(data: bytes, edits: list[Edit], line: int) -> int:
     """The line of the new file on which a line of the old one stands; one that is gone, where its edit begins."""
-    start = _line_start(data, line)
-    added = 0
+    start, added = sum(len(text) + 1 for text in data.split(b"\n")[: line - 1]), 0
     for edit in in_order(edits):
         if edit.start > start or (edit.start == start and edit.end > start):
             break
@@ -84,15 +83,6 @@ def moved_line(data: bytes, edits: list[Edit], line: int) -> int:
             return data.count(b"\n", 0, edit.start) + added + 1
         added += edit.replacement.count(b"\n") - data.count(b"\n", edit.start, edit.end)
     return line + added
-
-
-def _line_start(data: bytes, line: int) -> int:
-    position = 0
-    for _ in range(line - 1):
-        position = data.find(b"\n", position) + 1
-        if not position:
-            return len(data)
-    return position
 
 
 def span(data: bytes, start: int, end: int) -> SourceRange:

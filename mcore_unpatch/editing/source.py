@@ -8,23 +8,13 @@ import tokenize
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import accumulate
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from mcore_unpatch.scanner.sources.nodes import children, first_line as first_line, walk
 from mcore_unpatch.scanner.sources.parsed import Parsed
 
 Node = TypeVar("Node", bound=ast.AST)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-class ProjectFiles(Protocol):
-    """What a codemod asks of a project: its Python files and where an import leads."""
-
-    def data(self, path: str) -> bytes:
-        """The bytes of a file."""
-
-    def locate(self, importer: str, module: str, level: int) -> str | None:
-        """The path of the file that an import in `importer` names, if it is one of the project."""
 
 
 class Span(NamedTuple):

@@ -65,8 +65,7 @@ class _Wrapped:
 
 def to_hook(situation: Situation) -> list[Fix] | str:
     """The rewrite, or why it is not exactly a hook."""
-    wrappers: _Wrappers = situation.once(_Wrappers)
-    return wrappers.to_hook(situation)
+    return situation.files.once(_Wrappers).to_hook(situation)
 
 
 class _Wrappers:
