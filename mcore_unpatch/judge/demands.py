@@ -111,7 +111,7 @@ class Demands:
                     waiting += [(one, tests, 0) for one in getattr(node, "decorator_list", ())]
                     continue
                 case ast.Import() | ast.ImportFrom():
-                    yield from _imported(node, self._place(node, home), when)
+                    yield from _imported(node, home.on_line(node.lineno), when)
                 case ast.If(test=test, orelse=orelse) if is_for_types(test):
                     waiting += [(one, tests, 0) for one in orelse]
                     continue
@@ -153,11 +153,11 @@ class Demands:
                     if (meant := self._meant(of, home, itself)) is not None and is_enum(meant.names[0]):
                         member = ever(f"{meant.names[0]}.{name}", through=True)
                         if member is not None:
-                            yield _asked(member, when, self._place(node, home), node, tests)
+                            yield _asked(member, when, home.on_line(node.lineno), node, tests)
                 case ast.Attribute() if isinstance(node.ctx, ast.Load):
                     if (meant := self._meant(node, home, itself)) is not None:
                         yield from self._prefixes(node, meant, home, when, tests)
-                        yield _asked(meant, when, self._place(node, home), node, tests)
+                        yield _asked(meant, when, home.on_line(node.lineno), node, tests)
                         if meant.parts or not isinstance(node.value, ast.Attribute):
                             continue  # `self.a.b`: what is read of the object on the way counts too
             waiting += [(one, tests, 0) for one in children(node)]
@@ -165,7 +165,7 @@ class Demands:
     def _called(
         self, node: ast.Call, meant: Meant | None, home: Resolver, when: str, tests: Tests, unpacked: int, depth: int
     ) -> Iterator[Demand]:
-        place = self._place(node, home)
+        place = home.on_line(node.lineno)
         if meant is not None:
             call = form(node, unpacked)
             if put := put_into(node, place):
@@ -203,10 +203,7 @@ class Demands:
         """What `module.Class.method` reads on the way."""
         for cut in range(meant.parts - 1, 0, -1):
             names = tuple(name.rsplit(".", cut)[0] for name in meant.names)
-            yield Demand(names[0], when, self._place(node, home), tests=tests, through_class=True, also=names[1:])
-
-    def _place(self, node: ast.stmt | ast.expr, home: Resolver) -> Position:
-        return home.on_line(node.lineno)
+            yield Demand(names[0], when, home.on_line(node.lineno), tests=tests, through_class=True, also=names[1:])
 
     def _meant(self, node: ast.expr, home: Resolver, itself: str | None) -> Meant | None:
         """What of Megatron's an expression reads."""

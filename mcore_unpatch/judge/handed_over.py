@@ -14,7 +14,7 @@ from mcore_unpatch.library.definitions import Body
 from mcore_unpatch.library.model import ASKED, BASE, CALLED, COMPARED, Model, Usage
 from mcore_unpatch.library.slots import Slots
 from mcore_unpatch.library.surroundings import roles_of
-from mcore_unpatch.library.syntax import Function, Nodes, dotted
+from mcore_unpatch.library.syntax import Function, Nodes, dotted, last_attribute
 from mcore_unpatch.megatron import api, slots
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
@@ -40,16 +40,17 @@ class HandedOver:
     def slots(self, names: frozenset[str], bases: Sequence[str], model: Model) -> tuple[list[str], bool]:
         """The slots in which a release finds one of some classes, and whether it is in each of them.
 
-        Where no spec here names one, and it is handed on all the same, those of what it derives from.
+        Where no spec here names one, and it is handed on, those of what it is put in the place of, or derives from.
         """
         if named := [slot for name in names for slot in self._specs.filled.get(name, ())]:
             return [slot for one in named if (slot := self._megatrons(one))], True
-        own = _slots_of(tuple(bases))
+        stands = [one for name in names for one in self.stands_for.get(name, ())]
+        own = _slots_of(tuple(theirs for theirs, _ in stands) or tuple(bases))
         if fields := {field for name in names for field in self._fields.get(name, ())}:
             parts = [path.partition(".") for path in fields]
             read = {field for field, _, part in parts if not part or is_spec(field, model)}
             return [slot for slot in own or _every_slot() if slot.partition(".")[2] in read], False
-        return (own if own and "" in self._roles(names) else []), False
+        return (own if own and "" in self._roles(names) else []), any(everywhere for _, everywhere in stands)
 
     def may_reach(self, names: frozenset[str]) -> bool:
         """Whether Megatron may get classes of which nothing tells how: they are values, or nobody here builds them."""
@@ -126,7 +127,7 @@ class HandedOver:
         found: dict[str, list[str]] = {}
         for path in self._paths:
             for word in map(bytes.decode, set(_WORD.findall(self._read(path)))):
-                if word in self._derived or word.endswith(_SPECS):
+                if word in self._derived or word.endswith(_SPECS) or word in slots.table():
                     found.setdefault(word, []).append(path)
         return found
 
@@ -138,6 +139,24 @@ class HandedOver:
         for path in paths:
             with suppress(Unreadable, OSError, RecursionError):
                 yield path, self._tree(path)
+
+    @cached_property
+    def stands_for(self) -> dict[str, set[tuple[str, bool]]]:
+        """The classes of Megatron's specs in whose place a class is put, and whether in all of their slots.
+
+        `module.Theirs = Ours`; in all of them `Ours if test else Theirs`.
+        """
+        every = slots.table()
+        found: dict[str, set[tuple[str, bool]]] = defaultdict(set)
+        for node in (node for _, tree in self._naming(every) for node in walk(tree)):
+            match node:
+                case ast.Assign(targets=[ast.Attribute(attr=theirs)], value=ours) if theirs in every:
+                    found[last_attribute(ours)].add((theirs, False))
+                case ast.IfExp(body=one, orelse=other):
+                    pairs = ((one, last_attribute(other)), (other, last_attribute(one)))
+                    for ours, theirs in ((ours, theirs) for ours, theirs in pairs if theirs in every):
+                        found[last_attribute(ours)].add((theirs, True))
+        return found
 
     @cached_property
     def _files(self) -> list[_SpecFile]:

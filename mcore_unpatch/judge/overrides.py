@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from mcore_unpatch.judge import dropped
 from mcore_unpatch.judge.callers import callers
@@ -39,7 +40,8 @@ def overridden(home: Resolver, old: Model, new: Model, given: HandedOver) -> Ite
             continue
         every = _methods(cls, home)
         for method in (item for item in cls.body if isinstance(item, Function)):
-            is_told = method.name == "__init__" and (built or given.slots(given.family(cls.name), bases, new)[1])
+            known_slots = cls.name in given.stands_for or given.slots(given.family(cls.name), bases, new)[1]
+            is_told = method.name == "__init__" and (built or known_slots)
             if not is_told and ((name := method.name) == "__init__" or not name.startswith("__")):
                 target = _Override(cls, method, every, home, given)
                 yield from target.between(f"{before}.{name}", f"{now}.{name}", old, new)
@@ -162,18 +164,19 @@ class _Override:
             fitted = bool(then) and not then.difference({0, *counts})
             if wanted and wanted not in counts and fitted and self._gets_there(usage, name, new):
                 given = " or ".join(map(str, sorted(counts)))
-                text = (
-                    f"{self._shown} returns {given} values where `{short(usage.place)}` of megatron-core {new.label} "
-                    f"unpacks {wanted}"
-                )
-                yield self._said(RAISES, text, "ValueError", usage.place)
+                text = f"{self._shown} returns {given} values where `{short(usage.place)}` of megatron-core"
+                yield self._said(RAISES, f"{text} {new.label} unpacks {wanted}", "ValueError", usage.place)
                 return
 
     def _said(self, kind: str, text: str, exception: str = "", caller: str = "") -> Statement:
-        trigger = f"when `{short(caller)}` calls it" if caller else ""
-        return Statement(
-            kind, text, exception, self._home.model.path, self._method.lineno, CALL, caller, trigger=trigger
-        )
+        return _told(kind, text, exception, self._home, self._method, caller)
+
+
+def _told(
+    kind: str, text: str, exception: str, home: Resolver, node: Function | ast.ClassDef, caller: str = ""
+) -> Statement:
+    trigger = f"when `{short(caller)}` calls it" if caller else ""
+    return Statement(kind, text, exception, home.model.path, node.lineno, CALL, caller, trigger=trigger)
 
 
 def taken_by(method: Function) -> Parameters | None:
@@ -203,11 +206,8 @@ def _built(
         if any(_unbuildable(cls, init, bases, usage, old) for slot in some for usage in building(slot, old)):
             continue  # as before
         usage, text = wrong[0]
-        trigger = f"when `{short(usage.place)}` calls it"
         said = f"`{short(usage.place)}` of megatron-core {new.label} {text}"
-        yield Statement(
-            RAISES, said, "TypeError", home.model.path, (init or cls).lineno, CALL, usage.place, trigger=trigger
-        )
+        yield _told(RAISES, said, "TypeError", home, init or cls, usage.place)
         return
 
 
@@ -223,20 +223,14 @@ def _unbuildable(cls: ast.ClassDef, init: Function | None, bases: list[str], usa
         return ""
     if wrong := taken.misfit(usage.call):
         return unfit(wrong, f"`{cls.name}.__init__`")
-    rest = init.args.kwarg.arg if init.args.kwarg is not None else ""
-    if not rest or inherited is None or not _hands_on(init, rest):
+    above = call_written(init, "super().__init__")
+    handed_on = [getattr(word.value, "id", "") for word in getattr(above, "keywords", ()) if word.arg is None]
+    if init.args.kwarg is None or inherited is None or init.args.kwarg.arg not in handed_on:
         return ""
     said = {node.value for node in ast.walk(init) if isinstance(node, ast.Constant)}
     more = tuple(name for name in usage.call.keywords if name not in taken.names and name not in said)
     wrong = inherited.misfit(Call(0, more, star=True, double_star=True))
     return unfit(wrong, f"`{leaf(bases[0])}.__init__`") + f", to which `{cls.name}` hands it on" if wrong else ""
-
-
-def _hands_on(init: Function, rest: str) -> bool:
-    """Whether a constructor hands all further names on to the one above."""
-    call = call_written(init, "super().__init__")
-    words = call.keywords if call is not None else []
-    return any(word.arg is None and getattr(word.value, "id", "") == rest for word in words)
 
 
 def _abstract(
@@ -245,21 +239,20 @@ def _abstract(
     """Abstract methods that a base class has now and had not: the class cannot be built any more."""
     family = new.lineage(known_name(now, new))
     names = {leaf_ for base in family for leaf_, fact in new.members(base) if fact.trait(_ABSTRACT) is not None}
-    fresh = []
-    for name in sorted(names - own):
-        found, had = new.find(f"{now}.{name}"), old.find(f"{before}.{name}")
-        is_abstract = found is not None and found.fact.trait(_ABSTRACT) is not None
-        if is_abstract and (had is None or had.fact.trait(_ABSTRACT) is None):
-            fresh.append(name)
-    by_itself = any("abstractmethod" in ast.unparse(decorator) for item in cls.body if isinstance(item, Function)
-                    for decorator in item.decorator_list)  # fmt: skip
+    now_so = [name for name in sorted(names - own) if _is_abstract(f"{now}.{name}", new)]
+    fresh = [name for name in now_so if not _is_abstract(f"{before}.{name}", old)]
+    methods = (item for item in cls.body if isinstance(item, Function))
+    by_itself = any("abstractmethod" in map(decorator_name, method.decorator_list) for method in methods)
     if fresh and not by_itself and len(cls.bases) == 1:
         verb, them = ("is", "it") if len(fresh) == 1 else ("are", "them")
         where = f"of `{leaf(now)}` {verb} abstract on megatron-core {new.label}"
         text = f"{quoted(fresh)} {where}, and `{cls.name}` lacks {them}"
-        yield Statement(
-            RAISES, text, "TypeError", home.model.path, cls.lineno, CALL, trigger=f"when a `{cls.name}` is built"
-        )
+        yield replace(_told(RAISES, text, "TypeError", home, cls), trigger=f"when a `{cls.name}` is built")
+
+
+def _is_abstract(name: str, model: Model) -> bool:
+    found = model.find(name)
+    return found is not None and found.fact.trait(_ABSTRACT) is not None
 
 
 def known_name(name: str, model: Model) -> str:

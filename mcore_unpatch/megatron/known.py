@@ -58,7 +58,7 @@ def has(name: str, release: str) -> bool:
 
 def holds(known: Model, name: str) -> bool:
     """Whether a model has a name, what its classes inherit from torch and its modules work out included."""
-    if known.find(name) is not None:
+    if _holds(known, name):
         return True
     owner, _, leaf = name.rpartition(".")
     holder = known.find(owner) if within(owner) else None
@@ -96,6 +96,7 @@ def _is_checkout(known: Model) -> bool:
 
 
 def _holds(known: Model, package: str) -> bool:
+    """Whether a name is there: a folder of modules is a package without an `__init__.py` too."""
     return known.find(package) is not None or any(True for _ in known.members(package))
 
 

@@ -134,7 +134,9 @@ def uses_for(
                     told = list(_judged(demand, old, new, uses))
                     hidden += [demand] if demand.module and any(one.kind == CHANGES for one in told) else []
                     told += woken(demand, hidden, old, new) if not told else ()
-                    uses.affected += [] if _is_in(demand, stopped) or _is_replaced(demand, given) else told
+                    around = getattr(demand.at.scope.function, "node", None)  # a function that Megatron calls no more?
+                    is_left = getattr(around, "lineno", 0) in stopped or _is_replaced(demand, given)
+                    uses.affected += told if not is_left else ()
         except FileNotFoundError:
             continue
         except (Unreadable, OSError, RecursionError, Exhausted) as error:
@@ -143,9 +145,7 @@ def uses_for(
     for uses in found:
         uses.affected = [use for use in uses.affected if not _is_set_here(use, every, project, given)]
         uses.already = [use for use in uses.already if not _is_set_here(use, every, project, given)]
-        if any(_is_option(affected) for affected in uses.affected) and any(
-            _OPENS.search(project.text(path)) for path in every
-        ):
+        if any(map(_is_option, uses.affected)) and any(_OPENS.search(project.text(path)) for path in every):
             uses.affected = [_unless_put(affected) if _is_option(affected) else affected for affected in uses.affected]
         once = {(one.path, one.line, one.text): one for one in uses.affected}
         uses.affected = sorted(once.values(), key=lambda one: (not one.will_raise, one.path, one.line))
@@ -250,17 +250,13 @@ def joined(several: Sequence[Uses], steps: Sequence[Step]) -> Uses:
     first = several[0]
     if len(several) == 1:
         return first
-    found: dict[tuple[object, ...], tuple[Statement, list[Step]]] = {}
+    found: dict[tuple[object, ...], tuple[Statement, dict[Step, None]]] = {}
     for uses, step in zip(several, steps, strict=True):
-        for use in uses.affected:
-            text = use.text.replace(
-                f" on {step[0].label}", f" on {_OLD}"
-            )  # what steps from several releases say alike is said once
-            known = found.setdefault((use.path, use.line, use.kind, text), (replace(use, text=text), []))
-            if step not in known[1]:
-                known[1].append(step)
+        for use in uses.affected:  # what steps from several releases say alike is said once
+            text = use.text.replace(f" on {step[0].label}", f" on {_OLD}")
+            found.setdefault((use.path, use.line, use.kind, text), (replace(use, text=text), {}))[1][step] = None
     told = []
-    for use, some in found.values():
+    for use, some in ((use, list(some)) for use, some in found.values()):
         said = replace(use, text=use.text.replace(_OLD, ", ".join(dict.fromkeys(old.label for old, _ in some))))
         told.append(said if len(some) == len(steps) else replace(said, steps=steps_in_words(some, steps)))
     wrong = [{(use.path, use.line) for use in uses.already} for uses in several]
@@ -291,12 +287,6 @@ def demands_of(home: Resolver) -> Iterator[Demand]:
         lambdas = (node for node in walk(home.model.tree) if isinstance(node, ast.Lambda))
         for function in (*home.model.functions, *lambdas):
             yield from asks.of_code(function, home, CALL, inner=False)
-
-
-def _is_in(demand: Demand, lines: set[int]) -> bool:
-    """Whether a use stands in one of the functions that begin on some lines."""
-    function = demand.at.scope.function
-    return function is not None and getattr(function.node, "lineno", 0) in lines
 
 
 def _is_replaced(demand: Demand, given: HandedOver) -> bool:

@@ -106,6 +106,15 @@ CASES = {
         "",
     ),
     "a value": (SUBCLASS + "\nREGISTRY = {'mlp': Mine}\n", ALL_THREE),
+    "chosen in the place of one": (TORCH + "\ndef made(ours):\n    return Mine if ours else MLP\n", ALL_THREE),
+    "chosen in the place of one of another slot": (
+        SUBCLASS + "\ndef made(ours):\n    return Mine if ours else SelfAttention\n",
+        "",
+    ),
+    "put in the place of one of another slot": (
+        SUBCLASS + "\ndef put(specs):\n    specs.TERowParallelLinear = Mine\n",
+        "",
+    ),
     "only asked for": (SUBCLASS + "\ndef is_mine(one: Mine):\n    return isinstance(one, Mine)\n", ""),
     "only built here": (SUBCLASS + "\ndef test(config):\n    return Mine(config)\n", ""),
     "in a slot of its own": (

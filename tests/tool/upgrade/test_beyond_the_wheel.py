@@ -65,3 +65,14 @@ except ImportError:
     from megatron.core.tokenizers.utils.build_tokenizer import build_tokenizer  # since 0.17
 """
     assert [use.kind for use in affected(text, "0.15.0", "0.16.1")] == ["raises"] * raises
+
+
+@pytest.mark.parametrize(("module", "raises"), [("legacy", 0), ("legacy.model", 0), ("rl", 1)])
+def test_a_folder_of_modules_is_a_package_without_an_init_too(tmp_path: Path, module: str, raises: int) -> None:
+    write_files(tmp_path / "mlm/megatron", {
+        "core/__init__.py": "", "core/package_info.py": "MAJOR = 0\nMINOR = 13\nPATCH = 0\n",
+        "legacy/indexer.py": "", "legacy/model/bert.py": "",
+    })  # fmt: skip
+    write_files(tmp_path / "ours", f"import megatron.{module}\n")
+    result = unpatch("upgrade", "--from", "0.12.0", "--to", "../mlm", "--output-format", "json", cwd=tmp_path / "ours")
+    assert len(result.json["uses"]) == raises
