@@ -65,11 +65,9 @@ def check(
         raise UsageError("--base is empty: name a branch or a commit")
     paths = paths or []
     top = top_of(paths)
-    earlier = None
     if config_from_base and base is None:
         raise UsageError("--config-from-base takes nothing from the change, not even its base: name one with --base")
-    if config_from_base and base is not None:
-        earlier = load_at(opt.start(paths), top, compare.merge_bases(top, base)[0])
+    earlier = load_at(opt.start(paths), top, compare.merge_bases(top, base)[0]) if config_from_base and base else None
     config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, base, baseline, earlier, stack)
     known = top / DEFAULT_BASELINE
     if options.baseline is None and known.is_file() and not known.is_symlink():
@@ -80,10 +78,7 @@ def check(
     options = replace(options, possible=possible, gate=gate, cache=not no_cache, fixes=fixes)
     with Progress() as progress:
         options = replace(options, lock=_lock(top, options, require_pins))
-        if write_baseline:
-            report = scan(paths, replace(options, base=None, baseline=None), progress)
-        else:
-            report = scan(paths, options, progress)
+        report = scan(paths, replace(options, base=None, baseline=None) if write_baseline else options, progress)
     if write_baseline:
         return _write_baseline(report, options.baseline)
     if report.possible:

@@ -22,8 +22,6 @@ from mcore_unpatch.stacks.sources import target
 from mcore_unpatch.survey.survey import ScanOptions
 
 DEFAULT_BASELINE = "unpatch.baseline.json"
-
-
 TextOrJson = StrEnum("TextOrJson", "text json")
 
 

@@ -73,24 +73,17 @@ class Live:
         points = [*(release in self.releases for release in RELEASES), self.newer]
         if all(points) or not any(points):
             return "any" if points[0] else "none"
-        said = []
-        for alive, run in groupby(range(len(points)), key=points.__getitem__):
-            numbers = list(run)
-            if alive:
-                said.append(_specifier(numbers[0], numbers[-1]))
-        return " or ".join(said)
+        runs = [list(run) for alive, run in groupby(range(len(points)), key=points.__getitem__) if alive]
+        return " or ".join(_specifier(run[0], run[-1]) for run in runs)
 
 
 def _specifier(first: int, last: int) -> str:
-    newest = len(RELEASES) - 1
-    if first > newest:
-        return f">{RELEASES[newest]}"
-    if last > newest:
-        return f">={RELEASES[first]}"
+    if first == len(RELEASES):
+        return f">{RELEASES[-1]}"
     if first == last:
         return f"=={RELEASES[first]}"
-    below = f"<={RELEASES[last]}"
-    return below if first == 0 else f">={RELEASES[first]},{below}"
+    above = [f">={RELEASES[first]}"] if first else []
+    return ",".join([*above, f"<={RELEASES[last]}"] if last < len(RELEASES) else above)
 
 
 @record
@@ -108,23 +101,8 @@ class OnStacks:
 
 
 @record
-class Assessment:
-    """What becomes of a finding on the releases it is judged for, and why."""
-
-    verdict: str = "keep"
-    evidence: str = ""
-    waits_for: str = ""  # the release with the official way, where an older one is judged for
-    is_read: bool = False  # by the repository, though Megatron no longer has it
-    overridden: str = ""  # what runs in place of the callers that break it, as a sentence
-    unread: int = 0  # nobody reads what it sets; the line that sets the same elsewhere
-    on_stacks: tuple[OnStacks, ...] = ()  # where the stacks of the repository differ
-    fix: str | None = None  # what `migrate` does about it: `safe`, `unsafe`; None where nobody asked, or nothing
-    left_because: str = ""  # why `migrate` leaves it, where a codemod has a way
-
-
-@record
 class Finding:
-    """One patch of Megatron Core: the facts, and the assessment of them. `to_json` gives the interface, version 1."""
+    """One patch of Megatron Core: the facts, and what becomes of it. `to_json` gives the interface, version 1."""
 
     rule: str
     path: str
@@ -156,22 +134,16 @@ class Finding:
     touches: tuple[str, ...] = ()  # the definitions that a patch file changes
     # The source lines of the finding: quoted in text output, compared when lines have moved.
     source: str = field(default="", compare=False)
-    assessment: Assessment = field(default=Assessment(), compare=False)
-
-    @property
-    def verdict(self) -> str:
-        """What becomes of it: `rewrite`, `delete`, `steps` or `keep`."""
-        return self.assessment.verdict
-
-    @property
-    def evidence(self) -> str:
-        """Why: one sentence or two."""
-        return self.assessment.evidence
-
-    @property
-    def fix(self) -> str | None:
-        """Whether `migrate` does it: `safe`, `unsafe`, or not."""
-        return self.assessment.fix
+    # What becomes of it on the releases it is judged for, and why: the same patch may be judged anew.
+    verdict: str = field(default="keep", compare=False)  # `rewrite`, `delete`, `steps` or `keep`
+    evidence: str = field(default="", compare=False)  # one sentence or two
+    waits_for: str = field(default="", compare=False)  # the release with the official way, if judged for an older one
+    is_read: bool = field(default=False, compare=False)  # by the repository, though Megatron no longer has it
+    overridden: str = field(default="", compare=False)  # what runs in place of the callers that break it, in words
+    unread: int = field(default=0, compare=False)  # nobody reads what it sets; the line that sets the same elsewhere
+    on_stacks: tuple[OnStacks, ...] = field(default=(), compare=False)  # where the stacks of the repository differ
+    fix: str | None = field(default=None, compare=False)  # what `migrate` does about it, if asked: `safe`, `unsafe`
+    left_because: str = field(default="", compare=False)  # why `migrate` leaves it, where a codemod has a way
 
     @property
     def where(self) -> str:
@@ -202,8 +174,8 @@ class Finding:
         data["related"] = [{"line": item.line, "role": item.role} for item in self.related]
         if self.touches:
             data["touches"] = list(self.touches)
-        if on_stacks := self.assessment.on_stacks:
-            data["stacks"] = [{**asdict(group), "stacks": list(group.stacks)} for group in on_stacks]
+        if self.on_stacks:
+            data["stacks"] = [{**asdict(group), "stacks": list(group.stacks)} for group in self.on_stacks]
         return data
 
     @property
@@ -214,19 +186,10 @@ class Finding:
 
 def switched_off(path: str, line: int, column: int, source: str, what: str, in_test: bool = False) -> Finding:
     """Something of the gate that a change switches off."""
-    return Finding(
-        rule="MCU805",
-        path=path,
-        line=line,
-        column=column,
-        end_line=line,
-        target="",
-        shape=SWITCH,
-        message=f"this change also switches off {what}",
-        in_test=in_test,
-        source=source,
-        assessment=Assessment(evidence="Review it as you review code; `--ignore MCU805` accepts it."),
-    )
+    message = f"this change also switches off {what}"
+    told = "Review it as you review code; `--ignore MCU805` accepts it."
+    place = (path, line, column, line)
+    return Finding("MCU805", *place, "", SWITCH, message, in_test=in_test, source=source, evidence=told)
 
 
 _TOLD = ("rule", "path", "line", "column", "end_line", "target", "shape", "seam", "confidence", "temporary", "in_test")

@@ -13,23 +13,12 @@ from queue import Queue
 from threading import Thread
 from typing import NamedTuple
 
+from mcore_unpatch.library import surroundings
 from mcore_unpatch.library.definitions import Body, ModuleFacts, slot_of
 from mcore_unpatch.library.fact import Call
 from mcore_unpatch.library.model import CALLED, DERIVED, EXACT, USED, Model, Usage
 from mcore_unpatch.library.slots import Slots
-from mcore_unpatch.library.surroundings import (
-    ById,
-    Handed,
-    ParserOptions,
-    conditions_of,
-    first_given,
-    hands_all,
-    imports_of,
-    local_names,
-    parameters_given,
-    roles_of,
-    unpacked_counts,
-)
+from mcore_unpatch.library.surroundings import Handed, ParserOptions, first_given
 from mcore_unpatch.library.syntax import Nodes, annotated, default_text, dotted, names_in, source_of
 
 _MOST_CLASSES = 8  # that one attribute may hold
@@ -49,6 +38,12 @@ class _Where(NamedTuple):
     given: frozenset[str]  # the parameters of the function
     conditions: dict[int, str]  # the plain ones, by the calls that they stand around
     terms: dict[int, str]  # with those on a parameter, where the function calls one
+
+    def name(self, path: str) -> str:
+        """What a dotted path means here; empty for an object of the function's own."""
+        root, _, rest = path.partition(".")
+        start = self.local.get(root, f"{self.module.name}.{root}")
+        return f"{start}.{rest}".rstrip(".") if start else ""
 
 
 class UseCollector:
@@ -73,14 +68,14 @@ class UseCollector:
             if body.node.name == "__init__":
                 self._constructors[body.owner] = module.name, body.node.args
         self._collect(Nodes([module.tree], stop=bodies), module, None, {})
-        for node in imports_of(module.tree.body):
+        for node in surroundings.imports_of(module.tree.body):
             for alias in node.names:  # a name that another branch sets is none of an import
                 known = self._model.find(f"{source_of(node, module.package)}.{alias.name}")
                 own = self._model.facts.get(f"{module.name}.{alias.asname or alias.name}")
                 if known is not None and own is not None and own.kind == "value":
                     self._note(known.name, USED, module.name)
         for body in module.functions:
-            self._collect(body.nodes, module, body, local_names(body, module.package))
+            self._collect(body.nodes, module, body, surroundings.local_names(body, module.package))
 
     def result(self) -> dict[str, tuple[Usage, ...]]:
         """Each name with the ways in which it is used."""
@@ -125,11 +120,11 @@ class UseCollector:
 
     def _collect(self, nodes: Nodes, module: ModuleFacts, body: Body | None, local: dict[str, str]) -> None:
         place = body.name if body is not None else module.name
-        given = parameters_given(body)
+        given = surroundings.parameters_given(body)
         hands = any(getattr(node.func, "id", "") in given for node in nodes.of(ast.Call)) if given else False
-        terms = conditions_of(nodes, given) if hands else {}
-        where = _Where(module, body, local, place, nodes, given, conditions_of(nodes), terms)
-        roles, unpacked = roles_of(nodes), unpacked_counts(nodes)
+        terms = surroundings.conditions_of(nodes, given) if hands else {}
+        where = _Where(module, body, local, place, nodes, given, surroundings.conditions_of(nodes), terms)
+        roles, unpacked = surroundings.roles_of(nodes), surroundings.unpacked_counts(nodes)
         for node in nodes.of(ast.Call):
             self._call(node, roles, unpacked, where)
         for node in nodes.of(ast.Dict):
@@ -191,7 +186,7 @@ class UseCollector:
                     if prefix == start and start != known.name and way != CALLED and self._model.library.holds(start):
                         self._note(start, way, place)
 
-    def _call(self, node: ast.Call, roles: ById, unpacked: dict[int, int], where: _Where) -> None:
+    def _call(self, node: ast.Call, roles: surroundings.ById, unpacked: dict[int, int], where: _Where) -> None:
         place = where.place
         path = dotted(node.func)
         leaf = path.rpartition(".")[2] or getattr(node.func, "attr", "")
@@ -219,26 +214,22 @@ class UseCollector:
             self._note(name, how, place, call, sure, condition)
             if sure and where.given:
                 self.handed.passed(place, where.given, node, name, condition)
-            if sure and call.star and call.double_star and hands_all(node, where.body) and name != place:
+            if sure and call.star and call.double_star and surroundings.hands_all(node, where.body) and name != place:
                 self.handed.whole.append((name, how, place, call))
             if sure:
                 values = ((word.arg, default_text(word.value).removeprefix("=")) for word in node.keywords)
                 self.given[name].update((key, value) for key, value in values if key and value)
             if node.args and name.endswith(".__init__") and (target := dotted(node.args[0])):
-                root, _, rest = target.partition(".")
-                start = where.local.get(root, f"{where.module.name}.{root}")
-                self.options.opened(name.removesuffix(".__init__"), f"{start}.{rest}".rstrip("."), node, where.nodes)
+                self.options.opened(name.removesuffix(".__init__"), where.name(target), node, where.nodes)
 
     def _alias(self, path: str, where: _Where) -> str:
         """The name of a module by which something is called that another one defines, if it is such a name."""
-        root, _, rest = path.partition(".")
-        start = where.local.get(root, f"{where.module.name}.{root}")
-        name = f"{start}.{rest}".rstrip(".") if path and start else ""
-        holder = self._model.find(name.rpartition(".")[0]) if rest else None
-        if holder is not None and holder.fact.kind == "module":
+        name = where.name(path) if path else ""
+        if "." in path:
+            holder = self._model.find(name.rpartition(".")[0])
+            if holder is None or holder.fact.kind != "module":
+                return ""
             name = f"{holder.name}.{name.rpartition('.')[2]}"
-        elif rest:
-            return ""
         known = self._model.find(name) if name in self._model.facts else None
         return name if known is not None and known.name != name else ""
 
@@ -285,9 +276,7 @@ class UseCollector:
         """The functions that a variable may be: it is set to what a function gives that picks one of them."""
         for node in where.nodes.of(ast.Assign):
             if isinstance(node.value, ast.Call) and dotted(node.targets[0]) == variable and dotted(node.value.func):
-                root, _, rest = dotted(node.value.func).partition(".")
-                start = where.local.get(root, f"{where.module.name}.{root}")
-                known = self._model.find(f"{start}.{rest}".rstrip("."))
+                known = self._model.find(where.name(dotted(node.value.func)))
                 if known is not None and (picks := known.fact.trait("picks")):
                     return picks.split("|")
         return []
@@ -352,8 +341,7 @@ class UseCollector:
 
     def _autograd(self, path: str, where: _Where) -> str:
         """The function of autograd that a name of the library is, if it is one."""
-        root, _, rest = path.partition(".")
-        known = self._model.find(f"{where.local.get(root, f'{where.module.name}.{root}')}.{rest}".rstrip("."))
+        known = self._model.find(where.name(path))
         name = known.name if known is not None and known.fact.kind == "class" else ""
         is_one = any(base.rpartition(".")[2] == "Function" for base in self._model.lineage(name)) if name else False
         return name if is_one and f"{name}.forward" in self._model.facts else ""

@@ -27,7 +27,9 @@ from mcore_unpatch.repository import git
 from mcore_unpatch.repository.paths import shown
 
 _REMOTE = re.compile(r"(?:(?:https?|ssh|git)://)?(?:[^@/\s]+@)?([\w.-]+)(?::\d+)?[/:]([\w./~-]+?)(?:\.git)?/?\s*")
-_LOOKS = {"rewrite": "good", "delete": "good", "delete_by_hand": "good", "kept": "plain", "breaks": "bad"}
+# How what becomes of a finding looks: bad, warn, good or plain.
+_LOOKS = dict.fromkeys((*FATES, *EFFECTS), "warn") | dict.fromkeys(("rewrite", "delete", "delete_by_hand"), "good")
+_LOOKS |= {"kept": "plain", "breaks": "bad"}
 _HEADS = {
     "code": "In code",
     "tests": "In tests",
@@ -35,14 +37,6 @@ _HEADS = {
     "possible": "Possible ones",
     "other": "Besides",
 }
-
-
-@record
-class Kind:
-    """A group of patches: its heading, and how it looks (bad, warn, good or plain)."""
-
-    name: str
-    look: str
 
 
 @record
@@ -73,17 +67,16 @@ class Card:
 
 
 def page(
-    title: str, summary: str, kinds: dict[str, Kind], cards: list[Card], marks: dict[str, Kind] | None = None
+    title: str, summary: str, kinds: dict[str, str], marks: dict[str, str], looks: dict[str, str], cards: list[Card]
 ) -> str:
-    """The whole page; the cards stand in the order of their urgency."""
+    """The whole page; the cards stand in the order of their urgency. kinds and marks: what each is called."""
     own = files("mcore_unpatch.report")
     empty, style, script = (f"\n{own.joinpath(f'page.{end}').read_text('utf-8')}" for end in ("html", "css", "js"))
-    known = {**kinds, **(marks or {})}
     return Template(empty[1:]).substitute(
         title=_text(title),
         summary=_sentence(summary),
-        form="\n".join(_form(kinds, marks or {}, cards)),
-        cards="\n".join(line for card in cards for line in _card(card, known)),
+        form="\n".join(_form(kinds, marks, looks, cards)),
+        cards="\n".join(line for card in cards for line in _card(card, kinds | marks, looks)),
         policy=_policy(style, script),
         style=style,
         script=script,
@@ -97,7 +90,7 @@ def _policy(style: str, script: str) -> str:
     return f"default-src 'none'; {named} base-uri 'none'; form-action 'none'"
 
 
-def _form(kinds: dict[str, Kind], marks: dict[str, Kind], cards: list[Card]) -> Iterator[str]:
+def _form(kinds: dict[str, str], marks: dict[str, str], looks: dict[str, str], cards: list[Card]) -> Iterator[str]:
     """The totals, which filter where the script runs: what code holds by kind, and how much stands elsewhere."""
     groups = Counter(card.group for card in cards)
     inside = [card for card in cards if card.group == "code" or "code" not in groups]
@@ -109,7 +102,7 @@ def _form(kinds: dict[str, Kind], marks: dict[str, Kind], cards: list[Card]) -> 
         for key in used:
             number = sum(key in (card.kind, card.mark) for card in inside)
             box = f'<input type="checkbox" name="{name}" value="{_text(key)}"{checked}>'
-            yield f'<label>{box}<b class="{chosen[key].look}">{number}</b> {_text(chosen[key].name)}</label>'
+            yield f'<label>{box}<b class="{looks[key]}">{number}</b> {_text(chosen[key])}</label>'
         yield "</fieldset>" if used else ""
     if len(groups) > 1:
         yield '<fieldset class="group"><legend>Where</legend>'
@@ -121,8 +114,8 @@ def _form(kinds: dict[str, Kind], marks: dict[str, Kind], cards: list[Card]) -> 
     yield '<p id="shown" class="soft" aria-live="polite"></p></form>'
 
 
-def _card(card: Card, kinds: dict[str, Kind]) -> Iterator[str]:
-    shown = [(kinds[name].look, kinds[name].name) for name in (card.mark, card.kind) if name]
+def _card(card: Card, kinds: dict[str, str], looks: dict[str, str]) -> Iterator[str]:
+    shown = [(looks[name], kinds[name]) for name in (card.mark, card.kind) if name]
     yield f'<article data-kind="{_text(card.kind)}" data-mark="{_text(card.mark)}" data-group="{_text(card.group)}">'
     yield f"<header><h2>{_text(card.title)}</h2>"
     place = _text(card.place)
@@ -156,11 +149,6 @@ def _sentence(text: str) -> str:
 
 def _text(text: str) -> str:
     return escape(shown(text))
-
-
-KINDS, MARKS = (
-    {name: Kind(words, _LOOKS.get(name, "warn")) for name, words in table.items()} for table in (FATES, EFFECTS)
-)
 
 
 def markdown(report: Report) -> str:
@@ -200,7 +188,7 @@ def html(report: Report) -> str:
     cards = []
     for finding in sorted(report.findings, key=urgency):
         said = [finding.message, f"{finding.verdict.capitalize()}: {finding.evidence}"]
-        said += [f"On {group}" for group in finding.assessment.on_stacks]
+        said += [f"On {group}" for group in finding.on_stacks]
         said += finding.steps if finding.verdict == "steps" else ()
         panes = [Pane(f"{finding.rule}, line {finding.line}", finding.source)]
         if finding.fix and finding.path in diffs:
@@ -209,7 +197,7 @@ def html(report: Report) -> str:
         link = origin.link(report.from_top(finding.path), finding.line)
         about = (finding.target or finding.rule, place, tuple(said), tuple(panes))
         cards.append(Card(fate_of(finding), *about, finding.effect, group_of(finding), link))
-    return page("Patches of Megatron Core", head_of(report, origin), KINDS, cards, MARKS)
+    return page("Patches of Megatron Core", head_of(report, origin), FATES, EFFECTS, _LOOKS, cards)
 
 
 def head_of(report: Report, origin: Origin) -> str:

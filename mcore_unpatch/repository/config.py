@@ -12,9 +12,9 @@ from mcore_unpatch.repository import git, reading
 from mcore_unpatch.repository.paths import shown
 
 _TABLE, _OLD_TABLE = "unpatch", "mcore-unpatch"  # the old name is read with a note
-_LISTS = ("megatron", "select", "ignore", "exclude")
-_TEXTS = ("target-mcore", "baseline", "base", "output-format")
-_NUMBERS = ("jobs",)
+_WANTED = dict.fromkeys(("megatron", "select", "ignore", "exclude"), "a list of strings")
+_WANTED |= dict.fromkeys(("target-mcore", "baseline", "base", "output-format"), "a string")
+_WANTED |= {"jobs": "a positive number"}
 
 
 @record
@@ -113,16 +113,13 @@ def table_of(text: bytes, file: Path, misspelt: list[str] | None = None) -> tupl
 
 def _checked(file: Path, name: str, table: dict[str, Any]) -> dict[str, Any]:
     for key, value in table.items():
-        if key in _LISTS:
-            fits = isinstance(value, list) and all(isinstance(item, str) for item in value)
-            wanted = "a list of strings"
-        elif key in _TEXTS:
-            fits, wanted = isinstance(value, str), "a string"
-        elif key in _NUMBERS:
-            fits, wanted = isinstance(value, int) and not isinstance(value, bool) and value > 0, "a positive number"
-        else:
-            known = ", ".join((*_LISTS, *_TEXTS, *_NUMBERS))
-            raise UsageError(f"{file}: unknown key {key!r} in [tool.{name}]; use one of {known}")
-        if not fits:
-            raise UsageError(f"{file}: {key} in [tool.{name}] must be {wanted}")
+        if key not in _WANTED:
+            raise UsageError(f"{file}: unknown key {key!r} in [tool.{name}]; use one of {', '.join(_WANTED)}")
+        fits = {
+            "a list of strings": isinstance(value, list) and all(isinstance(item, str) for item in value),
+            "a string": isinstance(value, str),
+            "a positive number": type(value) is int and value > 0,
+        }
+        if not fits[_WANTED[key]]:
+            raise UsageError(f"{file}: {key} in [tool.{name}] must be {_WANTED[key]}")
     return table

@@ -27,5 +27,4 @@ def _marked(finding: Finding, given: Callable[[], HandedOver], lines: dict[tuple
         return finding
     said = f"{who}, which may be all that runs"
     message = finding.message.replace(last := finding.breaks[-1], f"{last}; {said}")
-    told = replace(finding.assessment, overridden=said)
-    return replace(finding, effect="may_break", breaks=(*finding.breaks, said), message=message, assessment=told)
+    return replace(finding, effect="may_break", breaks=(*finding.breaks, said), message=message, overridden=said)

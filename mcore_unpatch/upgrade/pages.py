@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mcore_unpatch.findings.finding import Assessment, Finding, Report
-from mcore_unpatch.report.pages import Card, Kind, Pane, head_of, origin_of, page
+from mcore_unpatch.findings.finding import Finding, Report
+from mcore_unpatch.report.pages import Card, Pane, head_of, origin_of, page
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.items import ALREADY, APPLY, CHANGE, GO, HEADS, RAISE, Item
 from mcore_unpatch.upgrade.merge import Merge
 from mcore_unpatch.upgrade.run import UpgradeReport
 
 _RULE = "MCU811"
-_LOOKS = {RAISE: "bad", CHANGE: "warn", APPLY: "warn", GO: "good"}
+_LOOKS = dict.fromkeys(HEADS, "plain") | {RAISE: "bad", CHANGE: "warn", APPLY: "warn", GO: "good"}
 
 
 def markdown(report: UpgradeReport, known: Sequence[Item], closing: Sequence[str]) -> str:
@@ -48,15 +48,12 @@ def _finding(item: Item) -> Finding:
     if item.fate is not None:
         return replace(item.fate.finding, message=message)
     message += f"; {item.advice}" if item.advice else ""
-    told = Assessment(evidence=item.advice)
-    return Finding(
-        _RULE, item.path, item.line, 1, item.line, "", "use", message, in_test=bool(item.folded), assessment=told
-    )
+    place = (item.path, item.line, 1, item.line)
+    return Finding(_RULE, *place, "", "use", message, in_test=bool(item.folded), evidence=item.advice)
 
 
 def html(report: UpgradeReport, known: Sequence[Item], summary: str, merges: Sequence[tuple[Fate, Merge]] = ()) -> str:
     """Every item with its code; of a patch upstream's change and the proposed edit too."""
-    kinds = {group: Kind(head, _LOOKS.get(group, "plain")) for group, head in HEADS.items()}
     edits = report.scanned.proposed() if any(finding.fix for finding in report.scanned.findings) else {}
     origin = origin_of(Path(report.scanned.top))
     made = {id(fate): merge for fate, merge in merges}
@@ -68,7 +65,7 @@ def html(report: UpgradeReport, known: Sequence[Item], summary: str, merges: Seq
         link = origin.link(report.scanned.from_top(item.path), item.line)
         cards.append(Card(item.group, item.title, place, said, tuple(panes), "", item.folded or "code", link))
     title = f"Megatron Core {report.old.label} to {report.new.label}"
-    return page(title, f"{head_of(report.scanned, origin)} {summary}", kinds, cards)
+    return page(title, f"{head_of(report.scanned, origin)} {summary}", HEADS, {}, _LOOKS, cards)
 
 
 def _panes(fate: Fate, report: UpgradeReport, merge: Merge | None, edits: dict[str, str]) -> Iterator[Pane]:

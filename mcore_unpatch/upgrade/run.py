@@ -135,18 +135,8 @@ def _read(
     fixes: bool,
 ) -> tuple[Report, list[_Patch], list[Uses], frozenset[str]]:
     """The scan of a repository, its patches, what each step does to its uses, and the functions that nobody names."""
-    target = parse_version(steps[0][1].label)
-    options = replace(
-        options,
-        target=target,
-        megatron=(),
-        named_by="the release to move to",
-        stacks=(),
-        fixes=fixes,
-        base=None,
-        baseline=None,
-        source=source,
-    )
+    options = replace(options, megatron=(), stacks=(), base=None, baseline=None, fixes=fixes, source=source)
+    options = replace(options, target=parse_version(steps[0][1].label), named_by="the release to move to")
     survey = Survey(paths, options, progress)
     scanned = report_of(survey)
     project = survey.project()

@@ -17,7 +17,7 @@ from limits import patience
 from repository import Repository
 
 from mcore_unpatch.report.counts import FATES
-from mcore_unpatch.report.pages import Card, Kind, Pane, origin_of, page
+from mcore_unpatch.report.pages import Card, Pane, origin_of, page
 
 PATCH = """
     from megatron.core.models.gpt.gpt_model import GPTModel
@@ -45,7 +45,7 @@ class Outline(HTMLParser):
 
 def test_nothing_but_our_own_style_and_script_may_act() -> None:
     """A browser refuses all else, should something of a repository ever get through."""
-    text = page("a", "b", {"bad": Kind("Bad", "bad")}, [Card("bad", "x", "y:1", ())])
+    text = page("a", "b", {"bad": "Bad"}, {}, {"bad": "bad"}, [Card("bad", "x", "y:1", ())])
     (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
     assert text.index("Content-Security-Policy") < text.index("<style>")
     allowed = dict(part.strip().split(" ", 1) for part in policy.split(";"))
@@ -103,7 +103,8 @@ def test_the_diffs_of_migrate_on_request(tmp_path: Path) -> None:
 
 def test_what_a_repository_says_is_text(repository: Path) -> None:
     evil = '</span><script>alert("x")</script>\x1b[2J'
-    text = page(evil, evil, {evil: Kind(evil, "bad")}, [Card(evil, evil, evil, (evil,), (Pane(evil, evil, True),))])
+    cards = [Card(evil, evil, evil, (evil,), (Pane(evil, evil, True),))]
+    text = page(evil, evil, {evil: evil}, {}, {evil: "bad"}, cards)
     assert Outline(text).tags.count("script") == 1
     assert "\x1b" not in text
 
@@ -150,7 +151,7 @@ def test_the_head_and_the_order_of_a_page(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
 def test_search_and_filter_in_a_browser(tmp_path: Path) -> None:
-    kinds = {"a": Kind("Breaks", "bad"), "b": Kind("Harmless", "plain")}
+    kinds, looks = {"a": "Breaks", "b": "Harmless"}, {"a": "bad", "b": "plain", "m": "bad"}
     cards = [
         Card("a", "one", "x.py:1", ("alpha",)),
         Card("b", "two", "y.py:2", ("beta",), mark="m"),
@@ -172,7 +173,7 @@ def test_search_and_filter_in_a_browser(tmp_path: Path) -> None:
         document.body.textContent = document.title;
     </script>"""
     file = tmp_path / "page.html"
-    text = page("t", "s", kinds, cards, {"m": Kind("Marked", "bad")}).replace("</body>", f"{probe}</body>")
+    text = page("t", "s", kinds, {"m": "Marked"}, looks, cards).replace("</body>", f"{probe}</body>")
     file.write_text(re.sub(r"<meta http-equiv=[^>]*>", "", text), encoding="utf-8")  # which would refuse the probe
     found = re.search(r"<title>(.*?)</title>", rendered(file))
     assert found is not None

@@ -8,7 +8,7 @@ import pytest
 from checking import GPT
 
 from mcore_unpatch.errors import FileError
-from mcore_unpatch.findings.finding import Assessment, Finding, OnStacks, Related, Report, switched_off
+from mcore_unpatch.findings.finding import Finding, OnStacks, Related, Report, switched_off
 from mcore_unpatch.findings.rules import rules as known_rules
 from mcore_unpatch.report import counts, lines, pages, screen, services, text
 from mcore_unpatch.stacks.revision import Judged, Revision, Stack
@@ -21,7 +21,7 @@ FILE = replace(ONE, path="a.patch", shape="patch-file", touches=("m.f", "m.C.g")
 
 
 def made(verdict: str = "keep", **facts: Any) -> Finding:
-    return replace(ONE, assessment=Assessment(verdict, **facts))
+    return replace(ONE, verdict=verdict, **facts)
 
 
 def report(*findings: Finding, **facts: Any) -> Report:
@@ -414,7 +414,7 @@ def test_the_releases_that_break_are_named_or_counted(broken: int, words: str) -
 def test_the_boxes_of_a_page(groups: list[str], boxes: list[tuple[str, int, bool]]) -> None:
     """Where things stand is asked where there are several places; tests are folded away beside code alone."""
     cards = [pages.Card("kept", "t", "p", (), mark="breaks" * (place == "code"), group=place) for place in groups]
-    told = list(pages._form(pages.KINDS, pages.MARKS, cards))
+    told = list(pages._form(counts.FATES, counts.EFFECTS, pages._LOOKS, cards))
     where = [line for line in told if 'name="group"' in line]
     assert len(where) == len(boxes)
     for line, (name, number, checked) in zip(where, boxes, strict=True):
