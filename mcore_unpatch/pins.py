@@ -348,10 +348,9 @@ class guard:  # noqa: N801 - it reads as a function: a decorator, a context mana
         message = f"The patch of `{pin.name}`{why} was not written for this Megatron: {'; '.join(said)}."
         if pin.on_change not in ("warn", "skip"):
             raise PinError(f"{message} Adapt it and run `unpatch pin`, or set on_change in {LOCK}.")
-        warnings.warn(
-            f"{message} It is {'installed all the same' if pin.on_change == 'warn' else 'skipped'}.", stacklevel=3
-        )
-        return pin.on_change == "warn"
+        may = pin.on_change == "warn"
+        warnings.warn(f"{message} It is {'installed all the same' if may else 'skipped'}.", stacklevel=3)
+        return may
 
 
 def _lock_above(caller: str) -> Path:

@@ -24,9 +24,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Our two options."""
     group = parser.getgroup("unpatch", "patches of Megatron Core")
     group.addoption("--unpatch-audit", action="store_true", help="List what each test leaves patched in Megatron Core.")
-    group.addoption(
-        "--unpatch-pins", action="store_true", help="Test each pin of unpatch.lock against the installed Megatron Core."
-    )
+    pins = "Test each pin of unpatch.lock against the installed Megatron Core."
+    group.addoption("--unpatch-pins", action="store_true", help=pins)
 
 
 def pytest_configure(config: pytest.Config) -> None:

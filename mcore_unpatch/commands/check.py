@@ -30,9 +30,8 @@ _KNOWN = f"Known findings to accept, as counts per file and rule. [default: {DEF
 Baseline = Annotated[Path | None, option("--baseline", _KNOWN)]
 _WRITE = f"Write the current findings to the baseline. [default: {DEFAULT_BASELINE}]"
 WriteBaseline = Annotated[bool, option("--write-baseline", _WRITE)]
-ConfigFromBase = Annotated[
-    bool, option("--config-from-base", "Take the configuration of the base, not that of the change.")
-]
+_CONFIG = "Take the configuration of the base, not that of the change."
+ConfigFromBase = Annotated[bool, option("--config-from-base", _CONFIG)]
 RequirePins = Annotated[bool, option("--require-pins", "Fail for every patch that unpatch.lock does not pin.")]
 Possible = Annotated[bool, option("--possible", "Fail also for what is only possibly a patch, by a method's name.")]
 
@@ -121,10 +120,8 @@ def _lock(top: Path, options: ScanOptions, required: bool) -> PinnedOn | None:
 def _write_baseline(report: Report, named: Path | None) -> int:
     if report.errors:
         first = report.errors[0]
-        raise UsageError(
-            f"no baseline was written: {len(report.errors)} files could not be analysed; "
-            f"the first is {first.path}: {first.message}"
-        )
+        failed = f"{len(report.errors)} files could not be analysed; the first is {first.path}: {first.message}"
+        raise UsageError(f"no baseline was written: {failed}")
     target = named or Path(report.top) / DEFAULT_BASELINE
     target = target.parent.resolve() / target.name
     accepted = [one for one in report.findings if not one.rule.startswith("MCU8")]  # a pin that fails is never one

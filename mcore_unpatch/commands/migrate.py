@@ -27,9 +27,8 @@ Repo = Annotated[list[Path] | None, opt.argument("The repository, or files and f
 Diff = Annotated[bool, option("--diff", "Print the unified diff and write nothing.")]
 Check = Annotated[bool, option("--check", "Write nothing; exit with 1 if anything would change, also with --diff.")]
 UnsafeFixes = Annotated[bool, option("--unsafe-fixes", "Also apply edits that need a review, as the report explains.")]
-Annotate = Annotated[
-    bool, option("--annotate", "Leave one TODO comment, with a link, at each patch that needs manual work.")
-]
+_ANNOTATE = "Leave one TODO comment, with a link, at each patch that needs manual work."
+Annotate = Annotated[bool, option("--annotate", _ANNOTATE)]
 AllowNoVcs = Annotated[bool, option("--allow-no-vcs", "Write even outside of a git repository.")]
 Format = Annotated[opt.TextOrJson, typer.Option("--output-format", help="How to write the result.")]
 

@@ -79,10 +79,8 @@ def combine(
     if baseline is None and known and config.folder:
         baseline = config.folder / known
         if not baseline.resolve().is_relative_to(reading.boundary(config.folder).resolve()):
-            raise UsageError(
-                f"baseline = {known!r} in {shown(config.file)} leads out of the repository: "
-                "change it, or name the file with --baseline"
-            )
+            where = f"baseline = {known!r} in {shown(config.file)} leads out of the repository"
+            raise UsageError(f"{where}: change it, or name the file with --baseline")
     options = ScanOptions(
         selection=Selection.parse(select or config.list("select"), ignore or config.list("ignore")),
         exclude=(*config.list("exclude"), *(exclude or [])),

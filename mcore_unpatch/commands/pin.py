@@ -139,11 +139,9 @@ class _Patches:
         survey, report = self.survey, self.report
         whole = survey.found.top in map(Path.resolve, survey.paths)
         read = {name for pin in known.pins.values() for name in pin.stands_on}  # read anew: nobody asked for these
-        chosen = {
-            name: pin
-            for name, pin in known.pins.items()
-            if not (whole and (pin.patched or (name in read and not (pin.why or pin.owner))))
-        }
+        told = {name for name, pin in known.pins.items() if name not in read or pin.why or pin.owner}
+        kept = {name: pin for name, pin in known.pins.items() if name in told and not pin.patched}
+        chosen = kept if whole else dict(known.pins)
         used: dict[str, dict[str, None]] = {}
         for finding, case in patches_of(report, survey.project()):
             if case is not None:

@@ -168,9 +168,8 @@ def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
             stand_in = " and ".join(dict.fromkeys(known.newest(version).label for version in stack.versions))
             told.append(f"{stack} is {stack.revision.words or 'a range'}: compared from {stand_in}.")
     if len(told) > _MOST_NOTES:
-        told = [
-            f"{len(told)} Megatrons that you run are no releases; `unpatch stacks` lists what each is compared from."
-        ]
+        many = f"{len(told)} Megatrons that you run are no releases"
+        told = [f"{many}; `unpatch stacks` lists what each is compared from."]
     for line in told:
         note(line)
     if not versions:

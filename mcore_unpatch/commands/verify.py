@@ -68,9 +68,8 @@ def _settings(tp: int, cp: int, device: str | None, model_config: Path | None) -
     if device not in ("cpu", "cuda"):
         raise UsageError(f"--device {device}: use cpu or cuda.")
     if device == "cuda" and gpus < tp * cp:
-        raise UsageError(
-            f"--device cuda needs a GPU for each of {tp * cp} ranks, and there are {gpus}; use --device cpu."
-        )
+        lacking = f"needs a GPU for each of {tp * cp} ranks, and there are {gpus}"
+        raise UsageError(f"--device cuda {lacking}; use --device cpu.")
     values: dict[str, Any] = {}
     if model_config is not None:
         values, left_out = read(model_config)

@@ -60,12 +60,10 @@ def rules() -> dict[str, Rule]:
     """Every rule by its code, in order: those of the scanner, and those that codemods declare."""
     from mcore_unpatch.rewrites import codemods
 
-    known = {
-        code: Rule(code, **{name: text.strip() for name, text in facts.items()})
-        for code, facts in _table().items()
-        if code != "families"
-    }
-    known |= {rule.code: rule for codemod in codemods() for rule in codemod.all_rules}
+    known = {rule.code: rule for codemod in codemods() for rule in codemod.all_rules}
+    for code, facts in _table().items():
+        if code != "families":
+            known[code] = Rule(code, **{name: text.strip() for name, text in facts.items()})
     return dict(sorted(known.items()))
 
 

@@ -69,10 +69,8 @@ class SourceTree:
                     return True
                 call, place = use
                 inner = at is not None and at.scope.function is not None and at.scope.function.node is function
-                is_reached = any(
-                    run.reaches(place) is not False and not (inner and at and _is_shut(at, call, place, run))
-                    for run in runs
-                )
+                ways = (run for run in runs if run.reaches(place) is not False)
+                is_reached = any(not (inner and at and _is_shut(at, call, place, run)) for run in ways)
                 within = place.scope.function
                 itself = within is not None and within.node is function
                 if is_reached and not itself and self._is_called(place.scope, runs, None, depth + 1):

@@ -12,7 +12,6 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import SWITCH, Finding
 from mcore_unpatch.repository import git, reading
 from mcore_unpatch.repository.paths import relative, shown
-from mcore_unpatch.repository.reading import replace_file
 
 Counts = dict[str, dict[str, int]]
 
@@ -47,12 +46,9 @@ def write(file: Path, findings: list[Finding], root: Path) -> None:
     if file.is_symlink():
         raise UsageError(f"{shown(file)} is a link: name the file itself with --baseline")
     counts: Counts = {}
-    for finding in findings:
-        rules = counts.setdefault(_key(finding, root, file), {})
-        rules[finding.rule] = rules.get(finding.rule, 0) + 1
-    ordered = {path: dict(sorted(rules.items())) for path, rules in sorted(counts.items())}
-    text = json.dumps({"version": 1, "counts": ordered}, indent=2) + "\n"
-    replace_file(file, text)
+    for (path, rule), n in sorted(Counter((_key(one, root, file), one.rule) for one in findings).items()):
+        counts.setdefault(path, {})[rule] = n
+    reading.replace_file(file, json.dumps({"version": 1, "counts": counts}, indent=2) + "\n")
 
 
 def subtract(
@@ -77,12 +73,10 @@ def subtract(
             new.append(finding)
     surplus = []
     for (path, rule), n in left.items():
-        here = relative(file.parent / path, root)
-        gone = not (file.parent / path).exists()
-        if n and (here in scanned or gone):
-            surplus.append(
-                f"The baseline allows {n} more {rule} in {path} than exist; run `unpatch check --write-baseline`."
-            )
+        there = file.parent / path
+        if n and (relative(there, root) in scanned or not there.exists()):
+            more = f"The baseline allows {n} more {rule} in {path} than exist"
+            surplus.append(f"{more}; run `unpatch check --write-baseline`.")
     return new, sorted(surplus)
 
 

@@ -50,13 +50,8 @@ def settle(
         if whole and pin.patched and pin.name not in targets:
             said = "is pinned but no longer patched; run `unpatch pin` to drop the pin"
             left.append(_finding(pin, file, line, UNUSED, said))
-    notes = [
-        f"{file} pins {pin.short} in {at}, where nothing patches it; run `unpatch pin`."
-        for pin in lock.pins.values()
-        for name, at in gone
-        if whole and name == pin.name and name in targets
-    ]
-    return left, notes
+    idle = [(lock.pins[name].short, at) for name, at in gone if whole and name in targets]
+    return left, [f"{file} pins {name} in {at}, where nothing patches it; run `unpatch pin`." for name, at in idle]
 
 
 def _unaccepted(findings: list[Finding], lock: Lock) -> tuple[list[Finding], Counter[tuple[str, str]]]:

@@ -88,9 +88,8 @@ def apply(findings: Iterable[Finding], ignores: dict[str, list[Ignore]], silence
             short = ".".join(finding.target.split(".")[-2:])
             source = f"{comment.text}\n{finding.source}" if comment.alone else finding.source
             what = f"{finding.rule}{f' for `{short}`' if short else ''}, with a comment"
-            silenced.append(
-                switched_off(finding.path, comment.line, comment.column, source, what, in_test=finding.in_test)
-            )
+            place = (finding.path, comment.line, comment.column)
+            silenced.append(switched_off(*place, source, what, in_test=finding.in_test))
     return kept
 
 

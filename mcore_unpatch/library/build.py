@@ -81,23 +81,18 @@ def read_module(library: Library, path: str, data: bytes) -> ModuleFacts:
     parts = path.removesuffix(".py").split("/")
     is_package = parts[-1] == "__init__"
     name = ".".join(parts[:-1] if is_package else parts)
-    return ModuleFacts(name, is_package, _parsed(path, data), library.top)
-
-
-def _parsed(path: str, data: bytes) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
-            return ast.parse(data)
+            tree = ast.parse(data)
     except SyntaxError as error:
-        version = ".".join(map(str, sys.version_info[:2]))
-        where = f", line {error.lineno}," if error.lineno else ""
-        raise UsageError(
-            f"{path}{where} is not valid for Python {version}: {error.msg}. "
-            "Nothing was read; pass a complete source, or run this tool on a newer Python."
-        ) from None
+        where = f"{path}, line {error.lineno}," if error.lineno else path
+        wrong = f"{where} is not valid for Python {sys.version_info[0]}.{sys.version_info[1]}: {error.msg}."
+        way = "pass a complete source, or run this tool on a newer Python."
+        raise UsageError(f"{wrong} Nothing was read; {way}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise UsageError(f"{path} cannot be read: {error}. Nothing was read; pass a complete source.") from None
+    return ModuleFacts(name, is_package, tree, library.top)
 
 
 def _resolve(facts: dict[str, Fact], modules: Mapping[str, ModuleFacts], model: Model) -> None:
@@ -167,12 +162,10 @@ def _needs(library: Library, modules: Mapping[str, ModuleFacts]) -> dict[str, fr
     """The packages that each module needs, those included that the modules it imports need."""
     imported = {name: set(_always_imported(library, module, modules)) for name, module in modules.items()}
     top = f"{library.top}."  # the folder may be shared by several distributions
-    found = {
-        name: {".".join(other.split(".")[: 1 + other.startswith(top)]) for other in names if not library.holds(other)}
-        - ALWAYS_THERE
-        - {library.top}
-        for name, names in imported.items()
-    }
+    found: dict[str, set[str]] = {}
+    for name, names in imported.items():
+        outside = (other.split(".")[: 1 + other.startswith(top)] for other in names if not library.holds(other))
+        found[name] = set(map(".".join, outside)) - ALWAYS_THERE - {library.top}
     changed = True
     while changed:
         changed = False

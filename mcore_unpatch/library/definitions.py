@@ -157,9 +157,8 @@ class ModuleFacts:
             traits.append(f"whole:@{other}")
         traits += [f"behind:{switch}={name}" for switch, name in _read_behind(node)]
         parts = digests.parts(node, self._top)
-        return Fact(
-            "function", parameters_of(node), tuple(traits), digests.digest_of(parts), digests.statements_of(parts)
-        )
+        of_body = (digests.digest_of(parts), digests.statements_of(parts))
+        return Fact("function", parameters_of(node), tuple(traits), *of_body)
 
     def _class(self, node: ast.ClassDef) -> None:
         name = f"{self.name}.{node.name}"

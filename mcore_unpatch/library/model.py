@@ -283,11 +283,10 @@ class Model:
         below = [other for other in same if any(base.rpartition(".")[2] in bases for base in self.lineage(other)[1:])]
         beside = [f"{owner}.{other}" for other, fact in self.members(owner) if methods and fact.kind == "class"]
         fresh = [other for other in beside if old.find(other) is None]
-        same, fresh = (
-            [other for other in some if other in below or 2 * len(methods & self.methods(other)) >= len(methods)]
-            for some in (same, fresh)
-        )
-        return same or fresh
+        for some in (same, fresh):
+            if like := [one for one in some if one in below or 2 * len(methods & self.methods(one)) >= len(methods)]:
+                return like
+        return []
 
     def methods(self, name: str) -> set[str]:
         """The public methods that a class defines itself."""

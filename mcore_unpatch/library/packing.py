@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, cached_property
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from mcore_unpatch.library.fact import Call, Fact
 from mcore_unpatch.library.model import Library, Model, NameIndex, Usage
@@ -66,12 +66,24 @@ class Atlas:
         """The model of one version."""
         if label not in self._models:
             number = self.labels.index(label)
-            self._models[label] = Model(self.library, label, _Facts(self, number), _Usages(self, number))
+            facts = _OfVersion(self, lambda: self.lines, lambda name: self._fact(name, number))
+            uses = _OfVersion(self, lambda: self.uses, lambda name: self._usages(name, number))
+            self._models[label] = Model(self.library, label, facts, uses)
         return self._models[label]
 
     def union(self) -> Model:
         """All versions as one: each name as the newest has it that has it at all."""
-        return Model(self.library, "any", _Facts(self, None), {})
+        return Model(self.library, "any", _OfVersion(self, lambda: self.lines, self._fact), {})
+
+    def _fact(self, name: str, number: int | None = None) -> Fact | None:
+        """What a name is in a version; without one, in the last that has it."""
+        known = [one for since, one in self.entries(name) if (one is not None if number is None else since <= number)]
+        return known[-1] if known else None
+
+    def _usages(self, name: str, number: int) -> tuple[Usage, ...]:
+        parts = [part.partition(_FIELD) for part in self.uses[name].split(_VERSION_END)] if name in self.uses else []
+        told = [text for since, _, text in parts if int(since) <= number]
+        return _usages(told[-1]) if told else ()
 
     def versions(self, name: str) -> list[tuple[str, Fact | None]]:
         """The facts a name has had: the first version with each, None where it was taken away."""
@@ -110,10 +122,11 @@ class Atlas:
         return dict(line.split("\t", 1) for line in text.split("\n")) if text else {}
 
 
-class _Facts(Mapping[str, Fact]):
-    def __init__(self, atlas: Atlas, number: int | None) -> None:
-        self._atlas, self._number = atlas, number  # of the version; None for whichever has a name last
-        self._known: dict[str, Fact | None] = {}
+class _OfVersion(Mapping[str, T]):
+    """What one version says of names, each read when it is first asked for: of a name that it lacks, nothing."""
+
+    def __init__(self, atlas: Atlas, every: Callable[[], Iterable[str]], read: Callable[[str], T | None]) -> None:
+        self._atlas, self._every, self._read = atlas, every, cache(read)
 
     @property
     def names(self) -> NameIndex:
@@ -121,42 +134,16 @@ class _Facts(Mapping[str, Fact]):
         return self._atlas.names
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The fact of a name: asked for so often that it is not left to an exception."""
-        if name not in self._known:
-            every, last = self._atlas.entries(name), self._number
-            known = [fact for since, fact in every if (fact is not None if last is None else since <= last)]
-            self._known[name] = known[-1] if known else None
-        return self._known[name] or default
+        """What is said of a name: asked for so often that it is not left to an exception."""
+        return self._read(name) or default
 
-    def __getitem__(self, name: str) -> Fact:
-        if (fact := self.get(name)) is None:
+    def __getitem__(self, name: str) -> T:
+        if not (said := self._read(name)):
             raise KeyError(name)
-        return cast("Fact", fact)
+        return said
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in self._atlas.lines if name in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-class _Usages(Mapping[str, tuple[Usage, ...]]):
-    def __init__(self, atlas: Atlas, number: int) -> None:
-        self._atlas, self._number = atlas, number
-        self._known: dict[str, tuple[Usage, ...]] = {}
-
-    def __getitem__(self, name: str) -> tuple[Usage, ...]:
-        if name not in self._known:
-            text = ""
-            for part in self._atlas.uses[name].split(_VERSION_END):
-                since, _, told = part.partition(_FIELD)
-                if int(since) <= self._number:
-                    text = told
-            self._known[name] = _usages(text)
-        return self._known[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name in self._atlas.uses if self[name])
+        return (name for name in self._every() if self._read(name))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

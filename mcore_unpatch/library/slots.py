@@ -48,10 +48,8 @@ class Slots:
                     if not body.owner:
                         self._functions[body.node.name].append(body.node)
                     self._take(body.nodes, body.node)
-            outside = (
-                node for node in module.tree.body if isinstance(node, ast.Assign | ast.AnnAssign | ast.If | ast.Try)
-            )
-            self._take(Nodes(outside), module.tree)
+            kinds = ast.Assign | ast.AnnAssign | ast.If | ast.Try
+            self._take(Nodes(node for node in module.tree.body if isinstance(node, kinds)), module.tree)
 
     def classes(self, owner: str, field: str) -> list[str]:
         """The classes that specs name for a field of the `...Submodules` of a class."""
@@ -72,10 +70,8 @@ class Slots:
 
     def usages(self) -> dict[str, list[Usage]]:
         """Each class that is named, with its slots, the most used first."""
-        every = self.filled.items()
-        return {
-            name: [Usage(SLOT, slot) for slot in slots] for short, slots in every for name in self._homes[short][:1]
-        }
+        named = [(name, slots) for short, slots in self.filled.items() for name in self._homes[short][:1]]
+        return {name: [Usage(SLOT, slot) for slot in slots] for name, slots in named}
 
     def _take_class(self, name: str, node: ast.ClassDef, tree: ast.Module) -> None:
         self._homes[node.name].append(name)

@@ -51,9 +51,8 @@ def _limited(files: Iterator[SourceFile], place: str | Path) -> Files:
         found[path] = data
         total += len(data)
         if len(found) > _MOST_FILES or total > _LARGEST:
-            raise UsageError(
-                f"{place} is too large to be read: over {_MOST_FILES} files or {_LARGEST >> 20} MB of source."
-            )
+            over = f"over {_MOST_FILES} files or {_LARGEST >> 20} MB of source"
+            raise UsageError(f"{place} is too large to be read: {over}.")
     return found
 
 

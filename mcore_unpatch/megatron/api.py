@@ -15,9 +15,8 @@ from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.layout import ATTRIBUTE_CLASSES, EXTERNAL_METHODS, GPT_MODEL, RESULTS
 from mcore_unpatch.megatron.versions import ITEM_CLASSES, RELEASES, ROOT, within
 
-_MODEL_PACKAGES = tuple(
-    f"{ROOT}.{package}." for package in ("transformer", "models", "tensor_parallel", "extensions", "ssm", "optimizer")
-)
+_OF_MODELS = "transformer models tensor_parallel extensions ssm optimizer"
+_MODEL_PACKAGES = tuple(f"{ROOT}.{package}." for package in _OF_MODELS.split())
 _DEEPEST = 30  # parts of a name
 _SPECIAL = {"__class__", "__bases__", "__code__", "__defaults__", "__kwdefaults__"}
 _OF_EVERY_CLASS = frozenset(dir(object))

@@ -120,10 +120,9 @@ def _result(finding: Finding, path: str, index: dict[str, int]) -> dict[str, Any
         "properties": {name: data[name] for name in shown},
     }
     if finding.related:
-        result["relatedLocations"] = [
-            {**_location(path, {"startLine": item.line}), "id": number, "message": {"text": item.role}}
-            for number, item in enumerate(finding.related)
-        ]
+        places = [(_location(path, {"startLine": item.line}), item.role) for item in finding.related]
+        told = [{**at, "id": number, "message": {"text": role}} for number, (at, role) in enumerate(places)]
+        result["relatedLocations"] = told
     return result
 
 

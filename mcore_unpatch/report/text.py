@@ -82,14 +82,11 @@ def _short(name: str) -> str:
 
 def _head(finding: Finding) -> Iterator[Line]:
     """Place, rule, target and what to know of it; a long target has a line of its own."""
-    words = {
-        "temporary": finding.temporary,
-        finding.confidence: finding.confidence != "certain",
-        "in a test": finding.in_test,
-    }
+    unsure = finding.confidence if finding.confidence != "certain" else ""
+    words = ("temporary" * finding.temporary, unsure, "in a test" * finding.in_test)
     place: Line = [(f"  {finding.line}:{finding.column}", "cyan"), (f"  {finding.rule}", "bold red")]
     tags: Line = [(f"  [{finding.seam}]", _SEAM_STYLE.get(finding.seam, "green"))]
-    tags += [(f"  {word}", "dim") for word, on in words.items() if on]
+    tags += [(f"  {word}", "dim") for word in filter(None, words)]
     target = finding.target or rules()[finding.rule].name
     whole = [*place, (f"  {target}", ""), *tags]
     if sum(len(text) for text, _ in whole) <= width():

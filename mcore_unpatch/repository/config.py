@@ -39,9 +39,8 @@ class Config:
     @property
     def notes(self) -> list[str]:
         """What a user should change in it."""
-        told = [
-            f"[tool.{name}] is not read; the name of this tool's table is [tool.{_TABLE}]." for name in self.misspelt
-        ]
+        own = f"the name of this tool's table is [tool.{_TABLE}]"
+        told = [f"[tool.{name}] is not read; {own}." for name in self.misspelt]
         if self.name != _TABLE:
             told.append(f"[tool.{_OLD_TABLE}] in {shown(self.file)} is read; its name is [tool.{_TABLE}] now.")
         return told

@@ -79,11 +79,8 @@ def discover(paths: list[Path], exclude: tuple[str, ...] = (), base: Path | None
     found.patches.sort()
     found.errors = [error for error in found.errors if not is_excluded(found.top / error.path, base, exclude)]
     if any(base.is_relative_to(path) for path in real):
-        found.notes += [
-            f"exclude {pattern!r} matches nothing below {base}: remove or correct it"
-            for pattern in exclude
-            if not _matches_something(pattern, base)
-        ]
+        idle = [pattern for pattern in exclude if not _matches_something(pattern, base)]
+        found.notes += [f"exclude {pattern!r} matches nothing below {base}: remove or correct it" for pattern in idle]
     return found
 
 
@@ -271,21 +268,16 @@ def _tell_of_links(folder: Path, names: Iterable[str], discovery: Discovery) -> 
     links = [folder / name for name in names if os.path.islink(f"{folder}/{name}")]  # noqa: PTH114 - of very many
     out = [link for link in links if link.is_dir() and not link.resolve().is_relative_to(discovery.top)]
     if out:
-        told = ", ".join(shown(relative(link, discovery.top)) for link in out[:3])
-        discovery.notes.append(
-            f"Links to folders out of the repository are not read: {told}{' ...' if out[3:] else ''}."
-        )
+        told = ", ".join(shown(relative(link, discovery.top)) for link in out[:3]) + (" ..." if out[3:] else "")
+        discovery.notes.append(f"Links to folders out of the repository are not read: {told}.")
 
 
 def _walked(folder: Path, discovery: Discovery) -> list[str]:
     names: list[str] = []
     errors: list[OSError] = []
     for current, folders, files in os.walk(folder, onerror=errors.append):
-        folders[:] = sorted(
-            name
-            for name in folders
-            if name not in SKIPPED_FOLDERS and not os.path.lexists(Path(current, name, "pyvenv.cfg"))
-        )
+        own = (name for name in folders if not os.path.lexists(Path(current, name, "pyvenv.cfg")))
+        folders[:] = sorted(name for name in own if name not in SKIPPED_FOLDERS)
         prefix = relative(Path(current), folder)
         _tell_of_links(Path(current), folders, discovery)
         names += [name if prefix == "." else f"{prefix}/{name}" for name in sorted(files)]

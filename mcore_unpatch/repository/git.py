@@ -154,9 +154,8 @@ def listed_files(
     where = ["--git-dir", str(git_dir), "--work-tree", str(top)] if git_dir else []
     kinds = ["-t", "--cached", "--others", "--exclude-standard"]
     inside = os.path.relpath(folder, top)
-    listed = names(
-        run(top, *where, "--literal-pathspecs", "ls-files", "-z", *kinds, "--", inside, complaints=complaints)
-    )
+    asked = (*where, "--literal-pathspecs", "ls-files", "-z", *kinds, "--", inside)
+    listed = names(run(top, *asked, complaints=complaints))
     start = 2 if inside == "." else len(inside) + 3  # behind the mark of its kind
     return {name[start:]: name[0] for name in listed}
 
@@ -235,10 +234,8 @@ def _endless_files(folder: Path) -> Iterator[Path]:
 
 def _in_words(message: str, folder: Path) -> str:
     if "dubious ownership" in message:
-        return (
-            f"git does not trust {folder}, which belongs to another user: "
-            f"if you do, run `git config --global --add safe.directory {folder}`"
-        )
+        way = f"if you do, run `git config --global --add safe.directory {folder}`"
+        return f"git does not trust {folder}, which belongs to another user: {way}"
     if "promisor remote" in message:
         return PARTIAL_CLONE
     return message.removeprefix("fatal: ")

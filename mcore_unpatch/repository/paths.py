@@ -40,6 +40,5 @@ def from_here(path: Path) -> str:
 def is_test(path: str) -> bool:
     """Whether a file (posix, relative to the project's root) is a test or a helper of tests."""
     *folders, name = path.split("/")
-    return (
-        name.startswith(("test_", "conftest")) or name.endswith("_test.py") or "tests" in folders or "test" in folders
-    )
+    named = name.startswith(("test_", "conftest")) or name.endswith("_test.py")
+    return named or "tests" in folders or "test" in folders

@@ -113,9 +113,8 @@ def read_all(top: Path, paths: Collection[str]) -> Found:
             continue
         platform, scope = _platform(path, *file.images), scope_of(path, kind)
         for source, lines in ((kind, file.found), (EXTRA, file.optional)):
-            found.said += [
-                Said(path, line, revision, source, platform, scope) for line, revision in dict.fromkeys(lines)
-            ]
+            every = dict.fromkeys(lines)
+            found.said += [Said(path, line, revision, source, platform, scope) for line, revision in every]
         found.notes += [f"{path}:{line}: {note}." for line, note in file.notes if kind != HINT]
     for folder, scope in dict.fromkeys(locals_of):
         asked = [said for said in found.said if said.scope == folder != scope and said.source in OF_PYTHON]

@@ -5,7 +5,6 @@ As a submodule, or inside of one, it is the commit that the repository has recor
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import os
 import re
@@ -22,6 +21,7 @@ from mcore_unpatch.repository import git, reading
 from mcore_unpatch.stacks.revision import CARRIER, REPOSITORY, ReadFile, Revision, carried, of_reference, of_release
 
 _INFO = "megatron/core/package_info.py"
+_NUMBER = re.compile(rb"(?m)^(MAJOR|MINOR|PATCH)[ \t]*=[ \t]*(\d+)[ \t]*(?:#.*)?\r?$")
 INSTALLED = "installed"  # the one that an import would find
 _REPOSITORY = re.compile(rf"^{REPOSITORY}/?$", re.IGNORECASE)
 _CARRIER = re.compile(rf"{CARRIER}(?:\.git)?/?$", re.IGNORECASE)
@@ -67,19 +67,10 @@ def installed_source() -> MegatronSource | None:
 
 def label_of(info: bytes, place: str | Path = "this Megatron") -> str:
     """The version that `package_info.py` says, which is read and not run; raises `UsageError`."""
-    values: dict[str, object] = {}
-    try:
-        tree = ast.parse(info)
-    except (SyntaxError, ValueError):
-        tree = ast.Module([], [])
-    for node in tree.body:
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=value)):
-                values[name] = value
-    numbers = [values.get(name) for name in ("MAJOR", "MINOR", "PATCH")]
-    if any(not isinstance(number, int) for number in numbers):
+    numbers = dict(_NUMBER.findall(info))
+    if len(numbers) < 3:
         raise UsageError(f"{_INFO} of {place} does not name a release; pass a complete checkout or wheel.")
-    return ".".join(map(str, numbers))
+    return ".".join(str(int(numbers[name])) for name in (b"MAJOR", b"MINOR", b"PATCH"))
 
 
 @record
@@ -112,9 +103,8 @@ def target(text: str) -> Target:
         if source is not None and (release is None or f"{source.label}.".startswith(f"{release.name}.")):
             return _of_source(source)
         if release is None:
-            raise UsageError(
-                "No megatron-core is installed beside unpatch; pass a checkout, a wheel or CLONE@COMMIT instead."
-            )
+            none = "No megatron-core is installed beside unpatch"
+            raise UsageError(f"{none}; pass a checkout, a wheel or CLONE@COMMIT instead.")
         raise UsageError(
             f"This version of unpatch knows megatron-core {RELEASES[0]} to {RELEASES[-1]}, not {plain}; pass its "
             f"source instead (a checkout, a wheel, a folder, or CLONE@COMMIT). Known: {', '.join(RELEASES)}."
@@ -125,9 +115,8 @@ def target(text: str) -> Target:
     reference = of_reference(plain)
     if reference.versions:
         if reference.versions[-1] < parse_version(RELEASES[0]):
-            raise UsageError(
-                f"{plain} is {reference.words}, the oldest known; pass a clone that has it: CLONE@{plain}."
-            )
+            known_from = f"{plain} is {reference.words}, the oldest known"
+            raise UsageError(f"{known_from}; pass a clone that has it: CLONE@{plain}.")
         return Target(reference)
     if commits.is_commit(plain):
         raise UsageError(f"{plain} is {reference.words}; pass a clone that has it: CLONE@{plain}, or a checkout of it.")

@@ -99,13 +99,6 @@ class Stacks:
         unknown = next((stack for stack in self.of(path).stacks if not stack.versions), None)
         return "" if unknown is None else f"the release of {unknown} is not known: {unknown.revision.settle}"
 
-    def forbids(self, path: str, since: Version) -> Stack | None:
-        """The stack of a file that has not what came with a release, or of which that is not known."""
-        stacks = self.of(path).stacks
-        older = [stack for stack in stacks if any(version < since for version in stack.needed)]
-        unknown = [stack for stack in stacks if not stack.versions]
-        return next(iter([*older, *unknown]), None)
-
     def before_the_hook(self, path: str) -> str:
         """Why a file may not have what needs the hook; nothing where every stack that it runs on has the hook."""
         folder = posixpath.dirname(path)  # by which the stacks are told
@@ -114,10 +107,13 @@ class Stacks:
         return self._before[folder]
 
     def _before_the_hook(self, path: str) -> str:
-        stack = self.forbids(path, HOOK_SINCE)
+        stacks = self.of(path).stacks
+        older = [stack for stack in stacks if any(version < HOOK_SINCE for version in stack.needed)]
+        unknown = [stack for stack in stacks if not stack.versions]
+        stack = next(iter(older + unknown), None)
         if stack is None:
             return ""
-        others = [stack for stack in self.of(path).stacks if stack.versions and min(stack.versions) >= HOOK_SINCE]
+        others = [other for other in stacks if other.versions and min(other.versions) >= HOOK_SINCE]
         narrow = f"; `--stack {others[-1].name}` leaves that one out" if others else ""
         needs = f"it needs megatron-core>={show(HOOK_SINCE)}"
         if not stack.versions:
@@ -135,10 +131,8 @@ class Stacks:
         said = [said for said in self.found.said if said.source != HINT and said.scope in above]
         python = [one for one in said if one.source in OF_PYTHON]
         nearest = next((scope for scope in above if any(said.scope == scope for said in python)), None)
-        return [
-            *(one for one in said if one.source not in OF_PYTHON),
-            *_without_ranges([said for said in python if said.scope == nearest]),
-        ]
+        others = [one for one in said if one.source not in OF_PYTHON]
+        return others + _without_ranges([one for one in python if one.scope == nearest])
 
     def _narrowed(self, stacks: tuple[Stack, ...], quietly: bool = False) -> tuple[Stack, ...]:
         if not self.only:

@@ -135,9 +135,8 @@ def _of_fate(fate: Fate, report: UpgradeReport, told: set[tuple[object, ...]]) -
     advice = remedy(finding, report) if fate.fix else ""
     title += _idle(finding.installed_by, report)
     certainty = 3 if finding.installed_by in report.uncalled else 2
-    yield Item(
-        group, finding.path, finding.line, title, fate.told(reasons), advice, folded, certainty, fate=fate, fix=fate.fix
-    )
+    about = (title, fate.told(reasons), advice, folded, certainty)
+    yield Item(group, finding.path, finding.line, *about, fate=fate, fix=fate.fix)
 
 
 def urgent(known: Iterable[Item]) -> list[Item]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.versions import RELEASES
@@ -29,9 +30,8 @@ def releases_of(text: str) -> tuple[list[str], bool]:
 
 def _known(text: str) -> list[int]:
     """Where the releases of a number stand among the known ones; raises `UsageError`."""
-    fitting = [
-        index for index, release in enumerate(RELEASES) if f"{release}.".startswith(f"{text.removeprefix('v')}.")
-    ]
+    start = f"{text.removeprefix('v')}."
+    fitting = [index for index, release in enumerate(RELEASES) if f"{release}.".startswith(start)]
     if not fitting:
         raise UsageError(f"{text!r} is no release that unpatch knows; it knows {RELEASES[0]} to {RELEASES[-1]}.")
     return fitting
@@ -44,17 +44,11 @@ def raising(report: UpgradeReport) -> list[Item]:
 
 def supported(reports: Sequence[UpgradeReport], in_use: str) -> tuple[str, str] | None:
     """The oldest and the newest release around the one in use on which nothing raises; None where it is not there."""
-    labels = [report.new.label for report in reports]
-    fine = [not raising(report) for report in reports]
-    at = labels.index(in_use) if in_use in labels else None
-    if at is None or not fine[at]:
-        return None
-    first = last = at
-    while first > 0 and fine[first - 1]:
-        first -= 1
-    while last + 1 < len(fine) and fine[last + 1]:
-        last += 1
-    return labels[first], labels[last]
+    for breaks, run in groupby(reports, key=lambda report: bool(raising(report))):
+        labels = [report.new.label for report in run]
+        if in_use in labels:
+            return None if breaks else (labels[0], labels[-1])
+    return None
 
 
 def lines(reports: Sequence[UpgradeReport], in_use: str) -> Iterator[Line]:
@@ -71,22 +65,18 @@ def lines(reports: Sequence[UpgradeReport], in_use: str) -> Iterator[Line]:
         yield from wrapped(mark, 0, head, style) if mark else [[(head.rstrip(), style)]]
     yield []
     uses = reports[0].uses
-    yield from wrapped(
-        f"Read: {count(uses.read, 'use')} of Megatron in {count(uses.files, 'file')}; tests are left out.", 0
-    )
-    if (span := supported(reports, in_use)) is None:
-        yield from wrapped(f"megatron-core {in_use} is not in that range, or lines raise on it already.", 0)
-        return
-    yield from wrapped(
-        f"Of what was read nothing raises from {span[0]} to {span[1]}: `megatron-core>={span[0]},<={span[1]}`.", 0
-    )
+    read = f"{count(uses.read, 'use')} of Megatron in {count(uses.files, 'file')}"
+    yield from wrapped(f"Read: {read}; tests are left out.", 0)
+    told = f"megatron-core {in_use} is not in that range, or lines raise on it already."
+    if span := supported(reports, in_use):
+        floor, ceiling = span
+        told = f"Of what was read nothing raises from {floor} to {ceiling}: `megatron-core>={floor},<={ceiling}`."
+    yield from wrapped(told, 0)
 
 
 def as_data(reports: Sequence[UpgradeReport], in_use: str) -> dict[str, object]:
     """The same as plain data."""
     span = supported(reports, in_use)
-    told = [
-        {"release": report.new.label, "raises": [f"{item.path}:{item.line}" for item in raising(report)]}
-        for report in reports
-    ]
+    places = [(one.new.label, [f"{item.path}:{item.line}" for item in raising(one)]) for one in reports]
+    told = [{"release": label, "raises": lines} for label, lines in places]
     return {"version": 1, "in_use": in_use, "releases": told, "floor": span and span[0], "ceiling": span and span[1]}

@@ -136,10 +136,8 @@ def _renamed(name: str, then: Parameters, now: Parameters) -> str:
     fresh = [alias for alias in now.names if alias not in then.names]
     if gone != [name] or len(fresh) != 1 or then.names.index(name) != now.names.index(fresh[0]):
         return ""
-    same = then.defaults.get(name) == now.defaults.get(fresh[0]) and (name in then.required) == (
-        fresh[0] in now.required
-    )
-    return fresh[0] if same else ""
+    was, is_now = ((side.defaults.get(one), one in side.required) for side, one in ((then, name), (now, fresh[0])))
+    return fresh[0] if was == is_now else ""
 
 
 def _has_no_effect(name: str, parameter: str, old: Model, sources: Sources) -> bool:
@@ -243,9 +241,8 @@ def write(
         recover(top)
         changed = contents(report, mended, merges, conflicts)
         if changed:
-            transaction.refuse_unsafe(
-                Path(report.scanned.root), top, [item.path for item in changed], allow_dirty, allow_no_vcs=False
-            )
+            paths = [item.path for item in changed]
+            transaction.refuse_unsafe(Path(report.scanned.root), top, paths, allow_dirty, allow_no_vcs=False)
             transaction.write(state, changed)
     return [item.path for item in changed]
 

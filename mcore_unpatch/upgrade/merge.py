@@ -63,9 +63,8 @@ def merge(fate: Fate, report: UpgradeReport, sources: Sources) -> Merge | None:
     # A copy that only looks different (comments, line breaks, annotations) takes upstream's text as it is.
     merged = theirs if _same(ours, base) else _merged(ours, base, theirs)
     conflicts = len(_CONFLICT.findall(merged))
-    lacking = (
-        sorted(_free_names(merged) - _free_names(ours) - bound_names(ast.parse(text).body)[1]) if not conflicts else []
-    )
+    known = _free_names(ours) | bound_names(ast.parse(text).body)[1]
+    lacking = sorted(_free_names(merged) - known) if not conflicts else []
     module = fate.target.after.name
     while module and ((fact := report.new.facts.get(module)) is None or fact.kind != "module"):
         module = module.rpartition(".")[0]
@@ -85,9 +84,8 @@ def _import_of(name: str, module: str, model: Model) -> str:
     """The line that gives a file what upstream's module knows by a name; empty where there is none."""
     fact = model.facts.get(f"{module}.{name}")
     if fact is None:
-        standard = next(
-            (one for one in ("typing", "dataclasses", "abc", "collections") if name in dir(import_module(one))), ""
-        )
+        plain = ("typing", "dataclasses", "abc", "collections")
+        standard = next((one for one in plain if name in dir(import_module(one))), "")
         return f"from {standard} import {name}" if standard else ""
     source, _, last = (fact.detail if fact.kind == "import" else f"{module}.{name}").rpartition(".")
     named = last if last == name else f"{last} as {name}"
@@ -141,10 +139,10 @@ def _same(ours: str, base: str) -> bool:
 
 def _merged(ours: str, base: str, theirs: str) -> str:
     with tempfile.TemporaryDirectory(prefix="unpatch-") as folder:
-        for name, text in (("yours", ours), ("base", base), ("upstream", theirs)):
-            (Path(folder) / name).write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
-        files = ["yours", "base", "upstream"]
-        return git.run(Path(folder), "merge-file", "-p", "-q", "--diff3", *files, codes=range(128)).decode()
+        texts = {"yours": ours, "base": base, "upstream": theirs}
+        for name, text in texts.items():
+            Path(folder, name).write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+        return git.run(Path(folder), "merge-file", "-p", "-q", "--diff3", *texts, codes=range(128)).decode()
 
 
 def _diff(before: str, after: str, old: str, new: str) -> str:

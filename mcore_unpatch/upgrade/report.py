@@ -69,17 +69,15 @@ def write_changed(
     said += [f"merged upstream's changes into {count(clean, 'copy', 'copies')}"] if clean else []
     said += [f"wrote {count(conflicts, 'copy', 'copies')} with conflicts to resolve"] if conflicts and markers else []
     text = "; ".join(said)
-    show(
-        wrapped(f"{text[:1].upper()}{text[1:]}. `unpatch undo` reverts it." if said else "Nothing was written.", 0),
-        True,
-    )
+    text = f"{text[:1].upper()}{text[1:]}. `unpatch undo` reverts it." if said else "Nothing was written."
+    show(wrapped(text, 0), stderr=True)
     if conflicts and not markers:
         text = f"{count(conflicts, 'copy has', 'copies have')} conflicts; --conflict-markers writes them as git does."
         show(wrapped(text, 0), stderr=True)
-    left = [one for one in mended if one.why_not or one.use.path not in paths]
-    for one in left:
-        where = f"{one.use.path}:{one.use.line}"
-        show(wrapped(f"Not mended: {where}: {one.why_not or 'the result would not hold'}.", 0), stderr=True)
+    for one in mended:
+        if one.why_not or one.use.path not in paths:
+            text = f"Not mended: {one.use.path}:{one.use.line}: {one.why_not or 'the result would not hold'}."
+            show(wrapped(text, 0), stderr=True)
 
 
 def lines(
@@ -101,10 +99,8 @@ def lines(
             continue
         left = _left(members, len(told[group]) - shown[group], every)
         yield []
-        yield [
-            (f"{HEADS[group]} ({len(members)})", _STYLES.get(group, "bold")),
-            ("" if shown[group] else "  --all lists them", "dim"),
-        ]
+        head = (f"{HEADS[group]} ({len(members)})", _STYLES.get(group, "bold"))
+        yield [head, ("" if shown[group] else "  --all lists them", "dim")]
         for item_lines in told[group][: shown[group]]:
             yield from item_lines
         if left and shown[group]:
@@ -196,12 +192,9 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     beside = {"tests": "in tests", "patch_files": "in patch files"}
     apart = [f"{len(found[name])} {where}" for name, where in beside.items() if found[name]]
     rest = f" ({', '.join(apart)})" if apart else ""
-    read = (
-        f"{count(report.uses.read, 'use')} of Megatron in {count(report.uses.files, 'file')}"
-        f" and {count(len(report.fates), 'patch', 'patches')}{rest}"
-    )
+    uses = f"{count(report.uses.read, 'use')} of Megatron in {count(report.uses.files, 'file')}"
     fine = f"; {count(harmless, 'patch is', 'patches are')} harmless" if harmless else ""
-    yield f"Read: {read}{fine}."
+    yield f"Read: {uses} and {count(len(report.fates), 'patch', 'patches')}{rest}{fine}."
     if missing := unread(report):
         yield f"Not read: {missing}."
     release = f"megatron-core {report.new.label}"

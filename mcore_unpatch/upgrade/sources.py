@@ -67,9 +67,8 @@ def _definition(files: Files, name: str) -> tuple[str, ast.AST | None]:
             if path in files:
                 node: ast.AST | None = ast.parse(files[path])
                 for part in parts[length:]:
-                    node = next(
-                        (one for one in statements(getattr(node, "body", ())) if getattr(one, "name", "") == part), None
-                    )
+                    body = statements(getattr(node, "body", ()))
+                    node = next((one for one in body if getattr(one, "name", "") == part), None)
                 if node is not None:
                     return path, node
     return "", None
@@ -117,9 +116,8 @@ def download(release: str) -> Files:
             if wheels := sorted(Path(folder).glob("*.whl")):
                 break
         else:
-            raise UsageError(
-                f"pip could not download megatron-core {release}; name a checkout or a wheel instead. {said[-300:]}"
-            )
+            failed = f"pip could not download megatron-core {release}; name a checkout or a wheel instead."
+            raise UsageError(f"{failed} {said[-300:]}")
         unpacked = Path(folder) / "unpacked"
         with zipfile.ZipFile(wheels[0]) as archive:
             names = [name for name in archive.namelist() if name.startswith("megatron/") and name.endswith(".py")]
