@@ -12,6 +12,7 @@ import typer
 from mcore_unpatch.commands.guard import note
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.rules import Selection
+from mcore_unpatch.megatron import known
 from mcore_unpatch.report.lines import OutputFormat
 from mcore_unpatch.repository import reading
 from mcore_unpatch.repository.config import Config, load
@@ -73,13 +74,13 @@ def combine(
     if target_mcore is not None and not target_mcore.strip():  # a variable of CI that is not set
         raise UsageError("--target-mcore is empty: name a release, or leave it out")
     named = target(target_mcore) if target_mcore is not None else None
-    if named is not None:
-        named.lend()  # its source, where it has one, speaks for it from now on
-    known = config.text("baseline")
-    if baseline is None and known and config.folder:
-        baseline = config.folder / known
+    if named is not None and named.source is not None:  # which speaks for it from now on
+        known.lend(named.revision.versions[0], named.models()[0])
+    stated = config.text("baseline")
+    if baseline is None and stated and config.folder:
+        baseline = config.folder / stated
         if not baseline.resolve().is_relative_to(reading.boundary(config.folder).resolve()):
-            where = f"baseline = {known!r} in {shown(config.file)} leads out of the repository"
+            where = f"baseline = {stated!r} in {shown(config.file)} leads out of the repository"
             raise UsageError(f"{where}: change it, or name the file with --baseline")
     options = ScanOptions(
         selection=Selection.parse(select or config.list("select"), ignore or config.list("ignore")),
@@ -111,8 +112,8 @@ def output_format(given: OutputFormat | None, config: Config) -> OutputFormat:
     try:
         return given or OutputFormat(config.text("output-format") or OutputFormat.text)
     except ValueError as error:
-        known = f"{config.table}; use one of {', '.join(OutputFormat)}"
-        raise UsageError(f"unknown output-format {config.text('output-format')!r} in {known}") from error
+        formats = f"{config.table}; use one of {', '.join(OutputFormat)}"
+        raise UsageError(f"unknown output-format {config.text('output-format')!r} in {formats}") from error
 
 
 def start(paths: list[Path] | None) -> Path:

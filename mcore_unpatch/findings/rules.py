@@ -96,14 +96,13 @@ class Selection:
     @classmethod
     def parse(cls, select: list[str], ignore: list[str]) -> Selection:
         """Codes and prefixes as the user wrote them; raises `UsageError` for one that no rule has."""
-        return cls(tuple(map(_checked, _split(select))), tuple(map(_checked, _split(ignore))))
+        return cls(_prefixes(select), _prefixes(ignore))
 
     def __contains__(self, code: str) -> bool:
-        chosen = _longest(code, self.select)
-        refused = _longest(code, self.ignore)
+        chosen, refused = _longest(code, self.select), _longest(code, self.ignore)
         if not self.select:
-            chosen = 0 if code.startswith(OFF_BY_DEFAULT) else 1
-        return chosen > 0 and chosen >= refused if self.select else chosen > 0 and not refused
+            return not refused and not code.startswith(OFF_BY_DEFAULT)
+        return chosen > 0 and chosen >= refused
 
     def names(self, code: str) -> bool:
         """Whether a rule is asked for by its code or its family, and not with all of them."""
@@ -115,17 +114,12 @@ class Selection:
         return any(code in self for code in MOCK_RULES)
 
 
-def _split(values: list[str]) -> list[str]:
-    return [part.strip() for value in values for part in value.split(",") if part.strip()]
-
-
-def _checked(prefix: str) -> str:
-    upper = prefix.upper()
-    if upper == "ALL":
-        return ""
-    if not any(code.startswith(upper) for code in rules()):
-        raise UsageError(f"unknown rule or family {prefix!r}; `unpatch rules` lists all of them")
-    return upper
+def _prefixes(values: list[str]) -> tuple[str, ...]:
+    parts = [part.strip() for value in values for part in value.split(",") if part.strip()]
+    for part in parts:
+        if part.upper() != "ALL" and not any(code.startswith(part.upper()) for code in rules()):
+            raise UsageError(f"unknown rule or family {part!r}; `unpatch rules` lists all of them")
+    return tuple("" if part.upper() == "ALL" else part.upper() for part in parts)
 
 
 def _longest(code: str, prefixes: tuple[str, ...]) -> int:

@@ -39,16 +39,16 @@ class SourceTree:
     changed: list[bytes] = field(default_factory=list)  # the files that the other tree has otherwise, of both
     chain: set[bytes] = field(default_factory=set)  # functions through which a change may come to an installer
     _texts: dict[str, list[str]] = field(default_factory=dict)  # the files that say a name
-    _project: Project = field(init=False)
+    project: Project = field(init=False)
 
     def __post_init__(self) -> None:
-        self._project = Project(self.exists, self.read)
+        self.project = Project(self.exists, self.read)
 
     def makes(self, finding: Finding) -> bool:
         """Whether something calls what installs a patch, and lets it; true where that is not evident."""
         try:
-            self._project.begin()
-            at = self._project.resolver(finding.path).on_line(finding.line)
+            self.project.begin()
+            at = self.project.resolver(finding.path).on_line(finding.line)
             runs = [run_on(Release(known.newest(one).label)) for one in self.versions(finding.path)]
             return self._is_called(at.scope, runs, at)
         except FileNotFoundError:
@@ -64,7 +64,7 @@ class SourceTree:
         if depth and name.encode() not in self.chain and not any(name.encode() in text for text in self.changed):
             return True  # or it was not called before either
         for path in self._saying(name):
-            for use in call_sites.uses(name, path, self._project):
+            for use in call_sites.uses(name, path, self.project):
                 if use is None:
                     return True
                 call, place = use
@@ -100,11 +100,7 @@ class SourceTree:
 
     def data(self, path: str) -> bytes:
         """The bytes of a file; none where it cannot be read."""
-        return self._project.text(path)
-
-    def imports_one_of(self, path: str, others: Mapping[str, object]) -> bool:
-        """Whether a file imports one of some others."""
-        return not others.keys().isdisjoint(self._project.imported(path))
+        return self.project.text(path)
 
 
 def _is_shut(at: Position, call: ast.Call, place: Position, run: Run) -> bool:
@@ -169,7 +165,7 @@ def _near(words: set[bytes], now: SourceTree, changed: Mapping[str, object]) -> 
         for path in now.paths if leads else ():
             data = now.data(path)
             here = [word for word, through in leads.items() if word in data and not through <= near]
-            if here and (path in changed or now.imports_one_of(path, changed)):
+            if here and (path in changed or not changed.keys().isdisjoint(now.project.imported(path))):
                 near.update(*(leads[word] for word in here))
             elif not is_test(path):
                 for word in here:

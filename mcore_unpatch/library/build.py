@@ -133,16 +133,11 @@ def _mark_unread(
 ) -> None:
     """Names of modules, and fields of dataclasses, that nothing of the library reads, or few do: other packages may."""
     imported = {fact.detail for fact in facts.values() if fact.kind == "import"}
+    for module in modules.values():
+        local = (one for body in module.functions for one in body.nodes.of(ast.ImportFrom))
+        for node in (*imports_of(module.tree.body), *local):
+            imported |= {f"{source_of(node, module.package)}.{alias.name}" for alias in node.names}
     imported |= {known.name for detail in imported if (known := model.find(detail))}
-    local = {
-        f"{source_of(node, module.package)}.{alias.name}"
-        for module in modules.values()
-        for node in (*imports_of(module.tree.body), *(
-            one for body in module.functions for one in body.nodes.of(ast.ImportFrom)
-        ))
-        for alias in node.names
-    }  # fmt: skip
-    imported |= local | {known.name for detail in local if (known := model.find(detail))}
     starred = {name.removesuffix(".*") for name in imported if name.endswith(".*")}
     for name, fact in list(facts.items()):
         owner, _, leaf = name.rpartition(".")

@@ -141,8 +141,7 @@ class ModuleFacts:
     def _function(self, body: Body) -> Fact:
         node = body.node
         traits = [word for decorator in node.decorator_list if (word := _DECORATORS.get(leaf_of(decorator)))]
-        known = {"staticmethod", "classmethod", *_DECORATORS}
-        traits += [f"by:{leaf_of(one)}" for one in node.decorator_list if leaf_of(one) not in known][:1]
+        traits += [f"by:{leaf_of(one)}" for one in node.decorator_list if leaf_of(one) not in _DECORATORS][:1]
         self._given[body.name] = returned(body.nodes)
         refusals = [one for one in body.nodes.of(ast.Raise, ast.Assert) if one not in node.body]  # of some calls alone
         refused = {id(part) for one in refusals for part in ast.walk(one)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
@@ -130,7 +131,9 @@ def model_of(library: Library, label: str, files: Files) -> Model:
     except (OSError, ValueError):
         pass  # never built, or another label
     model = build(library, label, files.items())
-    _keep(kept, lambda: pack([model]))
+    with suppress(OSError, UsageError):  # a cache that cannot be written is no error
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        reading.replace_file(kept, pack([model]))
     return model
 
 
@@ -146,17 +149,6 @@ def cache_folder() -> Path:
     """Where this tool keeps what it need not do twice."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "mcore-unpatch"
-
-
-def _keep(file: Path, content: Callable[[], bytes]) -> None:
-    """Write a file of the cache; a cache that cannot be written is no error."""
-    from mcore_unpatch.repository.reading import replace_file
-
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, content())
-    except OSError:
-        return
 
 
 # --- of which few names are asked: only the modules that they stand in are read ---------------------------------------

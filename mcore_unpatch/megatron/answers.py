@@ -53,9 +53,8 @@ class Answer:
 
     def fits(self, names: Iterable[str], shape: str) -> bool:
         """Whether a patch of one of these names, made in that way, may be meant."""
-        if self.shapes and shape not in self.shapes:
-            return False
-        return any(map(_pattern(self.targets).match, names)) if self.targets else False
+        may = bool(self.targets) and (not self.shapes or shape in self.shapes)
+        return may and any(map(_pattern(self.targets).match, names))
 
 
 @cache

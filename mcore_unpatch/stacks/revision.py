@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -312,23 +312,20 @@ class Judged:
         return " and ".join(dict.fromkeys(stack.place for stack in self.stacks))
 
     def __str__(self) -> str:
-        return summary(self.stacks)
+        """The line of every report: which Megatrons, from where."""
+        first, *others = self.stacks
+        if not others:
+            return f"Judged for megatron-core {first.name}: {first.place}{_unless_known(first)}."
+        known = any(stack.versions for stack in self.stacks)
+        shown = [f"{stack.name} ({stack.place}{_unless_known(stack, known)})" for stack in self.stacks[:_SHOWN]]
+        more = len(self.stacks) - _SHOWN
+        rest = f" and {more} more, which `unpatch stacks` lists" if more > 0 else ""
+        return f"Judged for megatron-core {', '.join(shown)}{rest}."
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         named = [stack.name for stack in self.stacks]
         return {"releases": [show(version) for version in self.versions], "why": self.why, "stacks": named}
-
-
-def summary(stacks: Sequence[Stack]) -> str:
-    """The line of every report: which Megatrons, from where."""
-    if len(stacks) == 1:
-        return f"Judged for megatron-core {stacks[0].name}: {stacks[0].place}{_unless_known(stacks[0])}."
-    known = any(stack.versions for stack in stacks)
-    shown = [f"{stack.name} ({stack.place}{_unless_known(stack, known)})" for stack in stacks[:_SHOWN]]
-    more = len(stacks) - _SHOWN
-    rest = f" and {more} more, which `unpatch stacks` lists" if more > 0 else ""
-    return f"Judged for megatron-core {', '.join(shown)}{rest}."
 
 
 def _unless_known(stack: Stack, others: bool = False) -> str:

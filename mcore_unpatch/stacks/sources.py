@@ -15,7 +15,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.sources import Files, light_model, model_of, read_source
 from mcore_unpatch.megatron import commits, known
-from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, ROOT, Version, parse_version
+from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, ROOT, parse_version
 from mcore_unpatch.records import record, replace
 from mcore_unpatch.repository import git, reading
 from mcore_unpatch.stacks.revision import CARRIER, REPOSITORY, ReadFile, Revision, carried, of_reference, of_release
@@ -35,18 +35,12 @@ class MegatronSource:
 
     label: str
     files: Files
-    folder: Path | None = None
-
-    @property
-    def version(self) -> Version:
-        """Its minor version."""
-        return parse_version(self.label)
 
 
 def source_at(place: str | Path) -> MegatronSource:
     """A Megatron in a checkout, a wheel, a folder or `CLONE@COMMIT`; raises `UsageError`."""
     files = read_source(place, LIBRARY)
-    return MegatronSource(label_of(files.get(_INFO, b""), place), files, Path(place) if Path(place).is_dir() else None)
+    return MegatronSource(label_of(files.get(_INFO, b""), place), files)
 
 
 def installed_model() -> Model | None:
@@ -85,11 +79,6 @@ class Target:
         if self.source is not None:
             return [model_of(LIBRARY, self.source.label, self.source.files)]
         return [known.newest(version) for version in self.revision.versions]
-
-    def lend(self) -> None:
-        """Let its source speak for its version in this process, where it has one."""
-        if self.source is not None:
-            known.lend(self.revision.versions[0], self.models()[0])
 
 
 def target(text: str) -> Target:
@@ -132,7 +121,7 @@ def at_place(place: str) -> Target:
 
 
 def _of_source(source: MegatronSource, words: str = "the one that is installed") -> Target:
-    return Target(Revision(source.label, (source.version,), words), source)
+    return Target(Revision(source.label, (parse_version(source.label),), words), source)
 
 
 def of_modules(file: ReadFile) -> None:

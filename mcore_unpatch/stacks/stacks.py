@@ -131,8 +131,12 @@ class Stacks:
         said = [said for said in self.found.said if said.source != HINT and said.scope in above]
         python = [one for one in said if one.source in OF_PYTHON]
         nearest = next((scope for scope in above if any(said.scope == scope for said in python)), None)
-        others = [one for one in said if one.source not in OF_PYTHON]
-        return others + _without_ranges([one for one in python if one.scope == nearest])
+        near = [one for one in python if one.scope == nearest]
+        # A pin of the project says what it runs; ranges count where there is none. That of an extra is one of several.
+        exact = [one for one in near if not one.revision.is_range]
+        is_pinned = any(one.source != EXTRA for one in exact)
+        exact.sort(key=lambda one: one.source == EXTRA)
+        return [one for one in said if one.source not in OF_PYTHON] + (exact if is_pinned else near)
 
     def _narrowed(self, stacks: tuple[Stack, ...], quietly: bool = False) -> tuple[Stack, ...]:
         if not self.only:
@@ -162,9 +166,3 @@ def _grouped(said: Iterable[Said]) -> tuple[Stack, ...]:
         by_name.setdefault(one.revision.name, {}).setdefault(one.place, one)
     stacks = [Stack(next(iter(some.values())).revision, tuple(some.values())) for some in by_name.values()]
     return tuple(sorted(stacks, key=lambda one: (bool(one.versions), one.versions[-1:], one.name), reverse=True))
-
-
-def _without_ranges(said: list[Said]) -> list[Said]:
-    """A pin of the project says what it runs; ranges count where there is none. That of an extra is one of several."""
-    pinned = [one for one in said if not one.revision.is_range and one.source != EXTRA]
-    return pinned + [one for one in said if one.source == EXTRA and not one.revision.is_range] if pinned else said

@@ -8,7 +8,7 @@ from checking import write_files
 from command import CLEAN, ERROR, Result, unpatch
 from stacks.test_python_projects import OLD_POSTPROCESS
 
-from mcore_unpatch.stacks.revision import Revision, Stack, summary
+from mcore_unpatch.stacks.revision import Judged, Revision, Stack
 
 CALLER = "from verl.models.mcore.mtp_patch import patch_postprocess\n"
 CUDA = {"pyproject.toml": "[project]\nname = 'x'\ndependencies = ['megatron-core==0.18.0']\n"}
@@ -374,4 +374,7 @@ def test_a_submodule_that_is_no_megatron_says_nothing(tmp_path: Path) -> None:
 def test_the_line_names_four_and_counts_the_others(number: int, rest: str) -> None:
     stacks = [Stack(Revision(f"0.1{at}.0", ((0, 10 + at),)), why=f"{at}.txt") for at in range(number)]
     shown = ", ".join(f"0.1{at}.0 ({at}.txt)" for at in range(min(number, 4)))
-    assert summary(stacks) == f"Judged for megatron-core {shown}{rest and rest + ', which `unpatch stacks` lists'}."
+    assert (
+        str(Judged(tuple(stacks)))
+        == f"Judged for megatron-core {shown}{rest and rest + ', which `unpatch stacks` lists'}."
+    )
