@@ -101,15 +101,12 @@ class Blockers:
         path = look.source.path
         if not need.replaces or (is_test(path) and path in self.editable):
             return
-        for flow in self._flows_with(need):
+        definition = self.exports.definitions[need.where]
+        rules = dict.fromkeys(definition.shim.names.values())
+        for flow in ((need.where, rule) for rule in rules if need.name in words(closure(definition, rule))):
             if not any(hold.because.startswith(f"{path}:") for hold in self.of[flow]):
                 hold = Blocker(f"{path}:{need.line} replaces `{need.name}` here", final=path not in self.editable)
                 self._add(flow, hold)
-
-    def _flows_with(self, need: Need) -> list[Flow]:
-        definition = self.exports.definitions[need.where]
-        rules = dict.fromkeys(definition.shim.names.values())
-        return [(need.where, rule) for rule in rules if need.name in words(closure(definition, rule))]
 
     def _out_of_reach(self, look: Use) -> None:
         """A file that may not be edited keeps what it has, unless the file it has it from may be."""
