@@ -15,3 +15,8 @@ class FileError:
 
     path: str
     message: str
+
+    @classmethod
+    def of(cls, path: str, error: Exception) -> FileError:
+        """One that was raised; what the system says is said to be of the reading."""
+        return cls(path, f"cannot be read: {error.strerror or error}" if isinstance(error, OSError) else str(error))

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from mcore_unpatch.codemods.changes import Asked, Reason, least_safe
@@ -58,14 +59,24 @@ class Exports:
         saying = [path for path in python if (data := self._data(path)) and any(word in data for word in words)]
         for path in saying:
             self._look_at(path, contract.hint)
-        if self.definitions:
-            known = {definition.shim.module for definition in self.definitions.values()}
-            hint = re.compile("|".join(sorted(map(re.escape, known))).encode())
-            for path in saying:
-                self._look_at(path, hint)
-        for source in self.sources.values():
+        known = {definition.shim.module for definition in self.definitions.values()}
+        for source in [*self.sources.values()]:
             self._meet_definitions(source)
         self._follow()
+        hint = re.compile("|".join(sorted(map(re.escape, known))).encode())
+        # A module's name is a word that many files say, and few have something of it: the others are not kept.
+        others = [path for path in saying if known and path not in self.sources and hint.search(self._data(path))]
+        asked = others
+        while asked:
+            before, defined = {*self.sources}, len(self.definitions)
+            for path in asked:
+                one = self._look_at(path, hint)
+                if one and not self._meet_definitions(one) and not Use(one, self, lambda _: None).needs:
+                    del self.sources[path]
+            self._follow()
+            fresh, more = self.sources.keys() - before, len(self.definitions) > defined
+            others = [path for path in others if path not in self.sources]
+            asked = [path for path in others if more or not fresh.isdisjoint(repository.imported(path))]
 
     def _data(self, path: str) -> bytes:
         """The bytes of a file; one that cannot be read is an error."""
@@ -73,21 +84,20 @@ class Exports:
             return self.repository.data(path)
         except FileNotFoundError:
             pass
-        except Unreadable as error:
-            self.errors.append(FileError(path, str(error)))
-        except OSError as error:
-            self.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))
+        except (Unreadable, OSError) as error:
+            self.errors.append(FileError.of(path, error))
         return b""
 
-    def _look_at(self, path: str, hint: re.Pattern[bytes]) -> None:
-        if path in self.sources or hint.search(self._data(path)) is None:
-            return
+    def _look_at(self, path: str, hint: re.Pattern[bytes]) -> Source | None:
+        if hint.search(self._data(path)) is None:
+            return None
         try:
-            self.sources[path] = self.repository.source(path)
+            source = self.sources[path] = self.repository.source(path)
         except Unreadable as error:
-            self.errors.append(FileError(path, str(error)))
-            return
-        self._define(self.sources[path])
+            self.errors.append(FileError.of(path, error))
+            return None
+        self._define(source)
+        return source
 
     def _define(self, source: Source) -> Definition | None:
         shim = self.contract.shim_at(source.path)
@@ -107,15 +117,12 @@ class Exports:
         source = self.repository.readable(path)
         return self._define(source) if source is not None else None
 
-    def _meet_definitions(self, source: Source) -> None:
-        """Look every import up once, so that definitions outside of what may be edited are known from the start."""
-        for node in source.every(ast.Import, ast.ImportFrom):
-            if isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    self.origin(source.path, node, alias.name)
-            elif isinstance(node, ast.Import):
-                for alias in node.names:
-                    self.module(source.path, alias.name)
+    def _meet_definitions(self, source: Source) -> bool:
+        """Look every import up, so that definitions outside of what may be edited are known; whether one leads here."""
+        path, froms = source.path, source.every(ast.ImportFrom)
+        met = [self.origin(path, node, alias.name) for node in froms for alias in node.names]
+        met += [self.module(path, alias.name) for node in source.every(ast.Import) for alias in node.names]
+        return path in self.definitions or any(met)
 
     def _follow(self) -> None:
         """Names that a file imports at its top level can be imported from it, through any number of files."""
@@ -277,12 +284,9 @@ def _names_module(source: Source, module: str) -> bool:
     if module.encode() not in source.data:
         return False
     imports = (alias.name for node in source.every(ast.Import, ast.ImportFrom) for alias in node.names)  # type: ignore[attr-defined]
-    texts = (node.value for node in source.every(ast.Constant) if isinstance(node.value, str))
-    return (
-        any(name.rpartition(".")[2] == module for name in imports)
-        or any(node.attr == module for node in source.every(ast.Attribute))
-        or any(module in re.split(r"\W", text) for text in texts)
-    )
+    reached = (node.attr for node in source.every(ast.Attribute))
+    texts = (re.split(r"\W", node.value) for node in source.every(ast.Constant) if isinstance(node.value, str))
+    return module in chain((name.rpartition(".")[2] for name in imports), reached, chain.from_iterable(texts))
 
 
 def _reached(source: Source, definition: Definition) -> Iterator[Need]:

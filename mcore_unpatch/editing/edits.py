@@ -48,8 +48,8 @@ class as_name(NamedTuple):  # noqa: N801 - reads as a function
 
     def search(self, data: bytes) -> object:
         """Where it stands."""
-        word = re.escape(self.name.encode())
-        return self.name.encode() in data and re.search(rb"%b(?<!\w%b)\b" % (word, word), data)
+        word = self.name.encode()
+        return word in data and re.search(rb"%b(?<!\w%b)\b" % (2 * (re.escape(word),)), data)
 
 
 Word = str | re.Pattern[bytes] | as_name

@@ -8,7 +8,7 @@ import tokenize
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import accumulate
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from mcore_unpatch.scanner.sources.nodes import children, first_line as first_line, walk
 from mcore_unpatch.scanner.sources.parsed import Parsed
@@ -42,6 +42,7 @@ class Source:
         self._starts = [0, *accumulate(map(len, self.lines))]
         self._bom = 3 if bom else 0
         ending = next((line for line in self.lines if line.endswith((b"\n", b"\r"))), b"\n")
+        self._of_kinds: dict[tuple[type[ast.AST], ...], list[Any]] = {}
         self.newline = "\r\n" if ending.endswith(b"\r\n") else "\r" if ending.endswith(b"\r") else "\n"
 
     @cached_property
@@ -51,7 +52,9 @@ class Source:
 
     def every(self, *kinds: type[Node]) -> list[Node]:
         """The nodes of some kinds, in the same order."""
-        return [node for node in self.nodes if isinstance(node, kinds)]
+        if kinds not in self._of_kinds:
+            self._of_kinds[kinds] = [node for node in self.nodes if isinstance(node, kinds)]
+        return self._of_kinds[kinds]
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:

@@ -34,7 +34,6 @@ class HandedOver:
     def __init__(self, paths: Sequence[str], read: Callable[[str], bytes], tree: Callable[[str], ast.Module]) -> None:
         self._paths, self._read, self._tree = paths, read, tree
         self._read_as: dict[str, set[tuple[str, str]]] = {}
-        self._methods: dict[frozenset[str], dict[str, bool]] = {}
         self._homes: dict[str, list[str]] = defaultdict(list)  # where each class is defined
 
     def slots(self, names: frozenset[str], bases: Sequence[str], model: Model) -> tuple[list[str], bool]:
@@ -68,24 +67,27 @@ class HandedOver:
 
     def replaces(self, owner: str, method: str) -> bool:
         """Whether a class here that derives from one of Megatron's has a method of its own."""
-        return method in self._methods_of(owner)
+        return bool(self._hand_on(owner, method))
 
     def shuts_out(self, owner: str, method: str) -> bool:
         """Whether every such method does without the one that it replaces."""
-        return self._methods_of(owner).get(method, False)
+        return self._hand_on(owner, method) == {False}
 
-    def _methods_of(self, owner: str) -> dict[str, bool]:
-        """The methods of all classes here that derive from one; whether none of that name hands on to its base's."""
+    @cache  # noqa: B019 - this lives as long as its command
+    def _hand_on(self, owner: str, method: str) -> set[bool]:
+        """What is true of the methods of a name in classes here that derive from one: they hand on to their base's."""
         own = owner.rpartition(".")[2]
         family = self.family(own) - ({own} - self._derived.get(own, set()))
-        if family not in self._methods:
-            paths = dict.fromkeys(path for name in sorted(family) for path in self._homes[name])
-            nodes = (node for _, tree in self._trees(paths) for node in walk(tree))
-            bodies = (node.body for node in nodes if isinstance(node, ast.ClassDef) and node.name in family)
-            found = self._methods[family] = {}
-            for item in (item for body in bodies for item in body if isinstance(item, Function)):
-                found[item.name] = found.get(item.name, True) and not _hands_on(item)
-        return self._methods[family]
+        homes = dict.fromkeys(path for name in sorted(family) for path in self._homes[name])
+        found = (self._methods_in(path) for path in homes if method.encode() in self._read(path))
+        return {on for some in found for cls, name, on in some if name == method and cls in family}
+
+    @cache  # noqa: B019
+    def _methods_in(self, path: str) -> list[tuple[str, str, bool]]:
+        """The methods of the classes in a file, and whether each hands on."""
+        classes = (one for _, tree in self._trees([path]) for one in walk(tree) if isinstance(one, ast.ClassDef))
+        methods = ((one.name, item) for one in classes for item in one.body if isinstance(item, Function))
+        return [(cls, item.name, _hands_on(item)) for cls, item in methods]
 
     def is_set_on(self, owner: str, name: str, path: str) -> bool:
         """Whether a file sets an attribute on objects that may be of a class: in no class, or in one akin to it."""

@@ -213,7 +213,7 @@ def _is_plain_file(path: Path, discovery: Discovery) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False  # listed by git, deleted on disk
     except OSError as error:
-        discovery.errors.append(_unreadable(path, error, discovery))
+        discovery.errors.append(FileError.of(relative(path, discovery.top), error))
         return False
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         discovery.errors.append(FileError(relative(path, discovery.top), f"{reading.kind(path)}, not a regular file"))
@@ -234,10 +234,6 @@ def _leads_to_a_file(link: Path, discovery: Discovery) -> bool:
         return False
     discovery.links.add(relative(link, discovery.top))
     return True
-
-
-def _unreadable(path: Path, error: OSError, discovery: Discovery) -> FileError:
-    return FileError(relative(path, discovery.top), f"cannot be read: {error.strerror or error}")
 
 
 def _listed_by_git(folder: Path, discovery: Discovery) -> dict[str, bool] | None:
@@ -281,7 +277,7 @@ def _walked(folder: Path, discovery: Discovery) -> list[str]:
         prefix = relative(Path(current), folder)
         _tell_of_links(Path(current), folders, discovery)
         names += [name if prefix == "." else f"{prefix}/{name}" for name in sorted(files)]
-    discovery.errors += [_unreadable(Path(error.filename), error, discovery) for error in errors]
+    discovery.errors += [FileError.of(relative(Path(error.filename), discovery.top), error) for error in errors]
     return names
 
 

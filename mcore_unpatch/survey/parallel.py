@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping
-from contextlib import ContextDecorator, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from threading import Thread
 from typing import TYPE_CHECKING, Any, cast
@@ -80,10 +80,9 @@ class ScannedPart:
 
     def without(self, paths: Container[str]) -> ScannedPart:
         """What all files but some gave."""
-        kept = replace(self, findings=[one for one in self.findings if one.path not in paths])
-        kept.errors = [one for one in self.errors if one.path not in paths]
-        for name in ["marked", "saying", "testing"]:
-            setattr(kept, name, [path for path in getattr(self, name) if path not in paths])
+        kept = replace(self)
+        for name in ["findings", "errors", "marked", "saying", "testing"]:
+            setattr(kept, name, [one for one in getattr(self, name) if getattr(one, "path", one) not in paths])
         return kept
 
 
@@ -112,10 +111,8 @@ def _analyse(paths: list[str], task: Task, project: Project) -> ScannedPart:
         except TooLarge as error:
             if error.matters or project.reaches_megatron(path):
                 part.errors.append(FileError(path, str(error)))
-        except Unreadable as error:
-            part.errors.append(FileError(path, str(error)))
-        except OSError as error:
-            part.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))
+        except (Unreadable, OSError) as error:
+            part.errors.append(FileError.of(path, error))
         except (RecursionError, MemoryError):
             part.errors.append(FileError(path, "nested too deeply to be analysed"))
     part.links, project.links = project.links, set()
@@ -296,18 +293,15 @@ def _shares(paths: list[str], sizes: list[int], wanted: int) -> list[list[str]]:
     return shares
 
 
-class no_collection(ContextDecorator):  # noqa: N801 - reads as a statement
+@contextmanager
+def no_collection() -> Iterator[None]:
     """Syntax trees are many small objects without a cycle: to look for garbage among them takes a third of the time."""
-
-    def __init__(self) -> None:
-        self._were_enabled: list[bool] = []  # a function may be entered again before it is left
-
-    def __enter__(self) -> None:
-        self._were_enabled.append(gc.isenabled())
-        gc.disable()
-
-    def __exit__(self, *_: object) -> None:
-        if self._were_enabled.pop():
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
             gc.freeze()  # all that was made is old now: else the next allocation would look through all of it
             gc.unfreeze()
             gc.enable()

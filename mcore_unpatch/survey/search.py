@@ -84,10 +84,8 @@ class Search:
             whole.findings += patch_files.findings_in(path, self.read(path), self.source, before)
         except FileNotFoundError:
             return  # listed by git, deleted on disk
-        except Unreadable as error:
-            whole.errors.append(FileError(path, str(error)))
-        except OSError as error:
-            whole.errors.append(FileError(path, f"cannot be read: {error.strerror or error}"))
+        except (Unreadable, OSError) as error:
+            whole.errors.append(FileError.of(path, error))
 
 
 def findings_at(

@@ -47,7 +47,7 @@ class Project(Modules):
             return  # most files are not parsed
         if asked in self._resolvers and asked not in self._wanted:
             self._resolvers.move_to_end(asked, last=False)
-            self.parsed.wanted(asked, again=False)
+            self.parsed.files.demote(asked)  # one that nobody imports is let go first
         while self._bytes > _MOST_BYTES:
             _, resolver = self._resolvers.popitem(last=False)
             if resolver is not None:
@@ -89,7 +89,7 @@ class Project(Modules):
         self.expect(path)
         if path in self._resolvers:
             self._resolvers.move_to_end(path)
-            self.parsed.wanted(path, again=True)
+            self.parsed.files.get(path)
             return self._resolvers[path]
         self._resolvers[path] = None  # one that cannot be parsed is not tried again
         try:

@@ -59,15 +59,8 @@ class Parsed:
     """Trees and scopes. Who asks brings the bytes: with other bytes it is another file."""
 
     def __init__(self, every_call: bool = False) -> None:
-        self._files: RecentValues[_ParsedFile] = RecentValues(_MOST)
+        self.files: RecentValues[_ParsedFile] = RecentValues(_MOST)
         self._every_call = every_call  # not only on the lines where the text says that one may matter
-
-    def wanted(self, path: str, again: bool) -> None:
-        """Say whether a file is likely to be asked for again: one that nobody imports is let go first."""
-        if again:
-            self._files.get(path)
-        else:
-            self._files.demote(path)
 
     def tree(self, path: str, data: bytes) -> ast.Module:
         """The syntax tree of a file; raises `Unreadable`."""
@@ -82,7 +75,7 @@ class Parsed:
         return file.model
 
     def _file(self, path: str, data: bytes) -> _ParsedFile:
-        known = self._files.get(path)
+        known = self.files.get(path)
         if known is None or known.data != data:
-            known = self._files.keep(path, _ParsedFile(data, parse(data)), len(data))
+            known = self.files.keep(path, _ParsedFile(data, parse(data)), len(data))
         return known

@@ -182,3 +182,22 @@ def test_a_base_is_known_by_another_name_too(imported: str, base: str, is_one: b
     text = f"from megatron.core import {imported}\nclass Mine({base}):\n    def _forward_mlp(self): ...\n"
     given = HandedOver(["a.py"], lambda _: text.encode(), lambda _: ast.parse(text))
     assert given.replaces("megatron.core.transformer.transformer_layer.TransformerLayer", "_forward_mlp") is is_one
+
+
+def test_files_are_parsed_that_say_the_method_and_once() -> None:
+    files = {
+        "a.py": b"class A(MLP):\n    def forward(self, x):\n        return x\n",
+        "b.py": b"class B(A):\n    def forward(self, x):\n        return super().forward(x)\n"
+        b"    def load(self):\n        pass\n",
+        "c.py": b"class C(A):\n    def save(self):\n        pass\n",
+    }
+    parsed: list[str] = []
+
+    def tree(path: str) -> ast.Module:
+        parsed.append(path)
+        return ast.parse(files[path])
+
+    given = HandedOver([*files], files.__getitem__, tree)
+    assert [given.shuts_out("m.MLP", name) for name in ("forward", "load", "none")] == [False, True, False]
+    assert [given.replaces("m.MLP", name) for name in ("forward", "load", "none")] == [True, True, False]
+    assert parsed == ["a.py", "b.py"]

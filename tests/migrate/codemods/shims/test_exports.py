@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from planning import migrate, planned
 
-from mcore_unpatch.editing.edits import Options
+from mcore_unpatch.codemods.catalogue.nemo_rl import NEMO_RL
+from mcore_unpatch.codemods.shims.exports import Exports
+from mcore_unpatch.editing.edits import Options, Repository
 from mcore_unpatch.findings.rules import Selection
 
 FORK = "vendor/fork"
@@ -155,6 +157,20 @@ def test_nemo_rl_hands_the_shim_on_to_those_who_ask() -> None:
         b")\n\n\n"
         b"def topk(logits: torch.Tensor):\n    return logits\n"
     )
+
+
+def test_of_the_files_that_name_the_module_those_are_kept_that_have_something_of_it() -> None:
+    """The first by way of the second; many projects have a module of that name."""
+    files = {
+        "a.py": b"from hub import model_utils as m\n",
+        "hub.py": b"from nemo_rl.distributed import model_utils\n",
+        "nemo_rl/distributed/model_utils.py": MODEL_UTILS,
+        "other.py": b"from another import model_utils\n\nmodel_utils.load()\n",
+        "text.py": b'replaced = mock.patch("nemo_rl.distributed.model_utils.topk")\n',
+    }
+    there = {*files, "nemo_rl", "nemo_rl/distributed"}
+    exports = Exports(NEMO_RL, Repository([*files], there.__contains__, files.__getitem__))
+    assert sorted(exports.sources) == ["a.py", "hub.py", "nemo_rl/distributed/model_utils.py", "text.py"]
 
 
 def test_nemo_rls_flag_stays_while_its_patch_does() -> None:
