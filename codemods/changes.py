@@ -9,12 +9,11 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from mcore_unpatch.editing.edits import Applicability
 from mcore_unpatch.editing.source import Function, Source, Span, last_line
-from mcore_unpatch.records import record
+from mcore_unpatch.records import dataclass, record
 
 if TYPE_CHECKING:
     import libcst as cst

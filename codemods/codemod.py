@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from mcore_unpatch.findings.rules import Rule
-from mcore_unpatch.records import record
+from mcore_unpatch.records import dataclass, record, replace
 
 if TYPE_CHECKING:  # a codemod is declared in little time, and loads what it works with when it is asked
     from mcore_unpatch.codemods.answering import Situation

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from operator import attrgetter
 from typing import TypeVar, dataclass_transform
 
-__all__ = ["asdict", "field", "fields", "record", "replace"]
+__all__ = ["asdict", "dataclass", "field", "fields", "record", "replace"]
 T = TypeVar("T")
 
 

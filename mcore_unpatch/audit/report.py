@@ -6,13 +6,12 @@ import json
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mcore_unpatch.audit.origin import CodeOrigin
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.records import record
+from mcore_unpatch.records import asdict, dataclass, field, record
 
 if TYPE_CHECKING:
     from mcore_unpatch.findings.finding import Finding

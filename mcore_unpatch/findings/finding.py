@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, releases_of
-from mcore_unpatch.records import record
+from mcore_unpatch.records import asdict, dataclass, field, record
 from mcore_unpatch.repository.paths import from_here, relative
 
 if TYPE_CHECKING:

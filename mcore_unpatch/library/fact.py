@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
-from mcore_unpatch.records import record
+from mcore_unpatch.records import dataclass, field, record, replace
 
 
 @record

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from mcore_unpatch.editing.edits import NewContent, Options, Plan, Remark, splic
 from mcore_unpatch.editing.placing import PlacedEdit, changes_of, moved_line, unified
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.records import record
+from mcore_unpatch.records import asdict, dataclass, field, record, replace
 from mcore_unpatch.report import counts
 from mcore_unpatch.repository.discover import is_excluded
 from mcore_unpatch.repository.paths import from_here, relative

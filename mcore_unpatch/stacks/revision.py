@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mcore_unpatch.megatron import commits
 from mcore_unpatch.megatron.commits import Commit
 from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, allowed, minor, parse_version, releases_of, show
-from mcore_unpatch.records import record
+from mcore_unpatch.records import dataclass, field, record
 
 UPSTREAM = "NVIDIA/Megatron-LM"
 DEFAULT_BRANCH = "HEAD"

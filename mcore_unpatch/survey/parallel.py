@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from threading import Thread
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +15,7 @@ from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.gate.suppress import IGNORE_MARK
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.versions import Version
-from mcore_unpatch.records import record
+from mcore_unpatch.records import dataclass, field, record, replace
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.names.project import Project

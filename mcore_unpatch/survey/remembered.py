@@ -18,7 +18,6 @@ import posixpath
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from mcore_unpatch import rewrites
 from mcore_unpatch.errors import FileError, UsageError
 from mcore_unpatch.findings.finding import Finding, Guard, Live, OnStacks, Related
 from mcore_unpatch.megatron.versions import Version
-from mcore_unpatch.records import record
+from mcore_unpatch.records import asdict, dataclass, field, record
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.repository.reading import replace_file
 from mcore_unpatch.scanner.sources.files import Files

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 
-from mcore_unpatch.records import record
+from mcore_unpatch.records import dataclass, field, record, replace
 
 _HEAD = re.compile(rb"(?:diff --(?P<git>git)|diff --(?:cc|combined)|Index:) ([^\r\n]{1,8192})")
 _SIDE = re.compile(rb"(---|\+\+\+) ([^\t\r\n]{1,4096})")
