@@ -162,9 +162,8 @@ class _Seen:
     def is_of_what_is_gone(self) -> bool:
         """Unless the original is read too, which raises: that is no dead code."""
         read = any(item.role == "backup" for item in self.finding.related)
-        return (
-            bool(self.versions) and not read and all(known.is_gone(self.finding.target, one) for one in self.versions)
-        )
+        gone = (known.is_gone(self.finding.target, one) for one in self.versions)
+        return bool(self.versions) and not read and all(gone)
 
     def is_left_behind(self) -> bool:
         """Set in a module that no longer imports it."""

@@ -79,9 +79,10 @@ def _is_class(install: Install, _: Replacement, __: Resolver) -> bool:
 def _named_in_specs(install: Install, _: Replacement, __: Resolver) -> bool:
     """A class that a ModuleSpec names is replaced, or a method of one; not one that models build too."""
     name = install.target if (whole := _is_class(install, _, __)) else install.owner
-    if whole and not any(known.holds(release, known.name_on(release, name)) for release in install.judged):
-        return False
-    return bool(slots.named(name, install.judged)) and not any(api.is_model(owner) for owner, _ in api.holders(name))
+    more = not whole or install.patches_more
+    there = more or any(known.holds(one, known.name_on(one, name)) for one in install.judged)
+    named = there and slots.named(name, install.judged)
+    return bool(named) and not any(api.is_model(owner) for owner, _ in api.holders(name))
 
 
 def _passes_tests(install: Install, _: Replacement, resolver: Resolver) -> bool:

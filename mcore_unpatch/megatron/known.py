@@ -132,9 +132,8 @@ def is_gone(name: str, version: Version, imported: bool = False) -> bool:
     if known is None or known not in reached(version)[:-1]:
         return False
     fact = model(known).facts.get(name)
-    if imported:  # it may be kept for others
-        return fact is not None and fact.kind == "import"
-    return fact is None or fact.kind in ("function", "class", "module")
+    kinds = ("import",) if imported else ("function", "class", "module")  # what was imported may be kept for others
+    return fact.kind in kinds if fact is not None else not imported
 
 
 def parameter_names(name: str, known: Model) -> tuple[str, ...] | None:

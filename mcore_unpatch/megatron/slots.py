@@ -39,7 +39,7 @@ def named(name: str, releases: Releases = ()) -> tuple[str, ...]:
     own, derived = name.rpartition(".")[2], _derived(name, releases)
     if own in table(releases):
         return (own, *derived)
-    return tuple(derived) if len(derived) <= _MOST_DERIVED else ()
+    return tuple(derived) if len(_derived(name, ())) <= _MOST_DERIVED else ()
 
 
 @cache

@@ -10,7 +10,7 @@ from checking import CORE, found_in
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.library.build import build
 from mcore_unpatch.library.model import SLOT, Library
-from mcore_unpatch.megatron import api, slots
+from mcore_unpatch.megatron import api, known, slots
 from mcore_unpatch.megatron.layout import COMPARED_IN_SPECS
 
 CLASSES = ("Attention", "Dense", "Fast", "Fused", "Layer", "Local", "Unnamed")
@@ -69,6 +69,8 @@ def test_slots_are_read_through_variables_functions_and_providers() -> None:
 def test_classes_that_specs_name(name: str, classes: tuple[str, ...]) -> None:
     assert api.lookup(f"{CORE}.{name}") is not None
     assert slots.named(f"{CORE}.{name}") == classes
+    older = slots.named(f"{CORE}.{name}", (known.newest((0, 12)),))
+    assert older == tuple(one for one in classes if not one.startswith("Fused"))
 
 
 PATCH = """
