@@ -75,9 +75,9 @@ def edits_of(source: Source, asked: Iterable[Asked]) -> list[Edit]:
         def render(span: Span) -> str:
             parts, done = list[str](), span.start
             for one in outermost(span, piece.span):
-                parts += [source.text_of(Span(done, one.span.start)).replace(source.newline, "\n"), text(one)]
+                parts += [_plain(source.text_of(Span(done, one.span.start))), text(one)]
                 done = one.span.end
-            return "".join([*parts, source.text_of(Span(done, span.end)).replace(source.newline, "\n")])
+            return "".join([*parts, _plain(source.text_of(Span(done, span.end)))])
 
         return piece.new if isinstance(piece.new, str) else piece.new(render)
 
@@ -175,8 +175,14 @@ def _text(change: Insert | Rewrite) -> str:
     return change.text if isinstance(change.text, str) else change.text()
 
 
+def _plain(text: str) -> str:
+    """Text with one kind of line ending: a file may have several."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def _moved(text: str, indent: str, instead_of: str = "") -> str:
     """Text with another indentation; lines that begin within a string keep theirs."""
+    text = _plain(text)
     lines, inside = text.split("\n"), set[int]()
     if len(lines) > 1:
         for token in tokenize.generate_tokens(io.StringIO(f"{text}\n").readline):

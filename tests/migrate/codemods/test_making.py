@@ -49,6 +49,15 @@ def test_whatever_ends_lines_stays(end: bytes) -> None:
     assert new == b"x = b" + end + b"y = f(1, 2)" + end.removesuffix(b"\x0c")
 
 
+@pytest.mark.parametrize(("one", "other"), [(b"\n", b"\r"), (b"\r", b"\n"), (b"\r\n", b"\r"), (b"\n", b"\r\n")])
+def test_lines_that_end_in_different_ways(one: bytes, other: bytes) -> None:
+    """What comes in their place ends as the file's first line does; all else stays."""
+    source = Source("m.py", one.join([b"x = 1", b"if x:", other.join([b"    a = 2", b"    b = 3"]), b"c = 4", b""]))
+    branch = source.every(ast.If)[0]
+    new = made(source, Unwrap(branch, "body"), Rewrite(branch.body[1], other.decode().join(["y(", "    3", ")"])))
+    assert new.encode() == one.join([b"x = 1", b"a = 2", b"y(", b"    3", b")", b"c = 4", b""])
+
+
 def test_an_argument_comes_behind_the_last() -> None:
     source = read("f(\n    a,  # why\n)\n")
     call = source.every(ast.Call)[0]
