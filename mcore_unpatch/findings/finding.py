@@ -99,9 +99,24 @@ class OnStacks:
         return f"{names}: {self.outcome}, so {self.verdict}"
 
 
-@record
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What becomes of a finding on the releases it is judged for, and why."""
+
+    verdict: str = "keep"
+    evidence: str = ""
+    waits_for: str = ""  # the release with the official way, where an older one is judged for
+    is_read: bool = False  # by the repository, though Megatron no longer has it
+    overridden: str = ""  # what runs in place of the callers that break it, as a sentence
+    unread: int = 0  # nobody reads what it sets; the line that sets the same elsewhere
+    on_stacks: tuple[OnStacks, ...] = ()  # where the stacks of the repository differ
+    fix: str | None = None  # what `migrate` does about it: `safe`, `unsafe`; None where nobody asked, or nothing
+    left_because: str = ""  # why `migrate` leaves it, where a codemod has a way
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """One patch of Megatron Core: the facts, and what becomes of it. `to_json` gives the interface, version 1."""
+    """One patch of Megatron Core: the facts, and the assessment of them. `to_json` gives the interface, version 1."""
 
     rule: str
     path: str
@@ -133,16 +148,22 @@ class Finding:
     touches: tuple[str, ...] = ()  # the definitions that a patch file changes
     # The source lines of the finding: quoted in text output, compared when lines have moved.
     source: str = field(default="", compare=False)
-    # What becomes of it on the releases it is judged for, and why: the same patch may be judged anew.
-    verdict: str = field(default="keep", compare=False)  # `rewrite`, `delete`, `steps` or `keep`
-    evidence: str = field(default="", compare=False)  # one sentence or two
-    waits_for: str = field(default="", compare=False)  # the release with the official way, if judged for an older one
-    is_read: bool = field(default=False, compare=False)  # by the repository, though Megatron no longer has it
-    overridden: str = field(default="", compare=False)  # what runs in place of the callers that break it, in words
-    unread: int = field(default=0, compare=False)  # nobody reads what it sets; the line that sets the same elsewhere
-    on_stacks: tuple[OnStacks, ...] = field(default=(), compare=False)  # where the stacks of the repository differ
-    fix: str | None = field(default=None, compare=False)  # what `migrate` does about it, if asked: `safe`, `unsafe`
-    left_because: str = field(default="", compare=False)  # why `migrate` leaves it, where a codemod has a way
+    assessment: Assessment = field(default=Assessment(), compare=False)
+
+    @property
+    def verdict(self) -> str:
+        """What becomes of it: `rewrite`, `delete`, `steps` or `keep`."""
+        return self.assessment.verdict
+
+    @property
+    def evidence(self) -> str:
+        """Why: one sentence or two."""
+        return self.assessment.evidence
+
+    @property
+    def fix(self) -> str | None:
+        """Whether `migrate` does it: `safe`, `unsafe`, or not."""
+        return self.assessment.fix
 
     @property
     def where(self) -> str:
@@ -173,8 +194,8 @@ class Finding:
         data["related"] = [{"line": item.line, "role": item.role} for item in self.related]
         if self.touches:
             data["touches"] = list(self.touches)
-        if self.on_stacks:
-            data["stacks"] = [{**asdict(group), "stacks": list(group.stacks)} for group in self.on_stacks]
+        if on_stacks := self.assessment.on_stacks:
+            data["stacks"] = [{**asdict(group), "stacks": list(group.stacks)} for group in on_stacks]
         return data
 
     @property
@@ -186,9 +207,9 @@ class Finding:
 def switched_off(path: str, line: int, column: int, source: str, what: str, in_test: bool = False) -> Finding:
     """Something of the gate that a change switches off."""
     message = f"this change also switches off {what}"
-    told = "Review it as you review code; `--ignore MCU805` accepts it."
+    told = Assessment(evidence="Review it as you review code; `--ignore MCU805` accepts it.")
     place = (path, line, column, line)
-    return Finding("MCU805", *place, "", SWITCH, message, in_test=in_test, source=source, evidence=told)
+    return Finding("MCU805", *place, "", SWITCH, message, in_test=in_test, source=source, assessment=told)
 
 
 _TOLD = ("rule", "path", "line", "column", "end_line", "target", "shape", "seam", "confidence", "temporary", "in_test")

@@ -151,7 +151,7 @@ def _of_missing(finding: Finding, version: Version) -> str:
         return f"It changes which classes `{leaf(owner)}` inherits from, for every object of it"
     if name == "__class__" and holder is not None and holder.kind == "class":
         return f"It makes a built `{leaf(owner)}` one of another class. {_who_builds(owner, known.newest(version))}"
-    adds = f"the patch adds it{', and this repository reads it' if finding.is_read else ''}"
+    adds = f"the patch adds it{', and this repository reads it' if finding.assessment.is_read else ''}"
     on = f"megatron-core {show(version)}"
     if holder is None or holder.kind not in ("class", "module"):
         return f"{on} has no such name: what it changes is not known"
@@ -168,7 +168,7 @@ def _of_missing(finding: Finding, version: Version) -> str:
         return f"`{leaf(owner)}` {whence}. {_who_builds(holder.name, release)}"
     if any(leaf(base) not in EXTERNAL_METHODS for base in outside):
         return f"`{leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{outside[0]}` is a base of it"
-    similar = () if finding.is_read or name.startswith("__") else known.newest(version).ending(name)
+    similar = () if finding.assessment.is_read or name.startswith("__") else known.newest(version).ending(name)
     alike = (leaf(one.rpartition(".")[0]) for one in similar)
     like = next((f", but in `{one}`" for one in alike if one.lstrip("_")[:1].isupper()), "")
     adds += ", and nothing of Megatron reads it there" if like and holder.kind == "module" else ""

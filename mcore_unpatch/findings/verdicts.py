@@ -59,11 +59,11 @@ def on_stacks(finding: Finding, stacks: Sequence[Stack], again: bool = False) ->
         groups.setdefault((_outcome(stack, seen), verdict(stack.versions)), []).append(stack.name)
     told = tuple(OnStacks(tuple(names), *group) for group, names in groups.items())
     differs = len(told) > 1 or any(one.outcome.startswith("depends") for one in told)
+    assessment = replace(finding.assessment, on_stacks=told if differs else ())
     # Of a commit between two releases it is not known whether it does what one of them does.
     hit = [one.revision for one in stacks if not set(finding.fails).isdisjoint(one.revision.releases)]
     is_open = bool(hit) and not any(one.is_range or set(finding.fails).issuperset(one.releases) for one in hit)
-    effect = "may_break" if is_open else finding.effect
-    return replace(finding, on_stacks=told if differs else (), effect=effect)
+    return replace(finding, assessment=assessment, effect="may_break" if is_open else finding.effect)
 
 
 def _outcome(stack: Stack, seen: Callable[[Version], tuple[str, str]]) -> str:
@@ -89,8 +89,7 @@ def _together(findings: list[Finding]) -> list[Finding]:
         if one.verdict != DELETE or other is None:
             return one
         name = ".".join(other.target.split(".")[-2:])
-        evidence = f"{one.evidence} Line {one.line} stays for `{name}`."
-        return replace(one, verdict=KEEP, evidence=evidence, waits_for="")
+        return _decided(one, KEEP, f"{one.evidence} Line {one.line} stays for `{name}`.")
 
     return [said(finding) for finding in findings]
 
@@ -99,16 +98,20 @@ def _settled(finding: Finding, versions: tuple[Version, ...], guessed: bool) -> 
     case = _Seen(finding, versions, guessed)
     verdict, words = _row(case)
     evidence = words.format(case)
-    left = finding.left_because.rstrip(".")
+    left = finding.assessment.left_because.rstrip(".")
     if left and verdict in {STEPS, DELETE}:
         evidence += f" Not {'rewritten' if verdict == STEPS else 'deleted'}: {left}."
-    waits_for = case.waits_for if verdict == KEEP else ""
-    return replace(finding, verdict=verdict, evidence=evidence, waits_for=waits_for)
+    return _decided(finding, verdict, evidence, case.waits_for if verdict == KEEP else "")
 
 
 def _row(case: _Seen) -> tuple[str, str]:
     """The verdict, and the words for it, which are filled in only where they are said."""
     return next((verdict, words) for holds, verdict, words in _TABLE if holds(case))
+
+
+def _decided(finding: Finding, verdict: str, evidence: str, waits_for: str = "") -> Finding:
+    told = replace(finding.assessment, verdict=verdict, evidence=evidence, waits_for=waits_for)
+    return replace(finding, assessment=told)
 
 
 def floor(finding: Finding) -> Version | None:
@@ -176,12 +179,12 @@ class _Seen:
 
     def is_lost(self) -> bool:
         """Of what is gone, and the repository does not keep it alive for itself: what it does no longer happens."""
-        return self.is_of_what_is_gone() and not self.finding.is_read and not self.finding.patches_more
+        return self.is_of_what_is_gone() and not self.finding.assessment.is_read and not self.finding.patches_more
 
     def is_of_nothing(self) -> bool:
         """Such a one that did nothing more than to answer with a constant, or does the same in another place."""
         answers = _CONSTANT.search(self.finding.source) is not None
-        return self.is_lost() and (answers or bool(self.finding.unread))
+        return self.is_lost() and (answers or bool(self.finding.assessment.unread))
 
     def is_of_unknown_class(self) -> bool:
         """The row is for one class, and other classes have such a method; or the patch is for one call of an object."""
@@ -203,8 +206,8 @@ class _Seen:
         done = self.row is not None and self.row.verdict == DELETE and version >= self.row.needs
         if done or self.never_runs() or known.is_gone(target, version):
             return False
-        fact = known.newest(version).facts.get(target) if self.finding.unread else None
-        return not self.finding.unread or (fact is not None and fact.trait("unread") is None)
+        fact = known.newest(version).facts.get(target) if self.finding.assessment.unread else None
+        return not self.finding.assessment.unread or (fact is not None and fact.trait("unread") is None)
 
     # --- words of the evidence -----------------------------------------------------------------------------------
 
@@ -215,7 +218,7 @@ class _Seen:
     why = property(lambda self: reasons.why(self.finding, self.version))
     outlook = property(lambda self: reasons.outlook(self.finding.target, self.version))
     unread = property(lambda self: f"No code of {self.on} or of this repository reads this name of `{self.module}`")
-    copied = property(lambda self: f"; line {self.finding.unread} sets the same elsewhere")
+    copied = property(lambda self: f"; line {self.finding.assessment.unread} sets the same elsewhere")
     module = property(lambda self: self.finding.target.split(".")[-2])
     on = property(lambda self: _core(self.versions))
     last = property(lambda self: known.last(self.finding.target))
@@ -296,7 +299,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
             "Look for what took its place there, or delete the patch if it is not needed."
         ),
     ),
-    (lambda case: case.finding.unread, DELETE, "{0.unread}{0.copied}{0.deletes}."),
+    (lambda case: case.finding.assessment.unread, DELETE, "{0.unread}{0.copied}{0.deletes}."),
     (
         _Seen.is_left_behind,
         STEPS,

@@ -74,7 +74,8 @@ def _elsewhere(finding: Finding, pin: Pin) -> Finding:
     """A finding of a name that is pinned, but not for this patch."""
     more = f" and {len(pin.where) - 1} more" if len(pin.where) > 1 else ""
     told = f"{pins.LOCK} pins it in {pin.where[0]}{more}, not here: `unpatch pin` accepts this patch too"
-    return replace(finding, evidence=f"{finding.evidence} {told}.".lstrip())
+    evidence = f"{finding.evidence} {told}.".lstrip()
+    return replace(finding, assessment=replace(finding.assessment, evidence=evidence))
 
 
 def problems(pin: Pin, releases: Sequence[Model], today: date) -> Iterator[tuple[str, str]]:

@@ -188,7 +188,7 @@ def html(report: Report) -> str:
     cards = []
     for finding in sorted(report.findings, key=urgency):
         said = [finding.message, f"{finding.verdict.capitalize()}: {finding.evidence}"]
-        said += [f"On {group}" for group in finding.on_stacks]
+        said += [f"On {group}" for group in finding.assessment.on_stacks]
         said += finding.steps if finding.verdict == "steps" else ()
         panes = [Pane(f"{finding.rule}, line {finding.line}", finding.source)]
         if finding.fix and finding.path in diffs:

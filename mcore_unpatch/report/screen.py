@@ -75,7 +75,7 @@ def _rows(findings: Sequence[Finding], releases: str) -> Iterator[Line]:
 
 def _kept(findings: Sequence[Finding]) -> str:
     """Why: there is no official way, or older Megatrons do not have it."""
-    kept = [finding.waits_for for finding in findings if fate_of(finding) == "kept"]
+    kept = [finding.assessment.waits_for for finding in findings if fate_of(finding) == "kept"]
     waiting = sorted(filter(None, kept), key=parse_version)
     none = "no official way yet"
     if not waiting:

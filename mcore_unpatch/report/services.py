@@ -104,11 +104,11 @@ def sarif(report: Report) -> dict[str, Any]:
 
 def _result(finding: Finding, path: str, index: dict[str, int]) -> dict[str, Any]:
     text = finding.message + (f". Instead: {finding.instead}" if finding.instead else "")
-    text += "".join(f". On {group}" for group in finding.on_stacks)
+    text += "".join(f". On {group}" for group in finding.assessment.on_stacks)
     region = {"startLine": finding.line, "startColumn": finding.column, "endLine": finding.end_line}
     data = finding.to_json()
     shown = ["target", "shape", "seam", "fix", "in_test", "verdict", "evidence", "steps"]
-    shown += ["stacks"] if finding.on_stacks else []
+    shown += ["stacks"] if finding.assessment.on_stacks else []
     result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": index[finding.rule],

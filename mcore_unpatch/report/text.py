@@ -57,7 +57,7 @@ def _finding(finding: Finding) -> Iterator[Line]:
         yield from wrapped(finding.instead, 9, "-> ", "green")
     if finding.target and finding.evidence:
         yield from wrapped(finding.evidence, 9, f"{finding.verdict}: ", _VERDICT_STYLE.get(finding.verdict, ""))
-    for group in finding.on_stacks:
+    for group in finding.assessment.on_stacks:
         yield from wrapped(str(group), 9, "on ")
     for number, step in enumerate(finding.steps if finding.verdict == "steps" else (), 1):
         yield from wrapped(f"{number}. {step}", 11)

@@ -47,7 +47,11 @@ def _marked(survey: Survey) -> list[Finding]:
         python = {one.path for one in fixes if one.path in editable and one.path.endswith(".py")}
         broken = {path for path in python if why_not(repository.data(path), path)}  # `migrate` leaves it too
         if not broken:
-            return [replace(one, fix=fixes.get(one), left_because=held.get(one, "")) for one in findings]
+            told = (
+                replace(finding.assessment, fix=fixes.get(finding), left_because=held.get(finding, ""))
+                for finding in findings
+            )
+            return [replace(finding, assessment=each) for finding, each in zip(findings, told, strict=True)]
         editable -= broken
 
 

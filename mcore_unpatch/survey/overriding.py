@@ -27,4 +27,5 @@ def _marked(finding: Finding, given: Callable[[], HandedOver], lines: dict[tuple
         return finding
     said = f"{who}, which may be all that runs"
     message = finding.message.replace(last := finding.breaks[-1], f"{last}; {said}")
-    return replace(finding, effect="may_break", breaks=(*finding.breaks, said), message=message, overridden=said)
+    told = replace(finding.assessment, overridden=said)
+    return replace(finding, effect="may_break", breaks=(*finding.breaks, said), message=message, assessment=told)

@@ -25,7 +25,7 @@ from typing import Any
 import mcore_unpatch
 from mcore_unpatch import rewrites
 from mcore_unpatch.errors import FileError, UsageError
-from mcore_unpatch.findings.finding import Finding, Guard, Live, OnStacks, Related
+from mcore_unpatch.findings.finding import Assessment, Finding, Guard, Live, OnStacks, Related
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.records import asdict, dataclass, field, record
 from mcore_unpatch.repository.paths import is_test
@@ -129,9 +129,10 @@ def finding_of(data: dict[str, object]) -> Finding:
     related = tuple(Related(**one) for one in data["related"])  # type: ignore[attr-defined]
     names = ("steps", "breaks", "fails", "callers", "affected", "touches")
     texts: dict[str, tuple[str, ...]] = {name: tuple(data[name]) for name in names}  # type: ignore[arg-type]
-    groups: Any = data["on_stacks"]
-    stacks = tuple(OnStacks(tuple(one["stacks"]), one["outcome"], one["verdict"]) for one in groups)
-    return Finding(**{**data, "live": lives, "related": related, "on_stacks": stacks, **texts})  # type: ignore[arg-type]
+    known = dict(data["assessment"])  # type: ignore[call-overload]
+    stacks = tuple(OnStacks(tuple(one["stacks"]), one["outcome"], one["verdict"]) for one in known["on_stacks"])
+    assessment = Assessment(**{**known, "on_stacks": stacks})
+    return Finding(**{**data, "live": lives, "related": related, "assessment": assessment, **texts})  # type: ignore[arg-type]
 
 
 @cache

@@ -56,8 +56,11 @@ def mark(
     return [
         replace(
             finding,
-            unread=copies[finding] if finding in unread and finding.target in left else 0,
-            is_read=finding in missing and finding.target not in left,
+            assessment=replace(
+                finding.assessment,
+                unread=copies[finding] if finding in unread and finding.target in left else 0,
+                is_read=finding in missing and finding.target not in left,
+            ),
         )
         for finding in findings
     ]

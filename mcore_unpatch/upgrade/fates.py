@@ -150,7 +150,7 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model, ran: bool 
         said = f"it does not run on megatron-core {old.label}, only on {finding.live}"
         return replace(begun, reasons=(said, *begun.reasons)) if begun.urgency == "harmless" else begun
     statements = between(case, old, new)
-    if text := finding.overridden and f"; {finding.overridden}":
+    if text := finding.assessment.overridden and f"; {finding.assessment.overridden}":
         statements = [replace(one, text=one.text + text) if one.kind == RAISES else one for one in statements]
     too = {True: f" (on {old.label} too)" if ran else "", False: ""}
     raises = [f"{text}{too[one.before]}" for one in statements for text in judge.texts([one], case, RAISES)]
@@ -162,7 +162,7 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model, ran: bool 
     different += _body(case, happened, copied, old, new) if not is_dead else []
     reasons = [*raises, *different, *idle]
     # What the older release runs and the newer one never does is no help, unless the same is set elsewhere.
-    elsewhere = finding.unread and happened.before is not None and new.find(happened.before.name)
+    elsewhere = finding.assessment.unread and happened.before is not None and new.find(happened.before.name)
     if raises:
         urgency = "breaks"
     elif copied is not None and copied.upstreamed:

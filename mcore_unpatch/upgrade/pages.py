@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mcore_unpatch.findings.finding import Finding, Report
+from mcore_unpatch.findings.finding import Assessment, Finding, Report
 from mcore_unpatch.report.pages import Card, Pane, head_of, origin_of, page
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.items import ALREADY, APPLY, CHANGE, GO, HEADS, RAISE, Item
@@ -49,7 +49,8 @@ def _finding(item: Item) -> Finding:
         return replace(item.fate.finding, message=message)
     message += f"; {item.advice}" if item.advice else ""
     place = (item.path, item.line, 1, item.line)
-    return Finding(_RULE, *place, "", "use", message, in_test=bool(item.folded), evidence=item.advice)
+    told = Assessment(evidence=item.advice)
+    return Finding(_RULE, *place, "", "use", message, in_test=bool(item.folded), assessment=told)
 
 
 def html(report: UpgradeReport, known: Sequence[Item], summary: str, merges: Sequence[tuple[Fate, Merge]] = ()) -> str:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import FrozenInstanceError
 
+import pytest
+
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.records import field, record, replace
 
 
@@ -38,3 +42,10 @@ def test_one_comes_back_from_another_process() -> None:
 def test_it_shows_its_fields_and_has_no_others() -> None:
     assert repr(_Other(1, "a")) == "_Other(one=1, two='a')"
     assert not hasattr(_Other(1), "__dict__")
+
+
+def test_a_finding_and_what_becomes_of_it_stay_as_they_are() -> None:
+    finding = Finding("MCU101", "a.py", 3, 1, 3, "megatron.core.x", "class-attr", "")
+    for one, name in ((finding, "line"), (finding.assessment, "verdict")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(one, name, "another")

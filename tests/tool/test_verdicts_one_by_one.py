@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from mcore_unpatch.findings import verdicts
-from mcore_unpatch.findings.finding import Finding, Guard, Live, Related
+from mcore_unpatch.findings.finding import Assessment, Finding, Guard, Live, Related
 from mcore_unpatch.megatron.answers import answers
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
 
 GONE = "megatron.core.utils.get_thd_batch_on_this_cp_rank"
 ONE = Finding("MCU602", "a.py", 3, 1, 3, "megatron.core.utils.get_model_config", "module-attr", "", source="x = y")
 OLD = tuple(one for one in RELEASES if one < "0.14")
-FIX = {"verdict": "rewrite", "fix": "safe"}
+FIX = {"assessment": Assessment("rewrite", fix="safe")}
 HUNK = {"kept_because": "Not promised"}
 SHUT = Guard(1, 2, "if", RELEASES, always=True)
 OTHER = Guard(5, 6, "if", RELEASES)
@@ -45,11 +45,11 @@ OFF = "It never runs, whatever the release: the condition on line 1 is false as 
         ({}, "keep", CALLED),
         (FIX, "rewrite", "`unpatch migrate` rewrites it"),
         (
-            {"verdict": "rewrite", "fix": "unsafe"},
+            {"assessment": Assessment("rewrite", fix="unsafe")},
             "rewrite",
             "`unpatch migrate --unsafe-fixes` rewrites it",
         ),
-        ({"verdict": "delete", "fix": "safe"}, "keep", CALLED),
+        ({"assessment": Assessment("delete", fix="safe")}, "keep", CALLED),
         (
             {**FIX, "live": Live(OLD, False)},
             "delete",
@@ -84,19 +84,19 @@ OFF = "It never runs, whatever the release: the condition on line 1 is false as 
         ({"target": GONE, "patches_more": True, "source": "utils.f = lambda *args: None"}, "keep", f"{ADDS}. `"),
         ({"target": GONE, "related": READ}, "keep", f"{ADDS}. `"),
         ({"target": GONE, "related": (Related(2, "flag"),)}, "steps", "Megatron has no such name after"),
-        ({"target": GONE, "is_read": True}, "keep", f"{ADDS}, and this repository reads it"),
-        ({"target": GONE, "unread": 7}, "delete", f"{NOTHING}."),
-        ({"unread": 7}, "delete", f"{UNREAD}."),
-        ({"unread": 7, "left_because": "why."}, "delete", f"{UNREAD}. Not deleted: why."),
+        ({"target": GONE, "assessment": Assessment(is_read=True)}, "keep", f"{ADDS}, and this repository reads it"),
+        ({"target": GONE, "assessment": Assessment(unread=7)}, "delete", f"{NOTHING}."),
+        ({"assessment": Assessment(unread=7)}, "delete", f"{UNREAD}."),
+        ({"assessment": Assessment(unread=7, left_because="why.")}, "delete", f"{UNREAD}. Not deleted: why."),
         ({"replacement": "do that"}, "steps", "Do that."),
         (
-            {"replacement": "do that", "left_because": "why"},
+            {"replacement": "do that", "assessment": Assessment(left_because="why")},
             "steps",
             "Do that. Not rewritten: why.",
         ),
         ({"confidence": "possible"}, "keep", "Which class it changes is not known"),
         ({"confidence": "likely"}, "keep", CALLED),
-        ({"left_because": "why"}, "keep", CALLED),
+        ({"assessment": Assessment(left_because="why")}, "keep", CALLED),
     ],
 )
 def test_one_fact(facts: dict[str, Any], verdict: str, said: str) -> None:
@@ -143,7 +143,7 @@ def test_the_release_behind_some(releases: tuple[str, ...], first: str | None) -
 
 
 def test_a_statement_for_several_names_stays_for_one_of_them() -> None:
-    gone = replace(ONE, verdict="delete", evidence="Gone.")
+    gone = replace(ONE, assessment=Assessment("delete", evidence="Gone."))
     needed = replace(ONE, target="megatron.core.a.b")
     assert verdicts._together([gone]) == [gone]
     for other in (replace(needed, line=4), replace(needed, column=2), replace(needed, path="b.py")):
@@ -167,4 +167,4 @@ def test_only_what_is_kept_waits_for_a_release(facts: dict[str, Any], release: s
     answer = next(one.name for one in answers() if one.verdict == "steps" and one.needs == (0, 16) and one.way)
     finding = replace(ONE, **{"answer": answer, **facts})
     done = verdicts._settled(finding, (parse_version(release),), False)
-    assert done.waits_for == waits
+    assert done.assessment.waits_for == waits

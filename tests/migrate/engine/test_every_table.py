@@ -15,7 +15,7 @@ from sample_repository import Sample, planner as rewriting
 
 from mcore_unpatch.editing.edits import Edit, NewContent, Options, Plan, Remark, Repository, splice
 from mcore_unpatch.editing.placing import moved_line
-from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.finding import Assessment, Finding
 from mcore_unpatch.migrate import table
 from mcore_unpatch.migrate.outcome import Dependency, Outcome
 from mcore_unpatch.migrate.run import Request, preview
@@ -34,8 +34,8 @@ class _Judged(SimpleNamespace):
 
 
 def patch(verdict: str = "keep", fix: Any = None, line: int = 3, **facts: Any) -> Finding:
-    judged = {"verdict": verdict, "fix": fix, "evidence": "nothing replaces it"}
-    return replace(PATCH, line=line, end_line=line, **cast(Any, judged), **facts)
+    assessment = Assessment(verdict=cast(Any, verdict), fix=fix, evidence="nothing replaces it")
+    return replace(PATCH, line=line, end_line=line, assessment=assessment, **facts)
 
 
 TWO = (patch(line=2),)

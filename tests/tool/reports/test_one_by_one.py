@@ -8,7 +8,7 @@ import pytest
 from checking import GPT
 
 from mcore_unpatch.errors import FileError
-from mcore_unpatch.findings.finding import Finding, OnStacks, Related, Report, switched_off
+from mcore_unpatch.findings.finding import Assessment, Finding, OnStacks, Related, Report, switched_off
 from mcore_unpatch.findings.rules import rules as known_rules
 from mcore_unpatch.report import counts, lines, pages, screen, services, text
 from mcore_unpatch.stacks.revision import Judged, Revision, Stack
@@ -21,7 +21,7 @@ FILE = replace(ONE, path="a.patch", shape="patch-file", touches=("m.f", "m.C.g")
 
 
 def made(verdict: str = "keep", **facts: Any) -> Finding:
-    return replace(ONE, verdict=verdict, **facts)
+    return replace(ONE, assessment=Assessment(verdict, **facts))
 
 
 def report(*findings: Finding, **facts: Any) -> Report:

@@ -7,18 +7,20 @@ import pytest
 from checking import GPT, write_files
 from command import CLEAN, ERROR, FINDINGS, unpatch
 
-from mcore_unpatch.findings.finding import Finding, Report
+from mcore_unpatch.findings.finding import Assessment, Finding, Report
 from mcore_unpatch.report import counts, pages, screen
 from mcore_unpatch.report.text import concise, statistics
 from mcore_unpatch.stacks.revision import Judged, Revision, Stack
 
 ONE = Finding("MCU101", "rl/a.py", 3, 5, 3, f"{GPT}.forward", "class-attr", "replaces `GPTModel.forward`; why")
-BREAKS = replace(ONE, line=9, effect="breaks", breaks=("lacks `x`: TypeError",), verdict="rewrite", fix="unsafe")
-SILENT = replace(ONE, line=8, effect="changes", breaks=("has no effect",), verdict="steps")
-IN_TEST = replace(ONE, path="tests/a.py", in_test=True, verdict="delete")
+BREAKS = replace(
+    ONE, line=9, effect="breaks", breaks=("lacks `x`: TypeError",), assessment=Assessment("rewrite", fix="unsafe")
+)
+SILENT = replace(ONE, line=8, effect="changes", breaks=("has no effect",), assessment=Assessment("steps"))
+IN_TEST = replace(ONE, path="tests/a.py", in_test=True, assessment=Assessment("delete"))
 PATCH_FILE = replace(ONE, path="docker/a.patch", shape="patch-file")
-POSSIBLE = replace(ONE, line=12, confidence="possible", verdict="steps")
-IDLE = replace(ONE, target="", shape="string-target", verdict="delete", rule="MCU001")
+POSSIBLE = replace(ONE, line=12, confidence="possible", assessment=Assessment("steps"))
+IDLE = replace(ONE, target="", shape="string-target", assessment=Assessment("delete"), rule="MCU001")
 ALL = [ONE, BREAKS, SILENT, IN_TEST, PATCH_FILE, POSSIBLE, IDLE]
 
 
@@ -92,10 +94,10 @@ def test_only_the_most_urgent_and_what_is_the_same_once() -> None:
 @pytest.mark.parametrize(
     ("finding", "command"),
     [
-        (replace(ONE, verdict="delete", fix="safe"), "unpatch migrate --diff 'my repo'"),
+        (replace(ONE, assessment=Assessment("delete", fix="safe")), "unpatch migrate --diff 'my repo'"),
         (BREAKS, "unpatch migrate --unsafe-fixes --diff 'my repo'"),
         (ONE, "unpatch pin --target-mcore 0.19 'my repo'"),
-        (replace(BREAKS, verdict="keep", fix=None), "unpatch scan --verbose 'my repo'"),
+        (replace(BREAKS, assessment=Assessment()), "unpatch scan --verbose 'my repo'"),
     ],
 )
 def test_the_next_command_is_for_what_was_named(finding: Finding, command: str) -> None:
@@ -129,8 +131,8 @@ def test_what_breaks_on_some_of_many_megatrons_is_not_said_of_all() -> None:
 
 def test_the_numbers_add_up() -> None:
     safe, gone = (
-        replace(ONE, verdict="rewrite", fix="safe"),
-        replace(ONE, verdict="delete", fix="safe"),
+        replace(ONE, assessment=Assessment("rewrite", fix="safe")),
+        replace(ONE, assessment=Assessment("delete", fix="safe")),
     )
     told = counts.as_data([*ALL, safe, gone])
     assert {name: group["total"] for name, group in told.items()} == {
@@ -189,7 +191,7 @@ def test_quiet_says_nothing_where_there_is_nothing_but_names_a_broken_file(tmp_p
 
 
 def test_what_is_kept_for_an_old_megatron_alone_is_told_apart() -> None:
-    waits = replace(ONE, line=4, waits_for="0.18")
+    waits = replace(ONE, line=4, assessment=Assessment(waits_for="0.18"))
     assert "1  kept: the official way needs 0.18\n" in text(waits)
     assert "2  kept: for 1 the official way needs 0.18, for 1 no official way yet" in text(waits, ONE)
 

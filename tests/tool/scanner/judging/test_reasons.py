@@ -245,7 +245,7 @@ def test_what_a_wheel_lacks_is_not_known_to_run() -> None:
     patch = "from megatron.training import training\ntraining.train_step = print\n"
     pins = {"requirements/old.txt": "megatron-core==0.16.1", "requirements/new.txt": "megatron-core==0.19.2"}
     [finding] = found_in({"a.py": patch, **pins})
-    told = {stacks: one.outcome for one in finding.on_stacks for stacks in one.stacks}
+    told = {stacks: one.outcome for one in finding.assessment.on_stacks for stacks in one.stacks}
     assert told == {"0.19.2": "runs", "0.16.1": "is not known"}
 
 
