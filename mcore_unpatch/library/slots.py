@@ -112,7 +112,7 @@ class Slots:
             case ast.Attribute(value=ast.Call() as call):
                 several = [(call, scope)]
             case ast.Name(id=name):
-                several = [(value, scope) for value in _assigned(name, scope)]
+                several = [(value, scope) for value in _assigned(name, scope)] or self._built(name)
             case ast.IfExp():
                 several = [(node.body, scope), (node.orelse, scope)]
             case ast.BoolOp():
@@ -130,6 +130,11 @@ class Slots:
         if depth == _DEEPEST:
             return set()
         return {name for value, where in several for name in self.named(value, where, depth + 1)}
+
+    def _built(self, name: str) -> list[tuple[ast.expr, _Scope]]:
+        """What a function that stands in a slot makes an object of."""
+        made = [(value, other) for other in self._functions.get(name, []) for value in _returned(other)]
+        return [(value.func, other) for value, other in made if isinstance(value, ast.Call)]
 
 
 def _returned(function: ast.FunctionDef) -> list[ast.expr]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 
+import pytest
+
 from mcore_unpatch.library.build import build
-from mcore_unpatch.library.model import Library, Model
+from mcore_unpatch.library.model import SLOT, Library, Model
 
 
 def model(files: Mapping[str, str], items: Mapping[tuple[str, str], str] | None = None) -> Model:
@@ -77,3 +79,31 @@ class Block(Module):
         name: {str(usage.call) for usage in toy.calls(f"toy.a.Layer.{name}")} for name in ("attend", "some", "named")
     }
     assert forms == {"attend": {"0*+**/2", "1+mask/2"}, "some": {"0*+**"}, "named": {"0*+extra,**"}}
+
+
+@pytest.mark.parametrize(
+    ("slot", "named"),
+    [
+        ("partial(build, 1)", ["Fast", "Slow"]),
+        ("build", ["Fast", "Slow"]),
+        ("partial(number, 1)", []),
+        ("made", ["Slow"]),  # a variable of the function counts before a function of its name
+    ],
+)
+def test_a_slot_may_hold_a_function_that_builds(slot: str, named: list[str]) -> None:
+    text = f"""\
+class Fast: pass
+class Slow: pass
+class PartSubmodules: pass
+def build(config):
+    chosen = Fast if config else Slow
+    return chosen(config)
+def number(config): return 1
+def made(): return Fast()
+def get_spec():
+    made = Slow
+    return PartSubmodules(inner={slot})
+"""
+    toy = model({"a": text})
+    slots = {name: [use.place for use in toy.uses(f"toy.a.{name}") if use.how == SLOT] for name in ("Fast", "Slow")}
+    assert [name for name, places in slots.items() if places == ["PartSubmodules.inner"]] == named
