@@ -107,3 +107,80 @@ def get_spec():
     toy = model({"a": text})
     slots = {name: [use.place for use in toy.uses(f"toy.a.{name}") if use.how == SLOT] for name in ("Fast", "Slow")}
     assert [name for name, places in slots.items() if places == ["PartSubmodules.inner"]] == named
+
+
+def test_a_default_is_what_a_field_holds_however_it_is_written() -> None:
+    head = "from dataclasses import dataclass, field\n@dataclass\nclass Config:\n    size: int"
+    texts = (" = 8\n", " = field(default=8, metadata={'help': 'x'})\n", " = field(metadata={})\n")
+    plain, wrapped, other = (model({"a": head + text}) for text in texts)
+    assert plain.facts["toy.a.Config.size"].digest == wrapped.facts["toy.a.Config.size"].digest
+    for one in (plain, wrapped):
+        assert (taken := one.called_with("toy.a.Config")) is not None
+        assert taken.defaults == {"size": "8"}
+    assert (required := other.called_with("toy.a.Config")) is not None
+    assert required.required == {"size"}
+
+
+def test_a_function_gives_what_the_one_gives_whose_result_it_returns() -> None:
+    same = "def same(x):\n    if x: return pair(x)\n    return x, 1\n"
+    found = model({"a": f"def pair(x): return x, x\n{same}def loop(x): return loop(x)\n"})
+    gives = [found.facts[f"toy.a.{name}"].trait("gives") for name in ("pair", "same", "loop")]
+    assert gives == ["2", "2", None]
+
+
+def test_an_object_of_a_module_tells_its_class() -> None:
+    found = model({"a": "class Queue: ...\nqueue = Queue()\n"})
+    assert found.facts["toy.a.queue"].trait("made") == "toy.a.Queue"
+
+
+FLAGS = """
+def run(step, flag=False, other=None):
+    if flag: step(1, 2)
+    elif other is None: step(1)
+    else: step(1, 2, 3)
+    if flag and more: step(1, 2, 3, 4)
+    if more: step()
+"""
+
+
+def test_a_parameter_that_is_called_only_where_another_is_set() -> None:
+    hands = [word.replace("\xa0", " ") for word in model({"a": FLAGS}).facts["toy.a.run"].every("hands")]
+    assert hands == ["step=0+", "step=1+?other is None", "step=2+?flag", "step=3+?not other is None", "step=4+?flag"]
+
+
+TOLD = """
+class Config:
+    def gone(self, x):
+        {code}
+    def after(self, x): return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("warn('Use `after` instead')", "after"),
+        ("raise TypeError('Use `after` instead')", "after"),
+        ("if x: raise TypeError('Use `after` instead')", None),  # for some calls alone
+        ("if x:\n            assert not x, 'Use `after` instead'", None),
+    ],
+)
+def test_what_a_function_says_to_use_instead(code: str, says: str | None) -> None:
+    assert model({"a": TOLD.format(code=code)}).facts["toy.a.Config.gone"].trait("says") == says
+
+
+def test_names_that_only_a_type_checker_imports() -> None:
+    source = b"""
+from typing import TYPE_CHECKING
+import toy.always
+if TYPE_CHECKING:
+    from toy.a import Typed
+    from toy.a import Both
+else:
+    Both = None
+if toy.always:
+    from toy.a import Sometimes
+"""
+    facts = build(Library("toy", ("toy",)), "1", [("toy/b.py", source)]).facts
+    marked = {name: facts[f"toy.b.{name}"].trait("typing") is not None for name in ("Typed", "Both", "Sometimes")}
+    assert marked == {"Typed": True, "Both": False, "Sometimes": False}

@@ -355,47 +355,6 @@ def test_of_a_whole_model_it_is_said_who_calls_that_directly() -> None:
     assert {one[:26] for one in notes[b"model"] - notes[b"model.decoder"]} == {"Megatron-FSDP up to 0.18 c"}
 
 
-def test_a_wrapper_of_a_class_has_steps() -> None:
-    text = b"""from megatron.core.transformer.transformer_block import TransformerBlock
-
-original = TransformerBlock.forward
-
-
-def doubled(self, *args, **kwargs):
-    return original(self, *args, **kwargs) * 2
-
-
-TransformerBlock.forward = doubled
-"""
-    result = migrate({"pkg/wrapper.py": text}, Options(unsafe_fixes=True))
-    assert result.changed == set()
-    (remark,) = result.plan.remarks
-    assert "1. Hooks are per module: where the model is built, `for module in model.modules()" in remark.text
-    assert "isinstance(module, TransformerBlock)" in remark.text
-    assert "3. Remove line 10." in remark.text
-
-
-def test_a_wrapper_of_a_class_for_a_while_is_a_hook_for_a_while() -> None:
-    text = b"""from megatron.core.transformer.transformer_block import TransformerBlock
-
-
-def doubling(inputs):
-    original = TransformerBlock.forward
-
-    def doubled(self, *args, **kwargs):
-        return original(self, *args, **kwargs) * len(inputs)
-
-    TransformerBlock.forward = doubled
-    try:
-        yield
-    finally:
-        TransformerBlock.forward = original
-"""
-    (remark,) = migrate({"pkg/wrapper.py": text}, Options(unsafe_fixes=True)).plan.remarks
-    assert "1. Hooks are per module: at this place, `for module in model.modules()" in remark.text
-    assert "where the model is built" not in remark.text  # that is long before
-
-
 def test_tests_that_look_at_forward_itself_are_named() -> None:
     looks = (
         b"from pkg.wrapper import double\n\n\ndef test_it(model):\n    double(model)\n    model.decoder.forward(1)\n"
