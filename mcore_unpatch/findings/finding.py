@@ -107,7 +107,7 @@ class Assessment:
     evidence: str = ""
     waits_for: str = ""  # the release with the official way, where an older one is judged for
     is_read: bool = False  # by the repository, though Megatron no longer has it
-    overridden: str = ""  # what runs in place of the callers that break it, as a sentence
+    overridden: str = ""  # what may be in place of what raises, as a sentence
     unread: int = 0  # nobody reads what it sets; the line that sets the same elsewhere
     on_stacks: tuple[OnStacks, ...] = ()  # where the stacks of the repository differ
     fix: str | None = None  # what `migrate` does about it: `safe`, `unsafe`; None where nobody asked, or nothing
@@ -141,8 +141,10 @@ class Finding:
     effect: str = ""  # what that release does to it: `breaks`, `may_break`, or `changes` without an error
     fails: tuple[str, ...] = ()  # the judged releases on which it raises
     callers: tuple[str, ...] = ()  # the methods of Megatron's whose calls raise, where nothing else does
+    asked: tuple[str, ...] = ()  # what of Megatron's is used in a way that raises, where nothing else does
     affected: tuple[str, ...] = ()  # those that do something to it
     upstream_has: str = ""  # where Megatron already has what it does
+    hands_on: bool = False  # it calls what it replaces
     patches_more: bool = False  # the statement patches other modules too, of which less is known
     kept_because: str = ""  # why a change of Megatron's source is kept, where nothing is promised
     touches: tuple[str, ...] = ()  # the definitions that a patch file changes

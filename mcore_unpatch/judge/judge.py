@@ -190,7 +190,7 @@ def _demands(case: Case, model: Model) -> Iterator[Statement]:
         for statement in statements:
             if (statement.exception, statement.line) not in said:
                 said.add((statement.exception, statement.line))
-                yield statement
+                yield replace(statement, demand=demand)
 
 
 def _lets(case: Case, demand: Demand, calls: Sequence[Call], model: Model) -> bool:

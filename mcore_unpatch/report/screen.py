@@ -60,7 +60,7 @@ def _rows(findings: Sequence[Finding], releases: str) -> Iterator[Line]:
         "breaks": (number["breaks"], f"{_verb(number['breaks'], 'break')} on {releases}"),
         "may_break": (
             number["may_break"],
-            "may break: on a release beside the commit that you run, or in calls that a class of yours overrides",
+            "may break: on a release beside the commit that you run, or where code of yours stands in for Megatron's",
         ),
         "changes": (number["changes"], f"{_verb(number['changes'], 'change')} silently there: no error, other results"),
         "rewrite": _by_migrate(number, "rewrite", "rewritten"),

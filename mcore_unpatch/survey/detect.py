@@ -9,6 +9,7 @@ from collections.abc import Callable
 from mcore_unpatch.findings.finding import Finding, Live
 from mcore_unpatch.judge import answer, hook_takers, judge
 from mcore_unpatch.judge.case import Case
+from mcore_unpatch.judge.demands import CALL
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import RELEASES, Version, show, within
@@ -130,7 +131,9 @@ def _finding(
     said = [statement for some in reversed(by_version.values()) for statement in some]
     breaks = judge.texts_on({model: by_model[model] for model in reversed(by_model)}, case)
     fails = [show(version) for version, some in by_version.items() if any(one.kind == RAISES for one in some)]
-    raised_by = dict.fromkeys(name for one in said if one.kind == RAISES for name in (one.caller, *one.also))
+    raising = [one for one in said if one.kind == RAISES]
+    raised_by = dict.fromkeys(name for one in raising for name in (one.caller, *one.also))
+    asked = dict.fromkeys(one.name if one.demand is not None and one.when == CALL else "" for one in raising)
     end_line = node.end_lineno or node.lineno
     return Finding(
         rule=verdict.rule,
@@ -156,7 +159,9 @@ def _finding(
         effect=_effect(said, install, alive),
         fails=tuple(fails),
         callers=tuple(raised_by) if all(map(within, raised_by)) else (),
+        asked=tuple(asked) if all(asked) else (),
         affected=tuple(show(version) for version, some in by_version.items() if some),
+        hands_on=bool(case.original_calls),
         patches_more=install.patches_more,
         source=text.between(node.lineno, end_line),
     )

@@ -127,7 +127,7 @@ def finding_of(data: dict[str, object]) -> Finding:
     guards = tuple(Guard(**{**one, "rules_out": tuple(one["rules_out"])}) for one in live["guards"])
     lives = Live(tuple(live["releases"]), live["newer"], tuple(live["depends"]), guards)
     related = tuple(Related(**one) for one in data["related"])  # type: ignore[attr-defined]
-    names = ("steps", "breaks", "fails", "callers", "affected", "touches")
+    names = ("steps", "breaks", "fails", "callers", "asked", "affected", "touches")
     texts: dict[str, tuple[str, ...]] = {name: tuple(data[name]) for name in names}  # type: ignore[arg-type]
     known = dict(data["assessment"])  # type: ignore[call-overload]
     stacks = tuple(OnStacks(tuple(one["stacks"]), one["outcome"], one["verdict"]) for one in known["on_stacks"])
