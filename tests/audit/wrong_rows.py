@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from mcore_unpatch.verify.measure import Row, measured
+from mcore_unpatch.verify.measure import Row, measured, run
 from mcore_unpatch.verify.models import Setting
 
 
@@ -16,3 +16,8 @@ def not_a_number(setting: Setting) -> list[Row]:
 
 def breaks(setting: Setting) -> list[Row]:
     raise RuntimeError("no such thing")
+
+
+if __name__ == "__main__":  # a process that has computed with several threads must not be forked: its child would hang
+    (rows,) = run([Setting("GPT")], wrong_by_a_little)
+    print(*{row.verdict for row in rows})
