@@ -43,7 +43,8 @@ class Statement:
     def sentence(self) -> str:
         """The text with what is raised, when, and what to write instead."""
         raised = f": {self.exception} {self.trigger}" if self.trigger else ""
-        return f"{self.text}{raised}{f'; {self.instead}' if self.instead else ''}"
+        text, *remarks = self.text.split("; ")
+        return "; ".join(part for part in (text + raised, *remarks, self.instead) if part)
 
     @property
     def will_raise(self) -> bool:

@@ -74,7 +74,7 @@ def _callers(case: Case, old: Model, new: Model) -> Iterator[Statement]:
         said = f"nothing in {on_new} calls it any more; `{short(then[0].place)}` of {old.label} did"
     elif install.shape == "module-attr" and fact.kind == "function":
         fresh = [one.place for one in now if one.place.startswith(f"{install.owner}.") and old.find(one.place) is None]
-        said = f"`{leaf(fresh[0])}`, new in {on_new}, calls it too" if fresh else ""
+        said = f"`{leaf(fresh[0])}`, which {old.label} does not have, calls it too" if fresh else ""
     if said:
         yield Statement(CHANGES, said, "", *here(case))
 

@@ -253,8 +253,8 @@ def _body(case: Case, happened: Change, copied: Copy | None, old: Model, new: Mo
     if case.reaches_original and not around:
         return []
     if copied is not None and (copied.missing or copied.stale):
-        lacks = f"lacks {_statements(copied.missing)} that came with megatron-core {new.label}"
-        keeps = f"has {_statements(copied.stale)} that megatron-core {new.label} took out"
+        lacks = f"lacks {_statements(copied.missing)} that came after megatron-core {old.label}"
+        keeps = f"has {_statements(copied.stale)} that megatron-core {new.label} no longer has"
         if copied.helpers:
             lacks += f", unless {quoted(copied.helpers, _MOST_HELPERS)}, which it calls, has them in other words"
         which = lacks if copied.missing else keeps

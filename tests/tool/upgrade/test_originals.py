@@ -111,8 +111,8 @@ LinearWithFrozenWeight.backward = staticmethod(backward)
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("torch.matmul(grad_output, weight)", "that came with megatron-core 0.19.2"),
-        ("folded(grad_output, weight)", "0.19.2, unless `folded`, which it calls, has them in other words"),
+        ("torch.matmul(grad_output, weight)", "that came after megatron-core 0.15.0"),
+        ("folded(grad_output, weight)", "0.15.0, unless `folded`, which it calls, has them in other words"),
     ],
 )
 def test_what_a_copy_lacks_may_stand_in_a_function_that_it_calls(value: str, said: str, tmp_path: Path) -> None:
