@@ -91,9 +91,11 @@ class FixRunner:
 
     def _settle(self, codemod: Codemod, source: Source, match: Match, finding: Finding) -> None:
         """Take what a codemod says of one finding."""
+        level, title = match.safety or codemod.safety, codemod.does or match.instead
+        if not self.told and not self.options.applies(level):
+            return  # it is asked for the other options
         wanted = list(codemod.fix(source, match))
         notes = tuple(one.text for one in wanted if isinstance(one, Note))
-        level, title = match.safety or codemod.safety, codemod.does or match.instead
         reason = Reason(finding.rule, level, title, notes, finding.line)
         there = replace(reason, finding_line=0, notes=())  # what is said of the finding is said in its own file
         both = [(one.source, one.change) if isinstance(one, Elsewhere) else (source, one) for one in wanted]
