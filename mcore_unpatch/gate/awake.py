@@ -106,12 +106,10 @@ class SourceTree:
 def _is_shut(at: Position, call: ast.Call, place: Position, run: Run) -> bool:
     """Whether what a call passes keeps a place of the function from being reached."""
     scope = at.scope.function
-    if scope is None or any(word.arg is None for word in call.keywords):
-        return False
-    if any(isinstance(one, ast.Starred) for one in call.args):
+    if scope is None:
         return False
     assert isinstance(scope.node, ast.FunctionDef | ast.AsyncFunctionDef)
-    return run.reaches(at._replace(given=arguments(scope.node, scope, at.home, call, place, run))) is False
+    return run.reaches(at._replace(given=arguments(scope.node, at.home, call, place, run))) is False
 
 
 def _called_as(scope: Scope) -> tuple[str, FunctionNode | None]:

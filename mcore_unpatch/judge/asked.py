@@ -18,7 +18,7 @@ from mcore_unpatch.library.model import Known, Model
 from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import RELEASES, is_former, within
-from mcore_unpatch.scanner.conditions.exits import imported
+from mcore_unpatch.scanner.conditions.holding import imported
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import path_text

@@ -113,10 +113,8 @@ def _own_classes(home: Resolver, node: ast.ClassDef) -> Iterator[tuple[Resolver,
     waiting = [(home, node)]
     for where, cls in waiting:
         yield where, cls
-        scope = where.model.classes[cls].parent
-        assert scope is not None
         for base in cls.bases:
-            ref = where.in_body(scope, cls.lineno).expr(base)
+            ref = where.outside(cls).expr(base)
             if ref is not None and ref.home is not None and isinstance(ref.node, ast.ClassDef):
                 if len(waiting) > _MOST_BASES:
                     yield None

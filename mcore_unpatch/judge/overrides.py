@@ -59,10 +59,7 @@ def _bases(cls: ast.ClassDef, home: Resolver) -> list[str]:
 
 def _methods(cls: ast.ClassDef, home: Resolver) -> set[str]:
     """The methods that a class has of the repository: its own, and those of the classes between it and Megatron's."""
-    scope = home.model.classes[cls].parent
-    assert scope is not None
-    refs = [home.in_body(scope, cls.lineno).expr(base) for base in cls.bases]
-    above = [(ref.node, ref.home) for ref in refs if ref is not None and ref.kind == "class" and ref.node is not cls]
+    above = [(ref.node, ref.home) for ref in home.bases(cls) if ref.node is not cls]
     found = {item.name for item in cls.body if isinstance(item, Function)}
     return found.union(*(_methods(node, own) for node, own in above if isinstance(node, ast.ClassDef) and own))
 

@@ -12,7 +12,6 @@ from operator import attrgetter
 from mcore_unpatch.library.build import ALWAYS_THERE
 from mcore_unpatch.megatron import known as megatron
 from mcore_unpatch.megatron.versions import within
-from mcore_unpatch.scanner.conditions.exits import LEAVES, imported, may_leave
 from mcore_unpatch.scanner.conditions.literals import Named, Release, Run
 from mcore_unpatch.scanner.conditions.values import KINDS
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
@@ -23,6 +22,8 @@ _NEAREST = 40  # statements above a place that are looked at, in each block arou
 _MISSING = {"ImportError", "ModuleNotFoundError"}
 _ANYTHING = {"Exception", "BaseException"}
 _NO_ATTRIBUTE = "AttributeError"
+_LEAVES = {"sys.exit", "exit", "quit", "os._exit", "pytest.skip"}
+_EXITS = ast.Return | ast.Continue | ast.Break
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +105,7 @@ def _falls(statement: ast.stmt, at: Position, run: Run) -> bool | None:
             ways += [_fall(body, at, run)] if fails is None else []
             return ways[0] if all(way is ways[0] for way in ways) else None
         case ast.Expr(value=ast.Call(func=func)):
-            return path_text(func) not in LEAVES
+            return path_text(func) not in _LEAVES
     return True
 
 
@@ -210,6 +211,35 @@ def _leaving(home: Resolver, block: Block) -> list[ast.stmt]:
     in_function = block.parent is not None  # what a whole file imports says nothing of one patch
     statements = home.statements_of.get(block, ())
     return [statement for statement in statements if may_leave(statement) or (in_function and imported(statement))]
+
+
+def may_leave(statement: ast.stmt, by_choice: bool = False) -> bool:
+    """Whether a statement returns, raises or leaves the loop, always or in one of its branches.
+
+    `by_choice`: where that is no error. An exception and an assertion end more than what stands behind them.
+    """
+    body: list[ast.stmt] = []
+    match statement:
+        case ast.Expr(value=ast.Call(func=func)):
+            return path_text(func) in _LEAVES
+        case ast.If() | ast.With():
+            body = [*statement.body, *getattr(statement, "orelse", ())]
+        case ast.Try(handlers=handlers):
+            caught = [] if by_choice else [inner for handler in handlers for inner in handler.body]
+            body = [*statement.body, *caught, *statement.orelse]
+        case ast.Raise() | ast.Assert():
+            return not by_choice
+    return isinstance(statement, _EXITS) or any(may_leave(inner, by_choice) for inner in body)
+
+
+def imported(statement: ast.stmt) -> list[str]:
+    """The names of Megatron's that a statement imports: it raises where they are not there."""
+    found: list[str] = []
+    if isinstance(statement, ast.Import):
+        found = [alias.name for alias in statement.names]
+    elif isinstance(statement, ast.ImportFrom) and not statement.level and within(f"{statement.module}."):
+        found = [f"{statement.module}.{alias.name}".removesuffix(".*") for alias in statement.names]
+    return [name for name in found if within(name)]
 
 
 def _catches_missing(owner: ast.Try, body: tuple[ast.stmt, ...]) -> bool:

@@ -7,8 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator
 
 from mcore_unpatch.findings.finding import Guard, Live
 from mcore_unpatch.megatron.versions import RELEASES
-from mcore_unpatch.scanner.conditions.exits import may_leave
-from mcore_unpatch.scanner.conditions.holding import Condition, both, conditions, holds, run_on
+from mcore_unpatch.scanner.conditions.holding import Condition, both, conditions, holds, may_leave, run_on
 from mcore_unpatch.scanner.conditions.literals import LATER, Named, Release, Run
 from mcore_unpatch.scanner.conditions.values import written
 from mcore_unpatch.scanner.names.resolver import Position

@@ -30,6 +30,7 @@ from mcore_unpatch.scanner.names.bindings import bound
 from mcore_unpatch.scanner.names.expressions import member
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.names.strings import strings
+from mcore_unpatch.scanner.sources.callers import argument, with_defaults
 from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, path_text
 
 _BUILTINS: dict[str, Callable[..., Any]] = {
@@ -306,10 +307,7 @@ def _signature(value: object, run: Run) -> object:
 
 def _returned(function: FunctionNode, home: Resolver, call: ast.Call, at: Position, run: Run) -> object:
     """What a function of the repository returns for these arguments: by the first return that is reached."""
-    scope = home.model.functions.get(function)
-    if scope is None or any(keyword.arg is None for keyword in call.keywords):
-        return UNKNOWN
-    given = arguments(function, scope, home, call, at, run)
+    given = arguments(function, home, call, at, run)
     possible: list[object] = []
     for statement, place in home.returns_of(function):
         place = place._replace(given=given)
@@ -323,22 +321,15 @@ def _returned(function: FunctionNode, home: Resolver, call: ast.Call, at: Positi
     return same(possible) if possible else UNKNOWN
 
 
-def arguments(
-    function: FunctionNode, scope: Scope, home: Resolver, call: ast.Call, at: Position, run: Run
-) -> dict[str, object]:
+def arguments(function: FunctionNode, home: Resolver, call: ast.Call, at: Position, run: Run) -> dict[str, object]:
     """What the parameters of a function of the repository are in a call of it, as far as that is known."""
-    spec = function.args
-    positional = [*spec.posonlyargs, *spec.args]
-    outer = home.in_body(scope.parent or scope, function.lineno)
-    given: dict[str, object] = dict.fromkeys((parameter.arg for parameter in (*positional, *spec.kwonlyargs)), UNKNOWN)
-    for parameter, default in zip(reversed(positional), reversed(spec.defaults), strict=False):
-        given[parameter.arg] = run.value(default, outer)
-    for parameter, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
-        given[parameter.arg] = run.value(value, outer) if value is not None else UNKNOWN
-    bound = isinstance(call.func, ast.Attribute) and scope.parent is not None and scope.parent.kind == "class"
-    for parameter, node in zip(positional[1:] if bound else positional, call.args, strict=False):
-        given[parameter.arg] = run.value(node, at)
-    given.update({keyword.arg: run.value(keyword.value, at) for keyword in call.keywords if keyword.arg})
+    outer = home.outside(function)
+    unpacks = any(isinstance(one, ast.Starred) for one in call.args) or any(word.arg is None for word in call.keywords)
+    given: dict[str, object] = {}
+    for parameter, default in with_defaults(function):
+        passed = argument(call, function, parameter.arg, outer.scope.kind == "class")
+        told = run.value(passed, at) if passed is not None else run.value(default, outer)
+        given[parameter.arg] = UNKNOWN if unpacks else told
     return given
 
 

@@ -12,7 +12,7 @@ from mcore_unpatch.megatron import api, layout
 from mcore_unpatch.megatron.versions import is_in_no_wheel, within
 from mcore_unpatch.scanner.names.annotations import annotation, classes
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
-from mcore_unpatch.scanner.sources.callers import argument, called_as
+from mcore_unpatch.scanner.sources.callers import argument, called_as, with_defaults
 from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, path_text
 
 
@@ -173,22 +173,20 @@ def module(dotted: str, home: Resolver) -> Ref | None:
     if dotted == "megatron" or within(dotted):
         symbol = api.lookup(dotted)
         return Ref("module", symbol.name if symbol else dotted)
-    local = home.project.find(home.model.path, dotted, 0)
+    local = home.find(dotted)
     return Ref("local-module", dotted, home=local) if local else Ref("external", dotted)
 
 
 def _import_from(node: ast.ImportFrom, name: str, home: Resolver) -> Ref | None:
-    named, project, path = node.module or "", home.project, home.model.path
-    if not node.level:
-        full = f"{named}.{name}"
-        if within(full):
-            return core_name(full)
-    is_own = project.lacks(path, named, node.level, name)
-    if not is_own and (other := project.find(path, named, node.level)) is not None:
+    named = node.module or ""
+    if not node.level and within(f"{named}.{name}"):
+        return core_name(f"{named}.{name}")
+    is_own = home.project.lacks(home.model.path, named, node.level, name)
+    if not is_own and (other := home.find(named, node.level)) is not None:
         is_own = True
         if other is not home and (ref := export(other, name)):
             return ref
-    if sub := project.find(path, f"{named}.{name}" if named else name, node.level):
+    if sub := home.find(f"{named}.{name}" if named else name, node.level):
         return Ref("local-module", name, home=sub)
     return None if node.level or is_own else Ref("external", f"{named}.{name}")
 
@@ -198,25 +196,18 @@ def _import_from(node: ast.ImportFrom, name: str, home: Resolver) -> Ref | None:
 
 def own_class(node: ast.ClassDef, home: Resolver) -> Ref:
     """A class of a module: known by the first of its bases that leads to Megatron Core."""
-    scope = home.model.classes[node].parent
-    assert scope is not None
-    for base in node.bases:
-        ref = home.in_body(scope, node.lineno).expr(base)
-        if ref and ref.kind == "class" and ref.is_core:
-            return Ref("class", ref.name, ref.sure, f"`{node.name}`, which derives from it", home=home, node=node)
-    return Ref("class", "", home=home, node=node)
+    ref = next((base for base in home.bases(node) if base.is_core), None)
+    if ref is None:
+        return Ref("class", "", home=home, node=node)
+    return Ref("class", ref.name, ref.sure, f"`{node.name}`, which derives from it", home=home, node=node)
 
 
 def derives(node: ast.ClassDef, home: Resolver, name: str) -> bool:
     """Whether a class of a module derives from one of Megatron Core's, by any of its bases."""
-    scope = home.model.classes[node].parent
-    assert scope is not None
-    refs = filter(None, (home.in_body(scope, node.lineno).expr(base) for base in node.bases))
     return any(
         name in api.ancestry(ref.name)
         or (isinstance(ref.node, ast.ClassDef) and ref.node is not node and derives(ref.node, ref.home or home, name))
-        for ref in refs
-        if ref.kind == "class"
+        for ref in home.bases(node)
     )
 
 
@@ -236,7 +227,8 @@ def _param(node: ast.arg, scope: Scope, home: Resolver) -> Ref | None:
         if "classmethod" in decorators:
             return own
         return None if "staticmethod" in decorators else own.but(kind="instance", why="`self`")
-    if ref := around.expr(_default(node, function)) or _handed_by_decorator(function, home):
+    default = next(value for parameter, value in with_defaults(function) if parameter is node)
+    if ref := around.expr(default) or _handed_by_decorator(function, home):
         return ref
     position = positional.index(node) if node in positional else -1
     called = called_as(function, outer)
@@ -252,16 +244,6 @@ def _handed_by_decorator(function: FunctionNode, home: Resolver) -> Ref | None:
                 name = first.value if isinstance(first, ast.Constant) else None
                 return module(name, home) if isinstance(name, str) else None
     return None
-
-
-def _default(node: ast.arg, function: FunctionNode) -> ast.expr | None:
-    spec = function.args
-    positional = [*spec.posonlyargs, *spec.args]
-    defaults: list[tuple[ast.arg, ast.expr | None]] = [
-        *zip(positional[len(positional) - len(spec.defaults) :], spec.defaults, strict=True),
-        *zip(spec.kwonlyargs, spec.kw_defaults, strict=True),
-    ]
-    return next((value for arg, value in defaults if arg is node), None)
 
 
 def _from_callers(node: ast.arg, function: FunctionNode, is_method: bool, called: str, home: Resolver) -> Ref | None:

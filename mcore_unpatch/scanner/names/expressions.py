@@ -131,10 +131,7 @@ def _find_method(node: ast.ClassDef, name: str, home: Resolver) -> Ref | None:
 
 def _own_bases(node: ast.ClassDef, home: Resolver) -> list[Ref]:
     """The bases of a class that the repository defines."""
-    scope = home.model.classes[node].parent
-    assert scope is not None
-    refs = [home.in_body(scope, node.lineno).expr(base) for base in node.bases]
-    return [ref for ref in refs if ref is not None and ref.kind == "class" and ref.home is not None]
+    return [ref for ref in home.bases(node) if ref.home is not None]
 
 
 def own_attribute(base: Ref, name: str) -> Ref | None:
@@ -316,11 +313,10 @@ def returned(function: Ref) -> Ref | None:
 
 
 def _returned(node: FunctionNode, home: Resolver) -> Ref | None:
-    scope = home.model.functions.get(node)
-    if scope is None or scope.parent is None:
+    if node not in home.model.functions:
         return None
     if node.returns is not None:
-        ref = annotation(node.returns, home.in_body(scope.parent, node.lineno))
+        ref = annotation(node.returns, home.outside(node))
         if ref and ref.is_core:
             return ref
     places = [(one.value, at) for one, at in home.returns_of(node) if one.value]

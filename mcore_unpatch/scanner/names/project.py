@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from weakref import WeakSet
 
 from mcore_unpatch.scanner.names.expressions import KINDS
-from mcore_unpatch.scanner.names.resolver import Modules, Resolver
-from mcore_unpatch.scanner.sources import prefilter
+from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources.effort import Effort
-from mcore_unpatch.scanner.sources.files import Reader, TextFacts
+from mcore_unpatch.scanner.sources.files import Files, Reader, TextFacts
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
@@ -18,7 +17,7 @@ from mcore_unpatch.scanner.sources.parsing import Unreadable
 _MOST_BYTES = 1_000_000
 
 
-class Project(Modules):
+class Project(Files):
     """Python files by their posix path relative to the project's root, and what resolves the names of each."""
 
     def __init__(
@@ -29,15 +28,13 @@ class Project(Modules):
         texts: dict[str, TextFacts] | None = None,
         brought: Mapping[str, frozenset[str]] | None = None,
     ) -> None:
-        super().__init__(exists, read, texts)
-        self.brought = brought or {}
+        super().__init__(exists, read, texts, brought)
         self.parsed = parsed or Parsed()
         self._resolvers: OrderedDict[str, Resolver | None] = OrderedDict()
         self._bytes = 0
         self._let_go: WeakSet[Resolver] = WeakSet()  # a file that others still refer to, and may ask again
         self._asked = ""  # the file at hand
         self._wanted: set[str] = set()  # files that others were seen to import, or that will be asked for again
-        self.links: set[tuple[str, str]] = set()  # files that a name was followed into, with who did
 
     def begin(self) -> None:
         """Turn to the next file: its effort is counted from nought, and what was parsed long ago is let go."""
@@ -76,14 +73,14 @@ class Project(Modules):
         known = self._resolvers.get(path)
         if known is None:
             data = self.data(path)
-            known = self._resolvers[path] = Resolver(self.parsed.model(path, data), self, self.related(path), KINDS)
+            known = self._resolvers[path] = Resolver(self.parsed.model(path, data), self, self.find, KINDS)
             self._bytes += len(data)
         self._resolvers.move_to_end(path)
         return known
 
     def find(self, importer: str, module: str, level: int) -> Resolver | None:
         """The module an import statement in `importer` names, if it is a file of the repository."""
-        path = self._target(importer, module, level)
+        path = self.target(importer, module, level)
         if path is None:
             return None
         self.expect(path)
@@ -98,20 +95,3 @@ class Project(Modules):
             return None
         self.effort.spend(len(found.model.data) // 4)
         return found
-
-    def lacks(self, importer: str, module: str, level: int, name: str) -> bool:
-        """Whether the file that an import names has nothing of a name, told by its bytes: it need not be parsed."""
-        path = self._target(importer, module, level)
-        try:
-            data = prefilter.plain(self.data(path)) if path is not None else b""
-        except (Unreadable, OSError):
-            return False
-        return path is not None and name.encode() not in data and not prefilter.takes_all_names(data)
-
-    def _target(self, importer: str, module: str, level: int) -> str | None:
-        """The other file that an import statement names."""
-        path = self.locate(importer, module, level)
-        if path is None or path == importer:
-            return None
-        self.links.add((importer, path))
-        return path

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast
 
 from mcore_unpatch.megatron import api
@@ -80,29 +78,23 @@ class Position(NamedTuple):
 Handler = Callable[[Any, Position], Ref | None]
 
 
-class Modules(Files, ABC):
-    """The files of one scan, each with what resolves its names."""
-
-    # By module of Megatron's: names that patch files of the repository may add to what its definitions take.
-    brought: Mapping[str, frozenset[str]] = MappingProxyType({})
-
-    @abstractmethod
-    def find(self, importer: str, module: str, level: int) -> Resolver | None:
-        """The module an import statement in `importer` names, if it is a file of the repository."""
-
-    @abstractmethod
-    def lacks(self, importer: str, module: str, level: int, name: str) -> bool:
-        """Whether the file that an import names has nothing of a name, told by its bytes."""
-
-
 class Resolver:
-    """One file: what its parts are, and, by `kinds` of expression, what they stand for."""
+    """One file: what its parts are, and, by `kinds` of expression, what they stand for.
 
-    def __init__(self, model: ModuleModel, project: Modules, related: bool, kinds: Mapping[type, Handler]) -> None:
+    find: the file of the repository that an import names, by who imports it, the module and the dots before it.
+    """
+
+    def __init__(
+        self,
+        model: ModuleModel,
+        project: Files,
+        find: Callable[[str, str, int], Resolver | None],
+        kinds: Mapping[type, Handler],
+    ) -> None:
         self.model, self.project = model, project
         # Whether the file has to do with Megatron at all: only then are well-known attribute names taken as evidence.
-        self.related = related
-        self._kinds = kinds
+        self.related = project.related(model.path)
+        self._find, self._kinds = find, kinds
         self._answers: dict[Hashable, Ref | None] = {}
         self.above: dict[tuple[Scope, str, Block, int], Ref | None] = {}  # what names are to the lines below a binding
         self._facts: dict[Hashable, object] = {}
@@ -186,8 +178,23 @@ class Resolver:
 
     def from_import(self, node: ast.ImportFrom) -> Resolver | None:
         """The other file of the repository that an import statement of this one names."""
-        home = self.project.find(self.model.path, node.module or "", node.level)
+        home = self.find(node.module or "", node.level)
         return home if home is not self else None
+
+    def find(self, module: str, level: int = 0) -> Resolver | None:
+        """The file of the repository that an import statement here would name."""
+        return self._find(self.model.path, module, level)
+
+    def outside(self, node: FunctionNode | ast.ClassDef) -> Position:
+        """Where the head of a definition stands: its decorators, annotations, defaults and bases."""
+        scope = (self.model.functions.get(node) or self.model.classes[node]).parent  # type: ignore[index]
+        assert scope is not None
+        return self.in_body(scope, node.lineno)
+
+    def bases(self, node: ast.ClassDef) -> list[Ref]:
+        """The classes that a class derives from, as far as they are known."""
+        refs = map(self.outside(node).expr, node.bases)
+        return [ref for ref in refs if ref is not None and ref.kind == "class"]
 
     # --- parts of the file -------------------------------------------------------------------------------------
 

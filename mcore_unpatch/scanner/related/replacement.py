@@ -228,7 +228,7 @@ def _function(
 def named_definition(install: Install, resolver: Resolver) -> tuple[ast.AST | None, Resolver]:
     """The definition of the repository that a text names."""
     module, _, name = install.named.rpartition(".")
-    home = resolver.project.find(resolver.model.path, module, 0)
+    home = resolver.find(module)
     if home is None and module.rpartition(".")[2] == resolver.model.path.rpartition("/")[2].removesuffix(".py"):
         home = resolver  # the file itself
     found = home.model.scope.bindings.get(name, ()) if home is not None else ()

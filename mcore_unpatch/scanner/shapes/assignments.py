@@ -321,16 +321,8 @@ def _is_config(name: str) -> bool:
     return name.rpartition(".")[2].endswith("Config")
 
 
-def parameter_of(node: ast.expr, scope: Scope) -> tuple[FunctionNode, ast.arg] | None:
+def given_to(node: ast.expr, scope: Scope) -> FunctionNode | None:
     """The function around `scope` that has the name `node` as a parameter."""
-    if not isinstance(node, ast.Name):
-        return None
-    for home in scope.chain():
-        bindings = home.bindings.get(node.id)
-        if bindings:
-            last = bindings[-1]
-            if last.kind == "param" and isinstance(home.node, ast.FunctionDef | ast.AsyncFunctionDef):
-                assert isinstance(last.node, ast.arg)
-                return home.node, last.node
-            return None
-    return None
+    home = scope.home_of(node.id) if isinstance(node, ast.Name) else None
+    is_parameter = home is not None and home.bindings[node.id][-1].kind == "param"  # type: ignore[attr-defined]
+    return home.node if is_parameter else None  # type: ignore[union-attr,return-value]

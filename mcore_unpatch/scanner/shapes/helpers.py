@@ -11,7 +11,7 @@ from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes import fillings, source_rewrites
-from mcore_unpatch.scanner.shapes.assignments import from_assignment, is_setattr, parameter_of, set_by_name
+from mcore_unpatch.scanner.shapes.assignments import from_assignment, given_to, is_setattr, set_by_name
 from mcore_unpatch.scanner.shapes.fillings import Filling
 from mcore_unpatch.scanner.shapes.install import Install, core_target, is_data, parted
 from mcore_unpatch.scanner.sources.callers import argument
@@ -69,8 +69,8 @@ def is_parametric(site: Site, resolver: Resolver) -> bool:
 
 def _given_to(node: ast.expr, scope: Scope, resolver: Resolver) -> set[str]:
     """Who is given something: the function that has it as a parameter, the class that keeps it."""
-    if (parameter := parameter_of(node, scope)) is not None:
-        return {parameter[0].name}
+    if (function := given_to(node, scope)) is not None:
+        return {function.name}
     owner = next((around.node for around in scope.outwards() if around.kind == "class"), None)
     if isinstance(owner, ast.ClassDef) and (path_text(node) or "") in fillings.fields(owner, resolver):
         return {owner.name}
@@ -131,11 +131,7 @@ def _assigned_by_helper(site: Site, resolver: Resolver, home: Resolver, function
         target = inner.target
         if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name):
             continue
-        if (
-            inner.value is None
-            or isinstance(inner.value, ast.Constant)
-            or parameter_of(target.value, inner.scope) is None
-        ):
+        if isinstance(inner.value, ast.Constant | None) or given_to(target.value, inner.scope) is None:
             continue
         passed = argument(call, function, target.value.id, False)
         base = resolver.at(site).expr(passed) if passed is not None else None

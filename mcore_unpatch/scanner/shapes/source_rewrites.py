@@ -8,7 +8,7 @@ import re
 from mcore_unpatch.megatron import api
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.names.strings import strings
-from mcore_unpatch.scanner.shapes.assignments import dict_owner, module_of, parameter_of
+from mcore_unpatch.scanner.shapes.assignments import dict_owner, given_to, module_of
 from mcore_unpatch.scanner.shapes.install import Install, parted
 from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -26,7 +26,7 @@ def from_module(resolver: Resolver) -> list[Install]:
         if subject is None or runner is None:
             continue
         ref = resolver.at(site).expr(subject)
-        if ref is not None and ref.is_core and parameter_of(subject, site.scope) is None:
+        if ref is not None and ref.is_core and given_to(subject, site.scope) is None:
             found.append(
                 Install(runner, runner.node, ref.name, "source-rewrite", ref.sure, ref.why, None, *parted(ref.name))
             )

@@ -125,8 +125,9 @@ class _Walker:
 
     # --- assignments -------------------------------------------------------------------------------------------
 
-    def on_Assign(self, node: ast.Assign, scope: Scope, block: Block) -> None:
-        for target in node.targets:
+    def on_Assign(self, node: ast.Assign | ast.AnnAssign, scope: Scope, block: Block) -> None:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets if node.value is not None else ():
             self.site(target, node.value, node, scope, block)
             self.bind_target(target, "value", node.value, scope, block)
         if isinstance(node.value, ast.Dict | ast.List | ast.Tuple | ast.Set):
@@ -134,15 +135,8 @@ class _Walker:
         self.expressions(node, scope, block)
 
     def on_AnnAssign(self, node: ast.AnnAssign, scope: Scope, block: Block) -> None:
-        if node.value is not None:
-            self.site(node.target, node.value, node, scope, block)
-            if isinstance(node.value, ast.Dict | ast.List | ast.Tuple | ast.Set):
-                self.model.literals.append(Site(node, node, scope, block, None, node.value))
-        if name := path_text(node.target):
-            if node.value is not None:
-                self.bind(scope, name, Binding("value", node.lineno, block, node.value))
-            self.bind(scope, name, Binding("annotation", node.lineno, block, node.annotation))
-        self.expressions(node, scope, block)
+        self.on_Assign(node, scope, block)
+        self.bind_target(node.target, "annotation", node.annotation, scope, block)
 
     def on_AugAssign(self, node: ast.AugAssign, scope: Scope, block: Block) -> None:
         self.site(node.target, node.value, node, scope, block)
@@ -158,11 +152,11 @@ class _Walker:
             if isinstance(target, ast.Attribute):
                 self.model.sites.append(Site(node, node, scope, block, target, None))
 
-    def site(self, target: ast.expr, value: ast.expr, node: ast.stmt, scope: Scope, block: Block) -> None:
+    def site(self, target: ast.expr, value: ast.expr | None, node: ast.stmt, scope: Scope, block: Block) -> None:
         if isinstance(target, ast.Tuple | ast.List):
             pairs = isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts)
             for index, element in enumerate(target.elts):
-                part = value.elts[index] if pairs else value  # type: ignore[attr-defined]
+                part = value.elts[index] if pairs else value  # type: ignore[union-attr]
                 self.site(element, part, node, scope, block)
         elif isinstance(target, ast.Starred):
             self.site(target.value, value, node, scope, block)

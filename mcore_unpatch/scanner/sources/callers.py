@@ -83,6 +83,14 @@ def argument(call: ast.Call, function: FunctionNode, name: str, is_method: bool)
     return None
 
 
+def with_defaults(function: FunctionNode) -> list[tuple[ast.arg, ast.expr | None]]:
+    """The parameters of a function, each with its default."""
+    spec = function.args
+    positional = [*spec.posonlyargs, *spec.args]
+    defaults = [*[None] * (len(positional) - len(spec.defaults)), *spec.defaults, *spec.kw_defaults]
+    return list(zip((*positional, *spec.kwonlyargs), defaults, strict=True))
+
+
 def called_as(function: FunctionNode, scope: Scope | None) -> str:
     """The name by which a function of a scope is called; a class by its own."""
     is_init = function.name == "__init__" and scope is not None and isinstance(scope.node, ast.ClassDef)

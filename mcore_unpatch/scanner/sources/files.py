@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -33,8 +33,16 @@ class TextFacts(NamedTuple):
 class Files:
     """Python files by their posix path relative to the project's root: whether there is one, and its bytes."""
 
-    def __init__(self, exists: Callable[[str], bool], read: Reader, texts: dict[str, TextFacts] | None = None) -> None:
+    def __init__(
+        self,
+        exists: Callable[[str], bool],
+        read: Reader,
+        texts: dict[str, TextFacts] | None = None,
+        brought: Mapping[str, frozenset[str]] | None = None,
+    ) -> None:
         self.exists, self.read = exists, read
+        self.brought = brought or {}  # by module of Megatron's: names that patch files may add to what it takes
+        self.links: set[tuple[str, str]] = set()  # files that a name was followed into, with who did
         self.effort = Effort()
         self.data = lru_cache(_READ)(self._data)
         self._found = lru_cache(_ANSWERS)(self._locate)
@@ -88,6 +96,20 @@ class Files:
             if self.exists(path):
                 return path
         return None
+
+    def target(self, importer: str, module: str, level: int) -> str | None:
+        """The other file that an import statement names."""
+        path = self.locate(importer, module, level)
+        if path is None or path == importer:
+            return None
+        self.links.add((importer, path))
+        return path
+
+    def lacks(self, importer: str, module: str, level: int, name: str) -> bool:
+        """Whether the file that an import names has nothing of a name, told by its bytes: it need not be parsed."""
+        path = self.target(importer, module, level)
+        data = prefilter.plain(self.text(path)) if path is not None else b""
+        return bool(data) and name.encode() not in data and not prefilter.takes_all_names(data)
 
     def imported(self, path: str) -> tuple[str, ...]:
         """The files of the repository that a file imports, told by its bytes."""

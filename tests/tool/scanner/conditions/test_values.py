@@ -140,7 +140,6 @@ CONDITIONS = {
         plain.__code__.co_varnames
         kept(of=use_x)
         kept(**use_x)
-        spread(**{"x": 1})
         first(*N) >= 16
         Ask.recent(None, "0.16")
         Ask.plain("0.16")
@@ -164,6 +163,7 @@ CONDITIONS = {
         (lambda: V)() >= "0.16"
     """,
     ">=0.16.0": """
+        spread(**{"x": 1})
         falls()
         renamed("0.16")
         renamed(than="0.16")
