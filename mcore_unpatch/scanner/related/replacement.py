@@ -10,10 +10,10 @@ from functools import cached_property
 
 from mcore_unpatch.library.syntax import given_counts, own_nodes
 from mcore_unpatch.scanner.names.resolver import Resolver
-from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.shapes.install import Install, function_in, returned_by
 from mcore_unpatch.scanner.sources.effort import Exhausted
 from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, last_name, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, path_text
 
 # What code at the output boundary speaks of, and Megatron's own forward and _postprocess do not.
 OUTPUT_WORDS = re.compile(
@@ -21,7 +21,6 @@ OUTPUT_WORDS = re.compile(
 )
 VALUE_WORDS = re.compile(r"value|critic|reward|score|classif|num_labels|LastLayer|v_head|token_class", re.IGNORECASE)
 _MOST_STEPS = 50_000  # for what one function calls
-_WRAPPERS = {"MethodType", "partial", "staticmethod", "classmethod", "property", "partialmethod", "compile"}
 
 
 @dataclass(eq=False)
@@ -177,13 +176,19 @@ def handed_on(function: ast.AST, names: set[str]) -> set[str]:
 
 def find(install: Install, resolver: Resolver) -> Replacement:
     """The function behind the value of a patch."""
-    function, home = _function(install.value, install, resolver, 0)
+    value, decorated = install.value, install.site.decorated
+    function, home = function_in(value, resolver.at(install.site))
+    if isinstance(decorated, FunctionNode) and isinstance(value, ast.Name) and value.id == decorated.name:
+        function, home = decorated, resolver  # it stands below the decorator that installs it
+    elif install.shape == "string-target" and isinstance(function, FunctionNode) and not isinstance(value, ast.Call):
+        takes_one = len([*function.args.posonlyargs, *function.args.args]) == 1 and function.args.vararg is None
+        made = returned_by(function, home) if takes_one else (None, home)
+        function, home = made if made[0] is not None else (function, home)  # a registry hands it the original
     if install.named:
         node, home = named_definition(install, resolver)
         function = node if isinstance(node, FunctionNode) else None
     if function is not None:
         return of_function(function, home)
-    value = install.value
     words = _words(value) if value is not None else frozenset()
     return resolver.kept((Replacement, value), lambda: Replacement(words=words, home=resolver))
 
@@ -191,38 +196,6 @@ def find(install: Install, resolver: Resolver) -> Replacement:
 def of_function(function: FunctionNode | ast.Lambda, home: Resolver) -> Replacement:
     """What is known of a function of a file."""
     return home.kept((Replacement, function), lambda: Replacement(function, _words(function), home))
-
-
-def _function(
-    value: ast.expr | None, install: Install, resolver: Resolver, depth: int
-) -> tuple[FunctionNode | ast.Lambda | None, Resolver]:
-    if value is None or depth > 4 or isinstance(value, ast.Lambda):
-        return value if isinstance(value, ast.Lambda) else None, resolver
-    if isinstance(value, ast.Call):
-        if isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
-            return _function(value.func.value, install, resolver, depth + 1)
-        leaf = last_name(value.func)
-        if (leaf in _WRAPPERS or isinstance(value.func, ast.Call)) and value.args:  # also wraps(original)(new)
-            return _function(value.args[0], install, resolver, depth + 1)
-        ref = resolver.at(install.site).expr(value.func)
-        if ref is not None and ref.kind == "local-function" and ref.home is not None:
-            return _returned_closure(ref.node, ref.home), ref.home  # make_forward(original)
-        return None, resolver
-    if isinstance(value, ast.IfExp):  # new if recent else original
-        arms = (_function(arm, install, resolver, depth + 1) for arm in (value.body, value.orelse))
-        return next((arm for arm in arms if arm[0] is not None), (None, resolver))
-    decorated = install.site.decorated
-    if isinstance(decorated, FunctionNode) and isinstance(value, ast.Name) and value.id == decorated.name:
-        return decorated, resolver  # it stands below the decorator that installs it
-    ref = resolver.at(install.site).expr(value)
-    if ref is not None and isinstance(ref.node, ast.FunctionDef | ast.AsyncFunctionDef):
-        home = ref.home or resolver
-        spec = ref.node.args
-        takes_one = len([*spec.posonlyargs, *spec.args]) == 1 and spec.vararg is None
-        if install.shape == "string-target" and takes_one and (made := _returned_closure(ref.node, home)):
-            return made, home  # a registry hands it the original
-        return ref.node, home
-    return None, resolver
 
 
 def named_definition(install: Install, resolver: Resolver) -> tuple[ast.AST | None, Resolver]:
@@ -233,27 +206,6 @@ def named_definition(install: Install, resolver: Resolver) -> tuple[ast.AST | No
         home = resolver  # the file itself
     found = home.model.scope.bindings.get(name, ()) if home is not None else ()
     return next((binding.node for binding in found if binding.kind in ("def", "class")), None), home or resolver
-
-
-def _returned_closure(node: ast.AST | None, home: Resolver) -> FunctionNode | ast.Lambda | None:
-    """The inner function that a factory returns."""
-    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    inner = home.once(_inner_functions, node)
-    for statement, _ in home.model.returns.get(node, []):
-        value = statement.value
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "__get__":
-            value = value.func.value
-        elif isinstance(value, ast.Call) and value.args:
-            value = value.args[0] if last_name(value.func) in _WRAPPERS else value
-        if isinstance(value, ast.Lambda):
-            return value
-        if isinstance(value, ast.Name) and value.id in inner:
-            return inner[value.id]
-    return None
-
-
-def _inner_functions(node: ast.AST) -> dict[str, ast.FunctionDef]:
-    return {item.name: item for item in walk(node) if isinstance(item, ast.FunctionDef) and item is not node}
 
 
 def _words(node: ast.AST) -> frozenset[str]:

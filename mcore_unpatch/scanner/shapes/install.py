@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
-from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
-from mcore_unpatch.scanner.sources.scopes import Scope, Site, last_name
+from mcore_unpatch.scanner.names.resolver import Position, Resolver
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, last_name
 
 DATA = (ast.Constant, ast.List, ast.Dict, ast.Set, ast.Tuple, ast.ListComp, ast.DictComp, ast.JoinedStr)
+_DEEPEST = 4
+_WRAPPERS = {"MethodType", "partial", "staticmethod", "classmethod", "property", "partialmethod", "compile"}
 _TYPES = {"set", "dict", "list", "object"}
+Found = tuple[FunctionNode | ast.Lambda | None, Resolver]
 
 
 @dataclass(slots=True, eq=False)
@@ -101,10 +104,8 @@ def is_function(site: Site, resolver: Resolver, value: ast.expr) -> bool:
     if isinstance(value, ast.Call):
         if isinstance(value.func, ast.Lambda):
             return isinstance(value.func.body, ast.Lambda)
-        if last_name(value.func) == "partial" or wraps(site.target, value):
-            return True
-        called = resolver.at(site).expr(value.func)
-        return called is not None and called.kind == "local-function" and _makes_functions(called)
+        made = last_name(value.func) == "partial" or wraps(site.target, value)
+        return made or function_in(value, resolver.at(site))[0] is not None
     ref = resolver.at(site).expr(value) if isinstance(value, ast.Name) else None
     return ref is not None and ref.kind == "local-function"
 
@@ -116,13 +117,34 @@ def wraps(target: ast.expr | None, value: ast.Call) -> bool:
     return any(isinstance(one, ast.Attribute) and ast.unparse(one) == ast.unparse(target) for one in value.args)
 
 
-def _makes_functions(called: Ref) -> bool:
-    """Whether a function of the repository returns one that it defines."""
-    for statement, at in called.home.returns_of(called.node) if called.home and called.node else ():
-        made = at.expr(statement.value)
-        if isinstance(statement.value, ast.Lambda) or (made is not None and made.kind == "local-function"):
-            return True
-    return False
+def function_in(value: ast.expr | None, at: Position, depth: int = 0) -> Found:
+    """The function that an expression stands for, whatever is put around it, or that a function makes for it."""
+    inner: list[ast.expr] = []
+    match value:
+        case ast.Lambda():
+            return value, at.home
+        case ast.Call(func=ast.Attribute(attr="__get__", value=bound)):
+            inner = [bound]
+        case ast.Call(func=func, args=[first, *_]) if last_name(func) in _WRAPPERS or isinstance(func, ast.Call):
+            inner = [first]  # also wraps(original)(new)
+        case ast.IfExp():  # new if recent else original
+            inner = [value.body, value.orelse]
+        case ast.Call(func=func):
+            ref = at.expr(func)
+            if ref is not None and ref.kind == "local-function" and ref.home is not None and depth <= _DEEPEST:
+                return returned_by(ref.node, ref.home, depth + 1)  # make_forward(original)
+        case ast.expr():
+            ref = at.expr(value)
+            if ref is not None and isinstance(ref.node, FunctionNode):
+                return ref.node, ref.home or at.home
+    found = (function_in(one, at, depth + 1) for one in inner if depth <= _DEEPEST)
+    return next((one for one in found if one[0] is not None), (None, at.home))
+
+
+def returned_by(node: ast.AST | None, home: Resolver, depth: int = 1) -> Found:
+    """The function that a factory returns."""
+    found = (function_in(one.value, at, depth) for one, at in home.returns_of(node)) if node is not None else ()
+    return next((one for one in found if one[0] is not None), (None, home))
 
 
 def is_built(value: ast.expr, scope: Scope) -> bool:
