@@ -10,11 +10,10 @@ from typing import TypeVar
 from mcore_unpatch.megatron import api
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.related.replacement import Replacement
-from mcore_unpatch.scanner.shapes.assignments import dict_owner
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, last_attribute, last_name, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, dict_owner, last_attribute, last_name, path_text
 
 T = TypeVar("T")
 

@@ -364,19 +364,11 @@ def _marks_in(home: Resolver, function: FunctionNode) -> frozenset[tuple[str | N
     `new.mine = True` is a mark on what is put in place, which is asked for under another name: None stands for it.
     """
     found: set[tuple[str | None, str]] = set()
-    for site in home.sites_in(function):
-        if isinstance(site.target, ast.Attribute):
-            found |= _marks(site.target.value, [site.target.attr], site.value)
-    for site in home.calls_in(function):
-        if isinstance(site.node, ast.Call) and path_text(site.node.func) == "setattr" and len(site.node.args) == 3:
-            subject, name, value = site.node.args
-            found |= _marks(subject, strings(name, home.at(site)), value)
+    for subject, key, value in filter(None, (site.written for site in home.sites_in(function))):
+        flag = isinstance(subject, ast.Name) and isinstance(value, ast.Constant) and value.value is True
+        names = strings(key, home.on_line(value.lineno))
+        found |= {(text, name) for name in names for text in (path_text(subject) or "", None)[: 1 + flag]}
     return frozenset(found)
-
-
-def _marks(subject: ast.expr, names: list[str], value: ast.expr | None) -> set[tuple[str | None, str]]:
-    flag = isinstance(subject, ast.Name) and isinstance(value, ast.Constant) and value.value is True
-    return {(text, name) for name in names for text in (path_text(subject) or "", None)[: 1 + flag]}
 
 
 KINDS: dict[type, Handler] = {**LITERALS, ast.Name: _name, ast.Attribute: _attribute, ast.Call: _call}

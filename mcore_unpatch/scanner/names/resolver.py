@@ -222,23 +222,13 @@ class Resolver:
         statements = self.statements_of[block]
         return statements[max(0, bisect_right(statements, call.lineno, key=first_line) - 1)]
 
-    def calls_in(self, function: FunctionNode) -> list[Site]:
-        """The calls within a function that may matter, those of functions inside it included."""
-        return self._within(function, self._calls)
-
-    def sites_in(self, function: FunctionNode) -> list[Site]:
-        """The assignments within a function, those of functions inside it included."""
-        return self._within(function, self._sites)
-
-    @cached_property
-    def _calls(self) -> list[Site]:
-        return sorted(self.model.calls, key=_line)
-
     @cached_property
     def _sites(self) -> list[Site]:
-        return sorted(self.model.sites, key=_line)
+        return sorted((*self.model.sites, *self.model.calls), key=_line)
 
-    def _within(self, function: FunctionNode, sites: list[Site]) -> list[Site]:
+    def sites_in(self, function: FunctionNode) -> list[Site]:
+        """The assignments within a function and the calls that may matter, those of functions inside it included."""
+        sites = self._sites
         first = bisect_left(sites, function.lineno, key=_line)
         last = bisect_right(sites, function.end_lineno or 0, key=_line)
         self.project.effort.spend(last - first)

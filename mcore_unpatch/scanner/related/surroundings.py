@@ -61,13 +61,10 @@ class Surroundings:
         for site in model.sites:
             if isinstance(site.target, ast.Attribute) and site.value is not None:
                 self._add_read(site.value, site.scope, site.node.lineno, site.target.attr)
-                if _is_mark(site.value):
-                    self._add_data(site.target.value, site.target.attr, site)
-        for site in model.calls:
-            call = site.node
-            if isinstance(call, ast.Call) and path_text(call.func) == "setattr" and len(call.args) == 3:
-                if _is_mark(call.args[2]):
-                    self._add_data(call.args[0], ast.unparse(call.args[1]), site)
+        for site in (*model.sites, *model.calls):
+            write = site.written
+            if write is not None and _is_mark(write[2]):
+                self._add_data(write[0], ast.unparse(write[1]), site)
         for scope in (model.scope, *model.functions.values(), *model.classes.values()):
             for bindings in scope.bindings.values():
                 for binding in bindings:

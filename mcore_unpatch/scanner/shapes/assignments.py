@@ -22,7 +22,7 @@ from mcore_unpatch.scanner.shapes.install import (
     is_mock_object,
     is_same_object,
 )
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, last_attribute, last_name, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, dict_owner, last_attribute, last_name
 
 _STEPS_OF_A_NAME = 10
 _LISTS = {attribute for _, attribute in ITEM_CLASSES}  # of modules
@@ -80,9 +80,11 @@ def _row_by_row(
     return installs
 
 
-def is_setattr(call: ast.Call) -> bool:
+def is_setattr(call: ast.AST) -> bool:
     """`setattr(obj, name, value)` and `nn.Module.__setattr__(obj, name, value)`, whosever it is."""
-    return len(call.args) == 3 and last_name(call.func) in {"setattr", "__setattr__"}
+    if not isinstance(call, ast.Call) or len(call.args) != 3:
+        return False
+    return last_name(call.func) in {"setattr", "__setattr__"}
 
 
 def set_by_name(
@@ -113,22 +115,10 @@ def _attribute(
         return []
 
     def install(kind: str, owner: str, target: str = "", adds: bool = False) -> Install:
-        return Install(
-            site,
-            site.node,
-            target or f"{owner}.{name}",
-            shape or kind,
-            base.sure,
-            base.why,
-            value,
-            owner,
-            name,
-            subject,
-            adds,
-            is_mock_object(value),
-            base.possible,
-            kind == "instance-attr",
-        )
+        where = target or f"{owner}.{name}"
+        made = Install(site, site.node, where, shape or kind, base.sure, base.why, value, owner, name, subject, adds)
+        made.mock, made.possible, made.on_instance = is_mock_object(value), base.possible, kind == "instance-attr"
+        return made
 
     if base.kind == "module":
         if api.is_state(base.name, name) and not _is_code(site, resolver, value):
@@ -243,12 +233,8 @@ def _more_modules(names: list[str]) -> str:
 
 def fields_of(site: Site, held: Ref, names: list[str], value: ast.expr) -> list[Install]:
     """`TransformerConfig.__dataclass_fields__["name"] = field`; a loop over several names is one patch."""
-    target = f"{held.name}.{names[0] if names else '*'}"
-    return [
-        Install(
-            site, site.node, target, "class-attr", held.sure, held.why, value, held.name, names[0] if names else "*"
-        )
-    ]
+    owner, name = held.name, names[0] if names else "*"
+    return [Install(site, site.node, f"{owner}.{name}", "class-attr", held.sure, held.why, value, owner, name)]
 
 
 def namespace(node: ast.expr, site: Site, resolver: Resolver) -> tuple[ast.expr | None, Ref | None]:
@@ -264,15 +250,6 @@ def namespace(node: ast.expr, site: Site, resolver: Resolver) -> tuple[ast.expr 
                     return holder, resolver.at_binding(binding, home).expr(holder)
                 return None, None
     return None, None
-
-
-def dict_owner(node: ast.expr) -> ast.expr | None:
-    """`x` in `x.__dict__`, `vars(x)`, `x.__globals__` and, of its children, `x._modules`."""
-    if isinstance(node, ast.Attribute) and node.attr in {"__dict__", "__globals__", "_modules"}:
-        return node.value
-    if isinstance(node, ast.Call) and path_text(node.func) == "vars" and len(node.args) == 1:
-        return node.args[0]
-    return None
 
 
 def module_of(ref: Ref) -> Ref:

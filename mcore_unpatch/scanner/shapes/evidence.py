@@ -131,10 +131,8 @@ def _is_own(own: Ref | None, word: str) -> bool:
 def _home(path: str, scope: Scope) -> ast.AST:
     """Where an object goes by a path: the function that binds the name; all of the class for an attribute of `self`."""
     first, dot, _ = path.partition(".")
-    for home in scope.chain():
-        if first in home.bindings:
-            return home.parent.node if dot and home.parent is not None and home.parent.kind == "class" else home.node
-    return scope.node
+    home = scope.home_of(first) or scope
+    return home.parent.node if dot and home.parent is not None and home.parent.kind == "class" else home.node
 
 
 def _attributes_used(node: ast.AST) -> dict[str, dict[str, int]]:

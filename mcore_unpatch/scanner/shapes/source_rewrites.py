@@ -8,11 +8,11 @@ import re
 from mcore_unpatch.megatron import api
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.names.strings import strings
-from mcore_unpatch.scanner.shapes.assignments import dict_owner, given_to, module_of
+from mcore_unpatch.scanner.shapes.assignments import given_to, module_of
 from mcore_unpatch.scanner.shapes.install import Install, parted
 from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, last_name
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, dict_owner, last_name
 
 _FILE = re.compile(r"(?:^|/)(megatron/[\w/]+)\.py$")
 
@@ -102,7 +102,7 @@ def from_helper(site: Site, resolver: Resolver, home: Resolver, function: Functi
     """A call of a function of the repository that rewrites the source of what it is given."""
     call = site.call
     scope = home.model.functions[function]
-    for inner in home.calls_in(function):
+    for inner in home.sites_in(function):
         subject = _source_subject(inner)
         if subject is None or inner.scope is not scope or scope.function not in home.execs:
             continue

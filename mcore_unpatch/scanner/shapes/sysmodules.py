@@ -8,7 +8,6 @@ from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.versions import ROOT
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.names.strings import strings
-from mcore_unpatch.scanner.shapes.assignments import dict_owner
 from mcore_unpatch.scanner.shapes.install import Install, parted
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import Block, Site, path_text
@@ -21,11 +20,11 @@ def from_loops(resolver: Resolver) -> list[Install]:
     found = []
     for site in (*resolver.model.sites, *resolver.model.calls):
         loop = _loop_over_modules(site.block, resolver)
-        if loop is None:
+        write = site.written if loop is not None else None
+        if loop is None or write is None or not _is_loop_variable(write[0], loop, resolver, site):
             continue
-        subject, names, value = _written(site, resolver)
-        if subject is None or not _is_loop_variable(subject, loop, resolver, site):
-            continue
+        subject, name, value = write
+        names = strings(name, resolver.at(site))
         if isinstance(value, ast.Constant) and api.attribute_names().isdisjoint(names):
             continue  # a mark on the module
         for target, sure, why in _targets(names, value, loop, site, resolver):
@@ -39,23 +38,6 @@ def _loop_over_modules(block: Block, resolver: Resolver) -> ast.For | None:
         if isinstance(loop, ast.For) and "sys.modules" in resolver.once(ast.unparse, loop.iter):
             return loop
     return None
-
-
-def _written(site: Site, resolver: Resolver) -> tuple[ast.expr | None, list[str], ast.expr | None]:
-    """(object, names, value) of a write."""
-    if isinstance(site.node, ast.Call):
-        if path_text(site.node.func) == "setattr" and len(site.node.args) == 3:
-            subject, name, value = site.node.args
-            return subject, strings(name, resolver.at(site)), value
-        return None, [], None
-    if site.value is None:
-        return None, [], None
-    if isinstance(site.target, ast.Attribute):
-        return site.target.value, [site.target.attr], site.value
-    if isinstance(site.target, ast.Subscript):
-        holder = dict_owner(site.target.value) or site.target.value
-        return holder, strings(site.target.slice, resolver.at(site)), site.value
-    return None, [], None
 
 
 def _is_loop_variable(subject: ast.expr, loop: ast.For, resolver: Resolver, site: Site) -> bool:

@@ -121,6 +121,18 @@ class Site:
     in_text: bool = False  # of what `exec` is given
 
     @property
+    def written(self) -> tuple[ast.expr, ast.expr, ast.expr] | None:
+        """The object, the name and the value of `x.name = v`, `x.__dict__["name"] = v`, `setattr(x, name, v)`."""
+        match self.target or self.node:
+            case ast.Attribute(attr=name, value=subject) if self.value is not None:
+                return subject, ast.Constant(name), self.value
+            case ast.Subscript(slice=key, value=mapping) if self.value is not None:
+                return dict_owner(mapping) or mapping, key, self.value
+            case ast.Call(func=ast.Name(id="setattr"), args=[subject, key, value]):
+                return subject, key, value
+        return None
+
+    @property
     def call(self) -> ast.Call:
         """The call that this is."""
         assert isinstance(self.node, ast.Call)
@@ -182,6 +194,15 @@ def path_text(node: ast.expr) -> str | None:
         parts.append(node.attr)
         node = node.value
     return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else None
+
+
+def dict_owner(node: ast.expr) -> ast.expr | None:
+    """`x` in `x.__dict__`, `vars(x)`, `x.__globals__` and, of its children, `x._modules`."""
+    if isinstance(node, ast.Attribute) and node.attr in {"__dict__", "__globals__", "_modules"}:
+        return node.value
+    if isinstance(node, ast.Call) and path_text(node.func) == "vars" and len(node.args) == 1:
+        return node.args[0]
+    return None
 
 
 def last_name(node: ast.expr) -> str:

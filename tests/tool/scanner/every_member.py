@@ -36,7 +36,7 @@ ROPE = "from megatron.core.models.common.embeddings import rope_utils\nrope_util
 
 # By the set they are for: one text for all members, or one for each; `{}` is the member.
 CASES: dict[str, str | dict[str, str]] = {
-    "exits.LEAVES": "import os, pytest\nif megatron.core.__version__ < '0.16': {}()\nGPTModel.forward = f",
+    "holding._LEAVES": "import os, pytest\nif megatron.core.__version__ < '0.16': {}()\nGPTModel.forward = f",
     "literals.as_bool": {
         "module": "import megatron.core as m\nif m: pass\nelse: GPTModel.forward = f",
         "class": "if GPTModel: pass\nelse: GPTModel.forward = f",
@@ -114,7 +114,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "register_patch('megatron.core.transformer.moe.moe_layer.MoELayer', 'a.Own')",
     },
     "evidence._possible": "def g({}): {}.activation_func = functools.partial(f, 1)",
-    "assignments.dict_owner": {
+    "scopes.dict_owner": {
         "__dict__": "megatron.core.utils.__dict__['get_model_config'] = f",
         "__globals__": "GPTModel.forward.__globals__['parallel_state'] = f",
         "_modules": "m = GPTModel()\nm._modules['output_layer'] = torch.nn.Linear(1, 1)",
@@ -135,7 +135,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "__setattr__": "def put(o: GPTModel, n, v):\n    type.__setattr__(o, n, v)\nput(GPTModel(), 'forward', f)",
     },
     "install.is_mock_object": "GPTModel.forward = mock.{}()",
-    "install.is_callable": "GPTModel.of_our_own = functools.{}(f)",
+    "install.is_callable": "from nowhere import g\nGPTModel.of_our_own = functools.{}(g)",
     "install.core_target": {
         "class": "register('megatron.core.models.gpt.GPTModel.forward', f)",
         "module": "register('megatron.core.mpu.get_tensor_model_parallel_rank', f)",
@@ -219,7 +219,7 @@ CASES: dict[str, str | dict[str, str]] = {
         for word in (f"__{start}enter__", f"__{start}exit__")
     },
     "restores._restores": "kept = {}\nGPTModel.forward = f\nGPTModel.forward = kept.{}('original')",
-    "replacement._WRAPPERS": "def log_probs(self): return log_probs\nGPTModel.forward = torch.{}(log_probs)",
+    "install._WRAPPERS": "def log_probs(self): return log_probs\nGPTModel.forward = torch.{}(log_probs)",
     "expressions.PASS_THROUGH_METHODS": "m = GPTModel().{}()\nm.forward = f",
     "expressions.PASS_THROUGH_CALLS": "def g(ms: List[GPTModel]):\n    for m in {}(ms): m.forward = f",
     "expressions.UNWRAPPERS": "from nowhere import m\nn = {}(m)\nn.forward = f",
