@@ -58,6 +58,31 @@ def test_a_patch_that_never_runs(
     assert said in finding["evidence"]
 
 
+def test_a_helper_that_asks_for_a_name_in_one_call_and_for_any_in_another(tmp_path: Path) -> None:
+    helper = """\
+from megatron.core import utils
+
+
+def new(*args): ...
+
+
+def put(module, name, value):
+    if not hasattr(module, name):
+        return
+    setattr(module, name, value)
+
+
+def install():
+    for name in ("divide", "of_a_fork"):
+        put(utils, name, new)
+    put(utils, "of_another", new)
+"""
+    write_files(tmp_path, helper)
+    *_, last = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
+    assert (last["target"], last["verdict"]) == ("megatron.core.utils.of_another", "keep")
+    assert "It is for another Megatron" in last["evidence"]  # a fork may have it
+
+
 def test_a_line_that_patches_several_names_is_deleted_only_for_all_of_them(tmp_path: Path) -> None:
     loop = """\
 from megatron.core.transformer.moe import experts

@@ -28,8 +28,7 @@ class Liveness:
 
     def __init__(self) -> None:
         self._runs: dict[Hashable, list[Run]] = {}
-        self._held: dict[Hashable, tuple[bool | None, ...]] = {}
-        self._constant: set[Hashable] = set()  # statements that are the same on every release
+        self._held: dict[Hashable, tuple[tuple[bool | None, ...], bool]] = {}  # and whether a release was asked for
 
     def of(self, install: Install, at: Position) -> Live:
         """The releases on which a patch is installed, what rules the others out, and what else it depends on."""
@@ -54,10 +53,10 @@ class Liveness:
 
     def _of(self, around: Iterable[Condition], runs: list[Run], known: Hashable) -> Live:
         asked = [(condition, self._holds(condition, runs, known)) for condition in around]
-        alive = [both(truths) for truths in zip(*(held for _, held in asked), strict=True)] or [True] * len(runs)
+        alive = [both(truths) for truths in zip(*(held for _, (held, _) in asked), strict=True)] or [True] * len(runs)
         dead = all(truth is False for truth in alive[:-1])
         depends = []
-        for condition, held in asked:
+        for condition, (held, _) in asked:
             undecided = [run for run, truth, all_of in zip(runs, held, alive, strict=True) if truth is None is all_of]
             if undecided and (dead or not undecided[0].release.is_later):
                 depends.append(_words(condition, undecided[0]))
@@ -65,27 +64,25 @@ class Liveness:
             tuple(release for release, truth in zip(RELEASES, alive, strict=False) if truth is not False),
             newer=alive[-1] is not False,
             depends=tuple(dict.fromkeys(filter(None, depends))),
-            guards=tuple(self._guard(condition, held) for condition, held in asked if False in held),
+            guards=tuple(_guard(condition, *held) for condition, held in asked if False in held[0]),
         )
 
-    def _holds(self, condition: Condition, runs: list[Run], known: Hashable) -> tuple[bool | None, ...]:
+    def _holds(self, condition: Condition, runs: list[Run], known: Hashable) -> tuple[tuple[bool | None, ...], bool]:
         given = id(condition.at.given) if condition.at.given is not None else 0  # of a call that is looked into
         key = (condition.owner, condition.branch, condition.body[-1:], condition.test, known, given)
         if key not in self._held:
             runs[0].release.touched = False
             first = holds(condition, runs[0])
-            if not runs[0].release.touched:
-                self._constant.add(condition.owner)
-            rest = (holds(condition, run) for run in runs[1:]) if runs[0].release.touched else [first] * len(RELEASES)
-            self._held[key] = (first, *rest)
+            asks = runs[0].release.touched
+            rest = (holds(condition, run) for run in runs[1:]) if asks else [first] * len(RELEASES)
+            self._held[key] = ((first, *rest), asks)
         return self._held[key]
 
-    def _guard(self, condition: Condition, held: tuple[bool | None, ...]) -> Guard:
-        owner = condition.owner
-        dead = tuple(release for release, truth in zip(RELEASES, held, strict=False) if truth is False)
-        return Guard(
-            owner.lineno, owner.end_lineno or owner.lineno, condition.branch, dead, always=owner in self._constant
-        )
+
+def _guard(condition: Condition, held: tuple[bool | None, ...], asks: bool) -> Guard:
+    owner = condition.owner
+    dead = tuple(release for release, truth in zip(RELEASES, held, strict=False) if truth is False)
+    return Guard(owner.lineno, owner.end_lineno or owner.lineno, condition.branch, dead, always=not asks)
 
 
 def _in_expression(install: Install, at: Position) -> Iterator[Condition]:
