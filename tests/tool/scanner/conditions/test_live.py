@@ -61,6 +61,7 @@ TESTS = {
     'hasattr(TopKRouter, "is_aux_loss_enabled")': ">=0.14.0",
     'not hasattr(megatron.core.utils, "get_tensor_model_parallel_group_if_none")': "<=0.12.3",
     'hasattr(TopKRouter, "_of_a_release_to_come")': ">0.19.2",
+    'getattr(TopKRouter, "is_aux_loss_enabled", None) is not None': ">=0.14.0",
     'importlib.util.find_spec("megatron.core.transformer.moe.router_replay") is None': OLD,
     '"output_processor" in inspect.signature(GPTModel.forward).parameters': ">=0.18.0",
     '"padding_mask" not in inspect.signature(GPTModel.forward).parameters.keys()': OLD,
@@ -108,6 +109,11 @@ UNDECIDED = {
 def test_what_cannot_be_decided_is_said(test: str) -> None:
     live = guarded(f"def install(use_x):\n    if {test}:\n        GPTModel.forward = f").live
     assert (str(live), live.depends) == UNDECIDED[test]
+
+
+def test_a_mark_of_ones_own_on_what_no_wheel_has_asks_for_no_release() -> None:
+    mark = "import megatron.legacy.fused_kernels as fk\nif not getattr(fk.load, '_mine', False):\n    fk.load = f"
+    assert str(guarded(mark).live) == "any"
 
 
 OLDER = "Version(megatron.core.__version__) < Version('0.16')"
