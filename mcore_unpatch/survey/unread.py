@@ -94,7 +94,8 @@ def _is_left_alone(finding: Finding, versions: tuple[Version, ...]) -> bool:
         return False
     facts = [release.facts.get(finding.target) for release in releases]
     unread = all(fact is None or fact.trait("unread") is not None for fact in facts)
-    return unread and (leaf(finding.target).startswith("_") or not any(facts))
+    unknown = any(known.lacking(release, finding.target) for release in releases)  # it is in no wheel: nobody read it
+    return unread and not unknown and (leaf(finding.target).startswith("_") or not any(facts))
 
 
 def _unread(files: RepositoryFiles, targets: set[str]) -> set[str]:

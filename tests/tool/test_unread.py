@@ -52,6 +52,17 @@ def test_what_a_release_reads_stays() -> None:
     assert verdict(PATCH, (0, 12))[0] != "delete"
 
 
+def test_a_package_that_a_wheel_lacks_may_read_its_own_name() -> None:
+    source = """
+        import megatron.training.initialize, megatron.training.training
+        def new(): ...
+        megatron.training.initialize.set_jit_fusion_options = new
+        megatron.training.training.set_jit_fusion_options = new
+        """
+    said, evidence = verdict(source, (0, 12))
+    assert (said, evidence[:57]) == ("keep", "The wheel of megatron-core 0.12 lacks megatron.training. ")
+
+
 @pytest.mark.parametrize(
     ("module", "name"),
     [
