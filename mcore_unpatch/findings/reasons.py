@@ -27,7 +27,7 @@ from mcore_unpatch.library.model import (
     Usage,
 )
 from mcore_unpatch.megatron import api, known, slots
-from mcore_unpatch.megatron.layout import CONFIG, EXTERNAL_METHODS, LANGUAGE_MODULE
+from mcore_unpatch.megatron.layout import COMPILED, CONFIG, EXTERNAL_METHODS, LANGUAGE_MODULE
 from mcore_unpatch.megatron.versions import PACKAGES, Version, minor, parse_version, show, within
 
 _CHECKOUT = "`unpatch pin --target-mcore PATH` guards it, with a checkout of what you run"
@@ -54,11 +54,14 @@ def why(finding: Finding, version: Version) -> str:
         told = _later(package, target, release, lambda later: why(finding, parse_version(later.label)))
         lacks = f"The wheel of megatron-core {_minor(release.label)} lacks {package}"
         return told or f"{lacks}: `unpatch scan --target-mcore PATH` tells who calls it"
+    if found is None and target.startswith(COMPILED):
+        return "Megatron has it compiled, without a source: what it changes there cannot be told"
     if found is None:
         return _of_missing(finding, version)
     if holder is None or holder.kind == "module":
         if found.fact.kind == "module":
-            return "It replaces a whole module, so what it changes there cannot be told"
+            verb = "replaces" if finding.confidence == "certain" else "may replace"
+            return f"It {verb} a whole module, so what it changes there cannot be told"
         # A registry may put it into every module that has it.
         held = _held_elsewhere(target, release) if finding.shape not in ("string-target", "sys-modules") else ""
         return _of_module(target, found, release) + held
@@ -120,7 +123,8 @@ def guard(target: str, version: Version) -> str:
     found = release.find(known.name_on(release, target))
     if found is None:
         owner, _, name = target.rpartition(".")
-        holder = release.find(owner) if name not in ("*", "__bases__", "__class__") else None
+        told = name not in ("*", "__bases__", "__class__") and not target.startswith(COMPILED)
+        holder = release.find(owner) if told else None
         inherits = holder is not None and holder.fact.kind == "class" and api.has_callable(owner, name)
         return _INHERITED if inherits else _COMES if holder is not None else ""
     if not found.fact.digest:
@@ -169,7 +173,8 @@ def _of_missing(finding: Finding, version: Version) -> str:
     if any(leaf(base) not in EXTERNAL_METHODS for base in outside):
         return f"`{leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{outside[0]}` is a base of it"
     similar = () if finding.assessment.is_read or name.startswith("__") else known.newest(version).ending(name)
-    alike = (leaf(one.rpartition(".")[0]) for one in similar)
+    nearest = sorted(similar, key=lambda one: not one.startswith(f"{owner}."))  # a class of the module itself
+    alike = (leaf(one.rpartition(".")[0]) for one in nearest)
     like = next((f", but in `{one}`" for one in alike if one.lstrip("_")[:1].isupper()), "")
     adds += ", and nothing of Megatron reads it there" if like and holder.kind == "module" else ""
     return f"{on} has no `{name}` in `{leaf(owner)}`{like}: {adds}"

@@ -245,6 +245,8 @@ TRAITS: dict[str, Trait] = {
     "module": lambda install, _, __: any(map(api.is_module_class, (install.owner, install.owner.rpartition(".")[0]))),
     "part": _is_part,
     "adds": lambda install, _, __: install.adds,
+    # The newest release has it too, or no release is known to.
+    "lasts": lambda install, _, __: known.last(install.target) in (None, known.atlas().labels[-1]),
     "instance": lambda install, _, __: install.on_instance or install.shape == "instance-attr",
     "own-name": _has_own_name,
     "adapter": lambda install, _, resolver: any(word in _called(install, resolver) for word in _ADAPTERS),

@@ -202,8 +202,9 @@ def _message(install: Install, breaks: list[str]) -> str:
         text = f"adds `{short}` {_HOW[install.shape]}"
     elif (part := getattr(install.site.target, "attr", "")) in FUNCTION_PARTS:
         text = f"replaces `{part}` of `{short}`"
-    else:
-        text = f"replaces `{short}` {_HOW[install.shape]}"
+    else:  # a finder may as well leave a module as it is
+        verb = "may replace" if install.why.startswith("a finder") else "replaces"
+        text = f"{verb} `{short}` {_HOW[install.shape]}"
     parts = [text, *breaks]
     if not install.sure:
         parts.append(f"{'possible' if install.possible else 'likely'}, judging by {install.why}")

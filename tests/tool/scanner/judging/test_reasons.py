@@ -48,6 +48,14 @@ def test_the_judged_release_speaks() -> None:
     assert why(name, (0, 17)).startswith("`MambaStack`")
 
 
+def test_a_way_that_came_when_the_name_was_gone_is_none() -> None:
+    patch = "from megatron.core.transformer.moe.router import TopKRouter\nTopKRouter.{} = print\n"
+    [gone] = found_in(patch.format("seq_aux_loss_load_balancing"), target=(0, 12))
+    assert (gone.verdict, gone.evidence.split(".")[0]) == ("keep", f"`MoELayer` builds `TopKRouter` by name, {THERE}")
+    [there] = found_in(patch.format("gating"), target=(0, 12))
+    assert "name a subclass of `TopKRouter` as `MoESubmodules.router`" in there.evidence
+
+
 def test_pin_is_named_where_it_can_pin() -> None:
     """The same question, asked of the whole history as `unpatch pin` does."""
     newest = known.model(RELEASES[-1])

@@ -29,6 +29,8 @@ class Finder(importlib.abc.MetaPathFinder):
 def test_source_of_megatron_that_is_changed_before_it_runs(source: str) -> None:
     (finding,) = found_in(source)
     assert (finding.rule, finding.target, finding.confidence) == ("MCU607", MODULE, "likely")
+    assert finding.message.startswith("replaces" if "RULES" in source else "may replace")
+    assert finding.evidence.startswith("It may replace a whole module")
 
 
 @pytest.mark.parametrize(
