@@ -78,7 +78,11 @@ def _parameters(case: Case, model: Model) -> Iterator[Statement]:
 
 def _of_class(case: Case, model: Model) -> Iterator[Statement]:
     """Calls of the library that build the class that is replaced, or call its methods, and do not fit the new one."""
-    found, (node, _) = model.find(case.target_on(model)), case.own_class
+    target, (node, _) = case.target_on(model), case.own_class
+    found, module = model.find(target), target.rpartition(".")[0]
+    if found is not None and found.fact.kind == "value":  # `try` to import the class, or else None
+        named = [one for one in model.ending(leaf(target)) if (fact := model.facts.get(one)) and fact.kind == "class"]
+        found = model.find(named[0]) if len(named) == 1 else found
     if node is None or found is None or found.fact.kind != "class" or _is_default(case, model):
         return
     derived = case.derives_from(found.name)  # its methods are judged as overrides
@@ -93,12 +97,15 @@ def _of_class(case: Case, model: Model) -> Iterator[Statement]:
         usages = callers(model, f"{found.name}.{called}")
         for usage in usages:
             assert usage.call is not None
+            if found.name != target and not usage.sure and not usage.place.startswith(f"{module}."):
+                continue  # told by the name of the method alone, where the class has a name of its own
             if found.name in model.lineage(usage.place.rpartition(".")[0])[1:]:
                 continue  # a subclass calls the class that it was made with
             if wrong := taken.misfit(replace(usage.call, positions=usage.call.positions - shift)):
                 name = node.name if method.name == "__init__" else f"{node.name}.{method.name}"
                 said = unfit(wrong, f"`{name}`")
-                text = f"`{short(usage.place)}` {said}: TypeError on megatron-core {model.label}{only_if(*usages)}"
+                who = short(usage.place) if usage.sure else usage.place.split(".")[-2]  # by name: another may be meant
+                text = f"`{who}` {said}: TypeError on megatron-core {model.label}{only_if(*usages)}"
                 yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
                 return
 

@@ -96,6 +96,26 @@ def test_a_subclass_of_megatron_calls_the_class_that_it_was_made_with() -> None:
     assert "which `Mine` does not take: TypeError" in built.message
 
 
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [
+        ("megatron.core.models.gpt.gpt_layer_specs", True),  # it has it from a `try`, and calls `layer_norm`
+        ("megatron.core.models.gpt.moe_module_specs", False),  # it calls others of its methods
+        ("megatron.core.extensions.transformer_engine_spec_provider", True),
+    ],
+)
+def test_a_call_told_by_the_name_of_a_method_is_one_of_the_module_with_the_class(module: str, told: bool) -> None:
+    source = f"""
+        import {module} as home
+        class Mine:
+            def layer_norm(self, rms_norm=False, for_qk=False): ...
+        home.TESpecProvider = Mine
+        """
+    [provider] = found_in(source, target=(0, 17))
+    said = "; `gpt_layer_specs` passes `has_residual`, which `Mine.layer_norm` does not take: TypeError on"
+    assert (said in provider.message, "TypeError" in provider.message) == (told, told)
+
+
 def test_a_name_that_nobody_reads_has_no_callers() -> None:
     """The older name of a function stays as an alias; Megatron calls the newer one."""
     module = "megatron.core.distributed.finalize_model_grads"
