@@ -84,10 +84,15 @@ class HandedOver:
 
     @cache  # noqa: B019
     def _methods_in(self, path: str) -> list[tuple[str, str, bool]]:
-        """The methods of the classes in a file, and whether each hands on."""
+        """The methods of the classes in a file, and whether each hands on; their annotated fields, which do not."""
         classes = (one for _, tree in self._trees([path]) for one in walk(tree) if isinstance(one, ast.ClassDef))
-        methods = ((one.name, item) for one in classes for item in one.body if isinstance(item, Function))
-        return [(cls, item.name, _hands_on(item)) for cls, item in methods]
+        items = [(one.name, item) for one in classes for item in one.body]
+        methods = [(cls, item.name, _hands_on(item)) for cls, item in items if isinstance(item, Function)]
+        return methods + [
+            (cls, item.target.id, False)
+            for cls, item in items
+            if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+        ]
 
     def is_set_on(self, owner: str, name: str, path: str) -> bool:
         """Whether a file sets an attribute on objects that may be of a class: in no class, or in one akin to it."""

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.judge.handed_over import HandedOver
+from mcore_unpatch.megatron import api
+from mcore_unpatch.megatron.layout import CONFIG
 
 
 def mark(findings: list[Finding], given: Callable[[], HandedOver]) -> list[Finding]:
@@ -14,18 +16,15 @@ def mark(findings: list[Finding], given: Callable[[], HandedOver]) -> list[Findi
     beside = {(one.path, one.scope, one.target): one.line for one in findings}
     for_good = [one for one in findings if not (one.in_test or one.temporary or one.confidence == "possible")]
     replaced = {one.target: one for one in for_good if not one.hands_on}
-    return [_marked(one, given, beside, replaced) if one.effect == "breaks" else one for one in findings]
+    patched = {one.target for one in for_good}
+
+    def said(one: Finding) -> str:
+        return _caller(one, given, beside) or _asked(one, replaced) or _of_config(one, given, patched)
+
+    return [_marked(one, why) if one.effect == "breaks" and (why := said(one)) else one for one in findings]
 
 
-def _marked(
-    finding: Finding,
-    given: Callable[[], HandedOver],
-    beside: dict[tuple[str, str, str], int],
-    replaced: dict[str, Finding],
-) -> Finding:
-    said = _caller(finding, given, beside) or _asked(finding, replaced)
-    if not said:
-        return finding
+def _marked(finding: Finding, said: str) -> Finding:
     message = finding.message.replace(last := finding.breaks[-1], f"{last}; {said}")
     told = replace(finding.assessment, overridden=said)
     return replace(finding, effect="may_break", breaks=(*finding.breaks, said), message=message, assessment=told)
@@ -53,3 +52,15 @@ def _asked(finding: Finding, replaced: dict[str, Finding]) -> str:
     first = others[0]
     where = f"line {first.line}" if first.path == finding.path else f"{first.path}:{first.line}"
     return f"{where} replaces `{first.target.rpartition('.')[2]}`, which may be what is reached"
+
+
+def _of_config(finding: Finding, given: Callable[[], HandedOver], patched: set[str]) -> str:
+    """What may give a config the fields that it asks for: a class of the repository's own, or a patched constructor."""
+    fields = [name.rpartition(".")[::2] for name in finding.asked]
+    if not fields or any(CONFIG not in (owner, *api.ancestry(owner)) for owner, _ in fields):
+        return ""
+    owner, field = fields[0]
+    if any(f"{one}.{made}" in patched for one in (owner, CONFIG) for made in ("__init__", "__post_init__")):
+        return f"the constructor of `{owner.rpartition('.')[2]}` is patched too, which may set it"
+    own = all(any(given().replaces(one, name) for one in (of, *api.ancestry(of))) for of, name in fields)
+    return f"a config here has its own `{field}`, which may be what is read" if own else ""

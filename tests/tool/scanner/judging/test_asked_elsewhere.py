@@ -76,3 +76,39 @@ def test_what_another_file_replaces_may_be_what_is_reached(patch: str, other: st
 def test_one_of_two_that_is_megatrons_own_breaks() -> None:
     both = CALLS.replace("        return", "        utils.ensure_divisibility(1)\n        return")
     assert judged(both, OURS).effect == "breaks"
+
+
+FIELD = """
+    from megatron.core.transformer.multi_latent_attention import MultiLatentAttention
+
+    def forward(self, hidden_states, *args, **kwargs):
+        return self.config.experimental_attention_variant
+
+    MultiLatentAttention.forward = forward
+"""
+CONFIG = "from megatron.core.transformer import TransformerConfig\n"
+OWN = CONFIG + "class Mine(TransformerConfig):\n    {}: str = ''\n"
+MADE = CONFIG + "def made(self):\n    self.__dict__.update(vars(args))\nTransformerConfig.{} = made\n"
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (
+            OWN.format("experimental_attention_variant"),
+            "; a config here has its own `experimental_attention_variant`, ",
+        ),
+        (MADE.format("__post_init__"), "; the constructor of `MLATransformerConfig` is patched too, which may set it"),
+        (OWN.format("another"), ""),
+        (OWN.format("experimental_attention_variant").replace("(TransformerConfig)", ""), ""),
+        (MADE.format("validate"), ""),
+    ],
+)
+def test_a_field_of_a_config_that_the_repository_may_have_itself(other: str, said: str) -> None:
+    stack = {"requirements.txt": "megatron-core==0.15.0\n"}
+    [finding] = [one for one in found_in({"a.py": FIELD, "b.py": other, **stack}) if one.path == "a.py"]
+    assert (
+        "`MLATransformerConfig.experimental_attention_variant` does not exist before megatron-core 0.16.0"
+        in finding.message
+    )
+    assert (finding.effect, said in finding.message) == ("may_break" if said else "breaks", True)
