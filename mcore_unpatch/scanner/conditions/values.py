@@ -261,8 +261,9 @@ def _getattr(node: ast.Call, at: Position, run: Run) -> object:
     if has is False and len(node.args) == 3:
         default = run.value(node.args[2], at)
         return ABSENT if default is None and isinstance(base, Ref) and base.kind == "class" else default
-    unsure = not isinstance(base, Ref) or (has is UNKNOWN and base.is_core and len(node.args) == 3)
-    return UNKNOWN if unsure else _member(base, name, at, run)
+    if not isinstance(base, Ref) or (has is UNKNOWN and base.is_core and len(node.args) == 3):
+        return UNKNOWN
+    return _member(base, name, at, run)
 
 
 def _external(name: str, node: ast.Call, at: Position, run: Run) -> object:
