@@ -17,11 +17,15 @@ from mcore_unpatch.megatron.versions import RELEASES, Version, show
 from mcore_unpatch.scanner.conditions.live import Liveness
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
+from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, last_attribute, path_text
 
 _TESTS = b"__version__ version_info find_spec signature(".split()
+_FAR = 100  # bytes before a name, in which it stands what it is of
+_OWNER = re.compile(rb"(\w++)\s*+\.\Z")
+_ALIAS = re.compile(rb"\bas\s++(\w++)")
 _OF_MEGATRON = b"mcore_ge mcore_gt mcore_lt mcore_version".split()
 
 
@@ -54,7 +58,7 @@ def narrowed(
     for finding in findings:
         homes.setdefault(finding.installed_by, set()).add(finding.path)
     # Which of several functions of one name is called is not asked.
-    names = {name: name.encode() + b"(" for name, several in homes.items() if name and len(several) == 1}
+    names = {name: name.encode() for name, several in homes.items() if name and len(several) == 1}
     if not names:
         return findings
     under = {name for path in testing for name, live in _calls(path, names, project) if str(live) != "any"}
@@ -97,7 +101,7 @@ def _everywhere(name: str, said: list[str], project: Project) -> Live | None:
 def _calls(path: str, names: dict[str, bytes], project: Project) -> Iterable[tuple[str, Live]]:
     """The calls of some functions in a file, and the releases on which each is reached."""
     data = project.text(path)
-    called = [name for name, call in names.items() if call in data]
+    called = [name for name, word in names.items() if word in data and _may_call(word, data)]
     resolver = _resolver(path, project) if called else None
     if resolver is None:
         return
@@ -105,6 +109,20 @@ def _calls(path: str, names: dict[str, bytes], project: Project) -> Iterable[tup
     for name in called:
         for _, at in resolver.calls_of(name):
             yield name, _called_on(liveness.at(at), path)
+
+
+def _may_call(word: bytes, data: bytes) -> bool:
+    """Whether a file has a call of a function: by its name alone, or of what the file imports, as `patches.install()`.
+
+    Else every `model.train()` would be one of a function `train`.
+    """
+    starts = [match.start() for match in re.finditer(rb"%b(?<!\w%b)\(" % (word, word), data)]
+    before = [data[max(0, start - _FAR) : start].rstrip() for start in starts]
+    if any(not text.endswith((b".", b"def")) for text in before):
+        return True
+    owners = {owner[1] for text in before if (owner := _OWNER.search(text))}
+    imported = (name.rpartition(".")[2].encode() for name in prefilter.imported_modules(data)) if owners else ()
+    return not owners.isdisjoint({*imported, *_ALIAS.findall(data)})
 
 
 def _called_on(live: Live, path: str) -> Live:

@@ -35,6 +35,20 @@ def test_in_another_file() -> None:
     assert [(guard.path, guard.branch, guard.line) for guard in finding.live.guards] == [("main.py", "call", 3)]
 
 
+@pytest.mark.parametrize(
+    ("imports", "call"),
+    [
+        ("import patches\n", "patches.install()"),
+        ("import patches as ours\n", "ours.install()"),
+        ("from . import (\n    patches,\n)\n", "patches . install()"),
+        ("from patches import *\n", "install()"),
+    ],
+)
+def test_as_the_function_of_a_module(imports: str, call: str) -> None:
+    source = f"import megatron.core\n{imports}if megatron.core.__version__ < '0.16':\n    {call}\n"
+    assert str(only({"patches.py": INSTALL, "main.py": source}).live) == "<=0.15.3"
+
+
 def test_two_calls_add_up() -> None:
     assert str(only({"patches.py": INSTALL + OLD, "main.py": OTHER + NEW}).live) == "any"
 
