@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.judge.handed_over import HandedOver
+from mcore_unpatch.judge.instead import leaf
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.layout import CONFIG
 
@@ -15,7 +16,7 @@ def mark(findings: list[Finding], given: Callable[[], HandedOver]) -> list[Findi
     """The findings, those that break only where Megatron's own is at work as such that may break."""
     beside = {(one.path, one.scope, one.target): one.line for one in findings}
     for_good = [one for one in findings if not (one.in_test or one.temporary or one.confidence == "possible")]
-    replaced = {one.target: one for one in for_good if not one.hands_on}
+    replaced = {name: one for one in for_good if not one.hands_on for name in one.touches or (one.target,)}
     patched = {one.target for one in for_good}
 
     def said(one: Finding) -> str:
@@ -44,14 +45,18 @@ def _caller(finding: Finding, given: Callable[[], HandedOver], beside: dict[tupl
 
 
 def _asked(finding: Finding, replaced: dict[str, Finding]) -> str:
-    """What may be in place of what it asks for, by itself or with its class."""
-    ways = [(name, name.rpartition(".")[0]) for name in finding.asked]
-    others = [next((replaced[one] for one in way if one in replaced), finding) for way in ways]
-    if not others or any(one.target == finding.target for one in others):
+    """What may be in place of what it asks for, by itself or with its class or module."""
+    reached = []
+    for name in finding.asked:
+        owner = name.rpartition(".")[0]
+        # Of a module, and of a function of its name, only the way tells which one is replaced.
+        whole = owner in replaced and (leaf(owner)[:1].isupper() or replaced[owner].shape == "sys-modules")
+        reached.append(name if name in replaced else owner if whole else finding.target)
+    if not reached or finding.target in reached:
         return ""
-    first = others[0]
-    where = f"line {first.line}" if first.path == finding.path else f"{first.path}:{first.line}"
-    return f"{where} replaces `{first.target.rpartition('.')[2]}`, which may be what is reached"
+    name, other = reached[0], replaced[reached[0]]
+    where = f"line {other.line}" if other.path == finding.path else f"{other.path}:{other.line}"
+    return f"{where} {'changes' if other.touches else 'replaces'} `{leaf(name)}`, which may be what is reached"
 
 
 def _of_config(finding: Finding, given: Callable[[], HandedOver], patched: set[str]) -> str:

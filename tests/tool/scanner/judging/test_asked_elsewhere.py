@@ -73,6 +73,30 @@ def test_what_another_file_replaces_may_be_what_is_reached(patch: str, other: st
     assert (said in finding.message) is (finding.assessment.overridden == said) is (effect == "may_break")
 
 
+PATCH_FILE = """\
+--- a/megatron/core/{0}.py
++++ b/megatron/core/{0}.py
+@@ -1,2 +1,2 @@ def {1}(model):
+     a = 1
+-    b = 1
++    b = 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("other", "path", "said"),
+    [
+        (PATCH_FILE.format("utils", "get_model_config"), "m.patch", "m.patch:3 changes `get_model_config`"),
+        (PATCH_FILE.format("utils", "get_attr_wrapped_model"), "m.patch", ""),
+        ("import megatron.core\ndef mine(): ...\nmegatron.core.utils = mine\n", "b.py", ""),
+        ("import sys\nimport mine\nsys.modules['megatron.core.utils'] = mine\n", "b.py", "b.py:3 replaces `utils`"),
+    ],
+)
+def test_a_patch_file_and_a_module(other: str, path: str, said: str) -> None:
+    finding = judged(CALLS, other, path)
+    assert finding.assessment.overridden == (f"{said}, which may be what is reached" if said else "")
+
+
 def test_one_of_two_that_is_megatrons_own_breaks() -> None:
     both = CALLS.replace("        return", "        utils.ensure_divisibility(1)\n        return")
     assert judged(both, OURS).effect == "breaks"
