@@ -188,9 +188,10 @@ def _raised_by(handler: ast.ExceptHandler) -> str:
 
 
 def _is_in_main(demand: Demand) -> bool:
-    """Whether it stands under `if __name__ == "__main__":`."""
-    home = demand.at.home
-    return any(node.lineno <= demand.line <= (node.end_lineno or 0) for node in home.once(_mains, home.model.tree))
+    """Whether it stands under `if __name__ == "__main__":`, or in a function of a file that has such a part."""
+    mains = demand.at.home.once(_mains, demand.at.home.model.tree)
+    called = demand.at.scope.function is not None
+    return any(called or node.lineno <= demand.line <= (node.end_lineno or 0) for node in mains)
 
 
 def _mains(tree: ast.Module) -> list[ast.If]:

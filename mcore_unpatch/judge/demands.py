@@ -82,7 +82,7 @@ class Demands:
 
     def of_import(self, home: Resolver) -> list[Demand]:
         """What the import of a file needs: its own imports, and what its statements read."""
-        return home.kept("on import", lambda: [*self._of_import(home)])
+        return home.kept(("on import", self._follow), lambda: [*self._of_import(home)])
 
     def _of_import(self, home: Resolver) -> Iterator[Demand]:
         for node in home.once(_imports_of, home.model.tree):

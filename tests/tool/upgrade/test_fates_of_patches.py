@@ -291,3 +291,46 @@ def test_what_nobody_read_is_not_told_to_have_the_same_statements(
     write_files(tmp_path, f"from mine import register\nfrom megatron.core.models.gpt import gpt_model\n{put}\n")
     (fate,) = upgrade([tmp_path], ScanOptions(jobs=1), *releases("0.16.1", "0.19.2")).fates
     assert (fate.urgency, said in fate.reasons[0]) == (urgency, True)
+
+
+BUILDS = """
+    from megatron.core.models.gpt.gpt_model import GPTModel
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+    original = GPTModel._postprocess
+
+    def install():
+        def _postprocess(self, *args, **kwargs):
+            {}
+            return original(self, *args, **kwargs)
+        {}
+        GPTModel._postprocess = _postprocess
+"""
+CONFIG = "TransformerConfig(num_layers=2, hidden_size=8, num_attention_heads=2)"
+
+
+@pytest.mark.parametrize(("lines", "urgency"), [((CONFIG, "pass"), "different"), (("pass", CONFIG), "harmless")])
+def test_what_else_changes_where_a_patch_is_installed_is_not_said_of_it(lines: tuple[str, str], urgency: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        write_files(Path(folder), BUILDS.format(*lines))
+        report = upgrade([Path(folder)], ScanOptions(jobs=1), *releases("0.17.1", "0.19.2"))
+    assert [fate.urgency for fate in report.fates] == [urgency]
+    assert any("by default" in use.text for use in report.uses.affected)  # the line itself is told in any case
+
+
+SCRIPT = """
+    from megatron.core import utils
+    from megatron.core.models.gpt.gpt_model import GPTModel
+
+    def compare():
+        utils.get_model_config(1, 2)
+
+    GPTModel.forward = print
+    {}compare()
+"""
+
+
+@pytest.mark.parametrize(("start", "when"), [("if __name__ == '__main__':\n        ", "run"), ("", "imported")])
+def test_what_the_main_part_of_a_file_calls_raises_when_it_is_run(start: str, when: str) -> None:
+    fate = only(SCRIPT.format(start), "0.17.1", "0.19.2")
+    assert f": TypeError when the file is {when}" in " ".join(fate.reasons), fate.reasons
