@@ -117,7 +117,11 @@ def _field(node: ast.expr, home: Resolver) -> str:
     if not isinstance(node, ast.Attribute):
         return ""
     holder = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
-    return node.attr if holder.endswith(_HOLDS) else ""
+    # A parameter for submodules of its own holds what no spec of Megatron's does.
+    given = (one.node for one in home.on_line(node.lineno).scope.bindings_of(holder) if one.kind == "param")
+    kinds = (getattr(one, "annotation", None) for one in given)
+    own = any(isinstance(kind, ast.Name) and written(kind, home) is None for kind in kinds)
+    return node.attr if holder.endswith(_HOLDS) and not own else ""
 
 
 def _all_of(test: ast.expr) -> Iterator[ast.expr]:

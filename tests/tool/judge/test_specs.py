@@ -67,6 +67,16 @@ def test_nothing_is_told_of_other_code(code: str) -> None:
     assert said(f"{version}def case(spec):\n    {code}\n") == []
 
 
+@pytest.mark.parametrize(
+    ("annotation", "told"),
+    [("OurSubmodules", 0), ("TransformerLayerSubmodules", 1), ("'OurSubmodules | None'", 1)],
+)
+def test_submodules_of_its_own_are_no_specs_of_megatron(annotation: str, told: int) -> None:
+    names = "from megatron.core.transformer.transformer_layer import TransformerLayerSubmodules\n"
+    code = f"def case(submodules: {annotation}):\n    return submodules.mlp.module\n"
+    assert len(said(f"{names}class OurSubmodules: ...\n{code}")) == told
+
+
 def test_nothing_is_told_between_releases_that_fill_it_alike() -> None:
     code = "def case(spec):\n    spec.submodules.mlp.module = Ours\n"
     assert said(code, "0.16.0", "0.17.0") == []
