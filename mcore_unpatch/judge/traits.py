@@ -216,6 +216,7 @@ TRAITS: dict[str, Trait] = {
         install.site.scope.function is not None
         and resolver.once(_builds_schedule_plan, install.site.scope.function.node)
     ),
+    "takes-hook": lambda _, new, __: "output_processor" in new.words,  # so it changes something else
     # A forward that runs parts of the backward pass too: a piece of a pipeline schedule, not of the output.
     "schedule": lambda _, new, __: any("backward" in word for word in (getattr(new.function, "name", ""), *new.words)),
     # It puts another number of MTP layers into the config around the original: nothing else is written.

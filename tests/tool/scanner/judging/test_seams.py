@@ -107,6 +107,11 @@ class TestSchedule:
     def test_plan_itself(self) -> None:
         check_found(f"{IMPORT}GPTModel.build_schedule_plan = print\n", seam="schedule", rule="MCU301")
 
+    @pytest.mark.parametrize(("given", "seam"), [("labels", "schedule"), ("output_processor", "none")])
+    def test_a_plan_that_takes_the_hook_is_about_something_else(self, given: str, seam: str) -> None:
+        new = f"def new(self, {given}=None):\n    return Plan(self, {given})\n"
+        check_found(f"{IMPORT}{new}GPTModel.build_schedule_plan = new\n", seam=seam)
+
 
 class TestMtp:
     @pytest.mark.parametrize(
