@@ -65,7 +65,7 @@ def why(finding: Finding, version: Version) -> str:
         # A registry may put it into every module that has it.
         held = _held_elsewhere(target, release) if finding.shape not in ("string-target", "sys-modules") else ""
         return _of_module(target, found, release) + held
-    return _of_class(holder.name if release.find(holder.name) else owner, name, found, release)
+    return _of_class(there.name if (there := release.find(holder.name)) else owner, name, found, release)
 
 
 def _later(package: str, name: str, release: Model, say: Callable[[Model], str]) -> str:
@@ -161,7 +161,8 @@ def _of_missing(finding: Finding, version: Version) -> str:
         return f"{on} has no such name: what it changes is not known"
     if there := [minor(parse_version(label)) for label, fact in known.fates(finding.target) if fact is not None]:
         others = f"up to {show(there[-1])}" if there[0] < version else f"from {show(there[0])} on"
-        return f"{on} has no `{name}` in `{leaf(owner)}`, only Megatron {others}: {adds}"
+        told = f"{on} has no `{name}` in `{leaf(owner)}`, only Megatron {others}"
+        return told if finding.touches else f"{told}: {adds}"  # a patch file changes it, and so does not apply
     outside = [base for base in api.ancestry(holder.name) if not within(base)] if holder.kind == "class" else []
     if holder.kind == "class" and api.has_callable(holder.name, name):
         release = known.newest(version)

@@ -118,8 +118,7 @@ def _field(node: ast.expr, home: Resolver) -> str:
         return ""
     holder = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
     # A parameter for submodules of its own holds what no spec of Megatron's does.
-    given = (one.node for one in home.on_line(node.lineno).scope.bindings_of(holder) if one.kind == "param")
-    kinds = (getattr(one, "annotation", None) for one in given)
+    kinds = (getattr(one.node, "annotation", None) for one in home.on_line(node.lineno).scope.bindings_of(holder))
     own = any(isinstance(kind, ast.Name) and written(kind, home) is None for kind in kinds)
     return node.attr if holder.endswith(_HOLDS) and not own else ""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from mcore_unpatch.library.model import SLOT, Model
+from mcore_unpatch.library.model import NAMED, SLOT, Model
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.layout import COMPARED_IN_SPECS
 
@@ -52,7 +52,7 @@ def _derived(name: str, releases: Releases) -> list[str]:
 
 def naming(name: str, release: Model) -> str:
     """In words, where a subclass of a class can take its place; nothing where no spec names one."""
-    if name.rpartition(".")[2] in table((release,)):
+    if name.rpartition(".")[2] in table((release,)) or any(one.how == NAMED for one in release.uses(name)):
         return "a ModuleSpec names it"
     derived = [f"`{one}`" for one in _derived(name, (release,))]
     many = f"one of {_listed(derived, 'or')}, which ModuleSpecs name"

@@ -1,6 +1,7 @@
 """Every `keep` has a reason of its own: what Megatron does with the name, how often it changed, what guards it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from checking import CORE, GPT, check_found, found_in
@@ -14,7 +15,7 @@ from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version
 THERE = "so no other can be passed there"
 
 
-def why(target: str, version: Version = NEWEST, **more: str) -> str:
+def why(target: str, version: Version = NEWEST, **more: Any) -> str:
     """The reason for a patch of a name."""
     return reasons.why(Finding("MCU601", "a.py", 1, 1, 1, target, "class-attr", "", **more), version)
 
@@ -54,6 +55,18 @@ def test_a_way_that_came_when_the_name_was_gone_is_none() -> None:
     assert (gone.verdict, gone.evidence.split(".")[0]) == ("keep", f"`MoELayer` builds `TopKRouter` by name, {THERE}")
     [there] = found_in(patch.format("gating"), target=(0, 12))
     assert "name a subclass of `TopKRouter` as `MoESubmodules.router`" in there.evidence
+
+
+def test_of_a_patch_file_no_name_is_said_to_be_added() -> None:
+    said = "has no `checkpointed_forward` in `transformer_block`, only Megatron from 0.18 on"
+    later = f"{CORE}.transformer.transformer_block.checkpointed_forward"
+    assert why(later, (0, 15), touches=(later,)) == f"megatron-core 0.15 {said}"
+
+
+def test_another_name_of_a_class_is_told_as_the_class() -> None:
+    said = "`MultiTokenPredictionLayer` builds `{}` by name; a subclass helps only where a ModuleSpec names it"
+    stack = f"{CORE}.ssm.mamba_block.MambaStack.forward"
+    assert (why(stack), why(stack, (0, 17))) == (said.format("HybridStack"), said.format("MambaStack"))
 
 
 def test_pin_is_named_where_it_can_pin() -> None:
