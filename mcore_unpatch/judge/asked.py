@@ -189,14 +189,9 @@ def _raised_by(handler: ast.ExceptHandler) -> str:
 
 def _is_in_main(demand: Demand) -> bool:
     """Whether it stands under `if __name__ == "__main__":`, or in a function of a file that has such a part."""
-    mains = demand.at.home.once(_mains, demand.at.home.model.tree)
-    called = demand.at.scope.function is not None
+    ifs = (node for node in demand.at.home.model.tree.body if isinstance(node, ast.If))
+    called, mains = demand.at.scope.function is not None, (one for one in ifs if "__name__" in ast.unparse(one.test))
     return any(called or node.lineno <= demand.line <= (node.end_lineno or 0) for node in mains)
-
-
-def _mains(tree: ast.Module) -> list[ast.If]:
-    tested = [node for node in tree.body if isinstance(node, ast.If) and isinstance(node.test, ast.Compare)]
-    return [node for node in tested if getattr(node.test.left, "id", "") == "__name__"]  # type: ignore[attr-defined]
 
 
 def misused(demand: Demand, model: Model, old: Model | None = None) -> Iterator[Statement]:

@@ -253,11 +253,11 @@ def _body(case: Case, happened: Change, copied: Copy | None, old: Model, new: Mo
     if case.reaches_original and not around:
         return []
     if copied is not None and (copied.missing or copied.stale):
-        lacks = f"lacks {_statements(copied.missing)} that came after megatron-core {old.label}"
-        keeps = f"has {_statements(copied.stale)} that megatron-core {new.label} no longer has"
-        if copied.helpers:
-            lacks += f", unless {quoted(copied.helpers, _MOST_HELPERS)}, which it calls, has them in other words"
-        which = lacks if copied.missing else keeps
+        number, helpers = copied.missing or copied.stale, quoted(copied.helpers, _MOST_HELPERS)
+        some = f"{number} statement{'s' if number != 1 else ''} that"
+        unless = f", unless {helpers}, which it calls, has them in other words" if helpers else ""
+        lacks = f"lacks {some} came after megatron-core {old.label}{unless}"
+        which = lacks if copied.missing else f"has {some} megatron-core {new.label} no longer has"
         return [f"a copy of {copied.release}'s function ({copied.share:.0%} alike) {which}"]
     before, after = (known and known.fact.statements for known in (happened.before, happened.after))
     if copied is not None or (before is not None and before == after):
@@ -289,10 +289,6 @@ def _stands_for_itself(case: Case, happened: Change, old: Model, new: Model) -> 
     then, now = ({usage.call for usage in case.callers(model)} for model in (old, new))
     returned = happened.before.fact.trait("type") or ""
     return not shared and bool(then) and then == now and not returned.endswith("ModuleSpec")
-
-
-def _statements(number: int) -> str:
-    return f"{number} statement{'s' if number != 1 else ''}"
 
 
 def _unjudged(finding: Finding, happened: Change, old: Model, new: Model) -> list[str]:
