@@ -9,8 +9,10 @@ from functools import cache
 
 from mcore_unpatch.judge.asked import raising, seen_by, takes_no_object
 from mcore_unpatch.judge.demands import Demand
+from mcore_unpatch.judge.dropped import key_asked
 from mcore_unpatch.judge.instead import leaf, nth, short
 from mcore_unpatch.judge.meaning import written
+from mcore_unpatch.judge.reached import keys_of
 from mcore_unpatch.judge.statement import CHANGES, IDLE, SPEED, Statement
 from mcore_unpatch.library.fact import Call, Parameters, quoted
 from mcore_unpatch.library.model import Known, Model
@@ -180,8 +182,7 @@ def _values(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
 
 def _keys(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     """Keys that are read of a dict of a class, and that no code of the library writes any more."""
-    words = [fact.trait("keys") if (fact := model.facts.get(demand.name)) is not None else None for model in (old, new)]
-    then, now = (set(word.split(",")) if word else set() for word in words)
+    then, now = (keys_of(demand.name, model) for model in (old, new))
     scope = demand.at.scope.node
     lost = _read_keys(scope, leaf(demand.name)) & (then - now) if now and scope is not None else set()
     if lost and demand.runs_on(new, "KeyError"):
@@ -207,16 +208,7 @@ def _read_keys(scope: ast.AST, attribute: str) -> set[str]:
     def is_it(node: ast.AST) -> bool:
         return getattr(node, "id", "") in named or getattr(node, "attr", "") == attribute
 
-    found: list[ast.AST] = []
-    for node in nodes:
-        match node:
-            case ast.Subscript(value=value, slice=key) if is_it(value):
-                found.append(key)
-            case ast.Compare(left=key, ops=[ast.In() | ast.NotIn()], comparators=[value]) if is_it(value):
-                found.append(key)
-            case ast.Call(func=ast.Attribute(value=value, attr="get" | "pop"), args=[key, *_]) if is_it(value):
-                found.append(key)
-    return {key.value for key in found if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+    return {key for node in nodes if isinstance(key := key_asked(node, is_it), str)}
 
 
 def _unpacked(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from mcore_unpatch.judge.statement import CHANGES, Statement
 from mcore_unpatch.library.fact import Call, Parameters, quoted
@@ -15,24 +15,30 @@ from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import FunctionNode
 
+_REFUSES = "takes no"
 
-def hook(install: Install, new: Replacement, model: Model, refused: bool) -> Iterator[Statement]:
-    """The output hook, accepted and never called, or `refused`, which counts where nothing raises without it."""
+
+def hook(
+    install: Install, function: FunctionNode | ast.Lambda | None, model: Model, raises: bool
+) -> Iterator[Statement]:
+    """The output hook, taken and never used, or refused, which counts where nothing raises without it."""
     carries = (install.owner, install.attribute) in layout.HOOK_CARRIERS
-    accepted = new.parameters
-    if not carries or parse_version(model.label) < layout.HOOK_SINCE or accepted is None or new.function is None:
-        return
-    names, any_keyword = accepted
-    name = layout.HOOK_ARGUMENTS[0]
-    kwarg = new.function.args.kwarg
-    line = getattr(install.node, "lineno", 0)
-    if name in names and not new.uses(name):
-        yield Statement(CHANGES, f"accepts `{name}` but never calls it, so hooks are silently dropped", line=line)
-    elif name not in names and any_keyword and kwarg is not None and drops(new.function, kwarg.arg, name):
-        text = f"accepts `{name}` in `**{kwarg.arg}` but never calls it, so hooks are silently dropped"
-        yield Statement(CHANGES, text, line=line)
-    elif name not in names and not any_keyword and refused:
-        yield Statement(CHANGES, f"takes no `{name}`: a TypeError for whoever passes the output hook", line=line)
+    has_one = carries and parse_version(model.label) >= layout.HOOK_SINCE
+    said = keeps_out(function) if has_one and function is not None else ""
+    if said and not (raises and said.startswith(_REFUSES)):
+        yield Statement(CHANGES, said, line=getattr(install.node, "lineno", 0))
+
+
+def keeps_out(function: FunctionNode | ast.Lambda) -> str:
+    """How a function keeps the output hook from arriving; empty where it does not."""
+    spec, name = function.args, layout.HOOK_ARGUMENTS[0]
+    unused = "but never calls it, so hooks are silently dropped"
+    if name in {argument.arg for argument in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)}:
+        nodes = (node for node in walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+        return "" if any(node.id == name for node in nodes) else f"accepts `{name}` {unused}"
+    if spec.kwarg is None:
+        return f"{_REFUSES} `{name}`: a TypeError for whoever passes the output hook"
+    return f"accepts `{name}` in `**{spec.kwarg.arg}` {unused}" if drops(function, spec.kwarg.arg, name) else ""
 
 
 def keywords(
@@ -78,21 +84,18 @@ def _holds_its_own(place: str, install: Install, model: Model) -> bool:
 def drops(function: ast.AST, rest: str, name: str) -> bool:
     """Whether `**rest` is read for other names alone: it is never handed on, nor asked for `name`."""
     nodes = list(walk(function))
-    keys = [key for node in nodes if (key := _key(node, rest)) is not None]
-    reads = sum(isinstance(node, ast.Name) and node.id == rest for node in nodes)
-    return name not in keys and len(keys) == reads
+    reads = [node for node in nodes if isinstance(node, ast.Name) and node.id == rest]
+    keys = [key for node in nodes if (key := key_asked(node, lambda one: one in reads)) is not None]
+    return name not in keys and len(keys) == len(reads)
 
 
-def _key(node: ast.AST, rest: str) -> object:
-    """The key of `rest["key"]`, `rest.get("key")`, `rest.pop("key")` and `"key" in rest`."""
-    subject: ast.expr | None = None
-    key: ast.expr | None = None
+def key_asked(node: ast.AST, of: Callable[[ast.expr], bool]) -> object:
+    """The key of `held["key"]`, `held.get("key")`, `held.pop("key")` and `"key" in held`, where that is the dict."""
     match node:
-        case ast.Subscript():
-            subject, key = node.value, node.slice
-        case ast.Call(func=ast.Attribute(attr="get" | "pop")) if node.args:
-            subject, key = node.func.value, node.args[0]  # type: ignore[attr-defined]
-        case ast.Compare(ops=[ast.In() | ast.NotIn()]):
-            subject, key = node.comparators[0], node.left
-    named = isinstance(subject, ast.Name) and subject.id == rest
-    return key.value if named and isinstance(key, ast.Constant) else None
+        case (
+            ast.Subscript(value=held, slice=ast.Constant(value=key))
+            | ast.Call(func=ast.Attribute(value=held, attr="get" | "pop"), args=[ast.Constant(value=key), *_])
+            | ast.Compare(left=ast.Constant(value=key), ops=[ast.In() | ast.NotIn()], comparators=[held])
+        ) if of(held):
+            return key
+    return None

@@ -9,8 +9,8 @@ import ast
 from collections.abc import Iterator
 
 from mcore_unpatch.findings.finding import SUBCLASS, WRAPPER, Finding
-from mcore_unpatch.judge.dropped import drops
-from mcore_unpatch.library.syntax import sets_attribute
+from mcore_unpatch.judge.dropped import keeps_out
+from mcore_unpatch.library.syntax import parameters_of, sets_attribute
 from mcore_unpatch.megatron import api, known, layout
 from mcore_unpatch.megatron.versions import RELEASES, Version
 from mcore_unpatch.repository.paths import is_test
@@ -22,7 +22,6 @@ from mcore_unpatch.scanner.sources.quoting import Text
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope
 
 RULE = "MCU105"
-_HOOK = layout.HOOK_ARGUMENTS[0]
 _METHODS = ("forward", "_postprocess")
 _WITHOUT_HOOK = {layout.HYBRID_MODEL, layout.MAMBA_MODEL}
 
@@ -92,8 +91,8 @@ def _finding(
     resolver: Resolver,
     text: Text,
 ) -> Iterator[Finding]:
-    said = _what(function, model in _WITHOUT_HOOK)
-    if said is None:
+    said, may_lack = keeps_out(function), model in _WITHOUT_HOOK or function.args.vararg is not None
+    if not said or (may_lack and layout.HOOK_ARGUMENTS[0] not in parameters_of(function)):
         return
     place = f"`{node.name}.{function.name}`"
     steps = (
@@ -117,19 +116,3 @@ def _finding(
         steps=steps,
         source=text.between(function.lineno, function.lineno),
     )
-
-
-def _what(function: FunctionNode, without_hook: bool) -> str | None:
-    """How a method keeps the hook; None where it does not. `without_hook`: Megatron's own class has none."""
-    spec = function.args
-    names = {argument.arg for argument in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)}
-    if _HOOK in names:
-        read = any(isinstance(n, ast.Name) and n.id == _HOOK and isinstance(n.ctx, ast.Load) for n in walk(function))
-        return None if read else f"takes `{_HOOK}` and never uses it, so hooks are silently dropped"
-    if without_hook or spec.vararg is not None:
-        return None
-    if spec.kwarg is None:
-        return f"refuses `{_HOOK}`: TypeError for whoever passes it"
-    if drops(function, spec.kwarg.arg, _HOOK):
-        return f"takes `{_HOOK}` in `**{spec.kwarg.arg}` and never uses it, so hooks are silently dropped"
-    return None

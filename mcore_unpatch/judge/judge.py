@@ -17,7 +17,7 @@ from mcore_unpatch.judge.instead import absent, advice, instead, leaf, nowhere, 
 from mcore_unpatch.judge.mocks import may_create
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, Statement, labels, only_if
 from mcore_unpatch.judge.supplied import is_used
-from mcore_unpatch.library.fact import Call, parameters, quoted, without_self
+from mcore_unpatch.library.fact import Call, Parameters, parameters, quoted, without_self
 from mcore_unpatch.library.model import DEFAULT, Model, Usage
 from mcore_unpatch.library.syntax import parameters_of
 from mcore_unpatch.megatron import known, layout
@@ -33,7 +33,7 @@ def on(case: Case, model: Model) -> list[Statement]:
     said = [*_parameters(case, model), *_of_class(case, model), *_returns(case, model), *_demands(case, model)]
     said += _unheld(case, model)
     raises = any(statement.kind == RAISES for statement in said)
-    said += dropped.hook(case.install, case.new, model, refused=not raises)
+    said += dropped.hook(case.install, case.new.function, model, raises)
     said += _idle(case, model)
     return list(dict.fromkeys(said))
 
@@ -53,22 +53,17 @@ def _parameters(case: Case, model: Model) -> Iterator[Statement]:
         lacking |= {name: usage for name in unknown if name not in lacking}
         wrong = "" if unknown else taken.misfit(call)
         if wrong:
-            where = _where(case, model, _fits_not(case, wrong))
+            where = _where(case, model, wrong, lambda call, taken: taken and taken.misfit(call))
             name = getattr(case.new.function, "name", "")
             who = f"`{name}`" if name else "the replacement"
             text = f"`{short(usage.place)}` {unfit(wrong, who)}: TypeError on {where}"
-            text += only_if(*case.callers(model))
             yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
     if lacking:
         places = list(dict.fromkeys(usage.place for usage in lacking.values()))
         who = f"`{short(places[0])}`" + (f" and {len(places) - 1} more" if len(places) > 1 else "")
-        where = _where(case, model, lambda other: any(
-            not lacking.keys().isdisjoint(usage.call.keywords)
-            for usage in case.callers(other) if usage.call is not None
-        ))  # fmt: skip
+        where = _where(case, model, True, lambda call, _: not lacking.keys().isdisjoint(call.keywords))
         verb = "passes" if len(places) == 1 else "pass"
         text = f"lacks {quoted(lacking)}, which {who} {verb}: TypeError on {where}"
-        text += only_if(*case.callers(model))
         kind, exception = RAISES, "TypeError"
         if case.is_alone and all(place.startswith(f"{ROOT}.inference.") for place in places):
             kind, exception = CHANGES, ""
@@ -110,14 +105,6 @@ def _of_class(case: Case, model: Model) -> Iterator[Statement]:
                 return
 
 
-def _fits_not(case: Case, wrong: str) -> Callable[[Model], bool]:
-    def test(model: Model) -> bool:
-        calls = ((usage.call, case.taken_from(usage, model)) for usage in case.callers(model))
-        return any(taken.misfit(call) == wrong for call, taken in calls if call is not None and taken is not None)
-
-    return test
-
-
 def _returns(case: Case, model: Model) -> Iterator[Statement]:
     """Callers that unpack another number of values than the replacement gives."""
     counts = case.new.returned_counts
@@ -127,11 +114,8 @@ def _returns(case: Case, model: Model) -> Iterator[Statement]:
         wanted = usage.call.unpacked if usage.call is not None else 0
         if wanted and wanted not in counts:
             given = " or ".join(map(str, sorted(counts)))
-            where = _where(case, model, lambda other, wanted=wanted: any(  # type: ignore[misc]
-                one.call is not None and one.call.unpacked == wanted for one in case.callers(other)
-            ))  # fmt: skip
+            where = _where(case, model, wanted, lambda call, _: call.unpacked)
             text = f"returns {given} values where `{short(usage.place)}` unpacks {wanted}: ValueError on {where}"
-            text += only_if(*case.callers(model))
             yield Statement(RAISES, text, "ValueError", *here(case), CALL, usage.place)
             return
 
@@ -242,13 +226,19 @@ def here(case: Case) -> tuple[str, int]:
     return case.resolver.model.path, getattr(case.install.node, "lineno", 0)
 
 
-def _where(case: Case, model: Model, holds: Callable[[Model], bool]) -> str:
-    """The releases around the one that is judged on which something holds: `0.13 to 0.15`, `0.18+`.
+def _where(case: Case, model: Model, wrong: object, of: Callable[[Call, Parameters | None], object]) -> str:
+    """The releases around the one that is judged on which that is wrong of a call, and the condition for calls there.
 
-    What is before the first may lack the package, which a checkout of it has.
+    As `0.13 to 0.15`, `0.18+`. What is before the first may lack the package, which a checkout of it has.
     """
+    condition = only_if(*case.callers(model))
     if model.label not in RELEASES:
-        return f"megatron-core {model.label}"
+        return f"megatron-core {model.label}{condition}"
+
+    def holds(other: Model) -> bool:
+        calls = ((usage.call, case.taken_from(usage, other)) for usage in case.callers(other))
+        return any(of(call, taken) == wrong for call, taken in calls if call is not None)
+
     own = minor(parse_version(model.label))
     every = {minor(parse_version(other.label)): other for other in known.minors()}
     before = [version for version in reversed(every) if version < own]
@@ -257,8 +247,8 @@ def _where(case: Case, model: Model, holds: Callable[[Model], bool]) -> str:
     next_older = [one for one in before if one < first][:1]
     unread = any(known.lacking(every[one], case.install.target) for one in next_older)
     if last == max(every):
-        return f"megatron-core {show(first)}+{', maybe before' if unread else ''}"
-    return f"megatron-core {show(first)}" + (f" to {show(last)}" if first != last else "")
+        return f"megatron-core {show(first)}+{', maybe before' if unread else ''}{condition}"
+    return f"megatron-core {show(first)}{f' to {show(last)}' if first != last else ''}{condition}"
 
 
 def texts(statements: Iterable[Statement], case: Case, *kinds: str) -> list[str]:

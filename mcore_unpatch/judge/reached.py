@@ -144,14 +144,14 @@ def _is_lost_key(test: ast.expr, home: Resolver, model: Model) -> bool:
         case ast.Compare(left=ast.Constant(value=str(key)), ops=[ast.In()], comparators=[ast.expr() as of]):
             held = only_value(of, home) if isinstance(of, ast.Name) else of
             meant = written(held, home) if isinstance(held, ast.Attribute) else None
-            now, *ever = (_keys(meant.names[0], one) for one in (model, *known.minors())) if meant else (set(),)
+            now, *ever = (keys_of(meant.names[0], one) for one in (model, *known.minors())) if meant else (set(),)
             stores = (node for node in walk(home.model.tree) if isinstance(getattr(node, "ctx", None), ast.Store))
             own = (getattr(getattr(node, "slice", None), "value", None) for node in stores)
             return bool(now) and key not in now and any(key in keys for keys in ever) and key not in own
     return False
 
 
-def _keys(name: str, model: Model) -> set[str]:
+def keys_of(name: str, model: Model) -> set[str]:
     """The keys that a release sets in a dict of a class."""
     fact = model.facts.get(name)
     return set(filter(None, (fact.trait("keys") or "").split(","))) if fact is not None else set()

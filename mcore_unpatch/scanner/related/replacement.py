@@ -122,21 +122,9 @@ class Replacement:
         return any(first_value(value) in names for value in returns if value is not None)
 
     @cached_property
-    def parameters(self) -> tuple[set[str], bool] | None:
-        """The names it takes by keyword, and whether it takes any keyword."""
-        if self.function is None:
-            return None
-        spec = self.function.args
-        return {arg.arg for arg in [*spec.args, *spec.kwonlyargs]}, spec.kwarg is not None
-
-    @cached_property
     def returned_counts(self) -> frozenset[int]:
         """How many values its `return a, b` statements give; 0 stands for one that is not evident."""
         return given_counts(self.function) if self.function is not None else frozenset({0})
-
-    def uses(self, name: str) -> bool:
-        """Whether its body reads the parameter `name`."""
-        return name in self.names_read
 
 
 def _grouped(pairs: Iterable[tuple[str, ast.expr]]) -> dict[str, list[ast.expr]]:

@@ -14,9 +14,9 @@ def subclass(parameters: str, body: str, method: str = "forward", base: str = "G
 @pytest.mark.parametrize(
     ("parameters", "body", "said"),
     [
-        ("", "return super().forward(x)", "refuses `output_processor`: TypeError for whoever passes it"),
-        (", *, output_processor=None", "return super().forward(x)", "takes `output_processor` and never uses it"),
-        (", **kwargs", "return super().forward(x)", "takes `output_processor` in `**kwargs` and never uses it"),
+        ("", "return super().forward(x)", "takes no `output_processor`: a TypeError for whoever passes"),
+        (", *, output_processor=None", "return super().forward(x)", "accepts `output_processor` but never calls it"),
+        (", **kwargs", "return super().forward(x)", "accepts `output_processor` in `**kwargs` but never calls it"),
         (", **kwargs", "return super().forward(x, y=kwargs['y'])", "takes `output_processor` in `**kwargs`"),
     ],
 )
