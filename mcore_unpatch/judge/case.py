@@ -14,7 +14,7 @@ from mcore_unpatch.judge.originals import calls_of_original, is_given_original, 
 from mcore_unpatch.judge.statement import Statement
 from mcore_unpatch.library.fact import Parameters, parameters, without_self
 from mcore_unpatch.library.model import EXACT, Model, Usage
-from mcore_unpatch.library.syntax import parameters_of
+from mcore_unpatch.library.syntax import Function, last_attribute, leaf_of, parameters_of
 from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import known
 from mcore_unpatch.scanner.names.bindings import derives
@@ -33,7 +33,10 @@ _MOST_STEPS = 200_000  # for what one patch asks of Megatron
 _PARTIAL = ("partial", "partialmethod")
 _OF_A_CLASS = ("class-attr", "setattr", "string-target")
 # Decorators that leave the parameters of a function as they are.
-_TRANSPARENT = {"staticmethod", "no_grad", "inference_mode", "enable_grad", "wraps", "compile", "jit_fuser"}
+_TRANSPARENT = {
+    *("staticmethod", "no_grad", "inference_mode", "enable_grad", "wraps", "compile", "jit_fuser", "override"),
+    "abstractmethod",
+}
 
 
 class Case:
@@ -229,7 +232,7 @@ class Case:
         function, value = self.new.function, self.install.value
         if function is None or self.install.adds or not self._decorators <= _TRANSPARENT:
             return None
-        if _wrapper(value) in _PARTIAL or is_given_original(self.install):
+        if last_attribute(getattr(value, "func", None)) in _PARTIAL or is_given_original(self.install):
             return None
         detail = parameters_of(function)
         return parameters(without_self(detail) if self.is_bound or self.has_own_object else detail)
@@ -246,12 +249,12 @@ class Case:
     def _decorators(self) -> set[str]:
         """The decorators of the replacement, the one that registers it left out."""
         every = getattr(self.new.function, "decorator_list", ())
-        return {decorator_name(one) for one in every if one is not self.install.node}
+        return {leaf_of(one) for one in every if one is not self.install.node}
 
     @cached_property
     def is_bound(self) -> bool:
         """Whether the replacement is given the object that is patched."""
-        wrapper = _wrapper(self.install.value)
+        wrapper = last_attribute(getattr(self.install.value, "func", None))
         if "staticmethod" in self._decorators and isinstance(self.install.value, ast.Name):
             return False  # the static method itself is assigned, not what a class makes of it
         if self.has_own_object:
@@ -290,12 +293,10 @@ def _nodes(demands: list[Demand]) -> set[int]:
     return {id(demand.node) for demand in demands}
 
 
-def decorator_name(node: ast.expr) -> str:
-    """The last part of what a decorator is written as."""
-    return (path_text(node.func if isinstance(node, ast.Call) else node) or "?").rpartition(".")[2]
-
-
-def _wrapper(value: ast.expr | None) -> str:
-    """What is called to make the value: `staticmethod`, `partial`, `__get__`."""
-    function = value.func if isinstance(value, ast.Call) else None
-    return getattr(function, "attr", "") or getattr(function, "id", "")
+def taken_by(method: Function) -> Parameters | None:
+    """What calls of a method can pass; None where a decorator may change that."""
+    marks = set(map(leaf_of, method.decorator_list))
+    if not marks <= {*_TRANSPARENT, "classmethod"}:
+        return None
+    detail = parameters_of(method)
+    return parameters(detail if "staticmethod" in marks else without_self(detail))

@@ -11,15 +11,14 @@ from itertools import takewhile
 from mcore_unpatch.judge import dropped, reached
 from mcore_unpatch.judge.asked import missing
 from mcore_unpatch.judge.callers import callers
-from mcore_unpatch.judge.case import Case, decorator_name
+from mcore_unpatch.judge.case import Case, taken_by
 from mcore_unpatch.judge.demands import CALL, INSTALL, Demand
 from mcore_unpatch.judge.instead import absent, advice, instead, leaf, nowhere, short, unfit
 from mcore_unpatch.judge.mocks import may_create
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, Statement, labels, only_if
 from mcore_unpatch.judge.supplied import is_used
-from mcore_unpatch.library.fact import Call, Parameters, parameters, quoted, without_self
+from mcore_unpatch.library.fact import Call, Parameters, quoted
 from mcore_unpatch.library.model import DEFAULT, Model, Usage
-from mcore_unpatch.library.syntax import parameters_of
 from mcore_unpatch.megatron import known, layout
 from mcore_unpatch.megatron.versions import RELEASES, ROOT, minor, parse_version, show, within
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -82,11 +81,9 @@ def _of_class(case: Case, model: Model) -> Iterator[Statement]:
         return
     derived = case.derives_from(found.name)  # its methods are judged as overrides
     for method in (item for item in node.body if isinstance(item, ast.FunctionDef)):
-        marks = set(map(decorator_name, method.decorator_list))
-        if (derived and method.name != "__init__") or not marks <= {"staticmethod", "classmethod"}:
+        taken = taken_by(method)
+        if taken is None or (derived and method.name != "__init__"):
             continue
-        detail = parameters_of(method)
-        taken = parameters(detail if "staticmethod" in marks else without_self(detail))
         # Autograd's `apply` calls `forward`, a context first.
         shift, called = (1, "forward") if method.name == "apply" else (0, method.name)
         usages = callers(model, f"{found.name}.{called}")

@@ -8,22 +8,20 @@ from dataclasses import replace
 
 from mcore_unpatch.judge import dropped
 from mcore_unpatch.judge.callers import callers
-from mcore_unpatch.judge.case import decorator_name
+from mcore_unpatch.judge.case import taken_by
 from mcore_unpatch.judge.demands import CALL, Demand
 from mcore_unpatch.judge.handed_over import HandedOver, building, is_holder
 from mcore_unpatch.judge.instead import absent, leaf, short, unfit
 from mcore_unpatch.judge.meaning import written
 from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, STOPS, Statement, only_if
-from mcore_unpatch.library.fact import Call, Parameters, parameters, quoted, without_self
+from mcore_unpatch.library.fact import Call, quoted
 from mcore_unpatch.library.model import CALLED, Model, Usage
-from mcore_unpatch.library.syntax import Function, given_counts, parameters_of
+from mcore_unpatch.library.syntax import Function, given_counts, leaf_of
 from mcore_unpatch.megatron import known
 from mcore_unpatch.scanner.names.bindings import own_class
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources.nodes import call_written, walk
 
-# Decorators that leave the parameters of a method as they are.
-_TRANSPARENT = {"staticmethod", "classmethod", "no_grad", "inference_mode", "override", "abstractmethod", "compile"}
 _ABSTRACT = "abstract"
 
 
@@ -176,15 +174,6 @@ def _told(
     return Statement(kind, text, exception, home.model.path, node.lineno, CALL, caller, trigger=trigger)
 
 
-def taken_by(method: Function) -> Parameters | None:
-    """What calls of a method can pass; None where a decorator may change that."""
-    marks = set(map(decorator_name, method.decorator_list))
-    if not marks <= _TRANSPARENT:
-        return None
-    detail = parameters_of(method)
-    return parameters(detail if "staticmethod" in marks else without_self(detail))
-
-
 def _built(
     cls: ast.ClassDef, bases: list[str], home: Resolver, old: Model, new: Model, given: HandedOver
 ) -> Iterator[Statement]:
@@ -239,7 +228,7 @@ def _abstract(
     now_so = [name for name in sorted(names - own) if _is_abstract(f"{now}.{name}", new)]
     fresh = [name for name in now_so if not _is_abstract(f"{before}.{name}", old)]
     methods = (item for item in cls.body if isinstance(item, Function))
-    by_itself = any("abstractmethod" in map(decorator_name, method.decorator_list) for method in methods)
+    by_itself = any("abstractmethod" in map(leaf_of, method.decorator_list) for method in methods)
     if fresh and not by_itself and len(cls.bases) == 1:
         verb, them = ("is", "it") if len(fresh) == 1 else ("are", "them")
         where = f"of `{leaf(now)}` {verb} abstract on megatron-core {new.label}"
