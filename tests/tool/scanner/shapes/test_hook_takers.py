@@ -17,7 +17,7 @@ def subclass(parameters: str, body: str, method: str = "forward", base: str = "G
         ("", "return super().forward(x)", "takes no `output_processor`: a TypeError for whoever passes"),
         (", *, output_processor=None", "return super().forward(x)", "accepts `output_processor` but never calls it"),
         (", **kwargs", "return super().forward(x)", "accepts `output_processor` in `**kwargs` but never calls it"),
-        (", **kwargs", "return super().forward(x, y=kwargs['y'])", "takes `output_processor` in `**kwargs`"),
+        (", **kwargs", "return super().forward(x, y=kwargs['y'])", "accepts `output_processor` in `**kwargs`"),
     ],
 )
 def test_a_subclass_that_keeps_it(parameters: str, body: str, said: str) -> None:
