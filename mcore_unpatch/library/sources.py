@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -157,8 +156,8 @@ def cache_folder() -> Path:
 class ModuleByModule(Mapping[str, Fact]):
     """The facts of a source, module by module as they are asked for."""
 
-    def __init__(self, library: Library, files: Files) -> None:
-        self._library = library
+    def __init__(self, library: Library, files: Files, names: Callable[[], NameIndex]) -> None:
+        self._library, self._names = library, names
         modules = {path: path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in files}
         self._waiting = {modules[path]: (path, data) for path, data in files.items()}
         self.read: dict[str, Fact] = {}
@@ -185,35 +184,11 @@ class ModuleByModule(Mapping[str, Fact]):
             self._waiting[module] = ("", b"")
 
     @property
-    def names(self) -> _NamesInText:
-        """Its names, module by module as well."""
-        return _NamesInText(self)
-
-    def modules_with(self, leaf: str) -> list[str]:
-        """The modules whose text may define that name."""
-        word = re.escape(leaf.encode())
-        defined = re.compile(rb"(?m)^\s*+(?:(?:async\s+def|def|class)\s+%b\b|%b\s*+[:=])" % (word, word))
-        return [module for module, (path, data) in self._waiting.items() if not path or defined.search(data)]
+    def names(self) -> NameIndex:
+        """Names that it may have: what it has not is left out by who asks."""
+        return self._names()
 
 
-class _NamesInText(NameIndex):
-    """Names that are looked for in the text before a module is read."""
-
-    def __init__(self, facts: ModuleByModule) -> None:
-        self._facts = self._all = facts
-
-    def ending(self, leaf: str) -> list[str]:
-        found = []
-        for module in self._facts.modules_with(leaf):
-            owners = [name for name in self.within(module) if self._facts[name].kind == "class"]
-            found += [f"{owner}.{leaf}" for owner in (module, *owners)]
-        return found
-
-    def within(self, owner: str) -> list[str]:
-        self._facts.get(owner)
-        return [name for name in self._facts.read if name.rpartition(".")[0] == owner]
-
-
-def light_model(library: Library, label: str, files: Files) -> Model:
-    """A model for a few questions about names; it knows nothing of how the library uses them."""
-    return Model(library, label, ModuleByModule(library, files), {})
+def light_model(library: Library, label: str, files: Files, names: Callable[[], NameIndex]) -> Model:
+    """A model for a few questions about names, of which it knows `names`, and nothing of how the library uses them."""
+    return Model(library, label, ModuleByModule(library, files, names), {})

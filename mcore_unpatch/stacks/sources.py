@@ -46,7 +46,9 @@ def source_at(place: str | Path) -> MegatronSource:
 def installed_model() -> Model | None:
     """The megatron-core that an import would find, for a few questions about names; read, not imported."""
     source = installed_source()
-    return light_model(LIBRARY, source.label, source.files) if source is not None else None
+    if source is None:
+        return None
+    return light_model(LIBRARY, source.label, source.files, lambda: known.atlas().names)
 
 
 def installed_source() -> MegatronSource | None:

@@ -10,7 +10,7 @@ from downloads import unpacked
 from mcore_unpatch.library.build import build
 from mcore_unpatch.library.digests import dump
 from mcore_unpatch.library.fact import Call
-from mcore_unpatch.library.model import ASKED, BASE, DEFAULT, Library, Model
+from mcore_unpatch.library.model import ASKED, BASE, DEFAULT, Library, Model, NameIndex
 from mcore_unpatch.library.packing import Atlas, pack
 from mcore_unpatch.library.sources import light_model, read_source
 from mcore_unpatch.megatron import known
@@ -353,7 +353,8 @@ def test_a_file_of_another_kind_is_refused() -> None:
 
 def test_of_a_light_model_only_the_modules_that_are_asked_for_are_read() -> None:
     files = {f"toy/{name}.py": text.encode() for name, text in SHAPES.items()} | {"toy/broken.py": b"def ("}
-    light = light_model(TOY, "1.0", files)
+    names = NameIndex(["toy.shapes.make", "toy.shapes.gone.make", "toy.nowhere.make"])  # of other versions too
+    light = light_model(TOY, "1.0", files, lambda: names)
     found = light.find("toy.Form.area")
     assert found is not None
     assert found.name == "toy.shapes.Shape.area"
