@@ -9,7 +9,6 @@ from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.library.syntax import dotted, last_attribute
 from mcore_unpatch.scanner.sources.nodes import walk
 
-_SCOPES = Function | ast.Lambda | ast.ClassDef
 leaf = last_attribute
 
 
@@ -42,16 +41,6 @@ def parameters(function: Function) -> list[str]:
 def body_of(function: Function) -> list[ast.stmt]:
     """The statements after the docstring."""
     return function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
-
-
-def walk_own(function: Function) -> Iterator[ast.AST]:
-    """The nodes of a function without those of functions inside."""
-    waiting: list[ast.AST] = list(function.body)
-    while waiting:
-        node = waiting.pop(0)
-        yield node
-        if not isinstance(node, _SCOPES):
-            waiting += ast.iter_child_nodes(node)
 
 
 def bound_by_import(alias: ast.alias, node: ast.Import | ast.ImportFrom) -> str:

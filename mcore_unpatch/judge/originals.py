@@ -221,13 +221,13 @@ def _given(install: Install, new: Replacement) -> Iterator[str]:
         return
     if call.args and isinstance(call.args[0], ast.Name) and call.args[0].id == getattr(function, "name", None):
         names = [parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)]
-        yield from (name for name, node in zip(names, call.args[1:], strict=False) if _is_original(node, install, new))
+        yield from (name for name, node in zip(names, call.args[1:], strict=False) if is_original(node, install, new))
         for word in call.keywords:
-            if word.arg and _is_original(word.value, install, new):
+            if word.arg and is_original(word.value, install, new):
                 yield word.arg
     for parameter in (*factory.args.args, *factory.args.kwonlyargs) if factory is not None else ():
         passed = argument(call, factory, parameter.arg, False)  # type: ignore[arg-type]
-        if passed is not None and _is_original(passed, install, new):
+        if passed is not None and is_original(passed, install, new):
             yield parameter.arg
 
 
@@ -249,7 +249,8 @@ def _scope(new: Replacement) -> Scope | None:
     return new.home.model.functions.get(new.function) if new.home is not None and new.function is not None else None
 
 
-def _is_original(node: ast.expr, install: Install, new: Replacement) -> bool:
+def is_original(node: ast.AST, install: Install, new: Replacement) -> bool:
+    """Whether an expression beside the patch, or in its replacement, stands for what is replaced."""
     node = without_cast(node)
     return _reads(node, install, new) or (isinstance(node, ast.Name) and _holds(node.id, install, new))
 
@@ -325,7 +326,7 @@ def _kept_attributes(install: Install, new: Replacement) -> set[str]:
     home = new.home
     stored = home.kept(_stored, lambda: _stored(home))
     read = {*new.attributes_read, *map(_name_asked, new.calls)} & stored.keys() - {install.attribute}
-    return {name for name in read if any(_is_original(value, install, new) for value in stored[name])}
+    return {name for name in read if any(is_original(value, install, new) for value in stored[name])}
 
 
 def _stored(home: Resolver) -> dict[str, list[ast.expr]]:

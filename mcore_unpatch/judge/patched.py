@@ -8,8 +8,8 @@ from mcore_unpatch.judge.asked import raised
 from mcore_unpatch.judge.callers import callers
 from mcore_unpatch.judge.demands import CALL, Demands
 from mcore_unpatch.judge.instead import leaf, short, unfit
-from mcore_unpatch.library.fact import Fact, parameters, without_self
-from mcore_unpatch.library.model import Model
+from mcore_unpatch.library.fact import Fact, parameters
+from mcore_unpatch.library.model import Known, Model
 from mcore_unpatch.megatron import known
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.scopes import FunctionNode
@@ -37,9 +37,7 @@ def _callers(name: str, facts: Mapping[str, Fact], changed: set[str], model: Mod
         return
     if now.kind != "function" or now.trait("by") is not None:
         return
-    owner = model.facts.get(name.rpartition(".")[0])
-    bound = owner is not None and owner.kind == "class" and now.trait("static") is None
-    taken, gives = parameters(without_self(now.detail) if bound else now.detail), now.trait("gives")
+    taken, gives = parameters(model.detail_for_callers(Known(name, now))), now.trait("gives")
     for usage in usages:
         call = usage.call
         if call is not None and (wrong := taken.misfit(call)):

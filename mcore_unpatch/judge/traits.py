@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Callable
 
-from mcore_unpatch.judge.originals import calls_of_original, calls_original_once, reaches_original
+from mcore_unpatch.judge.originals import calls_of_original, calls_original_once, is_original, reaches_original
 from mcore_unpatch.library.model import ASKED
 from mcore_unpatch.megatron import api, known, slots
 from mcore_unpatch.scanner.names.bindings import derives
@@ -116,22 +116,10 @@ def _switches_mtp_off(install: Install, new: Replacement, _: Resolver) -> bool:
     return any(isinstance(keyword.value, ast.Constant) and not keyword.value.value for keyword in off)
 
 
-def _made_from_old(install: Install, _: Replacement, __: Resolver) -> bool:
+def _made_from_old(install: Install, new: Replacement, _: Resolver) -> bool:
     """What is put in place is given what it replaces: it wraps it, or takes its weights over."""
-    given = [node for node in walk(install.value) if node is not install.value] if install.value is not None else []
-    names = [node.id for node in given if isinstance(node, ast.Name)]
-    read = any(isinstance(node, ast.Attribute) and node.attr == install.attribute for node in given)
-    return read or any(_may_hold(name, install) for name in names)
-
-
-def _may_hold(name: str, install: Install) -> bool:
-    """Whether a name was read from the attribute, or from one whose name is computed."""
-    values = install.site.scope.bindings_of(name)
-    return any(
-        (isinstance(binding.node, ast.Attribute) and binding.node.attr == install.attribute)
-        or (isinstance(binding.node, ast.Call) and path_text(binding.node.func) == "getattr")
-        for binding in values
-    )
+    given = walk(install.value) if install.value is not None else ()
+    return any(is_original(node, install, new) for node in given if node is not install.value)
 
 
 def _is_part(install: Install, _: Replacement, resolver: Resolver) -> bool:

@@ -77,16 +77,6 @@ def default_text(node: ast.expr | None) -> str:
     return f"={value}" if isinstance(value, bool | int | float | None) else "="
 
 
-def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a function, those of functions and classes within it left out."""
-    waiting = list(ast.iter_child_nodes(function))
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, Function | ast.Lambda | ast.ClassDef):
-            waiting += ast.iter_child_nodes(node)
-
-
 def given_counts(function: Function | ast.Lambda) -> frozenset[int]:
     """How many values the `return a, b` statements of a function give; 0 stands for one that is not evident."""
     if isinstance(function, ast.Lambda):

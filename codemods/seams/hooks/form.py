@@ -17,10 +17,10 @@ from mcore_unpatch.codemods.syntax import (
     leaf,
     names_in,
     names_outside,
-    walk_own,
     walk_without,
 )
 from mcore_unpatch.editing.source import Source, first_line, last_line
+from mcore_unpatch.library.syntax import Nodes
 
 NOTES = (
     "a hook runs when the module is called, and not when something calls its `.forward(...)` directly",
@@ -127,13 +127,14 @@ class Wrapper:
             return f"`{function.name}` uses the original for more than one call"
         if len(wraps) != len(function.decorator_list):
             return f"`{function.name}` is decorated"
-        if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in walk_own(function)):
+        own = Nodes([function]).own
+        if ast.Yield in own or ast.YieldFrom in own:
             return f"`{function.name}` is a generator"
         invented = {_MODULE, f"_{self.all_args}"} | {self.all_args, self.all_kwargs} - {self.args, self.kwargs}
         if taken := invented & identifiers(function):
             return f"the name `{min(taken)}` is taken"
         body = body_of(function)
-        returns = [node for node in walk_own(function) if isinstance(node, ast.Return)]
+        returns = list(own.of(ast.Return))
         last = body[-1]
         if isinstance(last, ast.Return) and last.value is calls[0] and len(returns) == 1:
             return self._before(body[:-1], last, calls[0])

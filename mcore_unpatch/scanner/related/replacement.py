@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from mcore_unpatch.library.syntax import given_counts, own_nodes
+from mcore_unpatch.library.syntax import Nodes, given_counts
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.shapes.install import Install, function_in, returned_by
 from mcore_unpatch.scanner.sources.effort import Exhausted
@@ -74,8 +74,7 @@ class Replacement:
     @cached_property
     def returned_calls(self) -> list[tuple[int, ast.Call]]:
         """The calls whose results it returns itself, and the lines of those returns."""
-        own = own_nodes(self.function) if isinstance(self.function, FunctionNode) else ()
-        returns = [node for node in own if isinstance(node, ast.Return)]
+        returns = Nodes([self.function]).own.of(ast.Return) if isinstance(self.function, FunctionNode) else ()
         return [(node.lineno, node.value) for node in returns if isinstance(node.value, ast.Call)]
 
     @cached_property

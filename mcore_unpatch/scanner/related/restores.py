@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import takewhile
 
-from mcore_unpatch.library.syntax import own_nodes
+from mcore_unpatch.library.syntax import Nodes
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.related.replacement import find
@@ -226,7 +226,7 @@ def _undoes(site: Site, function: Scope) -> bool:
         inner = takewhile(lambda block: block.kind != "function", site.block.outwards())
         if any(block.kind == "finally" for block in inner) or _is_callback(site):
             return True
-        if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in own_nodes(function.node)):
+        if not {ast.Yield, ast.YieldFrom}.isdisjoint(Nodes([function.node]).own):
             return True
     names = (getattr(function.node, "name", ""), getattr(other.node, "name", ""))
     return function.parent is other.parent and names in {("__enter__", "__exit__"), ("__aenter__", "__aexit__")}
