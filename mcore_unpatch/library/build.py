@@ -14,8 +14,7 @@ from mcore_unpatch.library.definitions import ModuleFacts
 from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.library.model import Library, Model
 from mcore_unpatch.library.slots import Slots
-from mcore_unpatch.library.surroundings import imports_of
-from mcore_unpatch.library.syntax import source_of
+from mcore_unpatch.library.syntax import source_of, statements
 from mcore_unpatch.library.usage import UseCollector
 
 # What every installation has: Python's own modules, torch and what it depends on.
@@ -135,7 +134,8 @@ def _mark_unread(
     imported = {fact.detail for fact in facts.values() if fact.kind == "import"}
     for module in modules.values():
         local = (one for body in module.functions for one in body.nodes.of(ast.ImportFrom))
-        for node in (*imports_of(module.tree.body), *local):
+        outer = (one for one in statements(module.tree.body) if isinstance(one, ast.ImportFrom))
+        for node in (*outer, *local):
             imported |= {f"{source_of(node, module.package)}.{alias.name}" for alias in node.names}
     imported |= {known.name for detail in imported if (known := model.find(detail))}
     starred = {name.removesuffix(".*") for name in imported if name.endswith(".*")}

@@ -62,16 +62,6 @@ def hands_all(node: ast.Call, body: Body | None) -> bool:
     return ast.unparse(node).endswith(f"(*{spec.vararg.arg}, **{spec.kwarg.arg})")
 
 
-def imports_of(body: list[ast.stmt]) -> Iterator[ast.ImportFrom]:
-    """The imports of a module, those in `if` and `try` too: another branch may bind the same name to something else."""
-    for node in body:
-        if isinstance(node, ast.ImportFrom):
-            yield node
-        elif isinstance(node, ast.If | ast.Try):
-            handlers = [item for handler in getattr(node, "handlers", ()) for item in handler.body]
-            yield from imports_of([*node.body, *handlers, *node.orelse])
-
-
 def roles_of(nodes: Nodes) -> ById:
     """What expressions are there for, by their identity; where nothing else is said they are just used."""
     roles: ById = {}

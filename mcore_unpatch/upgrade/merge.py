@@ -13,9 +13,11 @@ from pathlib import Path
 
 from mcore_unpatch.editing.edits import Edit
 from mcore_unpatch.editing.source import Span
+from mcore_unpatch.library.definitions import Body
 from mcore_unpatch.library.digests import digest_of, parts
 from mcore_unpatch.library.model import Model
-from mcore_unpatch.library.syntax import bound_names
+from mcore_unpatch.library.surroundings import local_names
+from mcore_unpatch.library.syntax import Function, bound_names
 from mcore_unpatch.megatron.versions import LIBRARY
 from mcore_unpatch.records import record
 from mcore_unpatch.repository import git
@@ -120,16 +122,10 @@ def _is_code(line: str) -> bool:
 
 def _free_names(function: str) -> set[str]:
     """The names a function reads and does not bind itself."""
-    nodes = list(ast.walk(ast.parse(function)))
-    names = [node for node in nodes if isinstance(node, ast.Name)]
-    bound = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
-    bound |= {node.arg for node in nodes if isinstance(node, ast.arg)} | set(vars(builtins))
-    for node in nodes:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            bound |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            bound.add(node.name)
-    return {node.id for node in names} - bound
+    [node] = ast.parse(function).body
+    assert isinstance(node, Function)
+    names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    return names - local_names(Body("", "", node), "").keys() - {node.name, *vars(builtins)}
 
 
 def _same(ours: str, base: str) -> bool:
