@@ -38,22 +38,14 @@ class Change:
     moved_to: str | None = None
 
     @property
-    def added(self) -> list[str]:
-        """Parameters that are new."""
-        return [name for name in _names(self.after) if name not in _names(self.before)]
-
-    @property
-    def removed(self) -> list[str]:
-        """Parameters that are gone."""
-        return [name for name in _names(self.before) if name not in _names(self.after)]
-
-    @property
     def sentence(self) -> str:
         """What happened, in a few words."""
         match self.kind:
-            case "signature":
-                said = [f"new parameter {quoted(self.added)}"] if self.added else []
-                said += [f"removed {quoted(self.removed)}"] if self.removed else []
+            case "signature" if self.before is not None and self.after is not None:
+                then, now = (("self", "cls", *one.fact.parameters.names) for one in (self.before, self.after))
+                fresh = quoted(name for name in now if name not in then)
+                gone = quoted(name for name in then if name not in now)
+                said = [*([f"new parameter {fresh}"] if fresh else []), *([f"removed {gone}"] if gone else [])]
                 return f"signature changed: {', '.join(said) or 'different order or defaults'}"
             case "moved":
                 return f"moved to `{self.moved_to}`"
@@ -75,12 +67,6 @@ def change(name: str, old: Model, new: Model) -> Change:
         return Change(name, "signature", before, after)
     same = (then.kind, then.detail, then.digest) == (now.kind, now.detail, now.digest)
     return Change(name, "unchanged" if same else "body", before, after)
-
-
-def _names(known: Known | None) -> list[str]:
-    if known is None or known.fact.kind != "function":
-        return []
-    return [name for name in known.fact.parameters.names if name not in ("self", "cls")]
 
 
 @record
