@@ -96,12 +96,8 @@ def _passes_tests(install: Install, _: Replacement, resolver: Resolver) -> bool:
     return new is not None and symbol.name in api.ancestry(new.name)
 
 
-def cleans_up(install: Install, new: Replacement) -> bool:
-    """What it replaced is called in a `try`, whose `finally` runs when that raises as well."""
-    return _runs_inside(install, new, ast.Try)
-
-
-def _runs_inside(install: Install, new: Replacement, kind: type[ast.With | ast.Try]) -> bool:
+def runs_inside(install: Install, new: Replacement, kind: type[ast.With | ast.Try]) -> bool:
+    """What it replaced is called in a `with`, or in a `try` whose `finally` runs when that raises as well."""
     calls = {id(call) for call in calls_of_original(install, new)}
     blocks = [node for node in new.nodes if isinstance(node, kind)] if calls else []
     return any(id(node) in calls for block in blocks for node in walk(block) if getattr(block, "finalbody", True))
@@ -222,7 +218,7 @@ TRAITS: dict[str, Trait] = {
     "slot": lambda install, _, __: slots.holder(install.owner, install.attribute) is not None,
     "passes-tests": _passes_tests,
     # What it replaced is called while a context manager is open.
-    "in-with": lambda install, new, _: _runs_inside(install, new, ast.With),
+    "in-with": lambda install, new, _: runs_inside(install, new, ast.With),
     "compiles": lambda install, _, __: (
         isinstance(install.value, ast.Call) and ast.unparse(install.value.func) == "torch.compile"
     ),

@@ -102,7 +102,7 @@ def target(text: str) -> Target:
         )
     clone, at, _ = plain.rpartition("@")
     if os.path.lexists(plain) or (at and os.path.isdir(clone)):  # noqa: PTH112
-        return at_place(plain)
+        return _of_source(source_at(plain), f"the source in {plain}")
     reference = of_reference(plain)
     if reference.versions:
         if reference.versions[-1] < parse_version(RELEASES[0]):
@@ -115,11 +115,6 @@ def target(text: str) -> Target:
         f"{text!r} is no Megatron: pass a release ({RELEASES[0]} to {RELEASES[-1]}), a tag or a branch (core_v0.18.0, "
         "main), a commit of at least 7 digits, a checkout, a wheel, CLONE@COMMIT, or `installed`."
     )
-
-
-def at_place(place: str) -> Target:
-    """The Megatron whose source lies somewhere; raises `UsageError`."""
-    return _of_source(source_at(place), f"the source in {place}")
 
 
 def _of_source(source: MegatronSource, words: str = "the one that is installed") -> Target:

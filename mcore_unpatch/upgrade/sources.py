@@ -40,22 +40,16 @@ class Sources:
 
     def text(self, release: str, name: str) -> str | None:
         """The text of a function in a release, flush left; None where it is not at hand or not there."""
-        files = self.files(release)
-        return function_text(files, name) if files is not None else None
+        files = self.files(release) or {}
+        path, node = _definition(files, name)
+        return cut(files[path].decode().splitlines(keepends=True), node) if isinstance(node, Function) else None
 
     def values(self, release: str, name: str) -> dict[str, str]:
         """What a class body assigns, each name with its value as it is written; nothing where that is not at hand."""
-        files = self.files(release)
-        node = _definition(files, name)[1] if files is not None else None
+        _, node = _definition(self.files(release) or {}, name)
         body = node.body if isinstance(node, ast.ClassDef) else []
         plain = [item for item in body if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name)]
         return {item.targets[0].id: ast.unparse(item.value) for item in plain}  # type: ignore[attr-defined]
-
-
-def function_text(files: Files, name: str) -> str | None:
-    """The text of a function, from `def` on, flush left."""
-    path, node = _definition(files, name)
-    return cut(files[path].decode().splitlines(keepends=True), node) if isinstance(node, Function) else None
 
 
 def _definition(files: Files, name: str) -> tuple[str, ast.AST | None]:

@@ -13,7 +13,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library import build as builder, sources
 from mcore_unpatch.library.model import Library, Model
 from mcore_unpatch.library.sources import model_of, read_source
-from mcore_unpatch.stacks.sources import at_place, target
+from mcore_unpatch.stacks.sources import target
 from mcore_unpatch.upgrade.fates import change
 
 BASE = """
@@ -118,7 +118,7 @@ def test_a_newer_release_is_read_where_it_is_installed(tmp_path: Path) -> None:
 
 
 def model_at(place: Path | str) -> Model:
-    return at_place(str(place)).models()[0]
+    return target(str(place)).models()[0]
 
 
 TOY = Library("toy", ("toy",))

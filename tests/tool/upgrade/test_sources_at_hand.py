@@ -37,7 +37,6 @@ FILES = {
     ],
 )
 def test_the_text_of_a_function(name: str, text: str | None) -> None:
-    assert sources.function_text(FILES, name) == text
     assert sources.Sources({"0.12.0": FILES}).text("0.12.0", name) == text
 
 
