@@ -13,7 +13,8 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library import build as builder, sources
 from mcore_unpatch.library.model import Library, Model
 from mcore_unpatch.library.sources import model_of, read_source
-from mcore_unpatch.stacks.sources import target
+from mcore_unpatch.megatron.versions import LIBRARY
+from mcore_unpatch.stacks.sources import source_at, target
 from mcore_unpatch.upgrade.fates import change
 
 BASE = """
@@ -118,7 +119,8 @@ def test_a_newer_release_is_read_where_it_is_installed(tmp_path: Path) -> None:
 
 
 def model_at(place: Path | str) -> Model:
-    return target(str(place)).models()[0]
+    source = source_at(place)
+    return model_of(LIBRARY, source.label, source.files)
 
 
 TOY = Library("toy", ("toy",))
