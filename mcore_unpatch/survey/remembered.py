@@ -26,6 +26,7 @@ import mcore_unpatch
 from mcore_unpatch import rewrites
 from mcore_unpatch.errors import FileError, UsageError
 from mcore_unpatch.findings.finding import Assessment, Finding, Guard, Live, OnStacks, Related
+from mcore_unpatch.library.sources import cache_folder
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.records import asdict, dataclass, field, record
 from mcore_unpatch.repository.paths import is_test
@@ -53,9 +54,8 @@ def folder(top: Path) -> Path | None:
     """Where entries are kept; None where that would be inside the repository, or is not the user's own."""
     if os.environ.get(_OFF):
         return None
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").resolve()
-    place = base / "mcore-unpatch" / "findings"
-    if not base.is_absolute() or place.is_relative_to(top):
+    place = cache_folder().resolve() / "findings"
+    if place.is_relative_to(top):
         return None
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
