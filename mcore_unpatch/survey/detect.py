@@ -46,19 +46,24 @@ def findings_in(
     resolver: Resolver, releases: Callable[[str], tuple[Version, ...]], mocks: bool = True
 ) -> list[Finding]:
     """The findings of one file, in order of their lines; `releases` tells by path what they are judged for."""
-    installs = restores.split_restores(collect(resolver, mocks), resolver)
-    around = Surroundings(installs, resolver)
-    versions = releases(resolver.model.path) if installs else ()
-    undone, text, liveness = restores.Undone(resolver), Text(resolver.lines), Liveness()
+    path, installs = resolver.model.path, collect(resolver, mocks)
+    findings = _of_installs(installs, resolver, releases(path)) if installs else []
+    if prefilter.may_take_hook(resolver.model.data):
+        findings += hook_takers.findings_in(resolver, releases(path), Text(resolver.lines))
+    return sorted(findings, key=lambda finding: finding.sort_key)
+
+
+def _of_installs(collected: list[Install], resolver: Resolver, versions: tuple[Version, ...]) -> list[Finding]:
+    installs = restores.split_restores(collected, resolver)
+    around, undone = Surroundings(installs, resolver), restores.Undone(resolver)
+    text, liveness = Text(resolver.lines), Liveness()
     by_reach = sorted(installs, key=lambda install: not install.on_instance and install.shape != "instance-attr")
     shapes = {install.target: install.shape for install in by_reach if install.shape != "mock"}  # a class's goes last
     cases = Case.all_of(installs, resolver, shapes)
     findings = [_finding(case, versions, around, undone, text, liveness) for case in cases]
     for case in cases:
         case.part()
-    if prefilter.may_take_hook(resolver.model.data):
-        findings += hook_takers.findings_in(resolver, releases(resolver.model.path), text)
-    return sorted(findings, key=lambda finding: finding.sort_key)
+    return findings
 
 
 def collect(resolver: Resolver, mocks: bool = True) -> list[Install]:
