@@ -19,6 +19,7 @@ from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _NAME_GIVEN = re.compile(r"[^=(]+\.\w+ = ([^\W\d][\w.]*)")
 _TAKES = re.compile(rb"import\s*+\(?\s*+\*|\.__dict__|vars\(|getattr\(")
+_SETS = re.compile(rb"[ \t]*(\w+)[ \t]*=")
 _OWN = ("unpatch.lock", "unpatch.baseline")  # the lock and the baselines
 
 
@@ -102,19 +103,18 @@ def _unread(files: RepositoryFiles, targets: set[str]) -> set[str]:
     """The names that no file may read, told by its bytes: rather too few than too many."""
     pairs = (target.rpartition(".")[::2] for target in targets)
     left = {f"{owner}.{name}": (leaf(owner).encode(), name.encode(), _reads(owner, name)) for owner, name in pairs}
-    for path in files.megatron:
-        data = files.read(path)
-        left = {target: of for target, of in left.items() if of[1] not in data}
-    for path in files.settings:  # they have to name the module too; what this tool wrote names what is patched
-        data = files.read(path) if not path.rpartition("/")[2].startswith(_OWN) else b""
-        left = {target: of for target, of in left.items() if not (of[0] in data and of[1] in data)}
-    for path in files.own:
-        data = files.read(path)
-        left = {
-            target: of
-            for target, of in left.items()
-            if not (of[1] in data and of[2].search(data)) and not _takes_all(data, of[0])
-        }
+    looks: tuple[tuple[Iterable[str], Callable[[bytes, bytes, bytes, re.Pattern[bytes]], object]], ...] = (
+        (files.megatron, lambda data, _, name, __: name in data),
+        (files.settings, lambda data, owner, name, _: owner in data and name in data),  # which name the module too
+        (files.own, lambda data, owner, name, reads: (name in data and reads.search(data)) or _takes_all(data, owner)),
+    )
+    for paths, is_read in looks:
+        for path in paths:
+            if not left:
+                return set()
+            # What this tool wrote names what is patched.
+            data = files.read(path) if not path.rpartition("/")[2].startswith(_OWN) else b""
+            left = {target: of for target, of in left.items() if not is_read(data, *of)}
     return set(left)
 
 
@@ -122,8 +122,11 @@ def _takes_all(data: bytes, module: bytes) -> bool:
     """Whether a file takes names from a module, by whatever name it has it, without saying them."""
     if module not in data or b"megatron" not in data or _TAKES.search(data) is None:
         return False
-    aliases = re.findall(rb"\b%b\s+as\s+(\w+)|(?m:^)[ \t]*(\w+)\s*=[^\n]*\b%b\b" % (module, module), data)
-    named = rb"\b(?:%b)" % b"|".join([module, *filter(None, (name for pair in aliases for name in pair))])
+    names = {module}
+    for said in re.finditer(rb"%b(?<!\w%b)\b(?:\s+as\s+(\w+))?" % (module, module), data):
+        line = data.rfind(b"\n", 0, said.start()) + 1
+        names |= {match[1] for match in (said, _SETS.match(data, line, said.start())) if match and match[1]}
+    named = rb"\b(?:%b)" % b"|".join(names)
     takes = rb"\bfrom[\w.\s]*\b%b\s+import\s*\(?\s*\*|%b\.__dict__|vars\([\w.]*%b\)|getattr\([\w.]*%b\s*,\s*[^\"'\s]"
     return re.search(takes % (module, named, named, named), data) is not None
 
