@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 from mcore_unpatch.findings.finding import Finding, Report
@@ -19,7 +20,10 @@ from mcore_unpatch.survey.survey import ScanOptions, Survey
 
 _INFO = "megatron/core/package_info.py"
 _BY_SPEC = "MCU402"  # what a ModuleSpec answers
-_MAKERS = re.compile(rb"\b(get_\w*_specs?\w*|ModuleSpec)\b(?:\s+as\s+(\w+))?")
+_MAKERS = tuple(  # each begins with bytes of its own, which are searched for fast
+    re.compile(maker + rb"\b(?:\s+as\s+(\w+))?")
+    for maker in (rb"ModuleSpec(?<!\wModuleSpec)", rb"get_(?<!\wget_)\w*_specs?\w*")
+)
 _MOST_SHOWN = 2
 _Place = tuple[str, int, str]  # file, line, what is called
 
@@ -90,7 +94,7 @@ def _with_places(
     """The findings, those that a ModuleSpec answers with one step more, if the repository makes specs."""
     if not any(map(_asks_for_a_spec, findings)):
         return findings
-    places = [place for path in paths if not is_test(path) for place in _specs_in(path, project)]
+    places = [place for path in paths if not is_test(path) and (place := _first_spec(path, project))]
     if not places:
         return findings
     return [
@@ -103,31 +107,30 @@ def _asks_for_a_spec(finding: Finding) -> bool:
     return finding.rule == _BY_SPEC and finding.verdict == STEPS and bool(finding.steps)
 
 
-def _specs_in(path: str, project: Project) -> list[_Place]:
-    """The calls of Megatron's spec functions and of `ModuleSpec` in a file."""
+def _first_spec(path: str, project: Project) -> _Place | None:
+    """The first call of one of Megatron's spec functions, or of `ModuleSpec`, in a file."""
     try:
         data = project.data(path)
-        names = {(match[2] or match[1]).decode() for match in _MAKERS.finditer(data)} if b"megatron" in data else ()
-        if not names:
-            return []
+        makers = (match for maker in _MAKERS for match in maker.finditer(data)) if b"megatron" in data else ()
+        names = {match[1] or match[0] for match in makers}
+        called = [name.decode() for name in sorted(names) if re.search(rb"%b\s*\(" % name, data)]
+        if not called:
+            return None
         project.begin()
         resolver = project.resolver(path)
-        calls = [call for name in sorted(names) for call in resolver.calls_of(name)]
-        found = {
-            (path, call.lineno, made.name.rpartition(".")[2])
-            for call, at in calls
-            if (made := at.expr(call.func)) is not None and made.is_core
-        }
+        calls = sorted((call for name in called for call in resolver.calls_of(name)), key=lambda one: one[0].lineno)
+        for line, same in groupby(calls, key=lambda one: one[0].lineno):
+            made = [ref.name.rpartition(".")[2] for call, at in same if (ref := at.expr(call.func)) and ref.is_core]
+            if made:
+                return path, line, min(made)
     except (OSError, Unreadable, RecursionError):
-        return []
-    return sorted(found)
+        return None
+    return None
 
 
 def _where_specs_are(finding: Finding, places: list[_Place], shown: Callable[[str], str]) -> str:
     """The files with such places, the nearest to a finding first, each with its first line."""
-    first: dict[str, tuple[int, str]] = {}
-    for path, line, name in places:
-        first.setdefault(path, (line, name))
+    first = {path: (line, name) for path, line, name in places}
     near = sorted(first, key=lambda path: (-len(os.path.commonpath([path, finding.path])), path))
     said = [f"{shown(path)}:{first[path][0]} (`{first[path][1]}`)" for path in near[:_MOST_SHOWN]]
     more = len(near) - len(said)
