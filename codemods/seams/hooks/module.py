@@ -22,6 +22,7 @@ from mcore_unpatch.repository.paths import is_test
 
 # Called, or an argument; not of what a call returns, as in `super().forward(...)`.
 _SAID = re.compile(rb"\.forward(?<!\(\)\.forward)\s*[(,)]")
+_NEAR = 300  # bytes before it that its object is within
 _REGISTER = "register_forward_"
 _REGISTERS = {"register_forward_hook", "register_forward_pre_hook"}
 # YaRN's embedding calls its own `forward` for its cache, MimoModel that of its submodules.
@@ -180,7 +181,8 @@ class Reached:
         """Where `forward` is called without the module, or handed on: in a file, and in others that say such a name."""
         for one in self._files.saying(_SAID):
             data = self._files.data(one) if one != path and not is_test(one) else b""
-            if one == path or any(name.encode() in data for name in names):
+            before = b" ".join(data[max(0, at.start() - _NEAR) : at.start()] for at in _SAID.finditer(data))
+            if one == path or any(name.encode() in before for name in names):
                 yield from self._in(one)
 
 
