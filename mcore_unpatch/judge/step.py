@@ -28,8 +28,9 @@ def between(case: Case, old: Model, new: Model) -> list[Statement]:
     said = [replace(statement, before=ever and _bare(statement, new) in before) for statement in on(case, new)]
     said = [_stopped(statement, case, old) for statement in said]
     said += dropped.keywords(case.install, case.new, case.taken, old, new)
-    # What else runs where it is installed is no part of it.
-    asked = [demand for demand in case.demands if demand.when == CALL and not case.calls_ours(demand, new)]
+    # What else runs where it is installed is no part of it, but for the imports that it reads.
+    own = [one for one in case.demands if one.when == CALL or (one.module and leaf(one.name) in case.new.words)]
+    asked = [demand for demand in own if not case.calls_ours(demand, new)]
     said += [statement for demand in asked for statement in changed(demand, old, new)]
     said += _taken_apart(case, old, new)
     said += _callers(case, old, new)
