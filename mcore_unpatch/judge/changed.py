@@ -175,8 +175,9 @@ def _values(demand: Demand, old: Model, new: Model) -> Iterator[Statement]:
     owner, _, name = demand.name.rpartition(".")
     fields = [taken.defaults.get(name, "") for model in (old, new) if (taken := model.called_with(owner)) is not None]
     same = then.digest == now.digest or (all(fields) and len(fields) == 2 and _is_same(*fields))
-    if not same and demand.runs_on(new, "AttributeError"):
-        what = "value" if demand.through_class else "default"
+    fallback = not now.every("made") and name[:1].isupper() and not name.isupper()  # for a class that is not there
+    if not (same or fallback) and demand.runs_on(new, "AttributeError"):
+        what = "value" if demand.through_class or demand.module else "default"
         yield _changes(demand, f"`{name}` has another {what} on megatron-core {new.label}")
 
 

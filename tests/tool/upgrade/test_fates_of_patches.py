@@ -318,11 +318,14 @@ def test_what_else_changes_where_a_patch_is_installed_is_not_said_of_it(lines: t
     assert any("by default" in use.text for use in report.uses.affected)  # the line itself is told in any case
 
 
-@pytest.mark.parametrize(("read", "urgency"), [("MINOR", "different"), ("None", "harmless")])
+@pytest.mark.parametrize(
+    ("read", "urgency"), [("MINOR", "different"), ("TESpecProvider", "harmless"), ("None", "harmless")]
+)
 def test_a_value_that_a_patch_reads_is_told_where_it_is_imported(read: str, urgency: str) -> None:
-    source = f"    from megatron.core.package_info import MINOR{BUILDS.format(read, 'pass')}"
+    imports = "package_info import MINOR\n    from megatron.core.models.gpt.gpt_layer_specs import TESpecProvider"
+    source = f"    from megatron.core.{imports}{BUILDS.format(read, 'pass')}"
     fate = only(source, "0.17.1", "0.19.2")
-    assert (fate.urgency, "`MINOR` has another default" in fate.reasons[0]) == (urgency, read == "MINOR")
+    assert (fate.urgency, "`MINOR` has another value" in fate.reasons[0]) == (urgency, read == "MINOR")
 
 
 SCRIPT = """
