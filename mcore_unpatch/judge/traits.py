@@ -40,10 +40,6 @@ def has(trait: str, install: Install, new: Replacement, resolver: Resolver) -> b
     return TRAITS[trait](install, new, resolver)
 
 
-def _builds_schedule_plan(function: ast.AST) -> bool:
-    return any(isinstance(node, ast.Attribute) and node.attr == "build_schedule_plan" for node in walk(function))
-
-
 def own_end(install: Install, new: Replacement) -> tuple[int, int]:
     """The lines where it returns something of its own, and where what it replaced returns; 0 for none."""
     own, back = [0], [0]
@@ -56,11 +52,8 @@ def own_end(install: Install, new: Replacement) -> tuple[int, int]:
 
 def _computes_no_loss(install: Install, new: Replacement, _: Resolver) -> bool:
     """An MTP loss that is never computed."""
-    return (
-        new.function is not None
-        and not reaches_original(install, new)
-        and not any(loss in word for word in new.words for loss in _LOSSES)
-    )
+    own = new.function is not None and not reaches_original(install, new)
+    return own and not any(loss in word for word in new.words for loss in _LOSSES)
 
 
 def _only_multiplies(_: Install, new: Replacement, __: Resolver) -> bool:
@@ -156,7 +149,7 @@ def _texts(tree: ast.AST) -> list[str]:
     return [node.value for node in walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
-def _unparsed(value: ast.expr | None, resolver: Resolver) -> str:
+def _unparsed(value: ast.AST | None, resolver: Resolver) -> str:
     return resolver.once(ast.unparse, value) if value is not None else ""
 
 
@@ -197,8 +190,7 @@ TRAITS: dict[str, Trait] = {
     "batch-invariant": lambda _, new, __: any("batch_invariant" in word for word in new.words),
     # The function that installs the patch also builds a schedule plan.
     "plan": lambda install, _, resolver: (
-        install.site.scope.function is not None
-        and resolver.once(_builds_schedule_plan, install.site.scope.function.node)
+        ".build_schedule_plan" in _unparsed(getattr(install.site.scope.function, "node", None), resolver)
     ),
     "takes-hook": lambda _, new, __: "output_processor" in new.words,  # so it changes something else
     # A forward that runs parts of the backward pass too: a piece of a pipeline schedule, not of the output.
