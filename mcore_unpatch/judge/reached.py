@@ -48,8 +48,9 @@ def only_where(model: Model, at: Position, tests: Tests = ()) -> str:
         test, holds = (asked.operand, not wanted) if turned else (asked, wanted)  # type: ignore[attr-defined]
         text = ast.unparse(test)
         if "__name__" not in text and _truth(model, test, where, comes=True) is None:
-            shown = f"`{text}`" if len(text) <= _MOST_SHOWN else f"the condition on line {test.lineno}"
-            return f", only if {shown} is {str(holds).lower()}"
+            if len(text) > _MOST_SHOWN:
+                return f", only if the condition on line {asked.lineno} is {str(wanted).lower()}"
+            return f", only if `{text}` is {str(holds).lower()}"
     return ""
 
 

@@ -192,7 +192,7 @@ def _when(alive: Live, versions: tuple[Version, ...], lines: list[str]) -> list[
         said.append(f"runs only on megatron-core {alive}")
     said += [f"depends on {condition}" for condition in alive.depends[:_MOST_CONDITIONS]]
     more = len(alive.depends) - _MOST_CONDITIONS
-    return [*said, f"and on {more} more conditions above it"] if more > 0 else said
+    return [*said, f"and on {more} more condition{'s' * (more > 1)} above it"] if more > 0 else said
 
 
 def _message(install: Install, breaks: list[str]) -> str:

@@ -16,7 +16,8 @@ def mark(findings: list[Finding], given: Callable[[], HandedOver]) -> list[Findi
     """The findings, those that break only where Megatron's own is at work as such that may break."""
     beside = {(one.path, one.scope, one.target): one.line for one in findings}
     for_good = [one for one in findings if not (one.in_test or one.temporary or one.confidence == "possible")]
-    replaced = {name: one for one in for_good if not one.hands_on for name in one.touches or (one.target,)}
+    bare = [one for one in for_good if not one.hands_on or one.target.endswith(".__init__")]
+    replaced = {name: one for one in bare for name in one.touches or (one.target,)}
     patched = {one.target for one in for_good}
 
     def said(one: Finding) -> str:
@@ -51,12 +52,14 @@ def _asked(finding: Finding, replaced: dict[str, Finding]) -> str:
         owner = name.rpartition(".")[0]
         # Of a module, and of a function of its name, only the way tells which one is replaced.
         whole = owner in replaced and (leaf(owner)[:1].isupper() or replaced[owner].shape == "sys-modules")
-        reached.append(name if name in replaced else owner if whole else finding.target)
+        made = f"{name}.__init__"
+        reached.append(next((one for one in (name, made) if one in replaced), owner if whole else finding.target))
     if not reached or finding.target in reached:
         return ""
     name, other = reached[0], replaced[reached[0]]
     where = f"line {other.line}" if other.path == finding.path else f"{other.path}:{other.line}"
-    return f"{where} {'changes' if other.touches else 'replaces'} `{leaf(name)}`, which may be what is reached"
+    shown = ".".join(name.split(".")[-2:]) if name.endswith(".__init__") else leaf(name)
+    return f"{where} {'changes' if other.touches else 'replaces'} `{shown}`, which may be what is reached"
 
 
 def _of_config(finding: Finding, given: Callable[[], HandedOver], patched: set[str]) -> str:

@@ -15,6 +15,8 @@ from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.sources.callers import argument, called_as, with_defaults
 from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, path_text
 
+_OF_OTHERS = b".get_output_embeddings("  # asks a model of transformers for its head
+
 
 def export(home: Resolver, name: str) -> Ref | None:
     """What another module gets when it imports `name` from this one."""
@@ -69,7 +71,7 @@ def on_name(node: ast.Name, at: Position) -> Ref | None:
         ref = _from_stars(at.home, node.id)
     if ref is None and known:
         ref = _collected(node.id, at)
-    if ref is None and node.id == "output_layer" and at.home.related:
+    if ref is None and node.id == "output_layer" and at.home.related and _OF_OTHERS not in at.home.model.data:
         return output_layer("the name `output_layer`")
     return ref
 

@@ -170,7 +170,12 @@ def find(install: Install, resolver: Resolver) -> Replacement:
     elif install.shape == "string-target" and isinstance(function, FunctionNode) and not isinstance(value, ast.Call):
         takes_one = len([*function.args.posonlyargs, *function.args.args]) == 1 and function.args.vararg is None
         made = returned_by(function, home) if takes_one else (None, home)
-        function, home = made if made[0] is not None else (function, home)  # a registry hands it the original
+        inner = {node.name for node in function.body if isinstance(node, FunctionNode)}
+        given = (node for _, call in of_function(function, home).returned_calls for node in call.args)
+        if made[0] is not None:
+            function, home = made  # a registry hands it the original
+        elif takes_one and any(isinstance(node, ast.Name) and node.id in inner for node in given):
+            function = None  # what another makes of its own
     if install.named:
         node, home = named_definition(install, resolver)
         function = node if isinstance(node, FunctionNode) else None

@@ -97,6 +97,20 @@ def test_a_patch_file_and_a_module(other: str, path: str, said: str) -> None:
     assert finding.assessment.overridden == (f"{said}, which may be what is reached" if said else "")
 
 
+def test_a_constructor_that_another_file_replaces() -> None:
+    builds = CALLS.replace("utils.get_model_config(self, input_ids)", "module.Float16Module(self, more=1)")
+    builds = builds.replace("megatron.core import utils", "megatron.core.transformer import module")
+    takes = """
+        from megatron.core.transformer.module import Float16Module
+        before = Float16Module.{0}
+        def mine(self, *args, more=None, **kwargs): before(self, *args, **kwargs)
+        Float16Module.{0} = mine
+    """
+    finding = judged(builds, takes.format("__init__"))
+    assert "; b.py:5 replaces `Float16Module.__init__`, which may be what is reached" in finding.message
+    assert judged(builds, takes.format("forward")).effect == "breaks"
+
+
 def test_one_of_two_that_is_megatrons_own_breaks() -> None:
     both = CALLS.replace("        return", "        utils.ensure_divisibility(1)\n        return")
     assert judged(both, OURS).effect == "breaks"

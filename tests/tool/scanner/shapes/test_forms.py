@@ -213,8 +213,11 @@ def test_a_registry_hands_the_original_to_a_factory() -> None:
             return wrapped
         register_patch('megatron.core.models.gpt.gpt_model.GPTModel.forward', {})
         """
-    finding = check_found(source.format("forward_wrapper", "forward_wrapper"), target=f"{GPT}.forward")
-    assert "TypeError" not in finding.message
+    for made in ("wrapped", "ours.again(wrapped)"):
+        again = source.format("forward_wrapper", "forward_wrapper").replace("return wrapped\n", f"return {made}\n")
+        assert "TypeError" not in check_found(again, target=f"{GPT}.forward").message
+    other = source.format("forward_wrapper", "forward_wrapper").replace("return wrapped\n", "return ours.again(fn)\n")
+    assert "TypeError" in check_found(other, target=f"{GPT}.forward").message
 
 
 class TestMocksInPrograms:

@@ -36,3 +36,10 @@ def test_a_hook_on_the_head(code: str) -> None:
 )
 def test_hooks_that_a_processor_leaves_alone(code: str) -> None:
     check_noop(f"{IMPORT}def f(model: GPTModel, look):\n    {code}\n")
+
+
+def test_the_head_of_a_model_of_transformers() -> None:
+    code = "from megatron.core import utils\ndef f(model, look):\n    output_layer = {}\n"
+    code += "    output_layer.register_forward_hook(look)\n"
+    check_noop(code.format("model.get_output_embeddings()"))
+    check_found(code.format("model.head()"), rule="MCU106", confidence="likely")
