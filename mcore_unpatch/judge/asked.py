@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from mcore_unpatch.judge import reached
-from mcore_unpatch.judge.demands import IMPORT, INSTALL, Demand, is_enum
+from mcore_unpatch.judge.demands import CALL, IMPORT, INSTALL, Demand, is_enum
 from mcore_unpatch.judge.instead import absent, advice, instead, leaf, made_by, nowhere, nth, short, unfit
 from mcore_unpatch.judge.meaning import class_around, is_super, written
 from mcore_unpatch.judge.originals import is_nothing
@@ -84,9 +84,16 @@ def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
         gone = f"{does} not exist {when}" if when else f"{is_} not in megatron-core {model.label}"
         now = instead(demand.name, model)
         hint = _fitting(advice(demand.name, now, when), now, demand, model, None)
-        text = f"`{short(demand.name)}`{more} {gone}: the `try` on line {tried.lineno} hides that, and "
-        text += "what needs it does not run, or raises later"
-        yield Statement(CHANGES, text, "", demand.path, demand.line, demand.when, instead=hint)
+        text = f"`{short(demand.name)}`{more} {gone}: the `try` on line {tried.lineno} hides that, and"
+        flags = stored or any(isinstance(node, ast.Assign) for node in (*tried.body, *tried.orelse))
+        read = next(_reads(names, tried, home, model), None) if not flags else None
+        if read is None:
+            text += " what needs it does not run, or raises later"
+            yield Statement(CHANGES, text, "", demand.path, demand.line, demand.when, instead=hint)
+        else:
+            here = replace(demand, at=home.on_line(read.lineno), tests=(), when=CALL)
+            told = raising(here, "NameError", f"{text} line {read.lineno} asks for it", model, hint)
+            yield replace(told, line=demand.line)
 
 
 def _may_succeed(node: ast.AST, model: Model) -> bool:
@@ -100,6 +107,27 @@ def _may_succeed(node: ast.AST, model: Model) -> bool:
             return isinstance(node, ast.ImportFrom)
     absent_there = (within(name) and not known.holds(model, name) and not known.lacking(model, name) for name in asked)
     return not any(map(is_former, asked)) and not any(absent_there)
+
+
+def _reads(names: set[str], tried: ast.Try, home: Resolver, model: Model) -> Iterator[ast.Name]:
+    """Where functions of a file ask for names that its `try` does not bind, and nothing keeps them from it."""
+    asked, last = home.once(_names_read, home.model.tree), tried.end_lineno or 0
+    for name in sorted(names):
+        bound = home.model.scope.bindings.get(name, ())
+        for node in asked.get(name, ()) if all(tried.lineno <= one.line <= last for one in bound) else ():
+            at = home.on_line(node.lineno)
+            ours = at.scope.home_of(name) is home.model.scope
+            if ours and not reached.is_caught(at.block, "NameError") and reached.on(model, at, ()):
+                yield node
+
+
+def _names_read(tree: ast.Module) -> dict[str, list[ast.Name]]:
+    """The names that a file reads, and where."""
+    found: dict[str, list[ast.Name]] = {}
+    for node in walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            found.setdefault(node.id, []).append(node)
+    return found
 
 
 def woken(demand: Demand, hidden: Sequence[Demand], old: Model, new: Model) -> Iterator[Statement]:

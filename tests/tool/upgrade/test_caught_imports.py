@@ -50,23 +50,26 @@ def test_what_a_caught_import_is_now_is_told_with_the_call_that_does_not_fit() -
         )
 
 
-@pytest.mark.parametrize(("handler", "is_said"), [
-    ("print()", True),
-    ("try: from megatron.utils import unwrap_model\n    except ImportError: print()", True),
-    ("from megatron.training.global_vars import unwrap_model", True),
-    ("try: from megatron.core.utils import unwrap_model\n    except ImportError: print()", False),
-    ("from elsewhere import unwrap_model", False),
-    ("from megatron.legacy import unwrap_model", False),  # which a checkout may have, and no wheel
-    ("HAVE = False", True),
-    ("unwrap_model = None", True),
+@pytest.mark.parametrize(("handler", "more", "kind"), [
+    ("print()", "", RAISES),
+    ("try: from megatron.utils import unwrap_model\n    except ImportError: print()", "", RAISES),
+    ("from megatron.training.global_vars import unwrap_model", "", RAISES),
+    ("try: from megatron.core.utils import unwrap_model\n    except ImportError: print()", "", ""),
+    ("from elsewhere import unwrap_model", "", ""),
+    ("from megatron.legacy import unwrap_model", "", ""),  # which a checkout may have, and no wheel
+    ("HAVE = False", "", CHANGES),  # others may ask for it before they call
+    ("print()", "from elsewhere import unwrap_model", CHANGES),
+    ("unwrap_model = None", "", CHANGES),
 ])  # fmt: skip
-def test_an_import_whose_handler_imports_nothing_in_its_place_is_said(handler: str, is_said: bool) -> None:
-    text = f"try:\n    from megatron.training.utils import unwrap_model\nexcept ImportError:\n    {handler}\n"
+def test_who_asks_for_what_was_not_imported_raises(handler: str, more: str, kind: str) -> None:
+    text = f"try:\n    from megatron.training.utils import unwrap_model\nexcept ImportError:\n    {handler}\n{more}\n"
     text += "def save(model):\n    return unwrap_model(model)\n"
     project = Project({"a.py"}.__contains__, lambda _: text.encode())
-    said = [one for one in uses_of(["a.py"], project, *releases("0.17.1", "0.19.2")).affected if one.line == 2]
-    assert [one.kind for one in said] == [CHANGES] * is_said
-    assert all("hides that, and what needs it does not run, or raises later" in one.text for one in said)
+    said = list(uses_of(["a.py"], project, *releases("0.17.1", "0.19.2")).affected)
+    assert [one.kind for one in said if one.line == 2] == ([kind] if kind else [])
+    if kind == RAISES:
+        assert (said[0].exception, said[0].trigger) == ("NameError", "when `save` is called")
+        assert f"hides that, and line {text.count(chr(10))} asks for it" in said[0].text
 
 
 def test_what_runs_once_a_caught_import_is_mended_is_told_with_it() -> None:
