@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 
 from mcore_unpatch.megatron import api
-from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
-from mcore_unpatch.scanner.sources.scopes import Scope, last_name
+from mcore_unpatch.scanner.names.resolver import Position, Ref
+from mcore_unpatch.scanner.names.strings import origins
+from mcore_unpatch.scanner.sources.scopes import last_name
 
 CONTAINERS = {
     "Optional",
@@ -73,24 +74,11 @@ def classes(node: ast.AST | None, at: Position) -> Ref | None:
             ref = at.expr(node)
             if ref is not None and ref.kind == "class" and ref.is_core:
                 return ref
-            if not isinstance(node, ast.Name):
-                return None
-            return at.home.answer(("classes", node), _classes_under, node.id, at.home, at.scope)
+            return at.home.answer(("classes", node), _under, node, at) if isinstance(node, ast.Name) else None
     return next((ref for node in several if (ref := classes(node, at))), None)
 
 
-def _classes_under(name: str, home: Resolver, scope: Scope) -> Ref | None:
+def _under(node: ast.Name, at: Position) -> Ref | None:
     """The first class of a collection that goes by a name, in this file or in the one it comes from."""
-    owner = scope.home_of(name)
-    for binding in owner.bindings[name] if owner is not None else ():
-        ref = None
-        if binding.kind == "value":
-            ref = classes(binding.node, home.at_binding(binding, owner or scope))
-        elif binding.kind == "from" and isinstance(binding.node, ast.ImportFrom):
-            other = home.from_import(binding.node)
-            if other is not None:
-                key = ("classes", binding.detail)
-                ref = other.answer(key, _classes_under, binding.detail, other, other.model.scope)
-        if ref is not None:
-            return ref
-    return None
+    behind = (one for group in origins(node.id, at) for one in group)
+    return next((ref for one in behind if (ref := classes(*one))), None)

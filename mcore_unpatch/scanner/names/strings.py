@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import product
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.sources.callers import argument, called_as
@@ -15,7 +15,7 @@ from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, path_text
 
 _WRITTEN = ast.Tuple | ast.List | ast.Set | ast.Dict
 _STEPS = 10  # imports and calls that a collection is followed through
-_PASSED_ON = 6  # names and calls that a string is followed through, once it is a parameter
+_PASSED_ON = 6  # names and calls that a string is followed through, once it comes from elsewhere
 _MOST_JOINED = 1000  # strings that are put together from parts
 
 
@@ -44,15 +44,17 @@ def strings(node: ast.AST | None, at: Position, steps: int = DEPTH) -> list[str]
             ref = at.expr(named)
             return [ref.name.rpartition(".")[0]] if ref and ref.is_core and ref.kind == "class" else []
         case ast.Call(func=ast.Attribute(attr="join", value=ast.Constant(value=str(mark))), args=[parts]):
-            several = [strings(part, at, steps - 1) for part in elements(parts, at)]
+            several = [strings(*part, steps - 1) for part in elements(parts, at)]
             return [mark.join(one[0] for one in several)] if all(len(one) == 1 for one in several) else []
         case ast.Call(func=ast.Attribute(attr="split", value=whole), args=[ast.Constant(value=".")]):
             return strings(whole, at, steps - 1)  # cut where the last part is taken
         case ast.Subscript(value=parts, slice=ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=1))):
             return [path.rpartition(".")[2] for path in strings(parts, at, steps - 1)]
         case ast.Name(id=name):
-            scope = at.scope.home_of(name)
-            return _of_name(name, at.home, scope, steps - 1) if scope is not None else []
+            given = next(origins(name, at, looped=True), [])
+            if len(given) != 1 or given[0].at.scope is not at.scope.home_of(name):
+                steps = min(steps, _PASSED_ON)
+            return list(dict.fromkeys(text for one in given for text in strings(*one, steps - 1)))
     return []
 
 
@@ -63,41 +65,6 @@ def _joined(parts: list[ast.expr], at: Position, steps: int) -> list[str]:
         return []
     at.home.project.effort.spend(len(several))
     return ["".join(one) for one in product(*several)]
-
-
-def _of_name(name: str, home: Resolver, scope: Scope, steps: int) -> list[str]:
-    """The strings that a name of a scope is known to take."""
-    effort = home.project.effort
-    for binding in reversed(scope.bindings[name]):
-        effort.spend()
-        match binding.kind:
-            case "value":
-                return strings(binding.node, home.at_binding(binding, scope), steps)
-            case "item":
-                looped = elements(binding.node, home.at_binding(binding, scope))
-                effort.spend(len(looped))
-                return [e.value for e in looped if isinstance(e, ast.Constant) and isinstance(e.value, str)]
-            case "from":
-                assert isinstance(binding.node, ast.ImportFrom)
-                other = home.from_import(binding.node)
-                known = other is not None and binding.detail in other.model.scope.bindings
-                return _of_name(binding.detail, other, other.model.scope, steps) if other and known else []
-            case "param":
-                return _passed(name, home, scope, steps)
-    return []
-
-
-def _passed(name: str, home: Resolver, scope: Scope, steps: int) -> list[str]:
-    """What this module's own calls pass for a parameter."""
-    function, outer = scope.node, scope.parent
-    assert isinstance(function, FunctionNode)
-    is_method = outer is not None and outer.kind == "class"
-    found: dict[str, None] = {}
-    steps = min(steps, _PASSED_ON)
-    for call, caller in home.calls_of(called_as(function, outer)) if steps > 0 else ():
-        if (value := argument(call, function, name, is_method)) is not None:
-            found |= dict.fromkeys(strings(value, caller, steps - 1))
-    return list(found)
 
 
 class Given(NamedTuple):
@@ -115,12 +82,42 @@ class Given(NamedTuple):
         return self._replace(node=node)
 
 
-def elements(node: ast.AST | None, at: Position) -> list[ast.expr]:
+def origins(path: str, at: Position, steps: int = _STEPS, looped: bool = False) -> Iterator[list[Given]]:
+    """By binding of a name, the last first: what it is set to, here or where it is imported from, or what calls pass.
+
+    looped: also the elements that a loop sets it to.
+    """
+    home, scope = at.home, at.scope.home_of(path)
+    for binding in reversed(scope.bindings[path]) if scope is not None and steps > 0 else ():
+        home.project.effort.spend()
+        where = home.at_binding(binding, cast("Scope", scope))
+        match binding.kind, binding.node:
+            case "value", ast.expr() as value:
+                yield [Given(value, where)]
+            case "item", ast.expr() as over if looped:
+                yield elements(over, where)
+            case "from", ast.ImportFrom() as imported if (other := home.from_import(imported)) is not None:
+                yield from origins(binding.detail, other.in_body(other.model.scope, 0), steps - 1, looped)
+            case "param", ast.arg():
+                yield _passed(path, cast("FunctionNode", where.scope.node), home)
+
+
+def _passed(name: str, function: FunctionNode, home: Resolver) -> list[Given]:
+    """What this module's own calls pass for a parameter."""
+    outer = home.outside(function).scope
+    calls = home.calls_of(called_as(function, outer))
+    passed = ((argument(call, function, name, outer.kind == "class"), at) for call, at in calls)
+    return [Given(value, at) for value, at in passed if value is not None]
+
+
+def elements(node: ast.AST | None, at: Position) -> list[Given]:
     """What a loop gets from a collection that is written out; of a dict the keys."""
     table = display(Given(node, at)) if isinstance(node, ast.expr) else None
-    if table is not None and isinstance(table.node, ast.Dict):
-        return [key for key in table.node.keys if key is not None]
-    return items(table) if table is not None else []
+    if table is None:
+        return []
+    found = table.node.keys if isinstance(table.node, ast.Dict) else items(table)
+    at.home.project.effort.spend(len(found))
+    return [table.other(one) for one in found if one is not None]
 
 
 def items(table: Given) -> list[ast.expr]:
@@ -137,24 +134,6 @@ def display(given: Given, known: Mapping[str, Given] | None = None, steps: int =
         return None
     if known and path in known:
         return known[path]
-    home = given.at.home
-    for scope in given.at.scope.chain():
-        for binding in scope.bindings.get(path, ()):
-            if binding.kind == "value" and isinstance(binding.node, _WRITTEN):
-                return Given(binding.node, home.at_binding(binding, scope))
-            if binding.kind == "from" and isinstance(binding.node, ast.ImportFrom):
-                if (other := home.from_import(binding.node)) is not None:
-                    name = ast.Name(binding.detail, ast.Load())
-                    return display(Given(name, other.in_body(other.model.scope, 0)), None, steps - 1)
-            if binding.kind == "param" and isinstance(scope.node, FunctionNode):
-                return _passed_display(path, scope.node, home, steps - 1)
-    return None
-
-
-def _passed_display(name: str, function: FunctionNode, home: Resolver, steps: int) -> Given | None:
-    """The collection that the first call of a function in its own module gives it."""
-    for call, at in home.calls_of(function.name):
-        value = argument(call, function, name, False)
-        if value is not None and path_text(value) != name:
-            return display(Given(value, at), None, steps)
-    return None
+    behind = [one for group in origins(path, given.at, steps) for one in group]
+    table = next((one for one in behind if isinstance(one.node, _WRITTEN)), None)
+    return table or (display(behind[0], None, steps - 1) if behind else None)

@@ -133,7 +133,7 @@ def _unpacked(node: ast.expr, at: Position) -> list[ast.expr]:
     if not isinstance(node, ast.Starred):
         return [node]
     parts = [ast.Subscript(node.value, ast.Constant(number), ast.Load()) for number in range(3)]
-    return elements(node.value, at) or [ast.copy_location(part, node) for part in parts]
+    return _nodes(node.value, at) or [ast.copy_location(part, node) for part in parts]
 
 
 def _handed_over(call: ast.Call, position: Position) -> Iterator[ast.Call]:
@@ -185,10 +185,14 @@ def _means_setattr(node: ast.expr, at: Position) -> bool:
 
 def _rows(call: ast.Call, at: Position) -> Iterator[list[ast.expr]]:
     """What `starmap` takes row by row and `map` column by column, where it is written out."""
-    tables = [elements(table, at) for table in call.args[1:]]
+    tables = [_nodes(table, at) for table in call.args[1:]]
     is_map = last_name(call.func) == "map"
-    rows = [list(row) for row in zip(*tables, strict=False)] if is_map else [elements(row, at) for row in tables[0]]
+    rows = [list(row) for row in zip(*tables, strict=False)] if is_map else [_nodes(row, at) for row in tables[0]]
     yield from (row for row in rows if len(row) == 3)
+
+
+def _nodes(table: ast.expr, at: Position) -> list[ast.expr]:
+    return [one.node for one in elements(table, at)]
 
 
 def is_mock(text: str, site: Site, resolver: Resolver) -> bool:
