@@ -9,11 +9,10 @@ from mcore_unpatch.findings.finding import Guard, Live
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.scanner.conditions.holding import Condition, both, conditions, holds, may_leave, run_on
 from mcore_unpatch.scanner.conditions.literals import LATER, Named, Release, Run
-from mcore_unpatch.scanner.conditions.values import written
 from mcore_unpatch.scanner.names.resolver import Position
 from mcore_unpatch.scanner.shapes.install import Install
 from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.scopes import path_text
+from mcore_unpatch.scanner.sources.scopes import object_text, path_text
 
 # What is asked of the object at hand, on every release: whether it is there, is of a class, was patched before.
 _OF_THE_OBJECT = ("isinstance", "issubclass", "hasattr", "getattr", "callable")
@@ -32,7 +31,7 @@ class Liveness:
 
     def of(self, install: Install, at: Position) -> Live:
         """The releases on which a patch is installed, what rules the others out, and what else it depends on."""
-        name = written(install.base) if install.base is not None else None
+        name = object_text(install.base) if install.base is not None else None
         known = (name, install.owner) if name else None
         named: Named | None = None
         match install.site.node:

@@ -31,7 +31,7 @@ from mcore_unpatch.scanner.names.expressions import member
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.sources.callers import argument, with_defaults
-from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, path_text
+from mcore_unpatch.scanner.sources.scopes import Binding, FunctionNode, Scope, object_text, path_text
 
 _BUILTINS: dict[str, Callable[..., Any]] = {
     function.__name__: function
@@ -54,14 +54,6 @@ _SIGNATURE_PARTS = {"parameters", "args", "kwonlyargs", "co_varnames"}
 _FOUND_SPEC = "importlib.util.find_spec"
 _VERSIONED = {ROOT, f"{ROOT}.package_info"}
 _NAMED = {"import", "from", "def", "class"}
-
-
-def written(node: ast.expr) -> str | None:
-    """An object as it is written, `model` or `models[0]`; None for what may be another one each time."""
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-        inner = path_text(node.value)
-        return f"{inner}[{node.slice.value!r}]" if inner else None
-    return path_text(node)
 
 
 def _name(node: ast.Name, at: Position, run: Run) -> object:
@@ -220,7 +212,7 @@ def _builtin(name: str, node: ast.Call, at: Position, run: Run) -> object:
 
 def _hasattr(subject: ast.expr, attribute: ast.expr, at: Position, run: Run) -> object:
     base, name = run.value(subject, at), run.value(attribute, at)
-    if base is UNKNOWN and run.object is not None and written(subject) == run.object[0]:
+    if base is UNKNOWN and run.object is not None and object_text(subject) == run.object[0]:
         base = Ref("instance", run.object[1])
     if not isinstance(name, str):
         return UNKNOWN

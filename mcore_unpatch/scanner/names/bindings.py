@@ -286,23 +286,16 @@ def _collected(name: str, at: Position) -> Ref | None:
 
 
 def _search_collected(name: str, home: Resolver, scope: Scope) -> Ref | None:
-    for around in scope.chain():
-        if ref := home.answer(("written out", around, name), _written_out, name, home, around):
-            return ref
-    bindings = scope.bindings.get(name, [])
-    if not any(isinstance(b.node, ast.List | ast.ListComp) and not getattr(b.node, "elts", None) for b in bindings):
+    bindings = scope.bindings_of(name)
+    written = (b for b in bindings if isinstance(b.node, ast.Tuple | ast.List | ast.Set) and b.node.elts)
+    if (binding := next(written, None)) is not None:
+        return item(binding.node, home.at_binding(binding, scope.home_of(name) or scope))
+    if not any(isinstance(b.node, ast.List | ast.ListComp) for b in scope.bindings.get(name, ())):
         return None
     for call, block in home.callers.appends(name, scope, home.project.effort):
         ref = Position(home, scope, block, call.lineno).expr(call.args[0]) if call.args else None
         if ref is not None and ref.is_core:
             return ref
-    return None
-
-
-def _written_out(name: str, home: Resolver, scope: Scope) -> Ref | None:
-    for binding in scope.bindings.get(name, []):
-        if isinstance(binding.node, ast.Tuple | ast.List | ast.Set) and binding.node.elts:
-            return item(binding.node, home.at_binding(binding, scope))
     return None
 
 

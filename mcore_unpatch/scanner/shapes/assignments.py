@@ -22,7 +22,7 @@ from mcore_unpatch.scanner.shapes.install import (
     is_mock_object,
     is_same_object,
 )
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, dict_owner, last_attribute, last_name
+from mcore_unpatch.scanner.sources.scopes import Scope, Site, dict_owner, last_attribute, last_name, object_text
 
 _STEPS_OF_A_NAME = 10
 _LISTS = {attribute for _, attribute in ITEM_CLASSES}  # of modules
@@ -69,8 +69,8 @@ def _row_by_row(
     """What a statement sets in a loop that takes rows of objects, names and functions apart."""
     installs = []
     for row in rows:
-        base, put = row[fillings.path_of(subject)].ref(), row.get(fillings.path_of(value))
-        given = None if isinstance(name, str) else row.get(fillings.path_of(name))
+        base, put = row[object_text(subject) or ""].ref(), row.get(object_text(value) or "")
+        given = None if isinstance(name, str) else row.get(object_text(name) or "")
         new = put.node if put is not None else value
         if isinstance(name, str):
             installs += _attribute(site, resolver, subject, base, name, new, "")
@@ -296,10 +296,3 @@ def _defines(base: Ref, name: str) -> bool:
 
 def _is_config(name: str) -> bool:
     return name.rpartition(".")[2].endswith("Config")
-
-
-def given_to(node: ast.expr, scope: Scope) -> FunctionNode | None:
-    """The function around `scope` that has the name `node` as a parameter."""
-    home = scope.home_of(node.id) if isinstance(node, ast.Name) else None
-    is_parameter = home is not None and home.bindings[node.id][-1].kind == "param"  # type: ignore[attr-defined]
-    return home.node if is_parameter else None  # type: ignore[union-attr,return-value]

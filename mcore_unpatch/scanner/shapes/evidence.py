@@ -86,9 +86,8 @@ def _annotated_self(site: Site, resolver: Resolver, value: ast.Call) -> tuple[as
     if ref is None or ref.home is None or not isinstance(ref.node, FunctionNode):
         return None
     first = (ref.node.args.posonlyargs + ref.node.args.args)[:1]
-    scope = ref.home.model.functions[ref.node].parent
     said = first[0].annotation if first else None
-    return (said, ref.home.in_body(scope, said.lineno)) if said is not None and scope is not None else None
+    return (said, ref.home.outside(ref.node)) if said is not None else None
 
 
 def _by_use(site: Site, resolver: Resolver, subject: ast.expr, own: Ref | None, name: str) -> Ref | None:

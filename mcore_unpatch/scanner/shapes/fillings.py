@@ -10,20 +10,12 @@ from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.names.strings import Given, display, items
 from mcore_unpatch.scanner.sources.callers import argument
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Site, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Site, object_text, path_text
 
 _MOST_ROWS = 1000
 
 
 Filling = dict[str, Given]  # by the path that is written: `cls`, `self.owner`, `row.name`, `row[0]`
-
-
-def path_of(node: ast.expr) -> str:
-    """The path that a part of a filling is known by; empty where an expression is none."""
-    match node:
-        case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=key)):
-            return f"{name}[{key!r}]"
-    return path_text(node) or ""
 
 
 def of_call(call: ast.Call, called: Ref, at: Position) -> Filling:
@@ -73,7 +65,7 @@ def _fields(call: ast.Call, node: ast.ClassDef, home: Resolver, at: Position) ->
 
 def of_loops(site: Site, resolver: Resolver, subject: ast.expr) -> list[Filling]:
     """What the names of the loops around a statement stand for, row by row, if one takes rows apart for `subject`."""
-    path = path_of(subject)
+    path = object_text(subject)
     return [given for given in rows_around(site, resolver, {}) if path in given]
 
 

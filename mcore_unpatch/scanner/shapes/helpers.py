@@ -11,12 +11,12 @@ from mcore_unpatch.scanner.names.expressions import methods
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.names.strings import strings
 from mcore_unpatch.scanner.shapes import fillings, source_rewrites
-from mcore_unpatch.scanner.shapes.assignments import from_assignment, given_to, is_setattr, set_by_name
+from mcore_unpatch.scanner.shapes.assignments import from_assignment, is_setattr, set_by_name
 from mcore_unpatch.scanner.shapes.fillings import Filling
 from mcore_unpatch.scanner.shapes.install import Install, core_target, is_data, parted
 from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, given_to, path_text
 
 _STEPS = 6  # names that come from names
 

@@ -8,11 +8,11 @@ import re
 from mcore_unpatch.megatron import api
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.names.strings import strings
-from mcore_unpatch.scanner.shapes.assignments import given_to, module_of
+from mcore_unpatch.scanner.shapes.assignments import module_of
 from mcore_unpatch.scanner.shapes.install import Install, parted
 from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, dict_owner, last_name
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, dict_owner, given_to, last_name
 
 _FILE = re.compile(r"(?:^|/)(megatron/[\w/]+)\.py$")
 

@@ -196,6 +196,21 @@ def path_text(node: ast.expr) -> str | None:
     return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else None
 
 
+def object_text(node: ast.expr) -> str | None:
+    """An object as it is written, `model` or `models[0]`; None for what may be another one each time."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        inner = path_text(node.value)
+        return f"{inner}[{node.slice.value!r}]" if inner else None
+    return path_text(node)
+
+
+def given_to(node: ast.expr, scope: Scope) -> FunctionNode | None:
+    """The function around `scope` that has the name `node` as a parameter."""
+    home = scope.home_of(node.id) if isinstance(node, ast.Name) else None
+    is_parameter = home is not None and home.bindings[node.id][-1].kind == "param"  # type: ignore[attr-defined]
+    return home.node if is_parameter else None  # type: ignore[union-attr,return-value]
+
+
 def dict_owner(node: ast.expr) -> ast.expr | None:
     """`x` in `x.__dict__`, `vars(x)`, `x.__globals__` and, of its children, `x._modules`."""
     if isinstance(node, ast.Attribute) and node.attr in {"__dict__", "__globals__", "_modules"}:
