@@ -53,7 +53,7 @@ def strings(node: ast.AST | None, at: Position, steps: int = DEPTH) -> list[str]
         case ast.Name(id=name):
             given = next(origins(name, at, looped=True), [])
             if len(given) != 1 or given[0].at.scope is not at.scope.home_of(name):
-                steps = min(steps, _PASSED_ON)
+                steps = min(steps, _PASSED_ON) - 1
             return list(dict.fromkeys(text for one in given for text in strings(*one, steps - 1)))
     return []
 
