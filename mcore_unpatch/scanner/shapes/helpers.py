@@ -33,13 +33,25 @@ class _Write(NamedTuple):
 
 def from_installers(resolver: Resolver) -> Iterator[Site]:
     """The calls of helpers: of those that this file defines, and of those it imports."""
-    project, path = resolver.project, resolver.model.path
-    for name in sorted(project.installers(path) | project.installers_for(path)):
+    names = installers(resolver) | resolver.project.installers_for(resolver.model.path)
+    for name in sorted(names):
         for call, at in resolver.calls_of(name):
             statement = resolver.statement_of(call, at.block)
             decorators = getattr(statement, "decorator_list", ())
             decorated = statement if any(node is call for decorator in decorators for node in walk(decorator)) else None
             yield Site(call, statement, at.scope, at.block, decorated=decorated)  # type: ignore[arg-type]
+
+
+def installers(resolver: Resolver) -> frozenset[str]:
+    """The functions and classes of a file that set an attribute, by a name they are given, of what they are given."""
+    found: set[str] = set()
+    for site in resolver.model.calls:
+        if isinstance(site.node, ast.Call) and is_setattr(site.node) and is_parametric(site, resolver):
+            found |= _given_to(site.node.args[0], site.scope, resolver)
+    for _ in range(_LEVELS if found else 0):
+        callers = [one for name in found for one in resolver.calls_of(name)]
+        found |= {owner for call, at in callers for arg in call.args for owner in _given_to(arg, at.scope, resolver)}
+    return frozenset(found)
 
 
 def is_parametric(site: Site, resolver: Resolver) -> bool:

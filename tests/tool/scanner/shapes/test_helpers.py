@@ -134,3 +134,10 @@ def test_a_helper_that_names_the_attribute_itself() -> None:
     """The call that says which one is the patch, not the one further out."""
     helper = "def put(owner, name, new): setattr(owner, name, new)\ndef wrap(owner): put(owner, 'forward', f)\n"
     check_found(f"{HEAD}{helper}wrap(MLP)\n", line=5, target=MLP_FORWARD)
+
+
+def test_a_helper_that_takes_names_from_a_table() -> None:
+    """Where it sets them is the patch, and no call of it another one."""
+    helper = "def put(owner, table):\n    for name, new in table: setattr(owner, name, new)\n    put(owner, table)\n"
+    (finding,) = found_in(f"{HEAD}{helper}put(MLP, load())\n")
+    assert finding.line == 5
