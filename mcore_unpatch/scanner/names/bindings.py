@@ -286,10 +286,9 @@ def _collected(name: str, at: Position) -> Ref | None:
 
 
 def _search_collected(name: str, home: Resolver, scope: Scope) -> Ref | None:
-    bindings = scope.bindings_of(name)
-    written = (b for b in bindings if isinstance(b.node, ast.Tuple | ast.List | ast.Set) and b.node.elts)
-    if (binding := next(written, None)) is not None:
-        return item(binding.node, home.at_binding(binding, scope.home_of(name) or scope))
+    around = scope.home_of(name) or scope
+    if ref := home.answer(("written out", around, name), _written_out, name, home, around):
+        return ref
     if not any(isinstance(b.node, ast.List | ast.ListComp) for b in scope.bindings.get(name, ())):
         return None
     for call, block in home.callers.appends(name, scope, home.project.effort):
@@ -297,6 +296,13 @@ def _search_collected(name: str, home: Resolver, scope: Scope) -> Ref | None:
         if ref is not None and ref.is_core:
             return ref
     return None
+
+
+def _written_out(name: str, home: Resolver, scope: Scope) -> Ref | None:
+    bindings = scope.bindings.get(name, ())
+    written = (b for b in bindings if isinstance(b.node, ast.Tuple | ast.List | ast.Set) and b.node.elts)
+    binding = next(written, None)
+    return item(binding.node, home.at_binding(binding, scope)) if binding is not None else None
 
 
 def core_name(full: str) -> Ref:
