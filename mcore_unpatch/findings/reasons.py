@@ -62,8 +62,9 @@ def why(finding: Finding, version: Version) -> str:
         if found.fact.kind == "module":
             verb = "replaces" if finding.confidence == "certain" else "may replace"
             return f"It {verb} a whole module, so what it changes there cannot be told"
-        # A registry may put it into every module that has it.
-        held = _held_elsewhere(target, release) if finding.shape not in ("string-target", "sys-modules") else ""
+        # A registry may put it into every module that has it; a file that is patched is read after that.
+        reached = finding.shape in ("string-target", "sys-modules", "patch-file")
+        held = _held_elsewhere(target, release) if not reached else ""
         return _of_module(target, found, release) + held
     return _of_class(there.name if (there := release.find(holder.name)) else owner, name, found, release)
 

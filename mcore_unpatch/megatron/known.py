@@ -126,7 +126,7 @@ def last(name: str) -> str | None:
 def is_gone(name: str, version: Version, imported: bool = False) -> bool:
     """Whether a version no longer has a name that an older one defined there, or `imported`."""
     owner, _, leaf = name.rpartition(".")
-    if leaf.startswith("__") and has(owner, newest(version).label):
+    if leaf.startswith("__") and holds(newest(version), owner):
         return False  # Python itself may call it
     known = last(name)
     if known is None or known not in reached(version)[:-1]:

@@ -147,7 +147,7 @@ def pin_command(judged: Sequence[Judged]) -> str:
     first = judged[0].stacks[0] if judged else None
     if first is None or first.said or first.why.startswith("stated in"):
         return "unpatch pin"
-    return f"unpatch pin --target-mcore {shlex.quote(first.name)}"
+    return f"unpatch pin --target-mcore {shlex.quote(first.revision.given or first.name)}"
 
 
 def _stacks(report: Report) -> set[Stack]:

@@ -33,6 +33,7 @@ class Revision:
     is_range: bool = False  # any of the releases may be installed; else what is said must hold for all of them
     settle: str = ""  # how to know more, where the releases around it are all that is known
     is_weak: bool = False  # counts where nothing else is said: a package is asked for that brings it
+    given: str = ""  # what the user named it by, where that is a source
 
     @property
     def releases(self) -> tuple[str, ...]:

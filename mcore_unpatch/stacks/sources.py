@@ -92,7 +92,7 @@ def target(text: str) -> Target:
     if release is not None or plain == INSTALLED:
         source = installed_source()
         if source is not None and (release is None or f"{source.label}.".startswith(f"{release.name}.")):
-            return _of_source(source)
+            return _of_source(source, INSTALLED, "the one that is installed")
         if release is None:
             none = "No megatron-core is installed beside unpatch"
             raise UsageError(f"{none}; pass a checkout, a wheel or CLONE@COMMIT instead.")
@@ -102,7 +102,7 @@ def target(text: str) -> Target:
         )
     clone, at, _ = plain.rpartition("@")
     if os.path.lexists(plain) or (at and os.path.isdir(clone)):  # noqa: PTH112
-        return _of_source(source_at(plain), f"the source in {plain}")
+        return _of_source(source_at(plain), plain, f"the source in {plain}")
     reference = of_reference(plain)
     if reference.versions:
         if reference.versions[-1] < parse_version(RELEASES[0]):
@@ -117,8 +117,8 @@ def target(text: str) -> Target:
     )
 
 
-def _of_source(source: MegatronSource, words: str = "the one that is installed") -> Target:
-    return Target(Revision(source.label, (parse_version(source.label),), words), source)
+def _of_source(source: MegatronSource, given: str, words: str) -> Target:
+    return Target(Revision(source.label, (parse_version(source.label),), words, given=given), source)
 
 
 def of_modules(file: ReadFile) -> None:

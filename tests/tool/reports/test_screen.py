@@ -52,6 +52,11 @@ def test_the_release_to_pin_for_is_named_where_no_file_does(why: str, command: s
     assert screen.pin_command([Judged((Stack(Revision("0.19", ((0, 19),)), why=why),))]) == command
 
 
+def test_a_source_to_pin_for_is_named_as_the_user_did() -> None:
+    stack = Stack(Revision("0.7.0", ((0, 7),), "the source in ../my megatron", given="../my megatron"), why="named")
+    assert screen.pin_command([Judged((stack,))]) == "unpatch pin --target-mcore '../my megatron'"
+
+
 def test_the_whole_screen() -> None:
     assert (
         text(*ALL)

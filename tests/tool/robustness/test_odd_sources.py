@@ -41,6 +41,29 @@ def test_a_pipe_is_not_waited_for(command: list[str], name: str, repository: Rep
     assert result.err == f"error: {tmp_path / name} is a named pipe, not a wheel.\n"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["scan", "--target-mcore", "old"],
+        ["check", "--target-mcore", "old"],
+        ["migrate", "--diff", "--target-mcore", "old"],
+        ["upgrade", "--to", "0.19.2", "--from", "old"],
+        ["pin", "--target-mcore", "old"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_source_older_than_every_known_release(command: list[str], repository: Repository) -> None:
+    names = ["GPTModel.__init__", "GPTModel.__call__", "GPTModel.forward", "GPTModel.gone"]
+    lines = "".join(f"{name} = print\n" for name in names)
+    repository.commit({"p.py": f"from megatron.core.models.gpt.gpt_model import GPTModel\n{lines}"})
+    files = {"core/package_info.py": "MAJOR = 0\nMINOR = 7\nPATCH = 0\n", "core/__init__.py": ""}
+    files["core/models/gpt/gpt_model.py"] = "class GPTModel:\n    def __init__(self): ...\n    def forward(self): ...\n"
+    write_files(repository.path.parent / "old", {f"megatron/{name}": text for name, text in files.items()})
+    result = unpatch(*command[:-1], repository.path.parent / "old", cwd=repository.path)
+    assert "error" not in result.err
+    assert "GPTModel" in result.out + result.err or "0.7.0" in result.out
+
+
 def wheel(path: Path, members: dict[str, bytes]) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members.items():

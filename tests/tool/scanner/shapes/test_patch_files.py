@@ -48,6 +48,16 @@ def patch(*hunks: tuple[int, str], file: str = FILE) -> str:
 
 
 class TestOneFinding:
+    def test_who_imports_a_function_imports_the_changed_one(self) -> None:
+        text, python = (
+            patch((90, "def divide(a, b):"), file="megatron/core/utils.py"),
+            "from megatron.core import utils\n",
+        )
+        in_file, in_code = found_in({"a.patch": text, "b.py": f"{python}utils.divide = print\n"}, target=(0, 19))
+        assert "if imported before" in in_code.evidence
+        assert "by name" in in_file.evidence
+        assert "if imported before" not in in_file.evidence
+
     @pytest.mark.parametrize("name", ["a.patch", "docker/a.diff"])
     def test_with_every_definition(self, name: str) -> None:
         text = patch((10, "class GPTModel(LanguageModule):\n"), file=FILE).replace("\n\n", "\n")
