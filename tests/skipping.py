@@ -19,6 +19,7 @@ REMEDIES = (
         "no checkout at the commit",
         "git -C CLONE checkout COMMIT, the one that tests/tool/labels names; make everything",
     ),
+    ("einops", "make test on a machine with an NVIDIA GPU, with einops installed"),
     ("GPU|CUDA device|Apex", "make test on a machine with an NVIDIA GPU"),
     ("Megatron's main branch|its main branch", "MCORE_UNPATCH_MEGATRON_MAIN=CLONE make test; benchmarks/results.md"),
     ("cannot be downloaded", "make test where pip reaches the package index"),

@@ -79,6 +79,7 @@ def in_forks(release: str, programs: Mapping[str, str], *paths: Path | str) -> d
 
 
 def environment(release: str, *paths: Path | str) -> dict[str, str]:
-    """The environment in which `import megatron.core` finds a release."""
+    """The environment in which `import megatron.core` finds a release, and torch no GPU, which no fork can use."""
     folders = [*map(str, paths), str(unpacked("megatron-core", release)), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders)), "PYTHONWARNINGS": "ignore"}
+    on_path = os.pathsep.join(filter(None, folders))
+    return {**os.environ, "PYTHONPATH": on_path, "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""}

@@ -277,6 +277,7 @@ def _environment(release: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "OMP_NUM_THREADS": "1",
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+        "CUDA_VISIBLE_DEVICES": "",  # what is forked cannot use one
         "PYTHONWARNINGS": "ignore",
         "GLOO_SOCKET_IFNAME": "lo",
     }

@@ -20,6 +20,7 @@ from mcore_unpatch.compat import HeadInputs, TokenLoss, attach
 needs_apex = pytest.mark.skipif(
     find_spec("fused_weight_gradient_mlp_cuda") is None, reason="needs Apex' fused_weight_gradient_mlp_cuda"
 )
+needs_einops = pytest.mark.skipif(find_spec("einops") is None, reason="Megatron's FSDP needs einops, and a GPU")
 
 
 def _model(**options: Any) -> tuple[Any, Any]:
@@ -40,6 +41,7 @@ def _batch() -> dict[str, Any]:
 
 
 @needs_gpu
+@needs_einops
 @pytest.mark.parametrize("strategy", ["no_shard", "optim_grads", "optim_grads_params"])
 def test_megatron_fsdp_gives_the_same_losses_and_gradients(world: None, strategy: str) -> None:
     """The default path and the hook under the same wrapper; what the wrapper keeps of the gradients is compared."""
