@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 RAISES, CHANGES, STOPS, SPEED, IDLE = "raises", "changes", "stops", "speed", "idle"
 SILENT = (CHANGES, STOPS)  # other results, and no error
+_REMARKS = re.compile(r"; (?=[^`]*(?:`[^`]*`[^`]*)*\Z)")  # not within what is quoted
 
 
 @record
@@ -43,7 +45,7 @@ class Statement:
     def sentence(self) -> str:
         """The text with what is raised, when, and what to write instead."""
         raised = f": {self.exception} {self.trigger}" if self.trigger else ""
-        text, *remarks = self.text.split("; ")
+        text, *remarks = _REMARKS.split(self.text, maxsplit=1)
         return "; ".join(part for part in (text + raised, *remarks, self.instead) if part)
 
     @property

@@ -23,7 +23,7 @@ from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, last_attribute, path_text
 
 _TESTS = b"__version__ version_info find_spec signature(".split()
-_FAR = 100  # bytes before a name, in which it stands what it is of
+_FAR = 100  # bytes before a name that are looked at, to see what it is an attribute of
 _OWNER = re.compile(rb"(\w++)\s*+\.\Z")
 _ALIAS = re.compile(rb"\bas\s++(\w++)")
 _OF_MEGATRON = b"mcore_ge mcore_gt mcore_lt mcore_version".split()

@@ -7,7 +7,6 @@ import pytest
 from checking import found_in, releases, write_files
 from command import unpatch
 
-from mcore_unpatch.judge.statement import RAISES, Statement
 from mcore_unpatch.survey.survey import ScanOptions
 from mcore_unpatch.upgrade.run import upgrade
 
@@ -392,17 +391,3 @@ def test_what_is_asked_for_on_the_way_to_a_patch_and_nothing_else_hinders_it(whe
     places = dict.fromkeys(("before", "inside", "beside", "after", "helped"), "pass") | {where: GONE}
     (finding,) = found_in(INSTALLS.format(**places), target=(0, 19, 2))
     assert ("TypeError when the patch is installed" in finding.message) is told
-
-
-@pytest.mark.parametrize(
-    ("trigger", "sentence"),
-    [
-        ("when the file is run", "`a` is gone: ImportError when the file is run; line 2 expects that; it is now `b`"),
-        ("", "`a` is gone; line 2 expects that; it is now `b`"),
-    ],
-)
-def test_remarks_stand_behind_what_is_raised(trigger: str, sentence: str) -> None:
-    told = Statement(
-        RAISES, "`a` is gone; line 2 expects that", "ImportError", trigger=trigger, instead="it is now `b`"
-    )
-    assert told.sentence == sentence
