@@ -57,7 +57,7 @@ class Live:
 
     releases: tuple[str, ...] = RELEASES
     newer: bool = True  # also on releases that are not known yet
-    depends: tuple[str, ...] = ()  # conditions that no release decides, as they are written
+    depends: tuple[str, ...] = ()  # conditions that no release decides: `only if ...`, in words
     guards: tuple[Guard, ...] = ()
 
     def on(self, version: Version) -> bool:

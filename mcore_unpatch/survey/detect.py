@@ -190,7 +190,7 @@ def _when(alive: Live, versions: tuple[Version, ...], lines: list[str]) -> list[
         said.append(f"never runs on megatron-core {' or '.join(map(show, versions))}{elsewhere}")
     elif str(alive) != "any":
         said.append(f"runs only on megatron-core {alive}")
-    said += [f"depends on {condition}" for condition in alive.depends[:_MOST_CONDITIONS]]
+    said += alive.depends[:_MOST_CONDITIONS]
     more = len(alive.depends) - _MOST_CONDITIONS
     return [*said, f"and on {more} more condition{'s' * (more > 1)} above it"] if more > 0 else said
 

@@ -58,7 +58,7 @@ def _finding(one: Finding) -> str:
     near = [f"{item.role} {item.line}" for item in one.related]
     flags = [name for name in ("temporary", "patches_more") if getattr(one, name)]
     runs = [f"runs on {one.live}"] if str(one.live) != "any" else []
-    runs += [f"depends on {' and '.join(one.live.depends)}"] if one.live.depends else []
+    runs += one.live.depends
     words = [one.shape, one.target, one.confidence, one.seam, one.verdict, one.fix or "", one.scope, one.installed_by]
     words += [one.effect, one.message, one.evidence.partition(". ")[0], *runs, *flags, *near]
     return f"{one.line}-{one.end_line} {one.rule} " + ", ".join(filter(None, words))

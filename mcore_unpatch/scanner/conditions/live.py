@@ -16,6 +16,9 @@ from mcore_unpatch.scanner.sources.scopes import object_text, path_text
 
 # What is asked of the object at hand, on every release: whether it is there, is of a class, was patched before.
 _OF_THE_OBJECT = ("isinstance", "issubclass", "hasattr", "getattr", "callable")
+_LONGEST = 100  # letters of a part of a condition that is said
+_TURNED = {ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
+_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {**_TURNED, **{other: one for one, other in _TURNED.items()}}
 
 
 def _runs(known: tuple[str, str] | None = None, named: Named | None = None) -> list[Run]:
@@ -58,7 +61,7 @@ class Liveness:
         for condition, (held, _) in asked:
             undecided = [run for run, truth, all_of in zip(runs, held, alive, strict=True) if truth is None is all_of]
             if undecided and (dead or not undecided[0].release.is_later):
-                depends.append(_words(condition, undecided[0]))
+                depends.append(_words(condition, undecided[0], True not in held))
         return Live(
             tuple(release for release, truth in zip(RELEASES, alive, strict=False) if truth is not False),
             newer=alive[-1] is not False,
@@ -113,32 +116,45 @@ def _in_expression(install: Install, at: Position) -> Iterator[Condition]:
                 return
 
 
-def _words(condition: Condition, run: Run) -> str:
-    """The part of a condition that could not be decided, as it is written; empty for what is asked of the object."""
+def _words(condition: Condition, run: Run, is_everywhere: bool) -> str:
+    """What a condition asks for that could not be decided, as it is written; empty for what is asked of the object.
+
+    is_everywhere: no release meets it whatever else holds.
+    """
+    wanted = {"if": True, "else": False}.get(condition.branch)
     test = condition.test or getattr(condition.owner, "test", None)
-    if test is None or (
-        isinstance(condition.owner, ast.stmt)
-        and condition.branch == "after"
-        and not may_leave(condition.owner, by_choice=True)
-    ):
+    if condition.branch == "after" and isinstance(condition.owner, ast.stmt):
+        test = test if may_leave(condition.owner, by_choice=True) else None
+        match condition.owner:
+            case ast.If(body=[*_, last], orelse=others) if may_leave(last) and not hasattr(last, "body"):
+                wanted = None if any(map(may_leave, others)) else False
+    if test is None or run.truth(test, condition.at) is not None:
         return ""
-    parts = [test]
-    while any(isinstance(part, ast.BoolOp | ast.UnaryOp) for part in parts):
-        parts = [inner for part in parts for inner in _parts(part)]
-    open_parts = [part for part in parts if run.truth(part, condition.at) is None]
-    flags = condition.at.scope.function.globals if condition.at.scope.function is not None else ()
-    said = [
-        ast.unparse(part)
-        for part in open_parts
-        if not _asks_the_object(part) and not (isinstance(part, ast.Name) and part.id in flags)
-    ]
-    return " and ".join(f"`{text}`" for text in said if len(text) < 100)
+    said, is_all = _open(test, wanted is not False, condition.at, run)
+    if not said or (is_all and is_everywhere and wanted is not None):
+        return f"only if {' and '.join(said)}" if said else ""
+    return f"depends on {' and '.join(one.removeprefix('not ') for one in said)}"
 
 
-def _parts(node: ast.expr) -> list[ast.expr]:
-    if isinstance(node, ast.BoolOp):
-        return node.values
-    return [node.operand] if isinstance(node, ast.UnaryOp) else [node]
+def _open(test: ast.expr, wanted: bool, at: Position, run: Run) -> tuple[list[str], bool]:
+    """What of a test could not be decided and has to hold, and whether that is all that can be said of it."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            return _open(inner, not wanted, at, run)
+        case ast.BoolOp(op=op, values=values):
+            parts = [_open(value, wanted, at, run) for value in values if run.truth(value, at) is None]
+            said = [text for texts, _ in parts for text in texts]
+            if len(parts) < 2 or isinstance(op, ast.And) is wanted:
+                return said, all(is_all for _, is_all in parts)
+            one_each = all(is_all and len(texts) == 1 for texts, is_all in parts)
+            return ([f"({' or '.join(said)})"] if one_each else said), one_each
+        case ast.Compare(left=left, ops=[op], comparators=others) if not wanted and type(op) in _OPPOSITES:
+            return _open(ast.Compare(left, [_OPPOSITES[type(op)]()], others), True, at, run)
+    text, function = ast.unparse(test), at.scope.function
+    is_flag = isinstance(test, ast.Name) and function is not None and test.id in function.globals
+    if _asks_the_object(test) or is_flag or len(text) >= _LONGEST:
+        return [], True
+    return [f"`{text}`" if wanted else f"not `{text}`"], True
 
 
 def _asks_the_object(node: ast.expr) -> bool:

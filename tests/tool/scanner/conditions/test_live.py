@@ -92,17 +92,40 @@ def test_spellings(test: str) -> None:
 
 
 UNDECIDED = {
-    "use_x": ("any", ("`use_x`",)),
-    "use_x and megatron.core.__version__ >= '0.16'": (NEW, ("`use_x`",)),
-    "use_x or megatron.core.__version__ >= '0.16'": ("any", ("`use_x`",)),
-    "Version(torch.__version__) >= Version('2.8')": ("any", ("`Version(torch.__version__) >= Version('2.8')`",)),
+    "use_x": ("any", ("only if `use_x`",)),
+    "not use_x": ("any", ("only if not `use_x`",)),
+    "not (use_x == 1)": ("any", ("only if `use_x != 1`",)),
+    "use_x or not use_y": ("any", ("only if (`use_x` or not `use_y`)",)),
+    "not (use_x or use_y in z)": ("any", ("only if not `use_x` and `use_y not in z`",)),
+    "use_x or isinstance(use_x, int)": ("any", ("depends on `use_x`",)),  # that is not all
+    "use_x and isinstance(use_x, int)": ("any", ("only if `use_x`",)),
+    "use_x and megatron.core.__version__ >= '0.16'": (NEW, ("only if `use_x`",)),
+    "use_x or megatron.core.__version__ >= '0.16'": ("any", ("depends on `use_x`",)),  # not on every release
+    "Version(torch.__version__) >= Version('2.8')": (
+        "any",
+        ("only if `Version(torch.__version__) >= Version('2.8')`",),
+    ),
     "use_x and megatron.core.__version__ >= '1'": ("none", ()),
-    "sys.version_info >= (3, 13)": ("any", ("`sys.version_info >= (3, 13)`",)),
-    "megatron.core.__version__.frobnicate() > 3": ("any", ("`megatron.core.__version__.frobnicate() > 3`",)),
-    "int('x') > 3": ("any", ("`int('x') > 3`",)),
+    "sys.version_info >= (3, 13)": ("any", ("only if `sys.version_info >= (3, 13)`",)),
+    "megatron.core.__version__.frobnicate() > 3": ("any", ("only if `megatron.core.__version__.frobnicate() > 3`",)),
+    "int('x') > 3": ("any", ("only if `int('x') > 3`",)),
     "isinstance(use_x, int)": ("any", ()),
     "use_x is None": ("any", ()),
 }
+LEAVING = {
+    "if use_x: return": "only if not `use_x`",
+    "if not use_x: return": "only if `use_x`",
+    "if use_x:\n        if use_y: return": "depends on `use_x`",
+    "if use_x: return\n    else: print()": "only if not `use_x`",
+    "if use_x: return\n    elif use_y: return": "depends on `use_x`",
+    "if use_x: print()\n    else: return": "depends on `use_x`",
+}
+
+
+@pytest.mark.parametrize("statement", LEAVING)
+def test_which_way_it_has_to_be_where_a_statement_above_leaves(statement: str) -> None:
+    live = guarded(f"def install(use_x, use_y):\n    {statement}\n    GPTModel.forward = f").live
+    assert live.depends == (LEAVING[statement],)
 
 
 @pytest.mark.parametrize("test", UNDECIDED)
@@ -347,7 +370,7 @@ def test_three_conditions_are_named() -> None:
         + "".join(f"    if {x}: return\n" for x in "cde")
         + "    GPTModel.forward = f\n"
     )
-    assert finding.message.count("depends on") == 3
+    assert finding.message.count("; only if ") == 3
     assert finding.message.endswith("and on 1 more condition above it")
 
 

@@ -33,8 +33,8 @@ def test_what_another_object_is_given_is_no_mark(value: str) -> None:
     [
         ("try:\n        import other\n    except Exception:\n        raise", ()),
         ("assert other", ()),
-        ("if other:\n        sys.exit()", ("`sys.flags.dev_mode`",)),
-        ("with other:\n        sys.exit()", ("`sys.flags.dev_mode`",)),
+        ("if other:\n        sys.exit()", ("depends on `sys.flags.dev_mode`",)),
+        ("with other:\n        sys.exit()", ("depends on `sys.flags.dev_mode`",)),
         ("raise ValueError('not allowed')", ()),
     ],
 )
