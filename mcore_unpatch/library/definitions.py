@@ -102,7 +102,12 @@ class ModuleFacts:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 body = Body(f"{self.name}.{node.name}", "", node)
-                self._put(node.name, self._function(body))
+                fact, known = self._function(body), self.facts.get(body.name)
+                if known is not None and known.kind == "function" and node not in self.tree.body:
+                    # One of several, by what is installed: the others are often no more than a stand-in.
+                    longest = max(known, fact, key=lambda one: len(one.statements))
+                    fact = replace(longest, digest=digests.digest_of(known.digest + fact.digest))
+                self._put(node.name, fact)
                 self.functions.append(body)
             case ast.ClassDef():
                 self._class(node)
@@ -123,8 +128,9 @@ class ModuleFacts:
                     self._callables.update(target.id for target in targets if isinstance(target, ast.Name))
                 for leaf in (leaf for target in targets for leaf in names_in(target)):
                     own = self.facts.get(f"{self.name}.{leaf}", Fact("value"))
-                    instead = isinstance(value, ast.Constant) and value.value is None and own.kind == "import"
-                    if not (instead and own.detail.startswith(f"{self._top}.")):  # what stands in for an import
+                    constant = all(isinstance(one, ast.Constant) for one in flat(value))
+                    if not (constant and own.kind == "import" and own.detail.startswith(f"{self._top}.")):
+                        # Else `None` or `None, None` or `False`, which stands in for an import that failed.
                         self._put(leaf, Fact("value", "", traits, self._digest(node)))
             case ast.AnnAssign(target=ast.Name(id=leaf)):
                 self._put(leaf, Fact("value", "", (), self._digest(node)))

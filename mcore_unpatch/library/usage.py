@@ -19,7 +19,7 @@ from mcore_unpatch.library.fact import Call
 from mcore_unpatch.library.model import CALLED, DERIVED, EXACT, USED, Model, Usage
 from mcore_unpatch.library.slots import Slots
 from mcore_unpatch.library.surroundings import Handed, ParserOptions, first_given
-from mcore_unpatch.library.syntax import Nodes, annotated, default_text, dotted, names_in, source_of, statements
+from mcore_unpatch.library.syntax import Nodes, annotated, default_text, dotted, names_in
 
 _MOST_CLASSES = 8  # that one attribute may hold
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -68,13 +68,6 @@ class UseCollector:
             if body.node.name == "__init__":
                 self._constructors[body.owner] = module.name, body.node.args
         self._collect(Nodes([module.tree], stop=bodies), module, None, {})
-        for node in statements(module.tree.body):
-            source = source_of(node, module.package) if isinstance(node, ast.ImportFrom) else ""
-            for alias in getattr(node, "names", ()) if source else ():  # one that another branch sets is none of it
-                known = self._model.find(f"{source}.{alias.name}")
-                own = self._model.facts.get(f"{module.name}.{alias.asname or alias.name}")
-                if known is not None and own is not None and own.kind == "value":
-                    self._note(known.name, USED, module.name)
         for body in module.functions:
             self._collect(body.nodes, module, body, surroundings.local_names(body, module.package))
 

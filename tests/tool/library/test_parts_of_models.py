@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from mcore_unpatch.library.build import build
+from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.library.model import SLOT, Library, Model
 
 
@@ -20,11 +21,22 @@ def test_what_a_field_says_of_its_option_counts() -> None:
     assert "other" in toy.options
 
 
-def test_none_in_place_of_an_import_of_its_own_is_not_what_it_is() -> None:
-    text = "if HAVE:\n    from toy.b import Base\nelse:\n    Base = None\nclass Sub(Base): pass\n"
+@pytest.mark.parametrize("stand_in", ["Base = None", "Base, other = None, None"])
+def test_none_in_place_of_an_import_of_its_own_is_not_what_it_is(stand_in: str) -> None:
+    text = f"if HAVE:\n    from toy.b import Base\nelse:\n    {stand_in}\nclass Sub(Base): pass\n"
     toy = model({"a": text, "b": "class Base:\n    def run(self): pass\n"})
     known = toy.find("toy.a.Sub.run")
     assert known is not None and known.name == "toy.b.Base.run"
+
+
+def test_of_functions_that_depend_on_what_is_installed_the_longest_counts_and_each_may_change() -> None:
+    def fact(body: str, instead: str, two: str = "if HAVE:\n  {}\nelse:\n  {}\n") -> Fact:
+        return model({"a": two.format(f"def f(a, b):\n    {body}", f"def f(*args): {instead}")}).facts["toy.a.f"]
+
+    first = fact("x = a\n    return x", "pass")
+    assert first.detail == "a b"
+    assert first.digest not in (fact("x = b\n    return x", "pass").digest, fact("x = a\n    return x", "0").digest)
+    assert fact("x = a\n    return x", "pass", "if 1:\n  {}\n{}\n").detail == "*args"  # always the last
 
 
 def test_a_class_that_a_spec_names_or_else_a_default_is_of_the_spec() -> None:
