@@ -179,6 +179,8 @@ def _of_missing(finding: Finding, version: Version) -> str:
     alike = (leaf(one.rpartition(".")[0]) for one in nearest)
     like = next((f", but in `{one}`" for one in alike if one.lstrip("_")[:1].isupper()), "")
     adds += ", and nothing of Megatron reads it there" if like and holder.kind == "module" else ""
+    if finding.shape == "module-attr" and finding.message.startswith("replaces"):  # it is read to be wrapped
+        adds = "what it changes is not known"
     return f"{on} has no `{name}` in `{leaf(owner)}`{like}: {adds}"
 
 

@@ -146,13 +146,12 @@ def _idle(case: Case, model: Model) -> Iterator[Statement]:
 
 
 def _unheld(case: Case, model: Model) -> Iterator[Statement]:
-    """A class that no release has, read from a module that this one has to be patched."""
-    owner, module = case.install.owner, case.install.owner.rpartition(".")[0]
-    if case.install.shape == "class-attr" and known.holds(model, module) and not known.ever(owner):
-        if not known.holds(model, owner):
-            yield Statement(
-                RAISES, nowhere(owner), "AttributeError", *here(case), INSTALL, trigger="where it is patched"
-            )
+    """What no release has, read from a module that this one has: a class to be patched, a function to be wrapped."""
+    install = case.install
+    wrapped = install.target if not install.adds and install.target.startswith(f"{ROOT}.") else ""
+    name = {"class-attr": install.owner, "module-attr": wrapped}.get(install.shape, "")
+    if known.holds(model, name.rpartition(".")[0]) and not known.ever(name) and not known.holds(model, name):
+        yield Statement(RAISES, nowhere(name), "AttributeError", *here(case), INSTALL, trigger="where it is patched")
 
 
 def _is_default(case: Case, model: Model) -> bool:

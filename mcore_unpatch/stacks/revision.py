@@ -19,6 +19,9 @@ _TWO_NUMBERS = re.compile(r"^(v?\d+\.\d+)(?!\.?\d)")
 _TAG = re.compile(r"core_([vr])(\d+\.\d+\.\d+)(.*)")
 _BUILT = re.compile(r"\+(?:megatron|mcore)[-_.]?v?(\d[\w.]*)$")  # a vendor's own version, `0.1.0+megatron0.15.0rc7`
 _REFERENCE = re.compile(r"^(?:refs/)?(?:heads/|tags/|remotes/)?(?:origin/|upstream/)?")
+# The oldest known release speaks for what was before it; words of another would be said of what nobody read.
+OLDEST = parse_version(RELEASES[0])
+OLDER = f"older than {RELEASES[0]}"
 _ASK = "pass its source with --target-mcore: CLONE@COMMIT, a checkout, a wheel, or `installed`"
 
 
@@ -64,6 +67,8 @@ def of_specifiers(text: str) -> Revision | None:
         return of_release(_TWO_NUMBERS.sub(r"\1.0", exact))  # `0.18` and `0.18rc1` as pip reads them
     if not versions:
         return Revision(plain, (), "no known release fits", certain=False, settle=_ASK) if specifiers else None
+    if versions[-1] < OLDEST:
+        return Revision(plain, (OLDEST,), f"{OLDER}, the oldest known", certain=False)
     operators = {specifier.operator for specifier in specifiers}
     bounded = operators & {"==", "~="} or (operators & {"<", "<="} and operators & {">", ">="})
     pinned = bool(bounded) and len({minor(version) for version in versions}) == 1
@@ -89,8 +94,8 @@ def of_release(text: str) -> Revision | None:
         return Revision(name, (version,))
     if fitting and len(version) == 2:
         return Revision(name, (parse_version(fitting[-1]),), f"the newest is {fitting[-1]}")
-    if version < parse_version(RELEASES[0]):
-        return Revision(name, (version,), f"older than {RELEASES[0]}, the oldest known", certain=False)
+    if version < OLDEST:
+        return Revision(name, (OLDEST,), f"{OLDER}, the oldest known", certain=False)
     if version[:2] > NEWEST:
         return Revision(name, (version,), f"newer than {RELEASES[-1]}, the newest known", certain=False, settle=_ASK)
     if fitting and "dev" not in name:
@@ -140,9 +145,9 @@ def _of_commit(name: str, commit: Commit, moves: bool = False) -> Revision:
     if commit.before == commit.after:
         return Revision(commit.before, (parse_version(commit.before),))
     if not set(around) & set(RELEASES):
-        return Revision(name, (said,), f"{when}, older than {RELEASES[0]}", certain=False)
+        return Revision(name, (OLDEST,), f"{when}, {OLDER}", certain=False)
     if commit.after:
-        versions = tuple(map(parse_version, around))
+        versions = tuple(parse_version(one) for one in around if one in RELEASES)
         return Revision(name, versions, f"{when}, {_between(*around)}", certain=False, settle=_ASK)
     last = parse_version(commit.before)
     if commit.branch.startswith("core_r"):  # no release has followed on this branch
@@ -330,4 +335,8 @@ class Judged:
 
 def _unless_known(stack: Stack, others: bool = False) -> str:
     instead = "not judged for" if others else f"judged as {show(NEWEST)}"
-    return "" if stack.versions else f"; {stack.revision.words}, {instead}"
+    if OLDER in stack.revision.words:
+        instead = f"judged as {show(OLDEST)}"
+    elif stack.versions:
+        return ""
+    return f"; {stack.revision.words}, {instead}"

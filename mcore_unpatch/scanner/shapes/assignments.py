@@ -21,6 +21,7 @@ from mcore_unpatch.scanner.shapes.install import (
     is_function,
     is_mock_object,
     is_same_object,
+    wraps,
 )
 from mcore_unpatch.scanner.sources.scopes import Scope, Site, dict_owner, last_attribute, last_name, object_text
 
@@ -37,9 +38,8 @@ def from_assignment(site: Site, resolver: Resolver) -> list[Install]:
     if isinstance(target, ast.Attribute):
         if isinstance(target.value, ast.Name) and _is_own_self(target.value, site.scope):
             return []
-        made = site.scope.bindings.get(value.id, ()) if isinstance(value, ast.Name) else ()
-        if not _plausible(target, value) and not any(binding.kind == "def" for binding in made):
-            return []  # a function that stands right here may be put under a name that no known release has
+        if not _plausible(target, value) and not _is_under_new_name(target, value, site.scope):
+            return []
         if rows := fillings.of_loops(site, resolver, target.value):
             return _row_by_row(site, resolver, rows, target.value, target.attr, value)
         base = resolver.at(site).expr(target.value)
@@ -129,9 +129,10 @@ def _attribute(
             if len(known) > 1:  # a loop over several is one patch
                 found.why, found.patches_more = f"and in {_more_modules(known)}", True
             return [found]
+        replaces = isinstance(value, ast.Call) and wraps(site.target, value)  # what a fork or an older one has
         adds = not is_in_no_wheel(base.name)
-        patches = is_callable if adds else _is_code
-        return [install("module-attr", base.name, adds=adds)] if patches(site, resolver, value) else []
+        patches = replaces or (is_callable if adds else _is_code)(site, resolver, value)
+        return [install("module-attr", base.name, adds=adds and not replaces)] if patches else []
     if base.kind == "class":
         return _class_attribute(site, resolver, subject, base, name, value, install)
     if base.kind == "instance":
@@ -268,6 +269,14 @@ def _plausible(target: ast.Attribute, value: ast.expr) -> bool:
         isinstance(value, ast.Name | ast.Attribute | ast.Lambda | ast.Call)
         and not isinstance(target.value, ast.Name | ast.Attribute)
     ) or (isinstance(target.value, ast.Name | ast.Attribute) and last_attribute(target.value)[:1].isupper())
+
+
+def _is_under_new_name(target: ast.Attribute, value: ast.expr, scope: Scope) -> bool:
+    """Whether it is a function that stands here, or a module of Megatron's: no known release need have the name."""
+    made = scope.bindings.get(value.id, ()) if isinstance(value, ast.Name) else ()
+    owners = scope.bindings_of((object_text(target.value) or "").partition(".")[0])
+    origins = [getattr(one.node, "module", None) or one.detail for one in owners]
+    return any(one.kind == "def" for one in made) or any(one.partition(".")[0] == "megatron" for one in origins)
 
 
 def _is_code(site: Site, resolver: Resolver, value: ast.expr) -> bool:

@@ -104,17 +104,18 @@ def is_function(site: Site, resolver: Resolver, value: ast.expr) -> bool:
     if isinstance(value, ast.Call):
         if isinstance(value.func, ast.Lambda):
             return isinstance(value.func.body, ast.Lambda)
-        made = last_name(value.func) == "partial" or wraps(site.target, value)
+        # Under names that torch does not have, that may be data.
+        of_torch = any(getattr(site.target, "attr", "") in names for names in EXTERNAL_METHODS.values())
+        made = last_name(value.func) == "partial" or (of_torch and wraps(site.target, value))
         return made or function_in(value, resolver.at(site))[0] is not None
     ref = resolver.at(site).expr(value) if isinstance(value, ast.Name) else None
     return ref is not None and ref.kind == "local-function"
 
 
 def wraps(target: ast.expr | None, value: ast.Call) -> bool:
-    """`x.forward = traced(x.forward)`: under names that torch does not have, that may be data."""
-    if not isinstance(target, ast.Attribute) or not any(target.attr in names for names in EXTERNAL_METHODS.values()):
-        return False
-    return any(isinstance(one, ast.Attribute) and ast.unparse(one) == ast.unparse(target) for one in value.args)
+    """`x.forward = traced(x.forward)`."""
+    said = ast.unparse(target) if isinstance(target, ast.Attribute) else None
+    return any(isinstance(one, ast.Attribute) and ast.unparse(one) == said for one in value.args)
 
 
 def function_in(value: ast.expr | None, at: Position, depth: int = 0) -> Found:

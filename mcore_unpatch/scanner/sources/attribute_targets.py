@@ -42,6 +42,7 @@ _TYPE_OF_A_NAME = re.compile(rb"[ \t]*+(?!(?:else|try|finally)\b)\w++[ \t]*+:(?!
 _KEYWORD = re.compile(rb"(?:^|\W)(?:for|as|in|and|or|not|if|else|return|yield|await|assert|del|is|while|elif|with)$")
 _DEF = re.compile(rb"def[\s\\]++(\w++)")
 _SELF = [tokens(head + rb"def[\s\\]++\w++[\s\\]*+\(~self\b") for head in (rb"\n", rb"\nasync[ \t]++")]
+_IMPORTED = re.compile(rb"(?:from|import)[ \t]++(megatron\b[^\n(]*+(?:\([^)]*+)?)")
 ANY_WORD = re.compile(rb"\w++")
 
 
@@ -60,6 +61,11 @@ class Assignments:
     @cached_property
     def _functions(self) -> frozenset[bytes]:
         return frozenset(_DEF.findall(self._data))
+
+    @cached_property
+    def _imported(self) -> frozenset[bytes]:
+        """The words of imports from Megatron."""
+        return frozenset(word for said in _IMPORTED.findall(self._data) for word in ANY_WORD.findall(said))
 
     @cached_property
     def _self_is_given(self) -> bool:
@@ -98,6 +104,7 @@ class Assignments:
                 or b"MethodType" in value
                 or b"__get__" in value
                 or (name is not None and name[0] in self._functions)
+                or path.partition(b".")[0] in self._imported
             )
         return known and not _is_type_or_comment(match) and not _is_argument(match)
 

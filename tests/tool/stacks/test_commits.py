@@ -22,7 +22,8 @@ BUILDER = Path(__file__).parents[3] / "tools" / "build_commits.py"
         ("818b2580da", "main of 2026-07-28, between 0.18.0 and 0.19.0", ("0.18.0", "0.19.0")),  # where 0.19 begins
         ("1dcf0daf", "dev of 2026-02-14, between 0.15.0 and 0.17.0", ("0.15.0", "0.17.0")),
         ("14346b65", "main of 2026-08-12, newer than 0.19.0", ("0.19.2", "0.20.0")),
-        ("338af514", "core_r0.8.0 of 2024-07-23, older than 0.12.0", ("0.8.0",)),
+        ("338af514", "core_r0.8.0 of 2024-07-23, older than 0.12.0", ("0.12.0",)),
+        ("core_v0.12.0rc3", "core_r0.12.0 of 2025-04-14, between 0.11.0 and 0.12.0", ("0.12.0",)),
         ("ba7b5ebce12af60627a80985792a1449ce45f46c", "", ("0.18.0",)),
         ("core_r0.16.0", "on 2026-04-17, after 0.16.1", ("0.16.1",)),
         ("origin/core_r0.16.0", "on 2026-04-17, after 0.16.1", ("0.16.1",)),

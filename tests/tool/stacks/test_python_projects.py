@@ -55,7 +55,7 @@ def poetry(text: str) -> dict[str, str]:
         (requires("megatron-core[dev]>=0.17,<0.18 ; python_version > '3.11'"), "0.17.0 0.17.1", None),
         (requires("megatron-core>=0.13,<0.17"), "0.13.0 0.16.1", None),
         (requires("megatron-core==0.20.1"), "0.20.1", None),
-        (requires("megatron-core==0.11.0"), "0.11.0", None),
+        (requires("megatron-core==0.11.0"), "0.12.0", None),
         (requires("megatron-core >= 0.15"), "0.15.0 0.19.2", None),
         (requires("megatron-core<0.18"), "0.17.1", None),
         (requires("megatron-core!=0.19.*"), "0.18.2", None),

@@ -103,6 +103,20 @@ class TestClassAttribute:
 
 
 class TestModuleAttribute:
+    @pytest.mark.parametrize(
+        "head", ["import megatron.core\nps = 0\n", "from megatron.core import parallel_state as ps\n"]
+    )
+    @pytest.mark.parametrize(
+        ("value", "verb"), [("mine", "adds"), ("traced({}.get_no_such_group)", "replaces"), ("group()", ""), ("[]", "")]
+    )
+    def test_a_name_that_no_release_has(self, head: str, value: str, verb: str) -> None:
+        owner = "ps" if head.startswith("from") else "megatron.core.parallel_state"
+        text = f"{head}from mine import mine, traced, group\n{owner}.get_no_such_group = {value.format(owner)}\n"
+        said = [(one.target, one.message) for one in found_in({"a.py": text, "mine.py": "def mine(): ...\n"})]
+        assert [one[0] for one in said] == [f"{CORE}.parallel_state.get_no_such_group"] * bool(verb)
+        assert all(message.startswith(f"{verb} `parallel_state.get_no_such_group` in") for _, message in said)
+        assert all(("is in no release" in message) == (verb == "replaces") for _, message in said)
+
     def test_function(self) -> None:
         check_found(
             "import megatron.core.utils\ndef mine(model): ...\nmegatron.core.utils.get_model_config = mine\n",
