@@ -60,14 +60,12 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
 
 
 def fixed(
-    repository: Repository, findings: Sequence[Finding], choices: Sequence[Options], known: Known
+    repository: Repository, findings: Sequence[Finding], choices: Sequence[Options]
 ) -> Iterator[tuple[set[Finding], dict[Finding, str]]]:
-    """The findings that a plan takes away, for each of some options; `known` are the downstreams of the repository.
-
-    The others are left though there is a way, and why.
-    """
+    """The findings that a plan takes away, for each of some options; others are left though there is a way, and why."""
     for options in choices:
-        found = _found(repository, findings, options, known, told=False)[1]
+        bench, found = _found(repository, findings, options, downstreams(repository, options.older), told=False)
+        bench.close()
         applied = {(asked.path, asked.reason.finding_line, asked.reason.rule) for asked in found.asked}
         changed = [finding for finding in findings if (finding.path, finding.line, finding.rule) in applied]
         places = {(one.path, one.line, one.rule) for one in found.removes}  # a line may patch several names
@@ -124,6 +122,7 @@ def _found(
     """
     bench, found, below = _pass(repository, findings, options, known, told)
     if below is not None:
+        bench.close()
         bench, found, _ = _pass(repository, findings, options, known, told, standing.RULES_ON_THE_HOOK)
     held = standing.because(below, "the hook goes through it") if below is not None else ""
     uses = _rules_of_uses()

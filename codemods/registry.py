@@ -92,6 +92,7 @@ def _complete(
                     errors.add(one)
                 elif one.path in wanted:
                     part.findings.append(one)
+    repository.close()
     part.errors += sorted(error for error in errors if error.path in wanted)
 
 

@@ -21,6 +21,10 @@ class Workbench(Repository):
         self.older: Callable[[str], str] = none_older  # why a file may not have what needs the hook
         self._editors: dict[str, ImportEditor] = {}
 
+    def close(self) -> None:
+        """Let go of the editors; files are shared."""
+        self._editors.clear()
+
     def not_editable(self, path: str) -> str:
         """The Megatron that the file is for, where that is the reason."""
         return f"is for an older Megatron ({older})" if (older := self.older(path)) else super().not_editable(path)

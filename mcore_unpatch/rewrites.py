@@ -10,11 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mcore_unpatch.codemods.planner import Known, downstreams, fixed, plan
+    from mcore_unpatch.codemods.planner import downstreams, fixed, plan
     from mcore_unpatch.codemods.registry import answered, codemods, complete, folders, words
 
 __all__ = [
-    "Known",
     "answered",
     "codemods",
     "complete",
@@ -24,7 +23,7 @@ __all__ = [
     "plan",
     "words",
 ]
-_HOMES = dict.fromkeys(("Known", "downstreams", "fixed", "plan"), "planner")
+_HOMES = dict.fromkeys(("downstreams", "fixed", "plan"), "planner")
 
 
 def __getattr__(name: str) -> Any:

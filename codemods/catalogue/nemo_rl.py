@@ -11,6 +11,7 @@ from mcore_unpatch.codemods.shims.contract import Contract, Shim, ShimCodemod
 from mcore_unpatch.findings.rules import Rule
 
 if TYPE_CHECKING:
+    from mcore_unpatch.codemods.shims.exports import Exports
     from mcore_unpatch.codemods.shims.move import Move
     from mcore_unpatch.editing.edits import Repository
     from mcore_unpatch.editing.source import Source
@@ -41,10 +42,19 @@ NEMO_RL = Contract(
 
 def flag_places(source: Source) -> list[ast.expr]:
     """Every place that gives, asks for or takes out the flag: a value by keyword, or the text of a key."""
-    if FLAG.encode() not in source.data:
-        return []
     keywords = [node.value for node in source.every(ast.keyword) if node.arg == FLAG]
     return [*keywords, *(node for node in source.every(ast.Constant) if node.value == FLAG)]
+
+
+def says_flag(exports: Exports, path: str) -> bool:
+    """Whether a file uses the flag, and does not define what reads it."""
+    return path not in exports.definitions and FLAG.encode() in exports.repository.data(path)
+
+
+def found_flags(exports: Exports) -> Iterator[tuple[str, list[ast.expr]]]:
+    """The files with such places."""
+    saying = (path for path in exports.imports if says_flag(exports, path))
+    return ((path, flag_places(exports.repository.source(path))) for path in saying)
 
 
 class NemoRl(ShimCodemod):
@@ -125,11 +135,10 @@ where the flag is given or read in another way, the line is left and reported wi
         exports, findings = found(NEMO_RL, project, known)
         yield from findings
         message = f"uses `{FLAG}`, which only a patch reads: {self.rules[0].summary}"
-        for path, source in exports.sources.items():
-            places = flag_places(source) if path not in exports.definitions else []
+        for path, places in found_flags(exports):
             for node in {node.lineno: node for node in reversed(places)}.values():
                 said = (FLAG, message, f"pass `**{fusion_kwargs('model')}` from `{COMPAT}`")
-                yield finding_at(source, node, RULE, self.shape, self.rules[0].seam, said)
+                yield finding_at(project.source(path), node, RULE, self.shape, self.rules[0].seam, said)
 
     def migration(self) -> type[Move]:
         """All files together: while the patch stays, so does the flag."""

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mcore_unpatch.codemods.changes import Asked, Reason, least_safe
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
@@ -22,6 +22,7 @@ from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 if TYPE_CHECKING:  # a look at a file, as `check` takes it, edits nothing
     from mcore_unpatch.codemods.imports.editor import ImportEditor
+    from mcore_unpatch.codemods.imports.places import Import
 
 # The last part of what is called, where something else is put in the place of a name.
 _REPLACING = frozenset({"setattr", "delattr", "patch", "object", "multiple"})
@@ -47,11 +48,12 @@ class Exports:
 
     def __init__(self, contract: Contract, repository: Repository) -> None:
         self.contract, self.repository = contract, repository
-        self.sources: dict[str, Source] = {}
+        self.imports: dict[str, list[Import]] = {}  # by file: not its tree, which would be held for all of a scan
         self.errors: list[FileError] = []
         self.definitions: dict[str, Definition] = {}
         self._without: set[str] = set()  # files that could be one, and define nothing of a shim
         self._passed_on: dict[str, dict[str, ShimOrigin]] = {}
+        self._at_top_level: dict[str, list[ast.ImportFrom]] = {}
         # What reaches into these files need not say a name of the shims.
         words = {*contract.names, *(shim.module.encode() for shim in contract.shims)}
         python = (path for path in repository.paths if path.endswith(".py"))
@@ -59,22 +61,22 @@ class Exports:
         for path in saying:
             self._look_at(path, contract.hint)
         known = {definition.shim.module for definition in self.definitions.values()}
-        for source in [*self.sources.values()]:
-            self._meet_definitions(source)
+        for path in [*self.imports]:
+            self._meet_definitions(path)
         self._follow()
         hint = re.compile("|".join(sorted(map(re.escape, known))).encode())
         # A module's name is a word that many files say, and few have something of it: the others are not kept.
-        others = [path for path in saying if known and path not in self.sources and hint.search(self._data(path))]
+        others = [path for path in saying if known and path not in self.imports and hint.search(self._data(path))]
         asked = others
         while asked:
-            before, defined = {*self.sources}, len(self.definitions)
+            before, defined = {*self.imports}, len(self.definitions)
             for path in asked:
-                one = self._look_at(path, hint)
-                if one and not self._meet_definitions(one) and not Use(one, self, lambda _: None).needs:
-                    del self.sources[path]
+                found = self._look_at(path, hint)
+                if found and not self._meet_definitions(path) and not Use(path, self, lambda _: None).needs:
+                    del self.imports[path]
             self._follow()
-            fresh, more = self.sources.keys() - before, len(self.definitions) > defined
-            others = [path for path in others if path not in self.sources]
+            fresh, more = self.imports.keys() - before, len(self.definitions) > defined
+            others = [path for path in others if path not in self.imports]
             asked = [path for path in others if more or not fresh.isdisjoint(repository.imported(path))]
 
     def _data(self, path: str) -> bytes:
@@ -87,16 +89,17 @@ class Exports:
             self.errors.append(FileError.of(path, error))
         return b""
 
-    def _look_at(self, path: str, hint: re.Pattern[bytes]) -> Source | None:
+    def _look_at(self, path: str, hint: re.Pattern[bytes]) -> bool:
         if hint.search(self._data(path)) is None:
-            return None
+            return False
         try:
-            source = self.sources[path] = self.repository.source(path)
+            source = self.repository.source(path)
         except Unreadable as error:
             self.errors.append(FileError.of(path, error))
-            return None
+            return False
+        self.imports[path], self._at_top_level[path] = _imports_in(source), _at_top_level(source.tree)
         self._define(source)
-        return source
+        return True
 
     def _define(self, source: Source) -> Definition | None:
         shim = self.contract.shim_at(source.path)
@@ -116,36 +119,35 @@ class Exports:
         source = self.repository.readable(path)
         return self._define(source) if source is not None else None
 
-    def _meet_definitions(self, source: Source) -> bool:
+    def _meet_definitions(self, path: str) -> bool:
         """Look every import up, so that definitions outside of what may be edited are known; whether one leads here."""
-        path, froms = source.path, source.every(ast.ImportFrom)
-        met = [self.origin(path, node, alias.name) for node in froms for alias in node.names]
-        met += [self.module(path, alias.name) for node in source.every(ast.Import) for alias in node.names]
+        froms = [(node, alias) for node, alias in self._names(path) if isinstance(node, ast.ImportFrom)]
+        met = [self.origin(path, node, alias.name) for node, alias in froms]
+        met += [self.module(path, alias.name) for node, alias in self._names(path) if isinstance(node, ast.Import)]
         return path in self.definitions or any(met)
+
+    def _names(self, path: str) -> Iterator[tuple[Import, ast.alias]]:
+        return ((node, alias) for node in self.imports[path] for alias in node.names)
 
     def _follow(self) -> None:
         """Names that a file imports at its top level can be imported from it, through any number of files."""
         changed = True
         while changed:
             changed = False
-            for path, source in self.sources.items():
+            for path in self.imports:
                 known = self._passed_on.setdefault(path, {})
-                for name, origin in self._at_top_level(source):
+                for name, origin in self._names_at_top_level(path):
                     if name not in known and path not in self.definitions:
                         known[name] = origin
                         changed = True
 
-    def _at_top_level(self, source: Source) -> Iterator[tuple[str, ShimOrigin]]:
-        waiting: list[ast.AST] = [*source.tree.body]
-        for node in waiting:
-            if isinstance(node, ast.If | ast.Try | ast.ExceptHandler):
-                waiting += ast.iter_child_nodes(node)
-            elif isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    if alias.name == "*":
-                        yield from self._star(source.path, node)
-                    elif origin := self.origin(source.path, node, alias.name):
-                        yield bound_by_import(alias, node), origin
+    def _names_at_top_level(self, path: str) -> Iterator[tuple[str, ShimOrigin]]:
+        for node in self._at_top_level[path]:
+            for alias in node.names:
+                if alias.name == "*":
+                    yield from self._star(path, node)
+                elif origin := self.origin(path, node, alias.name):
+                    yield bound_by_import(alias, node), origin
 
     def _star(self, path: str, node: ast.ImportFrom) -> Iterator[tuple[str, ShimOrigin]]:
         definition = self._definition(self.repository.locate(path, node.module or "", node.level))
@@ -211,10 +213,10 @@ Why = Callable[[ShimReference], Reason | None]
 class Use:
     """What becomes of one file: its changes, the names it now has from a shim, and what stays as it was."""
 
-    source: Source
+    path: str
     exports: Exports
     why: Why
-    editor: ImportEditor | None = None  # of its imports; without one there is a look at the file alone
+    editor: Callable[[], ImportEditor] | None = None  # of its imports; without one there is a look at the file alone
     changes: list[Asked] = field(default_factory=list)  # but those of its imports
     turned: bool = False
     origins: dict[str, ShimOrigin] = field(default_factory=dict)  # bound name -> what it stands for
@@ -225,13 +227,14 @@ class Use:
     def __post_init__(self) -> None:
         """Turn the imports."""
         modules: defaultdict[str, dict[str, ShimOrigin]] = defaultdict(dict)  # by what the file calls them, and where
-        for node in self.source.every(ast.Import, ast.ImportFrom):
+        source = self.source if self.editor else None  # held, since it is asked for by its nodes
+        for node in self.exports.imports[self.path] if source is None else _imports_in(source):
             if isinstance(node, ast.ImportFrom):
                 for bound, origin in self._from(node):
                     modules[bound][origin.where] = origin
                 continue
-            for alias in node.names if isinstance(node, ast.Import) else ():
-                if found := self.exports.module(self.source.path, alias.name):
+            for alias in node.names:
+                if found := self.exports.module(self.path, alias.name):
                     modules[alias.asname or alias.name][found.where] = found
         for attribute in self.source.every(ast.Attribute) if modules else ():
             bound = dotted(attribute.value)
@@ -240,19 +243,25 @@ class Use:
                     there = ShimOrigin(origin.shim, attribute.attr, origin.definition)
                     self.asked.append(ShimReference(f"{bound}.{attribute.attr}", attribute.value, there))
         for definition in self.exports.definitions.values():
-            if definition.source is not self.source and _names_module(self.source, definition.shim.module):
+            said = definition.shim.module.encode() in self.exports.repository.data(self.path)
+            if said and definition.source.path != self.path and _names_module(self.source, definition.shim.module):
                 self.needs += _reached(self.source, definition)
+
+    @property
+    def source(self) -> Source:
+        """The file, to be held as long as its nodes matter."""
+        return self.exports.repository.source(self.path)
 
     def _from(self, node: ast.ImportFrom) -> Iterator[tuple[str, ShimOrigin]]:
         """Turn the names of a statement; the modules among them, by what the file calls them."""
         moving: dict[str, dict[str, Reason]] = {}
-        target = self.exports.repository.locate(self.source.path, node.module or "", node.level) or ""
+        target = self.exports.repository.locate(self.path, node.module or "", node.level) or ""
         for alias in node.names:
             if alias.name == "*":
                 names = self.exports.definitions[target].shim.names if target in self.exports.definitions else ()
                 self.needs += [Need(target, name, node.lineno) for name in names]
                 continue
-            origin = self.exports.origin(self.source.path, node, alias.name)
+            origin = self.exports.origin(self.path, node, alias.name)
             bound = bound_by_import(alias, node)
             if origin is None:
                 if target in self.exports.definitions:  # it asks for something else
@@ -275,14 +284,27 @@ class Use:
         for module, reasons in moving.items():
             self.turned = True
             assert self.editor is not None, "a look at a file moves nothing"
-            self.editor.move(node, set(reasons), module, least_safe(reasons.values()))
+            self.editor().move(node, set(reasons), module, least_safe(reasons.values()))
+
+
+def _imports_in(source: Source) -> list[Import]:
+    """All imports of a file."""
+    found: list[Any] = source.every(ast.Import, ast.ImportFrom)
+    return found
+
+
+def _at_top_level(tree: ast.Module) -> list[ast.ImportFrom]:
+    """The imports from modules that are made as a file is imported."""
+    waiting: list[ast.AST] = [*tree.body]
+    for node in waiting:
+        if isinstance(node, ast.If | ast.Try | ast.ExceptHandler):
+            waiting += ast.iter_child_nodes(node)
+    return [node for node in waiting if isinstance(node, ast.ImportFrom)]
 
 
 def _names_module(source: Source, module: str) -> bool:
     """Whether a file reaches a module of that name otherwise than by importing names from it."""
-    if module.encode() not in source.data:
-        return False
-    imports = (alias.name for node in source.every(ast.Import, ast.ImportFrom) for alias in node.names)  # type: ignore[attr-defined]
+    imports = (alias.name for node in _imports_in(source) for alias in node.names)
     reached = (node.attr for node in source.every(ast.Attribute))
     texts = (re.split(r"\W", node.value) for node in source.every(ast.Constant) if isinstance(node.value, str))
     return module in chain((name.rpartition(".")[2] for name in imports), reached, chain.from_iterable(texts))

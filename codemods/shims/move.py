@@ -15,7 +15,7 @@ from mcore_unpatch.codemods.shims.exports import Exports, ShimReference, Use
 from mcore_unpatch.codemods.shims.sightings import OFFER, Blockers, Flow, by_rule, closure, flow_of, listed, look, words
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Applicability, Options, Remark, Repository
-from mcore_unpatch.editing.source import Source, first_line, last_line
+from mcore_unpatch.editing.source import first_line, last_line
 from mcore_unpatch.findings.finding import USE, Finding
 from mcore_unpatch.gate.suppress import comments
 from mcore_unpatch.repository.paths import is_test
@@ -58,14 +58,17 @@ class Move:
                 if options.wants(rule) and (path, place.node.lineno, rule) not in self.open:
                     if definition is None or not self.found_there(definition, rule):
                         self.holds.keeps(place, path, "uses it too and has an ignore comment")
-        self.uses: list[Use] = [self._turn(source) for source in self.exports.sources.values()]
+        self.uses: list[Use] = [self._turn(path) for path in self.exports.imports]
 
-    def _turn(self, source: Source) -> Use:
-        if source.path not in self.bench.editable:
-            return self.looks[source.path]
-        if source.path in self.exports.definitions:  # its imports go with its code: what it asks for is all that counts
-            return Use(source, self.exports, self._why_moved, ImportEditor(source, self.bench))
-        return Use(source, self.exports, partial(self.why, source.path), self.bench.imports(source.path))
+    def _turn(self, path: str) -> Use:
+        look, data = self.looks[path], self.bench.data(path)
+        says_more = any(name.encode() in data for name in self.contract.private)
+        if path not in self.bench.editable or not (look.asked or says_more):
+            return look
+        if path in self.exports.definitions:  # its imports go with its code: what it asks for is all that counts
+            editor = ImportEditor(self.bench.source(path), self.bench)
+            return Use(path, self.exports, self._why_moved, lambda: editor)
+        return Use(path, self.exports, partial(self.why, path), partial(self.bench.imports, path))
 
     def _why_moved(self, place: ShimReference) -> Reason | None:
         """Why a name is the shim's wherever it stands."""
@@ -111,12 +114,10 @@ class Move:
     def outcome(self) -> Contribution:
         """Edits of every file but those of imports, remarks on what differs or stays, and the findings that go."""
         found = Contribution()
-        gone = {
-            (use.source.path, place.node.lineno, flow_of(place.origin)[1]) for use in self.uses for place in use.moved
-        }
+        gone = {(use.path, place.node.lineno, flow_of(place.origin)[1]) for use in self.uses for place in use.moved}
         found.removes += [one for one in self.findings if one.shape == USE and (one.path, one.line, one.rule) in gone]
         for use in self.uses:
-            if use.source.path not in self.exports.definitions:
+            if use.path not in self.exports.definitions:
                 found.asked += use.changes
         for path, definition in self.exports.definitions.items():
             if path in self.bench.editable:
@@ -131,7 +132,7 @@ class Move:
         names = {name: levels[rules[name]] for name in definition.defined if rules[name] in levels}
         if not names:
             return
-        asked_by = [(use.source.path, need.name) for use in self.uses for need in use.needs if need.where == path]
+        asked_by = [(use.path, need.name) for use in self.uses for need in use.needs if need.where == path]
         # With consent, what only tests know goes with the rest: they are told.
         needed = frozenset(name for user, name in asked_by if not (self.options.unsafe_fixes and is_test(user)))
         reached = frozenset(name for _, name in asked_by)
@@ -146,7 +147,7 @@ class Move:
             for finding in self.findings
             if finding.path == path and any(first <= finding.line <= last for first, last in gone)
         ]
-        users = [use for use in self.uses if not is_test(use.source.path)]
+        users = [use for use in self.uses if not is_test(use.path)]
         staying = (place for use in users for place in use.asked if place not in use.moved)
         if exported and not any(place.origin.where == path for place in staying):
             text = f"nothing here uses {listed(sorted(exported))}: delete this file, unless code elsewhere imports it"
@@ -209,14 +210,14 @@ class Move:
             for _, node, origin in use.asked:
                 flow, line = flow_of(origin), node.lineno
                 because = self._why_left(flow)
-                if not because or self.options.older(use.source.path):
+                if not because or self.options.older(use.path):
                     continue  # that is told of the finding
                 if self._stands(flow) and origin.definition is None:
-                    yield Remark(use.source.path, line, flow[1], "left", _stands(origin.shim.gain))
+                    yield Remark(use.path, line, flow[1], "left", _stands(origin.shim.gain))
                 elif not self._stands(flow):
                     if origin.where in self.bench.editable:
                         because = f"it still comes from {origin.where}"
-                    yield Remark(use.source.path, line, flow[1], "left", f"`{origin.name}` is left: {because}")
+                    yield Remark(use.path, line, flow[1], "left", f"`{origin.name}` is left: {because}")
 
     def _stands(self, flow: Flow) -> bool:
         """Whether a flow stays because it stands on the hook, whatever else may be said of it."""
@@ -254,7 +255,7 @@ def _tests_of_internals(definition: Definition, rules: Sequence[str], looks: Ite
     )
     for use in looks:
         found: dict[str, int] = {}
-        for need in use.needs if is_test(use.source.path) else ():
+        for need in use.needs if is_test(use.path) else ():
             inside = need.replaces or need.name not in outside
             if need.where == path and inside and need.name in words(moved):
                 found.setdefault(need.name, need.line)
@@ -262,4 +263,4 @@ def _tests_of_internals(definition: Definition, rules: Sequence[str], looks: Ite
             places = ", ".join(f"`{name}` (line {line})" for name, line in sorted(found.items(), key=lambda i: i[1]))
             text = f"this test knows {places} of {path}, which nothing else runs any more"
             remark = f"{text}: adapt it to the shim, or delete it"
-            yield Remark(use.source.path, min(found.values()), rules[0], "by-hand", remark)
+            yield Remark(use.path, min(found.values()), rules[0], "by-hand", remark)

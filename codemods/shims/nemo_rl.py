@@ -10,7 +10,17 @@ import ast
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from mcore_unpatch.codemods.catalogue.nemo_rl import COMPAT, FLAG, KWARGS, NEMO_RL, RULE, flag_places, fusion_kwargs
+from mcore_unpatch.codemods.catalogue.nemo_rl import (
+    COMPAT,
+    FLAG,
+    KWARGS,
+    NEMO_RL,
+    RULE,
+    flag_places,
+    found_flags,
+    fusion_kwargs,
+    says_flag,
+)
 from mcore_unpatch.codemods.changes import Asked, Change, Reason, Remove, Rewrite, below
 from mcore_unpatch.codemods.shims.exports import Use
 from mcore_unpatch.codemods.shims.move import Analysis, Move
@@ -49,8 +59,7 @@ class NemoRlMove(Move):
             held = {*held, RULE}
         open_lines = {(finding.path, finding.line) for finding in findings if finding.rule == RULE}
         # A file with the flag that stays holds all the others.
-        for path, source in known.exports.sources.items():
-            places = flag_places(source) if path not in known.exports.definitions else []
+        for path, places in found_flags(known.exports):
             for line in sorted(node.lineno for node in places):
                 if path not in bench.editable:
                     why = bench.not_editable(path)
@@ -62,10 +71,10 @@ class NemoRlMove(Move):
                 break
         super().__init__(known, bench, options, findings, held)
 
-    def _turn(self, source: Source) -> Use:
-        use = super()._turn(source)
-        level = self.level((COMPAT, RULE), *((path, RULE) for path in self.exports.definitions))
-        if level and source.path in self.bench.editable and source.path not in self.exports.definitions:
+    def _turn(self, path: str) -> Use:
+        use = super()._turn(path)
+        level = self.level((COMPAT, RULE), *((one, RULE) for one in self.exports.definitions))
+        if level and path in self.bench.editable and says_flag(self.exports, path):
             self._flags(use, Reason(RULE, level, "the hook arguments instead of the flag"))
         return use
 

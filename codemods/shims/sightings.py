@@ -89,7 +89,7 @@ class Blockers:
 
     def _given_to_the_hook(self, look: Use) -> None:
         """Files that pass the downstream's own processor."""
-        if PROCESSOR.encode() not in look.source.data:
+        if PROCESSOR.encode() not in self.exports.repository.data(look.path):
             return
         given = {dotted(node) for value in processors(look.source.tree) for node in ast.walk(value)}
         for place in look.asked:
@@ -98,7 +98,7 @@ class Blockers:
 
     def _replaced(self, look: Use, need: Need) -> None:
         """Names that a file replaces in the module: the shim reads its own. A test that may be edited is told of it."""
-        path = look.source.path
+        path = look.path
         if not need.replaces or (is_test(path) and path in self.editable):
             return
         definition = self.exports.definitions[need.where]
@@ -110,7 +110,7 @@ class Blockers:
 
     def _out_of_reach(self, look: Use) -> None:
         """A file that may not be edited keeps what it has, unless the file it has it from may be."""
-        path = look.source.path
+        path = look.path
         if path in self.editable:
             return
         for place in look.asked:
@@ -123,7 +123,7 @@ class Blockers:
         for place in look.asked:
             if place.origin.definition is None and not isinstance(place.node, ast.ImportFrom):
                 why = f"reaches it through its module: import it from `{place.origin.shim.compat}` by name"
-                self.keeps(place, look.source.path, why)
+                self.keeps(place, look.path, why)
 
     def keeps(self, place: ShimReference, path: str, why: str) -> None:
         """A place that goes on with the patch as it is; the first of a file speaks for all."""
@@ -157,7 +157,7 @@ def found(
 
 def look(exports: Exports) -> dict[str, Use]:
     """What every file asks for, as if all of it stayed."""
-    return {path: Use(source, exports, lambda _: None) for path, source in exports.sources.items()}
+    return {path: Use(path, exports, lambda _: None) for path in exports.imports}
 
 
 def uses(exports: Exports, looks: Mapping[str, Use]) -> Iterator[Finding]:

@@ -35,10 +35,10 @@ class VerlMove(Move):
         """Edits and remarks, those for callers included."""
         contribution = super().outcome()
         for use in self.uses:
-            if use.origins and use.source.path not in self.exports.definitions:
+            if use.origins and use.path not in self.exports.definitions:
                 contribution.asked += self._keep_every_depth(use)
                 contribution.remarks += [
-                    Remark(use.source.path, place.node.lineno, "MCU703", "by-hand", _REPEATED)
+                    Remark(use.path, place.node.lineno, "MCU703", "by-hand", _REPEATED)
                     for place in use.moved
                     if place.origin.name == _DETACH and not _cuts_every_depth(place.origin)
                 ]
@@ -48,13 +48,14 @@ class VerlMove(Move):
 
     def _keep_every_depth(self, use: Use) -> Iterator[Asked]:
         """Calls of the encoder detach of veRL 0.7 say that they cut at every depth: later releases do not."""
-        path = use.source.path
+        path = use.path
         cutting = {one.bound: one for one in use.asked if one.origin.name == _DETACH and _cuts_every_depth(one.origin)}
-        for node in walk(use.source.tree) if cutting and path in self.bench.editable else ():
+        source = use.source
+        for node in walk(source.tree) if cutting and path in self.bench.editable else ():
             if isinstance(node, ast.Call) and node.args and (place := cutting.get(dotted(node.func))):
                 if reason := self.why(path, place):
                     reason = replace(reason, title="keeps the cut at every depth")
-                    yield Asked(use.source, Argument(node, "every_depth=True"), reason)
+                    yield Asked(source, Argument(node, "every_depth=True"), reason)
 
 
 def _cuts_every_depth(origin: ShimOrigin) -> bool:

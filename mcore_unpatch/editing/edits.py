@@ -73,6 +73,12 @@ class Repository(Project):
         self.sources, self.last = WeakValueDictionary[str, Source](), RecentValues[Source](_KEPT_BYTES)
         self.looks: dict[Any, Any] = {}  # what a look at all files gave: those that say a word, and what else was asked
 
+    def close(self) -> None:
+        """Let go of all files, and of what was found in them."""
+        super().close()
+        self.last.clear()
+        self.looks.clear()
+
     def not_editable(self, path: str) -> str:
         """What is said of a file that may not be edited."""
         return "is outside the given paths"

@@ -38,12 +38,13 @@ def _marked(survey: Survey) -> list[Finding]:
     findings, choices = survey.findings, [planned(survey, unsafe=unsafe) for unsafe in (True, False)]
     editable = survey.found.editable
     while True:
-        repository, known = survey.downstreams(editable)
+        repository = survey.downstreams(editable)
         fixes, held = dict[Finding, str](), dict[Finding, str]()
-        both = codemods.fixed(repository, [*findings, *survey.elsewhere], choices, known)
+        both = codemods.fixed(repository, [*findings, *survey.elsewhere], choices)
         for name, (gone, left) in zip(("unsafe", "safe"), both, strict=True):
             fixes.update(dict.fromkeys(gone, name))
             held.update(left)
+        repository.close()
         python = {one.path for one in fixes if one.path in editable and one.path.endswith(".py")}
         broken = {path for path in python if why_not(repository.data(path), path)}  # `migrate` leaves it too
         if not broken:
@@ -80,7 +81,7 @@ def sound_plan(survey: Survey, findings: list[Finding], options: Options, planne
     """Plan and verify. One file never stops the others: it stays as it is, and the plan is made anew around it."""
     editable, left = survey.found.editable, dict[str, str]()
     while True:
-        repository, rewrites = survey.downstreams(editable)[0], list[NewContent]()
+        repository, rewrites = survey.downstreams(editable), list[NewContent]()
         try:
             plan = planner(repository, (*findings, *survey.elsewhere), options)
             rewrites = rewrites_of(plan, repository)

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from mcore_unpatch.editing.edits import Repository
     from mcore_unpatch.gate.switches import Gate
     from mcore_unpatch.pins import Pin
-    from mcore_unpatch.rewrites import Known
 
 Found = tuple[list[Finding], list[FileError]]
 _NO_LINKS: frozenset[str] = frozenset()
@@ -148,16 +147,17 @@ class Survey:
         return Repository(self.whole.own, self.files.exists, read, editable, self.parsed)
 
     @cache  # noqa: B019 - a survey lives as long as its command
-    def downstreams(self, editable: frozenset[str]) -> tuple[Repository, Known]:
+    def downstreams(self, editable: frozenset[str]) -> Repository:
         """The repository with what it has of the downstreams that the codemods know, which waits for no finding."""
         repository = self.repository(editable)
-        return repository, rewrites.downstreams(repository, self.stacks.before_the_hook)
+        rewrites.downstreams(repository, self.stacks.before_the_hook)
+        return repository
 
     def _ahead(self) -> None:
         """What is needed whatever the files give, while other processes look at them."""
         _ = self._not_read
         if self.options.fixes:
-            self.downstreams(self.found.editable)
+            self.downstreams(self.found.editable).last.clear()
 
     def rescan(self, contents: Mapping[str, bytes]) -> Found:
         """What the scanner would say if these were the contents of some files; the others are not read again."""

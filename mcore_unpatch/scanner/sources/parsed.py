@@ -15,7 +15,7 @@ from mcore_unpatch.scanner.sources.scopes import ModuleModel
 T = TypeVar("T")
 
 # Bytes of source up to which trees are kept; these take some forty times of that.
-_MOST = 1_500_000
+_MOST = 1_000_000
 
 
 class RecentValues(Generic[T]):
@@ -36,6 +36,11 @@ class RecentValues(Generic[T]):
         """Let go of what is kept for a path first."""
         if path in self._values:
             self._values.move_to_end(path, last=False)
+
+    def clear(self) -> None:
+        """Let go of all."""
+        self._bytes = 0
+        self._values.clear()
 
     def keep(self, path: str, value: T, size: int) -> T:
         """Keep a value, and let go of the oldest ones."""

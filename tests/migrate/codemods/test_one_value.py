@@ -11,7 +11,7 @@ import pytest
 import releases
 from goldens import CASES, GOLDEN, directives
 
-from mcore_unpatch.codemods.planner import downstreams, fixed, plan
+from mcore_unpatch.codemods.planner import fixed, plan
 from mcore_unpatch.codemods.testing import findings as found
 from mcore_unpatch.editing.edits import Options, Repository
 from mcore_unpatch.findings.rules import Selection
@@ -31,7 +31,7 @@ def check(files: Mapping[str, bytes], options: Options) -> None:
         return Repository(sorted(files), present.__contains__, files.__getitem__)
 
     whole = repository()
-    both = fixed(whole, findings, choices, downstreams(whole, options.older))
+    both = fixed(whole, findings, choices)
     for choice, (gone, _) in zip(choices, both, strict=True):
         made = plan(repository(), findings, choice)
         answered = {one.rule for one in gone}

@@ -170,7 +170,7 @@ def test_of_the_files_that_name_the_module_those_are_kept_that_have_something_of
     }
     there = {*files, "nemo_rl", "nemo_rl/distributed"}
     exports = Exports(NEMO_RL, Repository([*files], there.__contains__, files.__getitem__))
-    assert sorted(exports.sources) == ["a.py", "hub.py", "nemo_rl/distributed/model_utils.py", "text.py"]
+    assert sorted(exports.imports) == ["a.py", "hub.py", "nemo_rl/distributed/model_utils.py", "text.py"]
 
 
 def test_nemo_rls_flag_stays_while_its_patch_does() -> None:
