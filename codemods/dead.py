@@ -66,7 +66,7 @@ def delete_dead(
     for finding in findings:
         versions = options.judged(finding.path)
         if finding not in never:
-            if finding.verdict != "delete" or not any(map(finding.live.on, versions)):
+            if finding.verdict != "delete" or finding.upstream_has or not any(map(finding.live.on, versions)):
                 continue
             without = _without_effect(bench, finding)
             if isinstance(without, _DeadBranch):

@@ -27,14 +27,23 @@ from mcore_unpatch.library.model import (
     Usage,
 )
 from mcore_unpatch.megatron import api, known, slots
-from mcore_unpatch.megatron.layout import COMPILED, CONFIG, EXTERNAL_METHODS, LANGUAGE_MODULE
-from mcore_unpatch.megatron.versions import PACKAGES, Version, minor, parse_version, show, within
+from mcore_unpatch.megatron.layout import COMPILED, CONFIG, EXTERNAL_METHODS, GPT_MODEL, LANGUAGE_MODULE
+from mcore_unpatch.megatron.versions import (
+    PACKAGES,
+    TRAINING,
+    TRAINING_SINCE,
+    Version,
+    minor,
+    parse_version,
+    show,
+    within,
+)
 
 _CHECKOUT = "`unpatch pin --target-mcore PATH` guards it, with a checkout of what you run"
 _COMES = "`unpatch pin` tells when Megatron has it"
 _INHERITED = "`unpatch pin` tells when the class defines its own"
-_TRAINING = "megatron.training"
 _MADE = ("__init__", "__eq__", "__repr__")  # by `dataclass`
+_KNOWN_BASES = (*EXTERNAL_METHODS, "ABC", "Generic", "Protocol", "object")  # whose methods are known
 _NOBODY = ("Nothing of", "Who reads", "Megatron does not build")
 _TELLING = (NAMED, DEFAULT, EXACT, CALLED, DERIVED, USED, ASKED, COMPARED, BASE)
 
@@ -83,8 +92,11 @@ def _later(package: str, name: str, release: Model, say: Callable[[Model], str])
 
 def history(target: str) -> str:
     """In which releases a name changed, as far as it has a body; else nothing."""
+    target = _defined(target)
     fates = known.fates(target)
     there = [(label, fact) for label, fact in fates if fact is not None]
+    if not there and target.startswith(f"{TRAINING}."):
+        return f"Not there in {show(TRAINING_SINCE)} and later"
     if not there or any(not fact.digest for _, fact in there):
         return ""
     pairs = pairwise(there)
@@ -105,6 +117,12 @@ def history(target: str) -> str:
     said = " and ".join(changed)
     said = said if len(changed) < 3 else f"{len(changed)} of {len(there) - 1} releases, last in {changed[-1]}"
     return f"Changed in {said}{gone and f', g{gone}'}"
+
+
+def _defined(target: str) -> str:
+    """A name, or the one under which every release has what a package imports that older wheels lack."""
+    now = known.minors()[-1].find(target) if target.startswith(f"{TRAINING}.") else None
+    return now.name if now is not None and known.fates(now.name)[0][1] is not None else target
 
 
 def _was_elsewhere(target: str, release: str, fact: Fact, before: str) -> bool:
@@ -136,12 +154,14 @@ def guard(target: str, version: Version) -> str:
 
 def outlook(target: str, version: Version) -> str:
     """How often it changed and what guards it, as a sentence."""
-    tells = guard(target, version)
+    tells, changes = guard(target, version), history(target)
     if known.lacking(known.newest(version), target):
-        return f"{_CHECKOUT}."
+        tells = _CHECKOUT
+        partly = changes.startswith("Changed") and _defined(target).startswith(f"{TRAINING}.")
+        changes += f", before {show(TRAINING_SINCE)} not known" if partly else ""
     if tells in (_COMES, _INHERITED):
         return f"{tells}."
-    return f"{'; '.join(filter(None, [history(target), tells]))}." if tells else "`unpatch pin` cannot guard it."
+    return f"{'; '.join(filter(None, [changes, tells]))}." if tells else "`unpatch pin` cannot guard it."
 
 
 def _of_missing(finding: Finding, version: Version) -> str:
@@ -172,8 +192,8 @@ def _of_missing(finding: Finding, version: Version) -> str:
         base = next((one for one in outside if leaf(one) != "ABC"), "object")
         whence = f"is a dataclass: Python makes its `{name}`" if made else f"inherits `{name}` from `{base}`"
         return f"`{leaf(owner)}` {whence}. {_who_builds(holder.name, release)}"
-    if any(leaf(base) not in EXTERNAL_METHODS for base in outside):
-        return f"`{leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{outside[0]}` is a base of it"
+    if unknown := [base for base in outside if leaf(base) not in _KNOWN_BASES]:
+        return f"`{leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{unknown[0]}` is a base of it"
     similar = () if finding.assessment.is_read or name.startswith("__") else known.newest(version).ending(name)
     nearest = sorted(similar, key=lambda one: not one.startswith(f"{owner}."))  # a class of the module itself
     alike = (leaf(one.rpartition(".")[0]) for one in nearest)
@@ -184,12 +204,24 @@ def _of_missing(finding: Finding, version: Version) -> str:
     return f"{on} has no `{name}` in `{leaf(owner)}`{like}: {adds}"
 
 
+def adds(target: str, release: Model) -> bool:
+    """Whether a release has a class or module and nothing under a name of it, so that a patch adds it."""
+    owner, _, name = target.rpartition(".")
+    holder = release.find(owner)
+    if holder is None or holder.fact.kind not in ("class", "module") or name[:2] == "__" or name == "*":
+        return False
+    if known.holds(release, known.name_on(release, target)):
+        return False
+    outside = (leaf(base) for base in release.lineage(holder.name) if not within(base))
+    return all(base in _KNOWN_BASES for base in outside)
+
+
 def _of_module(target: str, found: Known, release: Model) -> str:
     """A name of a module: those who use it find it there."""
     unread = release.facts.get(target, found.fact).trait("unread") is not None
     use = None if unread else _telling(target, release)
     if use is None and (
-        told := _later(_TRAINING, target, release, lambda later: _of_module(target, later.find(target) or found, later))
+        told := _later(TRAINING, target, release, lambda later: _of_module(target, later.find(target) or found, later))
     ):
         return told
     if unread:
@@ -266,18 +298,21 @@ def _of_class(owner: str, name: str, found: Known, release: Model) -> str:
         made = release.facts.get(owner)
         later = "" if made is None or made.trait("dataclass") is None else ", or given to `dataclasses.replace`"
         return f"`{name}` is a field of `{short}`: it can be set where one is built{later or ', not later'}"
-    if LANGUAGE_MODULE in api.ancestry(owner):
-        return f"It is a method of the model itself: only the code that builds `{short}` can use a subclass"
-    return _who_builds(owner, release)
+    of_model = "It is a method of the model itself: o" if LANGUAGE_MODULE in api.ancestry(owner) else ""
+    return _who_builds(owner, release, of_model or "O")
 
 
-def _who_builds(owner: str, release: Model) -> str:
+def _who_builds(owner: str, release: Model, only: str = "O") -> str:
     """Whether another class can take the place of one."""
     short, use = leaf(owner), _telling(owner, release)
     if LANGUAGE_MODULE in api.ancestry(owner) or CONFIG in (owner, *api.ancestry(owner)):
-        return f"Only the code that builds `{short}` can use a subclass"
+        return f"{only}nly the code that builds {_built_as(owner, release)} can use a subclass"
     heirs = (one for name in (owner, *release.derived.get(owner, ())) for one in release.uses(name))
-    named = slots.naming(owner, release) if any(one.how in (NAMED, SLOT) for one in heirs) else ""
+    # What is given a spec is built by name, and takes from it what it builds itself.
+    takes_spec = any(one.call is not None and "spec" in one.call.keywords for one in release.uses(f"{owner}.__init__"))
+    use = _built(owner, release) if takes_spec else use
+    is_named = not takes_spec and any(one.how in (NAMED, SLOT) for one in heirs)
+    named = slots.naming(owner, release) if is_named else ""
     where = f"; a subclass helps only where {named}" if named else ""
     if use is not None and use.how in (CALLED, EXACT, DERIVED):
         what = f"subclasses of `{short}`" if use.how == DERIVED else f"`{short}`"
@@ -290,12 +325,20 @@ def _who_builds(owner: str, release: Model) -> str:
         return f"{_who(use, 'uses', release)} `{short}` by name: no argument or config field for a subclass is known"
     if built := _built(owner, release):
         return f"{_who(built, 'builds', release)} `{short}` by name{where}"
-    if told := _later(_TRAINING, owner, release, lambda later: _who_builds(owner, later)):
+    if told := _later(TRAINING, owner, release, lambda later: _who_builds(owner, later)):
         return told
-    unread = f", as far as was read ({_TRAINING} was not)" if known.lacking(release, _TRAINING) else ""
+    unread = f", as far as was read ({TRAINING} was not)" if known.lacking(release, TRAINING) else ""
     return f"Megatron does not build `{short}` by name{unread}" + (
         where or "; only the code that builds it can use a subclass"
     )
+
+
+def _built_as(owner: str, release: Model) -> str:
+    """A model as code builds it: of the base of all models two that derive from it."""
+    if owner != LANGUAGE_MODULE:
+        return f"`{leaf(owner)}`"
+    first, second, *_ = sorted(release.derived[owner], key=lambda one: (one != GPT_MODEL, -len(release.uses(one))))
+    return f"`{leaf(first)}`, `{leaf(second)}` or another class that derives from `{leaf(owner)}`"
 
 
 def _built(owner: str, release: Model) -> Usage | None:
@@ -318,7 +361,7 @@ def _module(place: str, release: Model) -> str:
 def _others(release: Model) -> str:
     """Who may use a name besides what the model of a release holds."""
     return (
-        f"{_TRAINING}, which was not read, or other packages" if known.lacking(release, _TRAINING) else "other packages"
+        f"{TRAINING}, which was not read, or other packages" if known.lacking(release, TRAINING) else "other packages"
     )
 
 

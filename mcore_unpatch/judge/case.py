@@ -17,6 +17,7 @@ from mcore_unpatch.library.model import EXACT, Model, Usage
 from mcore_unpatch.library.syntax import Function, last_attribute, leaf_of, parameters_of
 from mcore_unpatch.library.usage import form
 from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron.layout import COMPILED
 from mcore_unpatch.scanner.names.bindings import derives
 from mcore_unpatch.scanner.names.resolver import Ref, Resolver
 from mcore_unpatch.scanner.related import replacement
@@ -31,6 +32,7 @@ T = TypeVar("T")
 
 _MOST_STEPS = 200_000  # for what one patch asks of Megatron
 _PARTIAL = ("partial", "partialmethod")
+_DEFINED = ("function", "class", "module")
 _OF_A_CLASS = ("class-attr", "setattr", "string-target")
 # Decorators that leave the parameters of a function as they are.
 _TRANSPARENT = {
@@ -134,6 +136,15 @@ class Case:
     def target_on(self, model: Model) -> str:
         """What is replaced, by the name that a release has for it."""
         return known.name_on(model, self.install.target)
+
+    def sets_what_is_there(self, model: Model) -> bool:
+        """Whether a release has under that name the very thing that is put there."""
+        value = self.install.value if isinstance(self.install.value, ast.Name | ast.Attribute) else None
+        ref = self.resolver.at(self.install.site).expr(value) if not self.is_alone else None
+        if ref is None or ref.home is not None or not (ref.is_core and ref.sure) or ref.kind not in _DEFINED:
+            return False
+        there, given = model.find(self.target_on(model)), model.find(ref.name)
+        return there is not None and given is not None and there.name == given.name
 
     def callers(self, model: Model) -> list[Usage]:
         """Who calls it in the library, of those that can have what is patched here."""
@@ -285,7 +296,9 @@ class Case:
 
 
 def _raising(demands: list[Demand], model: Model) -> list[tuple[Demand, list[Statement]]]:
-    asked = ((demand, [*raised(demand, model)]) for demand in demands if known.ever(demand.name))
+    # What no release has may be a fork's: where it is imported on the way to a patch, that is said.
+    told = (one for one in demands if known.ever(one.name) or (one.module and one.when == INSTALL))
+    asked = ((one, [*raised(one, model)]) for one in told if not one.name.startswith(COMPILED))
     return [(demand, statements) for demand, statements in asked if statements]
 
 

@@ -86,20 +86,23 @@ def _of_class(case: Case, model: Model) -> Iterator[Statement]:
             continue
         # Autograd's `apply` calls `forward`, a context first.
         shift, called = (1, "forward") if method.name == "apply" else (0, method.name)
-        usages = callers(model, f"{found.name}.{called}")
-        for usage in usages:
+        wrong: dict[Usage, str] = {}
+        for usage in callers(model, f"{found.name}.{called}"):
             assert usage.call is not None
             if found.name != target and not usage.sure and not usage.place.startswith(f"{module}."):
                 continue  # told by the name of the method alone, where the class has a name of its own
             if found.name in model.lineage(usage.place.rpartition(".")[0])[1:]:
                 continue  # a subclass calls the class that it was made with
-            if wrong := taken.misfit(replace(usage.call, positions=usage.call.positions - shift)):
-                name = node.name if method.name == "__init__" else f"{node.name}.{method.name}"
-                said = unfit(wrong, f"`{name}`")
-                who = short(usage.place) if usage.sure else usage.place.split(".")[-2]  # by name: another may be meant
-                text = f"`{who}` {said}: TypeError on megatron-core {model.label}{only_if(*usages)}"
-                yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
-                return
+            if misfit := taken.misfit(replace(usage.call, positions=usage.call.positions - shift)):
+                wrong[usage] = misfit
+        for usage, misfit in wrong.items():
+            name = node.name if method.name == "__init__" else f"{node.name}.{method.name}"
+            said = unfit(misfit, f"`{name}`")
+            who = short(usage.place) if usage.sure else usage.place.split(".")[-2]  # by name: another may be meant
+            when = only_if(*wrong) or ("" if usage.sure else " where it does")
+            text = f"`{who}` {said}: TypeError on megatron-core {model.label}{when}"
+            yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
+            return
 
 
 def _returns(case: Case, model: Model) -> Iterator[Statement]:
@@ -165,7 +168,7 @@ def _is_default(case: Case, model: Model) -> bool:
 
 def _demands(case: Case, model: Model) -> Iterator[Statement]:
     """What raises in the code that a patch stands in and brings; of what runs before it is called, the first few."""
-    said: set[tuple[str, int]] = set()
+    said: set[tuple[str, int, str]] = set()
     calls = [usage.call for usage in case.callers(model) if usage.call is not None]
     for demand, statements in case.raised_on(model):
         if demand.when != CALL and len(said) >= _MOST_SAID:
@@ -175,8 +178,9 @@ def _demands(case: Case, model: Model) -> Iterator[Statement]:
         if demand.when == CALL and not _lets(case, demand, calls, model):
             continue
         for statement in statements:
-            if (statement.exception, statement.line) not in said:
-                said.add((statement.exception, statement.line))
+            which = demand.name if statement.exception == "TypeError" else ""  # of a line several calls may raise
+            if (one := (statement.exception, statement.line, which)) not in said:
+                said.add(one)
                 yield replace(statement, demand=demand)
 
 
@@ -227,19 +231,19 @@ def _where(case: Case, model: Model, wrong: object, of: Callable[[Call, Paramete
 
     As `0.13 to 0.15`, `0.18+`. What is before the first may lack the package, which a checkout of it has.
     """
-    condition = only_if(*case.callers(model))
+
+    def calls(other: Model) -> list[Usage]:
+        every = ((one, one.call, case.taken_from(one, other)) for one in case.callers(other))
+        return [one for one, call, taken in every if call is not None and of(call, taken) == wrong]
+
+    condition = only_if(*calls(model))
     if model.label not in RELEASES:
         return f"megatron-core {model.label}{condition}"
-
-    def holds(other: Model) -> bool:
-        calls = ((usage.call, case.taken_from(usage, other)) for usage in case.callers(other))
-        return any(of(call, taken) == wrong for call, taken in calls if call is not None)
-
     own = minor(parse_version(model.label))
     every = {minor(parse_version(other.label)): other for other in known.minors()}
     before = [version for version in reversed(every) if version < own]
     later = [version for version in every if version > own]
-    first, last = ([own, *takewhile(lambda one: holds(every[one]), some)][-1] for some in (before, later))
+    first, last = ([own, *takewhile(lambda one: bool(calls(every[one])), some)][-1] for some in (before, later))
     next_older = [one for one in before if one < first][:1]
     unread = any(known.lacking(every[one], case.install.target) for one in next_older)
     if last == max(every):

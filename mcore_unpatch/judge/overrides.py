@@ -96,7 +96,7 @@ class _Override:
             assert usage.call is not None
             if wrong := taken.misfit(usage.call):
                 text = f"`{short(usage.place)}` of megatron-core {new.label} {unfit(wrong, self._shown)}"
-                text += only_if(*after_)
+                text += only_if(*(one for one in after_ if one.call is not None and taken.misfit(one.call)))
                 if self._gets_there(usage, name, new):
                     yield self._said(RAISES, text, "TypeError", usage.place)
                 elif self._given.may_reach(self._family):

@@ -142,7 +142,8 @@ def _has_own_name(install: Install, _: Replacement, resolver: Resolver) -> bool:
     symbol, name = api.lookup(install.owner), install.attribute
     if symbol is None or ".extensions." in install.owner or name.startswith("__") or name in api.attribute_names():
         return False
-    return all(name == text or name not in text for text in resolver.once(_texts, resolver.model.tree))
+    in_code = re.compile(rf"\.{name}\b|\b{name}\s*\(")
+    return not any(in_code.search(text) for text in resolver.once(_texts, resolver.model.tree))
 
 
 def _texts(tree: ast.AST) -> list[str]:
@@ -202,6 +203,10 @@ TRAITS: dict[str, Trait] = {
     "swaps-head": lambda install, new, _: reaches_original(install, new) and new.head_line > 0,
     # For labels it returns something of its own, and else what it replaced returns.
     "own-end": lambda install, new, _: "labels" in new.words | new.strings and all(own_end(install, new)),
+    # It returns what the original does, and changes nothing but who adds arguments to the parser.
+    "passes-provider": lambda install, new, _: (
+        "extra_args_provider" in new.words and own_end(install, new)[0] == 0 < own_end(install, new)[1]
+    ),
     "no-loss": _computes_no_loss,
     "removes-keys": lambda _, new, __: "pop" in new.words or any(isinstance(node, ast.Delete) for node in new.nodes),
     "class": _is_class,

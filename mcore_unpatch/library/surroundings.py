@@ -87,12 +87,13 @@ def roles_of(nodes: Nodes) -> ById:
 def conditions_of(nodes: Nodes, flags: frozenset[str] = frozenset()) -> ById:
     """Calls under a plain `if` on the config, the arguments or a flag, by their identity; of several the innermost."""
     found: ById = {}
-    for node in nodes.of(ast.If):
+    for node in nodes.of(ast.If, ast.IfExp):
         several = isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And)
+        body, orelse = (way if isinstance(way, list) else [way] for way in (node.body, node.orelse))
         for test in node.test.values if several else [node.test]:
-            if words := _plain(test) or (_flag(test, flags) if flags else ""):
-                found |= {id(call): words for call in Nodes(node.body).of(ast.Call)}
-                found |= {id(call): f"not {words}" for call in Nodes([] if several else node.orelse).of(ast.Call)}
+            if words := _plain(test) or _flag(test, flags):
+                found |= {id(call): words for call in Nodes(body).of(ast.Call)}
+                found |= {id(call): f"not {words}" for call in Nodes([] if several else orelse).of(ast.Call)}
                 break
     return found
 

@@ -22,6 +22,7 @@ from mcore_unpatch.library.surroundings import Handed, ParserOptions, first_give
 from mcore_unpatch.library.syntax import Nodes, annotated, default_text, dotted, names_in
 
 _MOST_CLASSES = 8  # that one attribute may hold
+_MOST_CONDITIONS = 2  # that are said of calls of one form
 _WORD = re.compile(r"[^\W\d]\w*")
 # How, the form, whether it is sure -> places, each with the condition that it stands under.
 _Seen = dict[tuple[str, Call | None, bool], list[tuple[str, str]]]
@@ -37,7 +38,6 @@ class _Where(NamedTuple):
     nodes: Nodes
     given: frozenset[str]  # the parameters of the function
     conditions: dict[int, str]  # the plain ones, by the calls that they stand around
-    terms: dict[int, str]  # with those on a parameter, where the function calls one
 
     def name(self, path: str) -> str:
         """What a dotted path means here; empty for an object of the function's own."""
@@ -95,16 +95,25 @@ class UseCollector:
     def _usages(self, name: str, seen: _Seen) -> Iterator[Usage]:
         """Calls of one form, and other uses of one kind, are one use with one place: the one nearest to the definition.
 
-        Each says how many classes and modules do it, in whatever form.
+        Of those who build a class it is the one that is used most. Each says how many classes and modules do it, in
+        whatever form.
         """
         owner = name.rpartition(".")[0]
         users: dict[tuple[str, bool], set[str]] = defaultdict(set)
         for (how, call, _), places in seen.items():
             users[how, call is None].update(self._owner_of(place) for place, _ in places)
         for (how, call, sure), places in sorted(seen.items(), key=lambda item: (item[0][0], repr(item[0][1:]))):
-            best, condition = min(places, key=lambda one: (not one[0].startswith(owner), *one))
-            alone = condition if call is not None and {each for _, each in places} == {condition} else ""
-            yield Usage(how, best, len(users[how, call is None]), call, sure, alone)
+            builds = call is None and how == CALLED
+            near = [(not place.startswith(owner), -builds * self._weight(place), place) for place, _ in places]
+            every = sorted({condition for _, condition in places})
+            told = call is not None and "" not in every and len(every) <= _MOST_CONDITIONS
+            told = told and len({one.removeprefix("not ") for one in every}) == len(every)  # not both ways
+            only = " or ".join(every) if told else ""
+            yield Usage(how, min(near)[-1], len(users[how, call is None]), call, sure, only)
+
+    def _weight(self, place: str) -> int:
+        """In how many places the class is used that a method is of."""
+        return sum(map(len, self._seen.get(self._owner_of(place), {}).values()))
 
     def _owner_of(self, place: str) -> str:
         fact = self._model.facts.get(place)
@@ -115,9 +124,7 @@ class UseCollector:
     def _collect(self, nodes: Nodes, module: ModuleFacts, body: Body | None, local: dict[str, str]) -> None:
         place = body.name if body is not None else module.name
         given = surroundings.parameters_given(body)
-        hands = any(getattr(node.func, "id", "") in given for node in nodes.of(ast.Call)) if given else False
-        terms = surroundings.conditions_of(nodes, given) if hands else {}
-        where = _Where(module, body, local, place, nodes, given, surroundings.conditions_of(nodes), terms)
+        where = _Where(module, body, local, place, nodes, given, surroundings.conditions_of(nodes, given))
         roles, unpacked = surroundings.roles_of(nodes), surroundings.unpacked_counts(nodes)
         for node in nodes.of(ast.Call):
             self._call(node, roles, unpacked, where)
@@ -203,7 +210,7 @@ class UseCollector:
         if leaf == "add_argument":
             self.options.added(node, where.body.owner if where.body is not None else "")
         if path in where.given:
-            self.handed.called(place, path, call, where.terms.get(id(node), ""))
+            self.handed.called(place, path, call, condition)
         for name, sure, how in self._called(path, node.func, where):
             self._note(name, how, place, call, sure, condition)
             if sure and where.given:
@@ -266,14 +273,18 @@ class UseCollector:
         elif known.fact.kind == "function":
             yield known.name, True, EXACT
 
-    def _picked(self, variable: str, where: _Where) -> list[str]:
-        """The functions that a variable may be: it is set to what a function gives that picks one of them."""
-        for node in where.nodes.of(ast.Assign):
-            if isinstance(node.value, ast.Call) and dotted(node.targets[0]) == variable and dotted(node.value.func):
-                known = self._model.find(where.name(dotted(node.value.func)))
-                if known is not None and (picks := known.fact.trait("picks")):
-                    return picks.split("|")
-        return []
+    def _picked(self, variable: str, where: _Where) -> Iterator[str]:
+        """What a variable may call: classes that it is set to, or what a function gives that picks one of several."""
+        values = [node.value for node in where.nodes.of(ast.Assign) if dotted(node.targets[0]) == variable]
+        for value in (
+            way for one in values for way in ((one.body, one.orelse) if isinstance(one, ast.IfExp) else (one,))
+        ):
+            path = dotted(value.func if isinstance(value, ast.Call) else value)
+            known = self._model.find(where.name(path)) if path else None
+            if known is not None and isinstance(value, ast.Call):
+                yield from filter(None, (known.fact.trait("picks") or "").split("|"))
+            elif known is not None and known.fact.kind == "class":
+                yield f"{known.name}.__init__"
 
     def _items(self, variable: str, line: int, where: _Where) -> Iterator[str]:
         """What calls of a variable reach that runs over a list of modules: `for layer in self.layers`."""

@@ -71,8 +71,9 @@ def holds(known: Model, name: str) -> bool:
 @cache
 def name_on(known: Model, name: str) -> str:
     """The name under which a release has what later ones define elsewhere, and re-export from there."""
-    if known.find(name) is not None or (newest := last(name)) is None:
-        return name
+    newest = last(name) if known.find(name) is None else None
+    if newest is None or (known.label in RELEASES and not came_after(name, known.label)):
+        return name  # it is there, nowhere, or gone
     later, parts = model(newest), name.split(".")
     for cut in range(len(parts), len(parts) - 2, -1):  # a function or class, or a method of a class
         whole, rest = ".".join(parts[:cut]), parts[cut:]

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable
 
+from mcore_unpatch.findings import reasons
 from mcore_unpatch.findings.finding import Finding, Live
 from mcore_unpatch.judge import answer, hook_takers, judge
 from mcore_unpatch.judge.case import Case
@@ -29,6 +30,7 @@ from mcore_unpatch.scanner.sources.scopes import Scope
 _STEPS_OF_A_FINDING = 10
 _MOST_CONDITIONS = 3  # that are named
 _AS_TEXT = re.compile(r"""(?:__version__\s*[<>]=?\s*["']|["']\s*[<>]=?\s*[\w.]*__version__)""")
+_THERE = "Megatron has just that there: it changes nothing, unless it takes another patch off"
 _HOW = {
     "class-attr": "on the class",
     "class-of-instance": "on the class of an instance",
@@ -168,6 +170,7 @@ def _finding(
         affected=tuple(show(version) for version, some in by_version.items() if some),
         hands_on=bool(case.original_calls),
         patches_more=install.patches_more,
+        upstream_has=_THERE if install.sure and all(map(case.sets_what_is_there, install.judged)) else "",
         source=text.between(node.lineno, end_line),
     )
 
@@ -203,7 +206,7 @@ def _message(install: Install, breaks: list[str]) -> str:
         text = "puts a forward hook on `output_layer`"
     elif isinstance(install.node, ast.Delete) or (install.shape == "setattr" and install.value is None):
         text = f"removes `{short}`"
-    elif install.adds:
+    elif install.adds or (install.shape != "mock" and all(reasons.adds(install.target, one) for one in install.judged)):
         text = f"adds `{short}` {_HOW[install.shape]}"
     elif (part := getattr(install.site.target, "attr", "")) in FUNCTION_PARTS:
         text = f"replaces `{part}` of `{short}`"

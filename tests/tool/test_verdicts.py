@@ -184,3 +184,19 @@ def test_why_a_patch_stays_is_worked_out_once_whatever_the_stacks(monkeypatch: p
     stacks = [Stack(Revision(one, (parse_version(one),))) for one in RELEASES]
     assert verdicts.on_stacks(finding, stacks).verdict == "keep"
     assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ("register_patch('megatron.core.mpu', megatron.core.parallel_state)", "delete"),
+        ("megatron.core.mpu = megatron.core.parallel_state", "delete"),
+        ("megatron.core.mpu = megatron.core.utils", "keep"),
+        ("megatron.core.utils.get_pg_size = megatron.core.utils.get_pg_rank", "keep"),
+    ],
+)
+def test_what_is_set_to_what_is_there_changes_nothing(line: str, verdict: str) -> None:
+    heads = "".join(f"import megatron.core.{one}\n" for one in ("utils", "parallel_state"))
+    (finding,) = found_in(f"{heads}def install():\n    {line}\n")
+    assert (finding.verdict, finding.fix) == (verdict, None)
+    assert ("it changes nothing, unless it takes another patch off" in finding.evidence) is (verdict == "delete")

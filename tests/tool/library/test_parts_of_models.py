@@ -6,7 +6,7 @@ import pytest
 
 from mcore_unpatch.library.build import build
 from mcore_unpatch.library.fact import Fact
-from mcore_unpatch.library.model import SLOT, Library, Model
+from mcore_unpatch.library.model import CALLED, SLOT, Library, Model
 
 
 def model(files: Mapping[str, str], items: Mapping[tuple[str, str], str] | None = None) -> Model:
@@ -196,3 +196,56 @@ if toy.always:
     facts = build(Library("toy", ("toy",)), "1", [("toy/b.py", source)]).facts
     marked = {name: facts[f"toy.b.{name}"].trait("typing") is not None for name in ("Typed", "Both", "Sometimes")}
     assert marked == {"Typed": True, "Both": False, "Sometimes": False}
+
+
+def test_a_class_under_a_local_name_is_built_by_that_name() -> None:
+    text = """\
+class Plain: pass
+class Wide(Plain): pass
+class Loud: pass
+def build(wide, given):
+    cls = Wide if wide else Plain
+    if given:
+        kind = Loud
+        other = given
+    return cls(1), kind(size=2), other(3)
+"""
+    toy = model({"a": text})
+    built = {
+        one: [use.place for use in toy.uses(f"toy.a.{one}") if use.how == CALLED] for one in ("Plain", "Wide", "Loud")
+    }
+    assert built == {"Plain": ["toy.a.build"], "Wide": ["toy.a.build"], "Loud": ["toy.a.build"]}
+    assert [str(use.call) for use in toy.calls("toy.a.Loud.__init__")] == ["0+size"]
+
+
+def test_who_is_used_most_is_named_of_those_who_build_a_class() -> None:
+    text = """\
+class Part: pass
+class Able:
+    def make(self): return Part()
+class Main:
+    def make(self): return Part()
+def first(x): return isinstance(x, Main)
+def second(): return Main()
+"""
+    [use] = [use for use in model({"a": text}).uses("toy.a.Part") if use.how == CALLED]
+    assert (use.place, use.users) == ("toy.a.Main.make", 2)
+
+
+@pytest.mark.parametrize(
+    ("body", "condition"),
+    [
+        ("if wide: f(1)", "wide"),
+        ("if not wide: f(1)", "not wide"),
+        ("x = f(1) if wide else None", "wide"),
+        ("x = None if wide else f(1)", "not wide"),
+        ("if wide: f(1)\n    if deep: f(1)", "deep or wide"),
+        ("if wide: f(1)\n    else: f(1)", ""),  # both ways
+        ("if wide: f(1)\n    f(1)", ""),
+        ("if wide == 3: f(1)", ""),  # not a flag
+        ("if other: f(1)", ""),
+    ],
+)
+def test_on_which_flag_of_its_own_alone_a_function_calls(body: str, condition: str) -> None:
+    toy = model({"a": f"def f(x): pass\ndef g(wide, deep):\n    {body}\n"})
+    assert [use.condition for use in toy.calls("toy.a.f")] == [condition]

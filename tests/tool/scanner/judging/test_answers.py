@@ -158,3 +158,16 @@ def test_the_setter_is_named() -> None:
         "from megatron.core import parallel_state\nparallel_state.get_expert_model_parallel_rank = lambda: 2\n"
     )
     assert finding.steps[0].startswith("Call `parallel_state.set_expert_model_parallel_rank(...)` wherever")
+
+
+@pytest.mark.parametrize(("text", "answer"), [
+    ("-- write_to_wandb: done", "added-method"),
+    ("write_to_wandb", "added-method"),
+    ("self.write_to_wandb(names)", ""),
+    ("write_to_wandb(timers)", ""),
+])  # fmt: skip
+def test_a_text_with_the_name_is_no_code_that_calls_it(text: str, answer: str) -> None:
+    lines = "    timers.write_to_wandb = types.MethodType(new, timers)\n    timers.write_to_wandb()\n"
+    head = "import types\nfrom megatron.core.timers import Timers\ndef new(self): ...\n"
+    (finding,) = found_in(f"{head}def patch(timers: Timers):\n    print({text!r})\n{lines}")
+    assert finding.answer == answer

@@ -172,3 +172,62 @@ def test_the_original_by_the_class_of_an_object_takes_the_object_first() -> None
         """
     assert "TypeError" not in check_found(source.format("")).message
     assert "TypeError" in check_found(source.format(", tensor")).message
+
+
+PROVIDER = """
+from megatron.core.models.gpt import gpt_layer_specs
+class Mine:
+    def layer_norm(self, rms_norm=False, for_qk=False{}): ...
+gpt_layer_specs.TESpecProvider = Mine
+"""
+
+
+def test_a_call_told_by_its_name_alone_raises_where_it_is_made() -> None:
+    said = message(PROVIDER.format(""), "0.19.2")
+    assert said.endswith(
+        "`gpt_layer_specs` passes `has_residual`, which `Mine.layer_norm` does not take: "
+        "TypeError on megatron-core 0.19.2 where it does"
+    )
+    assert "TypeError" not in message(PROVIDER.format(", has_residual=False"), "0.19.2")
+
+
+def test_the_condition_of_the_calls_that_do_not_fit_counts() -> None:
+    """Another call, that fits, is made on no condition."""
+    source = "from megatron.core.dist_checkpointing import validation\nvalidation.validate_sharding_integrity = {}\n"
+    assert message(source.format("lambda data: 1"), "0.19.2").endswith(", only if `validate_access_integrity`")
+    assert "TypeError" not in message(source.format("lambda data, common_state_dict=None: 1"), "0.19.2")
+
+
+@pytest.mark.parametrize(
+    ("target", "verb"),
+    [
+        ("parallel_state.mine", "adds"),
+        ("parallel_state.get_context_parallel_rank", "replaces"),
+        ("transformer.transformer_block.TransformerBlock.mine", "adds"),
+        ("transformer.transformer_block.TransformerBlock.forward", "replaces"),
+        ("transformer.transformer_block.TransformerBlock.state_dict", "replaces"),  # of torch
+        ("transformer.transformer_config.TransformerConfig.__init__", "replaces"),  # made by Python
+        ("nowhere.mine", "replaces"),
+    ],
+)
+def test_what_the_release_does_not_have_is_added(target: str, verb: str) -> None:
+    source = f"def new(*args): ...\nmanager.register_patch('megatron.core.{target}', new)\n"
+    assert message(source, "0.19").startswith(f"{verb} `")
+
+
+def test_two_calls_of_one_line_that_raise_are_both_told() -> None:
+    calls = "state.get_context_parallel_rank(1), state.get_context_parallel_world_size(2)"
+    head = f"{IMPORT}from megatron.core import parallel_state as state\n"
+    said = message(f"{head}def new(*a, **k):\n    return {calls}\nGPTModel.forward = new\n")
+    assert said.count("TypeError") == 2
+    assert "get_context_parallel_rank" in said and "get_context_parallel_world_size" in said
+
+
+def test_imports_of_what_no_release_has_are_told() -> None:
+    """What is compiled no wheel has as a source."""
+    source = f"{IMPORT}def install():\n    {{}}\n    GPTModel.forward = print\n"
+    said = "line 3: `nowhere.x` is in no release of megatron-core since 0.12: ModuleNotFoundError when the patch"
+    assert said in message(source.format("from megatron.core.nowhere import x"))
+    assert "in no release" not in message(source.format("from megatron.core.datasets.helpers_cpp import x"))
+    tried = "try: from megatron.core.nowhere import x\n    except ImportError: x = None"
+    assert "in no release" not in message(source.format(tried))

@@ -154,12 +154,12 @@ def test_a_general_class_whose_heirs_specs_name() -> None:
     heirs = "it is one of `SelfAttention`, `CrossAttention` or 3 more, which ModuleSpecs name"
     assert said == f"Megatron does not build `Attention` by name; a subclass helps only where {heirs}"
     named = why(f"{CORE}.transformer.mlp.MLP.forward", (0, 19))
-    assert named.startswith("`MultimodalProjector` and another class or module build `MLP` by name; a subclass helps")
+    assert named.startswith("`SequentialMLP` and another class or module build `MLP` by name; a subclass helps")
 
 
 def test_what_specs_name_and_models_build_is_said_to_be_both() -> None:
     said = why(f"{CORE}.tensor_parallel.layers.ColumnParallelLinear", (0, 17))
-    assert "name it in a ModuleSpec: yours can name another; `T5LMHead` and" in said
+    assert "name it in a ModuleSpec: yours can name another; `GPTModel` and" in said
     assert "build it by name, out of reach;" in said
     assert "out of reach" not in why(f"{CORE}.tensor_parallel.layers.RowParallelLinear", (0, 17))
 
@@ -189,10 +189,20 @@ def test_what_a_patch_adds_to_a_module_nobody_reads() -> None:
     )
 
 
-def test_specs_of_the_judged_release_count() -> None:
+def test_what_is_given_its_spec_is_built_by_name_all_the_same() -> None:
+    """Specs name the block on 0.19, and its builders only ask whether they do."""
     block = f"{CORE}.transformer.multi_token_prediction.MultiTokenPredictionBlock.forward"
     assert why(block, (0, 12)) == f"`GPTModel` builds `MultiTokenPredictionBlock` by name, {THERE}"
-    assert why(block, (0, 19)).endswith("; a subclass helps only where a ModuleSpec names it")
+    assert why(block, (0, 19)).endswith(f"build `MultiTokenPredictionBlock` by name, {THERE}")
+    assert why(f"{CORE}.transformer.mlp.MLP.forward").endswith("; a subclass helps only where a ModuleSpec names it")
+
+
+def test_nobody_builds_the_base_of_all_models() -> None:
+    only = "It is a method of the model itself: only the code that builds `GPTModel`"
+    heirs = "`HybridModel` or another class that derives from `LanguageModule` can use a subclass"
+    base = f"{CORE}.models.common.language_module.language_module.LanguageModule"
+    assert why(f"{base}.sharded_state_dict") == f"{only}, {heirs}"
+    assert why(f"{CORE}.models.gpt.gpt_model.GPTModel.sharded_state_dict") == f"{only} can use a subclass"
 
 
 def test_who_imports_a_copy_uses_it_too() -> None:
@@ -309,6 +319,20 @@ def test_where_a_method_comes_from_that_the_class_does_not_define(target: str, w
 )
 def test_what_later_releases_lack_is_not_unchanged(target: str, said: str) -> None:
     assert reasons.history(f"{CORE}.{target}") == said
+
+
+@pytest.mark.parametrize(
+    ("target", "older", "newer"),
+    [
+        ("utils.get_batch_on_this_tp_rank", f"Gone since 0.18 (now `{CORE}.utils.get_batch_on_this_tp_rank`)", ""),
+        ("training.train", "Changed in 0.18 and 0.19, before 0.17 not known", "Changed in 0.18 and 0.19"),
+        ("training.get_forward_backward_func", "Changed in 0.16 and 0.19", ""),  # of megatron.core
+        ("tokenizer.tokenizer.build_tokenizer", "Not there in 0.17 and later", "`unpatch pin` cannot guard it."),
+    ],
+)
+def test_what_older_wheels_lack(target: str, older: str, newer: str) -> None:
+    told = [reasons.outlook(f"megatron.training.{target}", version).partition(";")[0] for version in ((0, 12), (0, 17))]
+    assert told == [older, newer or older]
 
 
 def test_subclasses_that_the_judged_release_names_in_specs() -> None:
