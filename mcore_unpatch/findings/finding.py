@@ -75,6 +75,11 @@ class Live:
         runs = [list(run) for alive, run in groupby(range(len(points)), key=points.__getitem__) if alive]
         return " or ".join(_specifier(run[0], run[-1]) for run in runs)
 
+    @property
+    def elsewhere(self) -> str:
+        """Where it runs, behind where it does not; what no known release has, an older or a newer one may have."""
+        return f", only on {self}" if self.releases else ""
+
 
 def _specifier(first: int, last: int) -> str:
     if first == len(RELEASES):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
 from mcore_unpatch.judge.asked import is_replaced, raised
@@ -78,11 +78,16 @@ class Case:
 
     def _hinders(self, demand: Demand) -> bool:
         """Whether what is asked for comes before the patch, on the way to it; of helpers that is not told apart."""
-        site = self.install.site
-        if demand.when != INSTALL or demand.at.home is not self.resolver or demand.at.scope is not site.scope:
+        site, asked = self.install.site, demand.at.scope.function
+        if demand.when != INSTALL or demand.at.home is not self.resolver:
             return True
-        last = site.statement.end_lineno or site.node.lineno
-        return demand.line <= last and self.resolver.at(site).block.within(demand.at.block)
+        last, block = site.statement.end_lineno or site.node.lineno, self.resolver.at(site).block
+        for scope in site.scope.outwards():
+            if scope is asked:
+                return demand.line <= last and block.within(demand.at.block)
+            if scope.kind == "function":  # on, out to where it is defined
+                last, block = getattr(scope.node, "lineno", 0), scope.block.parent or block
+        return True
 
     def _of_all(self, some: list[Demand], key: Hashable, look: Callable[[list[Demand]], T]) -> T:
         """What is seen in demands, which many patches of a file may share, looked at once."""
@@ -104,11 +109,9 @@ class Case:
         asks = Demands(self.install.owner)
         homes = {id(home): home for home in (self.resolver, self.new.home) if home is not None}
         found = [asks.of_import(home) for home in homes.values()]
-        installer = self.install.site.scope.function
-        if installer is not None:
-            # Many patches may stand in one function.
-            code, home = installer.node, self.resolver
-            found.append(home.kept((INSTALL, code), lambda: [*Demands().of_code(code, home, INSTALL, inner=False)]))
+        installers = [scope for scope in self.install.site.scope.chain() if scope.function is scope]
+        # Many patches may stand in one function.
+        found += [self.resolver.kept((INSTALL, one.node), partial(self._of_installer, one.node)) for one in installers]
         read = [
             Demand(self.install.target, INSTALL, self.resolver.on_line(node.lineno))
             for node in (walk(self.install.value) if isinstance(self.install.value, ast.Call) else ())
@@ -126,6 +129,9 @@ class Case:
             new = [node for node in self.original_calls if not any(id(node) in some for some in known_calls)]
             found.append([self._of_original(node) for node in new])
         return found
+
+    def _of_installer(self, code: ast.AST) -> list[Demand]:
+        return [*Demands().of_code(code, self.resolver, INSTALL, inner=False)]
 
     def calls_ours(self, demand: Demand, model: Model) -> bool:
         """Whether a call of the replacement reaches another function of the repository, put in place of Megatron's."""

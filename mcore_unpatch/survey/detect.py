@@ -189,8 +189,7 @@ def _when(alive: Live, versions: tuple[Version, ...], lines: list[str]) -> list[
     as_text = (guard.line for guard in alive.guards if not guard.path and _AS_TEXT.search(lines[guard.line - 1]))
     said = [f"line {line} compares versions as text, to which 0.9 is newer than 0.19: parse both" for line in as_text]
     if versions and not any(map(alive.on, versions)):
-        elsewhere = "" if str(alive) == "none" else f", only on {alive}"
-        said.append(f"never runs on megatron-core {' or '.join(map(show, versions))}{elsewhere}")
+        said.append(f"never runs on megatron-core {' or '.join(map(show, versions))}{alive.elsewhere}")
     elif str(alive) != "any":
         said.append(f"runs only on megatron-core {alive}")
     said += alive.depends[:_MOST_CONDITIONS]

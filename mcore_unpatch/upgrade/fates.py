@@ -133,7 +133,7 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model, ran: bool 
         return _never_runs(finding, case, happened, old, new)
     if (first := _first_that_runs(finding, old, new)) is not old:
         begun = fate(finding, case, first, new, ran=False)
-        said = f"it does not run on megatron-core {old.label}, only on {finding.live}"
+        said = f"it does not run on megatron-core {old.label}{finding.live.elsewhere}"
         return replace(begun, reasons=(said, *begun.reasons)) if begun.urgency == "harmless" else begun
     statements = between(case, old, new)
     if text := finding.assessment.overridden and f"; {finding.assessment.overridden}":
@@ -190,7 +190,7 @@ def _never_runs(finding: Finding, case: Case, happened: Change, old: Model, new:
     broken = [statement for statement in judge.on(case, new) if statement.kind == RAISES and statement.when == IMPORT]
     if broken:
         return Fate(finding, "breaks", happened, tuple(judge.texts(broken, case)), tuple(broken), None, case)
-    said = f"it never runs on megatron-core {new.label}, only on {finding.live}"
+    said = f"it never runs on megatron-core {new.label}{finding.live.elsewhere}"
     if not finding.live.releases:
         return Fate(finding, "harmless", happened, (said,), (), None, case)
     ends = f": what it does on {old.label} ends there" if finding.live.on(parse_version(old.label)) else ""

@@ -231,3 +231,16 @@ def test_imports_of_what_no_release_has_are_told() -> None:
     assert "in no release" not in message(source.format("from megatron.core.datasets.helpers_cpp import x"))
     tried = "try: from megatron.core.nowhere import x\n    except ImportError: x = None"
     assert "in no release" not in message(source.format(tried))
+
+
+@pytest.mark.parametrize(("before", "after", "raises"), [
+    ("from megatron.core.nowhere import x", "", True),
+    ("if flag:\n        from megatron.core.nowhere import x", "", False),  # on another way
+    ("", "from megatron.core.nowhere import x", False),  # when the inner function is there
+])  # fmt: skip
+def test_what_the_function_around_the_installer_does_first_counts(before: str, after: str, raises: bool) -> None:
+    inner = "def inner(model):\n        GPTModel.forward = print"
+    said = message(
+        f"{IMPORT}def install(flag):\n    {before or 'pass'}\n    {inner}\n    {after or 'pass'}\n    return inner\n"
+    )
+    assert ("in no release" in said) is raises
