@@ -67,6 +67,7 @@ def test_notebooks_and_compiled_files() -> None:
     assert said("a.ipynb", b'"import os\\n' + PATCH.replace(b"\n", rb"\n") + b'"')
     assert not said("a.sh", b'"import os\\n' + PATCH.replace(b"\n", rb"\n") + b'"')
     assert said("a.pyc", b"\0megatron.core\0")
+    assert not said("__pycache__/a.cpython-312.pyc", b"\0megatron.core\0")
     assert not said("a.pyc", b"\0megatron\0")
     assert not said("a.pyc", b"\0")
 
