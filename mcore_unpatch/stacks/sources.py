@@ -18,16 +18,7 @@ from mcore_unpatch.megatron import commits, known
 from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, ROOT, parse_version
 from mcore_unpatch.records import record, replace
 from mcore_unpatch.repository import git, reading
-from mcore_unpatch.stacks.revision import (
-    CARRIER,
-    OLDER,
-    REPOSITORY,
-    ReadFile,
-    Revision,
-    carried,
-    of_reference,
-    of_release,
-)
+from mcore_unpatch.stacks.revision import CARRIER, REPOSITORY, ReadFile, Revision, carried, of_reference, of_release
 
 _INFO = "megatron/core/package_info.py"
 _NUMBER = re.compile(rb"(?m)^(MAJOR|MINOR|PATCH)[ \t]*=[ \t]*(\d+)[ \t]*(?:#.*)?\r?$")
@@ -114,7 +105,7 @@ def target(text: str) -> Target:
         return _of_source(source_at(plain), plain, f"the source in {plain}")
     reference = of_reference(plain)
     if reference.versions:
-        if OLDER in reference.words:
+        if "older than" in reference.words:
             known_from = f"{plain} is {reference.words}, the oldest known"
             raise UsageError(f"{known_from}; pass a clone that has it: CLONE@{plain}.")
         return Target(reference)

@@ -143,8 +143,11 @@ def uses_for(
             for uses in found:
                 uses.unread.append(FileError(path, str(error) or "too deep or too large to be read whole"))
     for uses in found:
-        uses.affected = [use for use in uses.affected if not _is_set_here(use, every, project, given)]
-        uses.already = [use for use in uses.already if not _is_set_here(use, every, project, given)]
+        asked = [use for use in (*uses.affected, *uses.already) if _may_be_set(use)]
+        setters = _setters({leaf(use.name) for use in asked}, every, project)
+        ours = {id(use) for use in asked if _is_set_here(use, setters, project, given)}
+        uses.affected = [use for use in uses.affected if id(use) not in ours]
+        uses.already = [use for use in uses.already if id(use) not in ours]
         if any(map(_is_option, uses.affected)) and any(_OPENS.search(project.text(path)) for path in every):
             uses.affected = [_unless_put(affected) if _is_option(affected) else affected for affected in uses.affected]
         once = {(one.path, one.line, one.text): one for one in uses.affected}
@@ -192,28 +195,44 @@ def _is_megatrons(binding: Binding, home: Resolver) -> bool:
     return isinstance(node, ast.Import | ast.ImportFrom) and within(f"{source}{binding.detail}")
 
 
-def _is_set_here(use: Statement, paths: Sequence[str], project: Project, given: HandedOver) -> bool:
+def _may_be_set(use: Statement) -> bool:
+    """Whether what a use lacks may be put there by the repository itself."""
+    demand = use.demand
+    if demand is not None and not known.ever(demand.name):
+        return use.exception != "ModuleNotFoundError"  # a name that is set elsewhere brings no module
+    return use.exception == "AttributeError" and not (demand is not None and (demand.through_class or demand.module))
+
+
+@cache
+def _sets(name: str) -> re.Pattern[bytes]:
+    """An attribute of a name that is set: on `self`, on another object, by an option of the repository's own."""
+    word = re.escape(name.encode())
+    ways = rb"(\bself)?\.%b\s*(?::[^=\n]+)?=(?!=)|setattr\([^\n]*[\"']%b[\"']|[\"']--%b[\"']"
+    return re.compile(ways % (word, word, word.replace(b"_", b"-")))
+
+
+def _setters(names: set[str], paths: Sequence[str], project: Project) -> dict[str, dict[str, bool]]:
+    """The files that set attributes of some names, and whether that is on `self` alone; each file is read once."""
+    found: dict[str, dict[str, bool]] = {name: {} for name in names}
+    words = [(name, name.encode(), name.replace("_", "-").encode()) for name in names]
+    for path in paths if names else ():
+        text = project.text(path)
+        for name, word, flag in words:
+            if (word in text or flag in text) and (hits := _sets(name).findall(text)):
+                found[name][path] = all(hits)
+    return found
+
+
+def _is_set_here(use: Statement, setters: dict[str, dict[str, bool]], project: Project, given: HandedOver) -> bool:
     """Whether a field that a class of Megatron's has no more is put on the object by the repository itself.
 
     What tests set counts for tests alone, what a class sets on `self` for classes that share a subclass with it.
     """
-    demand = use.demand
-    nowhere = demand is not None and not known.ever(demand.name)
-    stays = demand is not None and (demand.through_class or demand.module)
-    if not nowhere and (use.exception != "AttributeError" or stays):
-        return False
-    if use.exception == "ModuleNotFoundError":
-        return False  # a name that is set elsewhere brings no module
-    owner, _, field_name = use.name.rpartition(".")
-    name = re.escape(field_name.encode())
-    flag = rb"--" + name.replace(b"_", b"-")  # an option of the repository's own
-    sets = re.compile(
-        rb"(\bself)?\.%b\s*(?::[^=\n]+)?=(?!=)|setattr\([^\n]*[\"']%b[\"']|[\"']%b[\"']" % (name, name, flag)
-    )
-    for path in (path for path in paths if is_test(use.path) or not is_test(path)):
-        text = project.text(path) if path != use.path else _around(use, project)
-        if hits := [hit[1] for hit in sets.finditer(text)]:
-            if not all(hits) or given.is_set_on(leaf(owner), field_name, path):
+    owner, _, name = use.name.rpartition(".")
+    for path, on_self in setters[name].items():
+        if is_test(use.path) or not is_test(path):
+            hits = _sets(name).findall(_around(use, project)) if path == use.path else [on_self]
+            if hits and (not all(hits) or given.is_set_on(leaf(owner), name, path)):
                 return True
     return False
 
