@@ -70,8 +70,10 @@ def _is_class(install: Install, _: Replacement, __: Resolver) -> bool:
 
 
 def _named_in_specs(install: Install, _: Replacement, __: Resolver) -> bool:
-    """A class that a ModuleSpec names is replaced, or a method of one; not one that models build too."""
+    """A class that a ModuleSpec names is replaced, or a method of one or of its base; not one that models build too."""
     name = install.target if (whole := _is_class(install, _, __)) else install.owner
+    if whole and install.attribute not in slots.table(install.judged):
+        return False  # those that derive from it have it from their import on
     more = not whole or install.patches_more
     there = more or any(known.holds(one, known.name_on(one, name)) for one in install.judged)
     named = there and slots.named(name, install.judged)

@@ -293,3 +293,15 @@ def test_a_class_that_the_judged_module_no_longer_imports_has_no_answer_in_specs
         "patch what reads it now, or delete this line, unless other code imports the name from there."
     )
     assert on("0.12.1", source).steps[0].startswith("Name `Mine` in your `ModuleSpec`")
+
+
+def test_another_base_reaches_none_of_the_classes_that_specs_name() -> None:
+    """Specs name the column and the row parallel class that derive from it."""
+    line = "manager.register_patch('megatron.core.extensions.transformer_engine.{}', Mine)\n"
+    base, named = (
+        found_in(f"class Mine: ...\n{line.format(one)}", target=(0, 12))[0]
+        for one in ("TEGroupedLinear", "TERowParallelGroupedLinear")
+    )
+    settled = "derive from it, which is settled when they are imported"
+    assert (base.verdict, settled in base.evidence) == ("keep", True)
+    assert (named.verdict, settled in named.evidence) == ("steps", False)
