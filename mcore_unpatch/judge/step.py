@@ -25,7 +25,8 @@ def between(case: Case, old: Model, new: Model) -> list[Statement]:
     """What the step from one release to another does to a patch."""
     before = {_bare(statement, old) for statement in on(case, old)}
     ever = is_in_some_release(case.install.owner)  # what no release has runs on none: the one in use is another
-    said = [replace(statement, before=ever and _bare(statement, new) in before) for statement in on(case, new)]
+    now = [one for one in on(case, new) if one.demand is None or is_in_some_release(one.demand.name)]
+    said = [replace(statement, before=ever and _bare(statement, new) in before) for statement in now]
     said = [_stopped(statement, case, old) for statement in said]
     said += dropped.keywords(case.install, case.new, case.taken, old, new)
     # What else runs where it is installed is no part of it, but for the imports that it reads.

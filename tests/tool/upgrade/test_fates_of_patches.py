@@ -344,3 +344,11 @@ SCRIPT = """
 def test_what_the_main_part_of_a_file_calls_raises_when_it_is_run(start: str, when: str) -> None:
     fate = only(SCRIPT.format(start), "0.17.1", "0.19.2")
     assert f": TypeError when the file is {when}" in " ".join(fate.reasons), fate.reasons
+
+
+def test_an_import_that_no_release_has_says_nothing_of_the_step_to_another() -> None:
+    """The Megatron in use is one that has it."""
+    head = "from megatron.core.models.gpt import GPTModel\ndef f(self, *args, **kwargs): ...\n"
+    source = f"{head}def install():\n    {{}}\n    GPTModel.embed = f\n"
+    plain, fork = (only(source.format(one), "0.16", "0.19") for one in ("pass", "from megatron.core.nowhere import x"))
+    assert (fork.urgency, fork.reasons) == (plain.urgency, plain.reasons)
