@@ -20,7 +20,8 @@ from mcore_unpatch.codemods.dead import delete_dead
 from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
 from mcore_unpatch.codemods.making import edits_of, made
 from mcore_unpatch.codemods.removal import together
-from mcore_unpatch.codemods.shims.move import Analysis, Move
+from mcore_unpatch.codemods.shims.move import Move
+from mcore_unpatch.codemods.shims.sightings import Analysis
 from mcore_unpatch.codemods.stale import left_behind
 from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
@@ -99,9 +100,8 @@ def downstreams(repository: Repository, older: Callable[[str], str]) -> Known:
     """
     if downstreams not in repository.looks:
         kinds = [kind for codemod in registry.codemods() if (kind := codemod.migration())]
-        repository.looks[downstreams] = [
-            (kind, Analysis(kind.contract, _with_the_hook(repository, older))) for kind in kinds
-        ]
+        bench = _with_the_hook(repository, older)
+        repository.looks[downstreams] = [(kind, Analysis.of(kind.contract, bench)) for kind in kinds]
     known: Known = repository.looks[downstreams]
     return known
 

@@ -66,34 +66,39 @@ def answered() -> frozenset[str]:
     return frozenset(code for codemod in codemods() for code in codemod.answers)
 
 
-def complete(part: ScannedPart, task: Task, parsed: Parsed, wanted: Callable[[str], bool]) -> None:
-    """Add what the codemods find to what the scanner found: in the files that say one of their words."""
+def complete(
+    part: ScannedPart,
+    task: Task,
+    parsed: Parsed,
+    wanted: Callable[[str], bool],
+    downstreams: Callable[[], Repository] | None = None,
+) -> None:
+    """Add what the codemods find to what the scanner found: in the files that say one of their words.
+
+    `downstreams` is the repository with what is known of them, where it will be asked for anyway.
+    """
     known, some = {error.path for error in part.errors}, finders(wanted)
     saying = {path: _saying(task.read(path), some) for path in part.saying if path not in known}
     asked = {path: finding for path, finding in saying.items() if finding}
-    if asked:
-        _complete(part, task, asked, parsed, some)
-
-
-def _complete(
-    part: ScannedPart, task: Task, asked: dict[str, list[Codemod]], parsed: Parsed, finding: Sequence[Codemod]
-) -> None:
+    if not asked:
+        return
     from mcore_unpatch.editing.edits import Repository
 
     repository = Repository([*asked], task.exists, task.read, parsed=parsed)
-    repository.paths = _with_those_between(repository, [*asked], finding)
-    wanted, errors = set(asked), set()
+    repository.paths = _with_those_between(repository, [*asked], some)
+    errors = set()
     own_findings = tuple(part.findings)
-    for codemod in finding:
+    for codemod in some:
         with blaming(codemod):
-            said = any(codemod in some for some in asked.values())
-            for one in codemod.findings(repository, own_findings) if said else ():
+            said = any(codemod in few for few in asked.values())
+            where = downstreams() if said and downstreams and codemod.migration() else repository
+            for one in codemod.findings(where, own_findings) if said else ():
                 if isinstance(one, FileError):
                     errors.add(one)
-                elif one.path in wanted:
+                elif one.path in asked:
                     part.findings.append(one)
     repository.close()
-    part.errors += sorted(error for error in errors if error.path in wanted)
+    part.errors += sorted(error for error in errors if error.path in asked)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.changes import Asked
 from mcore_unpatch.codemods.imports.editor import ImportEditor
-from mcore_unpatch.editing.edits import Remark, Repository, none_older
+from mcore_unpatch.editing.edits import Remark, Repository
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron.versions import Version
 
@@ -18,7 +18,7 @@ class Workbench(Repository):
     def __init__(self, repository: Repository) -> None:
         super().__init__(repository.paths, repository.exists, repository.data, repository.editable, repository.parsed)
         self.sources, self.last, self.looks = repository.sources, repository.last, repository.looks
-        self.older: Callable[[str], str] = none_older  # why a file may not have what needs the hook
+        self.older: Callable[[str], str] = lambda _: ""  # why a file may not have what needs the hook
         self._editors: dict[str, ImportEditor] = {}
 
     def close(self) -> None:

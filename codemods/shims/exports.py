@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # a look at a file, as `check` takes it, edits nothing
     from mcore_unpatch.codemods.imports.editor import ImportEditor
     from mcore_unpatch.codemods.imports.places import Import
 
+_AS_IT_IS_IMPORTED = ast.If | ast.Try | ast.ExceptHandler
 # The last part of what is called, where something else is put in the place of a name.
 _REPLACING = frozenset({"setattr", "delattr", "patch", "object", "multiple"})
 
@@ -53,9 +54,9 @@ class Exports:
         self.definitions: dict[str, Definition] = {}
         self._without: set[str] = set()  # files that could be one, and define nothing of a shim
         self._passed_on: dict[str, dict[str, ShimOrigin]] = {}
-        self._at_top_level: dict[str, list[ast.ImportFrom]] = {}
+        self._at_top_level: dict[str, list[Import]] = {}
         # What reaches into these files need not say a name of the shims.
-        words = {*contract.names, *(shim.module.encode() for shim in contract.shims)}
+        words = {*contract.words, *(shim.module.encode() for shim in contract.shims)}
         python = (path for path in repository.paths if path.endswith(".py"))
         saying = [path for path in python if (data := self._data(path)) and any(word in data for word in words)]
         for path in saying:
@@ -97,7 +98,7 @@ class Exports:
         except Unreadable as error:
             self.errors.append(FileError.of(path, error))
             return False
-        self.imports[path], self._at_top_level[path] = _imports_in(source), _at_top_level(source.tree)
+        self.imports[path], self._at_top_level[path] = _imports_in(source), _imports_in(source, _AS_IT_IS_IMPORTED)
         self._define(source)
         return True
 
@@ -121,13 +122,10 @@ class Exports:
 
     def _meet_definitions(self, path: str) -> bool:
         """Look every import up, so that definitions outside of what may be edited are known; whether one leads here."""
-        froms = [(node, alias) for node, alias in self._names(path) if isinstance(node, ast.ImportFrom)]
-        met = [self.origin(path, node, alias.name) for node, alias in froms]
-        met += [self.module(path, alias.name) for node, alias in self._names(path) if isinstance(node, ast.Import)]
+        names = [(node, alias.name) for node in self.imports[path] for alias in node.names]
+        met = [self.origin(path, node, name) for node, name in names if isinstance(node, ast.ImportFrom)]
+        met += [self.module(path, name) for node, name in names if isinstance(node, ast.Import)]
         return path in self.definitions or any(met)
-
-    def _names(self, path: str) -> Iterator[tuple[Import, ast.alias]]:
-        return ((node, alias) for node in self.imports[path] for alias in node.names)
 
     def _follow(self) -> None:
         """Names that a file imports at its top level can be imported from it, through any number of files."""
@@ -142,7 +140,7 @@ class Exports:
                         changed = True
 
     def _names_at_top_level(self, path: str) -> Iterator[tuple[str, ShimOrigin]]:
-        for node in self._at_top_level[path]:
+        for node in (one for one in self._at_top_level[path] if isinstance(one, ast.ImportFrom)):
             for alias in node.names:
                 if alias.name == "*":
                     yield from self._star(path, node)
@@ -287,19 +285,13 @@ class Use:
             self.editor().move(node, set(reasons), module, least_safe(reasons.values()))
 
 
-def _imports_in(source: Source) -> list[Import]:
-    """All imports of a file."""
-    found: list[Any] = source.every(ast.Import, ast.ImportFrom)
-    return found
-
-
-def _at_top_level(tree: ast.Module) -> list[ast.ImportFrom]:
-    """The imports from modules that are made as a file is imported."""
-    waiting: list[ast.AST] = [*tree.body]
+def _imports_in(source: Source, through: Any = ast.AST) -> list[Any]:
+    """The imports of a file, level by level, through some kinds of nodes; no expression holds one."""
+    waiting: list[ast.AST] = [*source.tree.body]
     for node in waiting:
-        if isinstance(node, ast.If | ast.Try | ast.ExceptHandler):
-            waiting += ast.iter_child_nodes(node)
-    return [node for node in waiting if isinstance(node, ast.ImportFrom)]
+        for below in ("body", "handlers", "orelse", "finalbody", "cases") if isinstance(node, through) else ():
+            waiting += getattr(node, below, ())
+    return [node for node in waiting if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def _names_module(source: Source, module: str) -> bool:

@@ -11,31 +11,16 @@ from mcore_unpatch.codemods.changes import Reason
 from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.shims.contract import Contract
 from mcore_unpatch.codemods.shims.definitions import Definition
-from mcore_unpatch.codemods.shims.exports import Exports, ShimReference, Use
-from mcore_unpatch.codemods.shims.sightings import OFFER, Blockers, Flow, by_rule, closure, flow_of, listed, look, words
+from mcore_unpatch.codemods.shims.exports import ShimReference, Use
+from mcore_unpatch.codemods.shims.sightings import OFFER, Analysis, Flow, by_rule, closure, flow_of, listed, words
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
-from mcore_unpatch.editing.edits import Applicability, Options, Remark, Repository
+from mcore_unpatch.editing.edits import Applicability, Options, Remark
 from mcore_unpatch.editing.source import first_line, last_line
 from mcore_unpatch.findings.finding import USE, Finding
 from mcore_unpatch.gate.suppress import comments
 from mcore_unpatch.repository.paths import is_test
 
 _LISTED = 3  # reasons in one sentence; with more nobody reads them
-
-
-class Analysis:
-    """What a repository has of one downstream, whatever is to become of it: a look at all files as if all stayed."""
-
-    def __init__(self, contract: Contract, repository: Repository) -> None:
-        self.exports = Exports(contract, repository)
-        self.changed = {
-            (path, name): found
-            for path, definition in self.exports.definitions.items()
-            for name in definition.defined
-            if (found := definition.changed(name))
-        }
-        self.looks = look(self.exports)
-        self.holds = Blockers(self.exports, self.looks.values(), self.changed)
 
 
 class Move:

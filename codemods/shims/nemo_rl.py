@@ -23,8 +23,8 @@ from mcore_unpatch.codemods.catalogue.nemo_rl import (
 )
 from mcore_unpatch.codemods.changes import Asked, Change, Reason, Remove, Rewrite, below
 from mcore_unpatch.codemods.shims.exports import Use
-from mcore_unpatch.codemods.shims.move import Analysis, Move
-from mcore_unpatch.codemods.shims.sightings import Blocker
+from mcore_unpatch.codemods.shims.move import Move
+from mcore_unpatch.codemods.shims.sightings import Analysis, Blocker
 from mcore_unpatch.codemods.syntax import is_stored, is_value, parameters
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Options, Remark

@@ -133,6 +133,29 @@ class Blockers:
             self._add(flow, Blocker(f"{path}:{place.node.lineno} {why}", final=True))
 
 
+class Analysis:
+    """What a repository has of one downstream, whatever is to become of it: a look at all files as if all stayed."""
+
+    def __init__(self, contract: Contract, repository: Repository) -> None:
+        self.exports = Exports(contract, repository)
+        self.changed = {
+            (path, name): found
+            for path, definition in self.exports.definitions.items()
+            for name in definition.defined
+            if (found := definition.changed(name))
+        }
+        self.looks = {path: Use(path, self.exports, lambda _: None) for path in self.exports.imports}
+        self.holds = Blockers(self.exports, self.looks.values(), self.changed)
+
+    @classmethod
+    def of(cls, contract: Contract, repository: Repository) -> Analysis:
+        """The same, made once for all who share a repository."""
+        known: dict[str, Analysis] = repository.looks.setdefault(cls, {})
+        if contract.package not in known:
+            known[contract.package] = cls(contract, repository)
+        return known[contract.package]
+
+
 def closure(definition: Definition, rule: str) -> list[Unit]:
     """All that the functions of a rule lead to in their file."""
     own = [unit for name, unit in definition.defined.items() if definition.shim.names[name] == rule]
@@ -151,19 +174,14 @@ def found(
     contract: Contract, project: Repository, known: Iterable[Finding]
 ) -> tuple[Exports, list[Finding | FileError]]:
     """What a repository has of a downstream, and all findings about it."""
-    exports = Exports(contract, project)
-    return exports, [*uses(exports, look(exports)), *definitions(exports, known), *exports.errors]
+    there = Analysis.of(contract, project)
+    return there.exports, [*uses(there), *definitions(there.exports, known), *there.exports.errors]
 
 
-def look(exports: Exports) -> dict[str, Use]:
-    """What every file asks for, as if all of it stayed."""
-    return {path: Use(path, exports, lambda _: None) for path in exports.imports}
-
-
-def uses(exports: Exports, looks: Mapping[str, Use]) -> Iterator[Finding]:
+def uses(there: Analysis) -> Iterator[Finding]:
     """A finding for each line on which a statement or an expression asks for names of one patch."""
-    holds = Blockers(exports, looks.values(), {})
-    for path, use in looks.items():
+    exports, holds = there.exports, there.holds
+    for path, use in there.looks.items():
         if path in exports.definitions:  # its imports go with its code
             continue
         together: dict[tuple[int, str, str], tuple[ast.stmt | ast.expr, list[ShimOrigin]]] = {}

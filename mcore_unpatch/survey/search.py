@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mcore_unpatch import rewrites
 from mcore_unpatch.errors import FileError
@@ -23,6 +24,9 @@ from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey import patch_files, remembered
 from mcore_unpatch.survey.parallel import CHECKED_THROUGHOUT, ScannedPart, Task, analyse, no_collection
 from mcore_unpatch.survey.remembered import FileMemory, LastSearch
+
+if TYPE_CHECKING:
+    from mcore_unpatch.editing.edits import Repository
 
 Progress = Callable[[int, int], None]
 
@@ -46,6 +50,7 @@ class Search:
     memory: Callable[[Project, object], FileMemory | LastSearch] | None = None
     brought: Mapping[str, frozenset[str]] = field(default_factory=dict)  # what patch files add to Megatron
     ahead: Callable[[], None] | None = None  # what this process has to do anyway, while others analyse
+    downstreams: Callable[[], Repository] | None = None  # the repository with what is known of them, if that is asked
 
     def __call__(
         self, python: list[str], patches: Iterable[str] = (), progress: Progress | None = None
@@ -69,7 +74,7 @@ class Search:
             project = task.project(self.parsed)
             whole.findings = call_sites.narrowed(whole.findings, python, whole.testing, project, versions)
             project.close()
-            rewrites.complete(whole, task, self.parsed, self.wanted)
+            rewrites.complete(whole, task, self.parsed, self.wanted, self.downstreams)
             files = list(patches)
             for path in files:
                 self._patch_file(path, files, whole)

@@ -149,8 +149,7 @@ class Survey:
     @cache  # noqa: B019 - a survey lives as long as its command
     def downstreams(self, editable: frozenset[str]) -> Repository:
         """The repository with what it has of the downstreams that the codemods know, which waits for no finding."""
-        repository = self.repository(editable)
-        rewrites.downstreams(repository, self.stacks.before_the_hook)
+        rewrites.downstreams(repository := self.repository(editable), self.stacks.before_the_hook)
         return repository
 
     def _ahead(self) -> None:
@@ -172,7 +171,7 @@ class Survey:
         if place is not None and (known := remembered.recall(place, name)) is not None:
             self._silenced += known.silenced
             return known.findings, known.errors
-        silenced: list[Finding] = []
+        silenced, first = list[Finding](), discovery is self.found and contents is None
         last = partial(self._last.but, contents or ()) if discovery is self.found else None
         search = Search(
             Overlay(self.files.read, contents or {}).read,
@@ -188,7 +187,8 @@ class Survey:
             silenced,
             partial(self._file_memory, place) if place is not None else last,
             self.brought,
-            self._ahead if discovery is self.found and contents is None else None,
+            self._ahead if first else None,
+            partial(self.downstreams, self.found.editable) if first and options.fixes else None,
         )
         findings, errors = search(discovery.own, discovery.patches, progress)
         chosen = [finding for finding in findings if finding.rule in options.selection]
