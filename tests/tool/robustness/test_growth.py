@@ -336,3 +336,18 @@ def test_uses_in_a_long_chain_of_conditions() -> None:
     work(1)()
     small, large = (seconds(work(number)) for number in (40, 160))
     assert large < small * 30, f"{small:.3f} -> {large:.3f}"
+
+
+def test_files_are_not_read_for_each_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what no release has, other files are asked whether they set it: once for all uses."""
+
+    def times_read(uses: int) -> int:
+        lines = ["from megatron.core import parallel_state", *(f"parallel_state.none_{one}" for one in range(uses))]
+        data = {"a.py": "\n".join(lines).encode(), "b.py": b"a = 1\n"}
+        project, read = Project(data.__contains__, data.__getitem__), list[str]()
+        text = project.text
+        monkeypatch.setattr(project, "text", lambda path: (read.append(path), text(path))[1])
+        assert len(uses_of(list(data), project, *releases("0.16.0", "0.19.2")).affected) == uses
+        return read.count("b.py")
+
+    assert times_read(2) == times_read(20)
