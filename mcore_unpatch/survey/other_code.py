@@ -34,10 +34,9 @@ def not_read(names: Iterable[str], read: Callable[[str], bytes]) -> str:
 
 
 def _may_hold_code(path: str) -> bool:
-    *folders, name = path.lower().split("/")
-    if "__pycache__" in folders:
-        return False  # Python takes nothing from there without the source, which is read
-    return name.endswith(_ENDINGS) or "." not in name or any(word in name for word in _RECIPES)
+    folder, _, name = path.lower().rpartition("/")
+    named = name.endswith(_ENDINGS) or "." not in name or any(word in name for word in _RECIPES)
+    return named and not folder.endswith("__pycache__")  # Python takes nothing from there without the source
 
 
 def _may_patch(path: str, read: Callable[[str], bytes]) -> bool:
