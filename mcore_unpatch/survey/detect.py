@@ -22,7 +22,7 @@ from mcore_unpatch.scanner.related import restores
 from mcore_unpatch.scanner.related.surroundings import Surroundings
 from mcore_unpatch.scanner.shapes import calls, helpers, registries, source_rewrites, sysmodules
 from mcore_unpatch.scanner.shapes.assignments import FUNCTION_PARTS, from_assignment
-from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.shapes.install import Install, wraps
 from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.quoting import Text
 from mcore_unpatch.scanner.sources.scopes import Scope
@@ -205,7 +205,11 @@ def _message(install: Install, breaks: list[str]) -> str:
         text = "puts a forward hook on `output_layer`"
     elif isinstance(install.node, ast.Delete) or (install.shape == "setattr" and install.value is None):
         text = f"removes `{short}`"
-    elif install.adds or (install.shape != "mock" and all(reasons.adds(install.target, one) for one in install.judged)):
+    elif install.adds or not (
+        install.shape == "mock"
+        or (isinstance(install.value, ast.Call) and wraps(install.site.target, install.value))  # it is read first
+        or not all(reasons.adds(install.target, one) for one in install.judged)
+    ):
         text = f"adds `{short}` {_HOW[install.shape]}"
     elif (part := getattr(install.site.target, "attr", "")) in FUNCTION_PARTS:
         text = f"replaces `{part}` of `{short}`"
