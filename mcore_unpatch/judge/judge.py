@@ -227,23 +227,24 @@ def here(case: Case) -> tuple[str, int]:
 
 
 def _where(case: Case, model: Model, wrong: object, of: Callable[[Call, Parameters | None], object]) -> str:
-    """The releases around the one that is judged on which that is wrong of a call, and the condition for calls there.
+    """The releases around the one that is judged on which that is wrong of a call on the same condition, and that.
 
     As `0.13 to 0.15`, `0.18+`. What is before the first may lack the package, which a checkout of it has.
     """
 
-    def calls(other: Model) -> list[Usage]:
+    def terms(other: Model) -> str | None:
         every = ((one, one.call, case.taken_from(one, other)) for one in case.callers(other))
-        return [one for one, call, taken in every if call is not None and of(call, taken) == wrong]
+        calls = [one for one, call, taken in every if call is not None and of(call, taken) == wrong]
+        return only_if(*calls) if calls else None
 
-    condition = only_if(*calls(model))
+    condition = terms(model) or ""
     if model.label not in RELEASES:
         return f"megatron-core {model.label}{condition}"
     own = minor(parse_version(model.label))
     every = {minor(parse_version(other.label)): other for other in known.minors()}
     before = [version for version in reversed(every) if version < own]
     later = [version for version in every if version > own]
-    first, last = ([own, *takewhile(lambda one: bool(calls(every[one])), some)][-1] for some in (before, later))
+    first, last = ([own, *takewhile(lambda one: terms(every[one]) == condition, some)][-1] for some in (before, later))
     next_older = [one for one in before if one < first][:1]
     unread = any(known.lacking(every[one], case.install.target) for one in next_older)
     if last == max(every):

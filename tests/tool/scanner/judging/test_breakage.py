@@ -244,3 +244,12 @@ def test_what_the_function_around_the_installer_does_first_counts(before: str, a
         f"{IMPORT}def install(flag):\n    {before or 'pass'}\n    {inner}\n    {after or 'pass'}\n    return inner\n"
     )
     assert ("in no release" in said) is raises
+
+
+def test_releases_that_call_on_another_condition_are_not_named() -> None:
+    """0.17 and 0.18 have no flag to leave the call out."""
+    source = "from megatron.core import parallel_state\nparallel_state.initialize_model_parallel = lambda: 1\n"
+    assert message(source, "0.19.2").endswith(
+        "TypeError on megatron-core 0.19+, only if `not skip_model_parallel_init`"
+    )
+    assert message(source, "0.18").endswith("TypeError on megatron-core 0.17 to 0.18")
