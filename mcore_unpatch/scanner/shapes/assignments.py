@@ -23,7 +23,7 @@ from mcore_unpatch.scanner.shapes.install import (
     is_same_object,
     wraps,
 )
-from mcore_unpatch.scanner.sources.scopes import Scope, Site, dict_owner, last_attribute, last_name, object_text
+from mcore_unpatch.scanner.sources.scopes import Scope, Site, dict_owner, last_name, object_text
 
 _STEPS_OF_A_NAME = 10
 _LISTS = {attribute for _, attribute in ITEM_CLASSES}  # of modules
@@ -37,8 +37,6 @@ def from_assignment(site: Site, resolver: Resolver) -> list[Install]:
         return []
     if isinstance(target, ast.Attribute):
         if isinstance(target.value, ast.Name) and _is_own_self(target.value, site.scope):
-            return []
-        if not _plausible(target, value, site.scope):
             return []
         if rows := fillings.of_loops(site, resolver, target.value):
             return _row_by_row(site, resolver, rows, target.value, target.attr, value)
@@ -259,22 +257,6 @@ def module_of(ref: Ref) -> Ref:
     while within(name) and ((symbol := api.lookup(name)) is None or symbol.kind != "module"):
         name = name.rpartition(".")[0]
     return ref.but(kind="module", name=name)
-
-
-def _plausible(target: ast.Attribute, value: ast.expr, scope: Scope) -> bool:
-    """Whether it is worth asking what an assignment's owner is: most attributes are no names of Megatron's.
-
-    No known release need have the name of a function that stands here, or of what is put into a module of Megatron's.
-    """
-    if target.attr in api.attribute_names() or is_bound_method(value) or target.attr.startswith("__"):
-        return True
-    if not isinstance(target.value, ast.Name | ast.Attribute):
-        return isinstance(value, ast.Name | ast.Attribute | ast.Lambda | ast.Call)
-    made = scope.bindings.get(value.id, ()) if isinstance(value, ast.Name) else ()
-    owners = scope.bindings_of((object_text(target.value) or "").partition(".")[0])
-    origins = [getattr(one.node, "module", None) or one.detail for one in owners]
-    is_megatrons = any(one.partition(".")[0] == "megatron" for one in origins)
-    return is_megatrons or last_attribute(target.value)[:1].isupper() or any(one.kind == "def" for one in made)
 
 
 def _is_code(site: Site, resolver: Resolver, value: ast.expr) -> bool:

@@ -101,6 +101,20 @@ class TestClassAttribute:
             target=f"{GPT}.forward",
         )
 
+    @pytest.mark.parametrize(("made", "found"), [("ModelParallelConfig", 1), ("ModelParallelConfig()", 0)])
+    def test_a_field_of_a_class_by_another_name(self, made: str, found: int) -> None:
+        """In a file that is read for another patch: by its bytes alone the line may be anything."""
+        said = f"""
+            import torch
+            from megatron.core.models.gpt import GPTModel
+            GPTModel.forward = print
+            from megatron.core import ModelParallelConfig
+            config = {made}
+            config.pipeline_dtype = torch.bfloat16
+        """
+        target = f"{CORE}.model_parallel_config.ModelParallelConfig.pipeline_dtype"
+        assert [one.target for one in found_in(said)] == [f"{GPT}.forward"] + [target] * found
+
 
 class TestModuleAttribute:
     @pytest.mark.parametrize(
