@@ -11,7 +11,7 @@ from mcore_unpatch.repository import reading
 from mcore_unpatch.scanner.sources.parsed import RecentValues
 from mcore_unpatch.scanner.sources.parsing import MAX_READ, TooLarge
 
-_KEPT = 4 * 1024 * 1024  # bytes that are not read again
+_KEPT = 8 * 1024 * 1024  # bytes that are not read again
 
 
 @record
