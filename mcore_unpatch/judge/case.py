@@ -144,13 +144,13 @@ class Case:
         return known.name_on(model, self.install.target)
 
     def sets_what_is_there(self, model: Model) -> bool:
-        """Whether a release has under that name the very thing that is put there."""
+        """Whether a release has under that name the very module that is put there; others may be one of several."""
         value = self.install.value if isinstance(self.install.value, ast.Name | ast.Attribute) else None
         ref = self.resolver.at(self.install.site).expr(value) if not self.is_alone else None
         if ref is None or ref.home is not None or not (ref.is_core and ref.sure) or ref.kind not in _DEFINED:
             return False
         there, given = model.find(self.target_on(model)), model.find(ref.name)
-        return there is not None and given is not None and there.name == given.name
+        return there is not None and there.fact.kind == "module" and given is not None and there.name == given.name
 
     def callers(self, model: Model) -> list[Usage]:
         """Who calls it in the library, of those that can have what is patched here."""

@@ -193,10 +193,16 @@ def test_why_a_patch_stays_is_worked_out_once_whatever_the_stacks(monkeypatch: p
         ("megatron.core.mpu = megatron.core.parallel_state", "delete"),
         ("megatron.core.mpu = megatron.core.utils", "keep"),
         ("megatron.core.utils.get_pg_size = megatron.core.utils.get_pg_rank", "keep"),
+        # Just that only where Apex is not installed.
+        (
+            "megatron.core.models.gpt.gpt_layer_specs.LNImpl = megatron.core.transformer.torch_norm.WrappedTorchNorm",
+            "steps",
+        ),
     ],
 )
 def test_what_is_set_to_what_is_there_changes_nothing(line: str, verdict: str) -> None:
-    heads = "".join(f"import megatron.core.{one}\n" for one in ("utils", "parallel_state"))
+    modules = ("utils", "parallel_state", "models.gpt.gpt_layer_specs", "transformer.torch_norm")
+    heads = "".join(f"import megatron.core.{one}\n" for one in modules)
     (finding,) = found_in(f"{heads}def install():\n    {line}\n")
     assert (finding.verdict, finding.fix) == (verdict, None)
     assert ("it changes nothing, unless it takes another patch off" in finding.evidence) is (verdict == "delete")
