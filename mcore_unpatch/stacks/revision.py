@@ -65,10 +65,10 @@ def of_specifiers(text: str) -> Revision | None:
     exact = next((specifier.version for specifier in specifiers if specifier.operator in {"==", "==="}), None)
     if exact is not None and len(specifiers) == 1 and not exact.endswith(".*"):
         return of_release(_TWO_NUMBERS.sub(r"\1.0", exact))  # `0.18` and `0.18rc1` as pip reads them
+    if specifiers and (versions[-1] < OLDEST if versions else "0" in specifiers):
+        return Revision(plain, (OLDEST,), f"{OLDER}, the oldest known", certain=False)
     if not versions:
         return Revision(plain, (), "no known release fits", certain=False, settle=_ASK) if specifiers else None
-    if versions[-1] < OLDEST:
-        return Revision(plain, (OLDEST,), f"{OLDER}, the oldest known", certain=False)
     operators = {specifier.operator for specifier in specifiers}
     bounded = operators & {"==", "~="} or (operators & {"<", "<="} and operators & {">", ">="})
     pinned = bool(bounded) and len({minor(version) for version in versions}) == 1
