@@ -337,8 +337,9 @@ def _built_as(owner: str, release: Model) -> str:
     """A model as code builds it: of the base of all models two that derive from it."""
     if owner != LANGUAGE_MODULE:
         return f"`{leaf(owner)}`"
-    first, second, *_ = sorted(release.derived[owner], key=lambda one: (one != GPT_MODEL, -len(release.uses(one))))
-    return f"`{leaf(first)}`, `{leaf(second)}` or another class that derives from `{leaf(owner)}`"
+    models = sorted(release.derived.get(owner, ()), key=lambda one: (one != GPT_MODEL, -len(release.uses(one))))
+    named = ", ".join(f"`{leaf(one)}`" for one in models[:2])
+    return f"{f'{named} or another' if named else 'a'} class that derives from `{leaf(owner)}`"
 
 
 def _built(owner: str, release: Model) -> Usage | None:

@@ -32,7 +32,6 @@ T = TypeVar("T")
 
 _MOST_STEPS = 200_000  # for what one patch asks of Megatron
 _PARTIAL = ("partial", "partialmethod")
-_DEFINED = ("function", "class", "module")
 _OF_A_CLASS = ("class-attr", "setattr", "string-target")
 # Decorators that leave the parameters of a function as they are.
 _TRANSPARENT = {
@@ -147,10 +146,10 @@ class Case:
         """Whether a release has under that name the very module that is put there; others may be one of several."""
         value = self.install.value if isinstance(self.install.value, ast.Name | ast.Attribute) else None
         ref = self.resolver.at(self.install.site).expr(value) if not self.is_alone else None
-        if ref is None or ref.home is not None or not (ref.is_core and ref.sure) or ref.kind not in _DEFINED:
+        if ref is None or ref.home is not None or not (ref.is_core and ref.sure) or ref.kind != "module":
             return False
         there, given = model.find(self.target_on(model)), model.find(ref.name)
-        return there is not None and there.fact.kind == "module" and given is not None and there.name == given.name
+        return there is not None and given is not None and there.name == given.name
 
     def callers(self, model: Model) -> list[Usage]:
         """Who calls it in the library, of those that can have what is patched here."""

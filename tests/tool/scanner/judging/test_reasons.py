@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checking import CORE, GPT, check_found, found_in
+from checking import CORE, GPT, check_found, found_in, write_files
+from command import unpatch
 
 from mcore_unpatch import pins
 from mcore_unpatch.findings import reasons
@@ -203,6 +204,24 @@ def test_nobody_builds_the_base_of_all_models() -> None:
     base = f"{CORE}.models.common.language_module.language_module.LanguageModule"
     assert why(f"{base}.sharded_state_dict") == f"{only}, {heirs}"
     assert why(f"{CORE}.models.gpt.gpt_model.GPTModel.sharded_state_dict") == f"{only} can use a subclass"
+
+
+@pytest.mark.parametrize(
+    ("models", "told"), [("", "a"), ("class GPTModel(LanguageModule): pass\n", "`GPTModel` or another")]
+)
+def test_a_source_may_have_few_models(tmp_path: Path, models: str, told: str) -> None:
+    language = "models/common/language_module/language_module"
+    text = f"class LanguageModule:\n    def sharded_state_dict(self, prefix): return prefix\n{models}"
+    info = "MAJOR = 0\nMINOR = 18\nPATCH = 0\n"
+    megatron = {"package_info.py": info, f"{language}.py": text}
+    write_files(tmp_path / "source", {f"megatron/core/{name}": said for name, said in megatron.items()})
+    head = f"from {CORE}.{language.replace('/', '.')} import LanguageModule\n"
+    patch = "def new(self, prefix): return prefix + 'x'\nLanguageModule.sharded_state_dict = new\n"
+    write_files(tmp_path / "repository", {"a.py": f"{head}{patch}"})
+    asked = ("scan", "--output-format", "json", "--target-mcore", str(tmp_path / "source"))
+    (found,) = unpatch(*asked, cwd=tmp_path / "repository").json["findings"]
+    said = f"only the code that builds {told} class that derives from `LanguageModule` can use a subclass"
+    assert said in found["evidence"]
 
 
 def test_who_imports_a_copy_uses_it_too() -> None:
