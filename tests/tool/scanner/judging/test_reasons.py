@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from checking import CORE, GPT, check_found, found_in, write_files
-from command import unpatch
+from command import unpatch_process
 
 from mcore_unpatch import pins
 from mcore_unpatch.findings import reasons
@@ -219,7 +219,7 @@ def test_a_source_may_have_few_models(tmp_path: Path, models: str, told: str) ->
     patch = "def new(self, prefix): return prefix + 'x'\nLanguageModule.sharded_state_dict = new\n"
     write_files(tmp_path / "repository", {"a.py": f"{head}{patch}"})
     asked = ("scan", "--output-format", "json", "--target-mcore", str(tmp_path / "source"))
-    (found,) = unpatch(*asked, cwd=tmp_path / "repository").json["findings"]
+    (found,) = unpatch_process(*asked, cwd=tmp_path / "repository").json["findings"]
     said = f"only the code that builds {told} class that derives from `LanguageModule` can use a subclass"
     assert said in found["evidence"]
 
