@@ -194,7 +194,7 @@ def _when(alive: Live, versions: tuple[Version, ...], lines: list[str]) -> list[
         said.append(f"runs only on megatron-core {alive}")
     said += alive.depends[:_MOST_CONDITIONS]
     more = len(alive.depends) - _MOST_CONDITIONS
-    return [*said, f"and on {more} more condition{'s' * (more > 1)} above it"] if more > 0 else said
+    return [*said, f"{more} more condition{'s' * (more > 1)} above it"] if more > 0 else said
 
 
 def _message(install: Install, breaks: list[str]) -> str:

@@ -371,7 +371,7 @@ def test_three_conditions_are_named() -> None:
         + "    GPTModel.forward = f\n"
     )
     assert finding.message.count("; only if ") == 3
-    assert finding.message.endswith("and on 1 more condition above it")
+    assert finding.message.endswith("; 1 more condition above it")
 
 
 @pytest.mark.parametrize("lines", [
