@@ -22,7 +22,7 @@ Files = Mapping[str, bytes]
 def check_examples(codemod: type[Codemod]) -> None:
     """Every example of an installed codemod; raises `AssertionError` with what is wrong."""
     known = [one for one in registry.codemods() if type(one) is codemod]
-    assert known, f"{codemod.__name__} is not installed: name it under the entry point group {registry.GROUP!r}"
+    _hold(bool(known), f"{codemod.__name__} is not installed: name it under the entry point group {registry.GROUP!r}")
     for example in codemod.examples:
         check_example(known[0], example)
 
@@ -34,11 +34,16 @@ def check_example(codemod: Codemod, example: Example) -> None:
     before, after = (text.strip().encode() + b"\n" for text in (example.before, example.after or example.before))
     ast.parse(after)
     found = findings({path: before}, options)
-    assert example.rule in {finding.rule for finding in found}, f"{example.rule} is not found in its example"
+    _hold(example.rule in {finding.rule for finding in found}, f"{example.rule} is not found in its example")
     new = migrated({path: before}, options)[path]
-    assert new == after, f"the example of {codemod.name} is migrated to other code:\n{_diff(after, new)}"
+    _hold(new == after, f"the example of {codemod.name} is migrated to other code:\n{_diff(after, new)}")
     again = migrated({path: after}, options)[path]
-    assert again == after, f"a second migration changes the example of {codemod.name} again:\n{_diff(after, again)}"
+    _hold(again == after, f"a second migration changes the example of {codemod.name} again:\n{_diff(after, again)}")
+
+
+def _hold(is_so: bool, otherwise: str) -> None:
+    if not is_so:  # no `assert`: pytest would rewrite its words, and `python -O` leaves it out
+        raise AssertionError(otherwise)
 
 
 def _diff(expected: bytes, new: bytes) -> str:
