@@ -29,7 +29,7 @@ NO_PATCHES = (*DOWNSTREAM, *OWN_MODELS, OFFER, SWITCH)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Related:
-    """A line that belongs to a patch: its backup, flag, restore or toggle."""
+    """A line that belongs to a patch: its backup or restore."""
 
     line: int
     role: str

@@ -83,7 +83,7 @@ OFF = "It never runs, whatever the release: the condition on line 1 is false as 
         ({"target": GONE, "patches_more": True}, "keep", f"{ADDS}. `"),
         ({"target": GONE, "patches_more": True, "source": "utils.f = lambda *args: None"}, "keep", f"{ADDS}. `"),
         ({"target": GONE, "related": READ}, "keep", f"{ADDS}. `"),
-        ({"target": GONE, "related": (Related(2, "flag"),)}, "steps", "Megatron has no such name after"),
+        ({"target": GONE, "related": (Related(2, "restore"),)}, "steps", "Megatron has no such name after"),
         ({"target": GONE, "assessment": Assessment(is_read=True)}, "keep", f"{ADDS}, and this repository reads it"),
         ({"target": GONE, "assessment": Assessment(unread=7)}, "delete", f"{NOTHING}."),
         ({"assessment": Assessment(unread=7)}, "delete", f"{UNREAD}."),

@@ -143,7 +143,7 @@ def test_content(report: dict[str, Any], tmp_path: Path) -> None:
         "confidence": "certain",
         "temporary": False,
         "in_test": False,
-        "related": [{"line": 2, "role": "backup"}, {"line": 7, "role": "flag"}, {"line": 10, "role": "restore"}],
+        "related": [{"line": 2, "role": "backup"}, {"line": 10, "role": "restore"}],
         "live": "any",
         "depends": [],
     }

@@ -350,9 +350,9 @@ def test_a_run_of_sarif(errors: int) -> None:
         (replace(ONE, replacement="that"), "replaces it", None, False),
         (made(on_stacks=(OnStacks(("0.18",), "o", "keep"),)), "replaces it. On ", None, True),
         (
-            replace(ONE, related=(Related(1, "backup"), Related(9, "flag"))),
+            replace(ONE, related=(Related(1, "backup"), Related(9, "restore"))),
             "replaces it",
-            [(0, 1, "backup"), (1, 9, "flag")],
+            [(0, 1, "backup"), (1, 9, "restore")],
             False,
         ),
     ],

@@ -54,7 +54,7 @@ def test_related_lines(tmp_path: Path) -> None:
         (place["physicalLocation"]["region"]["startLine"], place["message"]["text"])
         for place in forward["relatedLocations"]
     ]
-    assert found == [(2, "backup"), (7, "flag"), (10, "restore")]
+    assert found == [(2, "backup"), (10, "restore")]
 
 
 def test_errors_are_notifications(tmp_path: Path) -> None:

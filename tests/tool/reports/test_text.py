@@ -51,7 +51,7 @@ def test_grouped_by_file_with_the_line_quoted(project: Path) -> None:
     assert rest.startswith("  6:5  MCU101  megatron.core.models.gpt.gpt_model.GPTModel.forward  [output]\n")
     assert "       6 |     GPTModel.forward = fast\n" in rest
     assert "output_processor" in rest
-    assert "also backup 2, flag 7, restore 10" in rest
+    assert "also backup 2, restore 10" in rest
     assert output.count("pkg/patches.py") == 1
 
 

@@ -1,4 +1,4 @@
-"""One finding per patch: backups, flags, restores and toggles are lines of it; temporary patches are told apart."""
+"""One finding per patch: backups and restores are lines of it; temporary patches are told apart."""
 
 import pytest
 from checking import GPT, check_found, found_in, lines_by_role
@@ -110,7 +110,7 @@ class TestRelatedLines:
             temporary=True,
         )
 
-    def test_flag_on_the_class(self) -> None:
+    def test_a_mark_is_no_backup(self) -> None:
         check_found(
             """
             from megatron.core.models.gpt import GPTModel
@@ -123,46 +123,7 @@ class TestRelatedLines:
                 GPTModel._is_patched = True
             """,
             line=8,
-            related={"backup": [7], "flag": [9]},
-        )
-
-    def test_flag_and_toggle_elsewhere(self) -> None:
-        finding = check_found(
-            """
-            from megatron.core.models.gpt import GPTModel
-            def fast(self): ...
-            def patch():
-                GPTModel.forward = fast
-                GPTModel._fast_on = True
-            def switch_off():
-                GPTModel._fast_on = False
-            """,
-            line=5,
-        )
-        assert lines_by_role(finding) == {"flag": [6], "toggle": [8]}
-
-    def test_what_holds_values_is_no_flag(self) -> None:
-        """A stash that is read elsewhere, and a value that the wrapper computes with: deleting them would break it."""
-        check_found(
-            """
-            from megatron.core.models.gpt import GPTModel
-            WEIGHT = None
-            def run(model: GPTModel, by, *args):
-                global WEIGHT
-                original = model.forward
-                def new(*args, **kwargs):
-                    global WEIGHT
-                    WEIGHT = model.shift
-                    return original(*args, **kwargs)
-                model.shift = by
-                model.scale = 0.5
-                model.forward = new
-                WEIGHT = None
-            def read():
-                return WEIGHT
-            """,
-            line=13,
-            related={"backup": [6]},
+            related={"backup": [7]},
         )
 
     def test_a_factory_that_may_return_the_original_is_no_restore(self) -> None:
@@ -180,24 +141,6 @@ class TestRelatedLines:
             """,
             line=10,
         )
-
-    def test_global_flag(self) -> None:
-        finding = check_found(
-            """
-            from megatron.core.models.gpt import GPTModel
-            _PATCHED = False
-            def fast(self): ...
-            def patch():
-                global _PATCHED
-                GPTModel.forward = fast
-                _PATCHED = True
-            def off():
-                global _PATCHED
-                _PATCHED = False
-            """,
-            line=7,
-        )
-        assert lines_by_role(finding) == {"flag": [8], "toggle": [11]}
 
     @pytest.mark.parametrize("statement", ["del model.forward", "delattr(model, 'forward')"])
     def test_deletion_restores_the_classes_method(self, statement: str) -> None:
