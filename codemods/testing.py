@@ -14,6 +14,7 @@ from mcore_unpatch.editing.edits import Options, Repository, splice
 from mcore_unpatch.findings import verdicts
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import Selection
+from mcore_unpatch.stacks.revision import Judged, Revision, Stack
 from mcore_unpatch.survey.search import Search
 
 Files = Mapping[str, bytes]
@@ -55,7 +56,7 @@ def findings(files: Files, options: Options) -> list[Finding]:
     """What a scan of some files finds, ignore comments and the selection considered."""
     search = Search(files.__getitem__, _present(files).__contains__, lambda _: (options.target,))
     found, _ = search(sorted(files))
-    settled = verdicts.settled(found, dict.fromkeys(files, (options.target,)))
+    settled = verdicts.settled(found, dict.fromkeys(files, Judged((Stack(Revision("", (options.target,))),))))
     return sorted((finding for finding in settled if options.wants(finding.rule)), key=lambda one: one.sort_key)
 
 

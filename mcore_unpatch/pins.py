@@ -224,7 +224,8 @@ def pin(name: str, releases: Sequence[Model], patched: bool, known: Pin | None =
     home = next((release for release in releases if _found(known, release)), None)
     if home is None:
         added = patched and not name.endswith(".*") and (not known.release or known.kind == ABSENT_KIND)
-        home = next((release for release in releases if added and release.find(name.rpartition(".")[0])), None)
+        holders = ((release, release.find(name.rpartition(".")[0])) for release in releases if added)
+        home = next((release for release, one in holders if one and one.fact.kind in ("class", "module")), None)
     if home is None:
         return None
     made = _as_on(home, known)

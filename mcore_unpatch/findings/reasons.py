@@ -144,8 +144,9 @@ def guard(target: str, version: Version) -> str:
         owner, _, name = target.rpartition(".")
         told = name not in ("*", "__bases__", "__class__") and not target.startswith(COMPILED)
         holder = release.find(owner) if told else None
-        inherits = holder is not None and holder.fact.kind == "class" and api.has_callable(owner, name)
-        return _INHERITED if inherits else _COMES if holder is not None else ""
+        if holder is None or holder.fact.kind not in ("class", "module"):  # of a part of a model: no name of Megatron's
+            return ""
+        return _INHERITED if holder.fact.kind == "class" and api.has_callable(owner, name) else _COMES
     if not found.fact.digest:
         return "`unpatch pin` tells when it is gone"
     again = " again" if history(target).startswith("Changed") else ""
@@ -248,9 +249,10 @@ def _of_module(target: str, found: Known, release: Model) -> str:
             taken = f"{_who(use, 'takes', release)} it by default: another can be passed only where you make that call"
             return f"{taken} yourself{_out_of_reach(found.name, release)}"
         case "c" | "e":
-            return (
-                f"{_who(use, 'builds' if is_class else 'calls', release)} it by name, so no other can be passed there"
-            )
+            beside = release.members(found.name.rpartition(".")[0]) if found.fact.kind == "function" else ()
+            picking = (name for name, fact in beside if found.name in (fact.trait("picks") or "").split("|"))
+            who = next((f"`{name}` picks" for name in picking), _who(use, "builds" if is_class else "calls", release))
+            return f"{who} it by name, so no other can be passed there"
         case "i" | "q":
             return f"{_who(use, 'tests', release)} for it by name, so no other can be passed there"
         case "b":

@@ -13,7 +13,7 @@ from mcore_unpatch.findings.finding import Finding, OnStacks
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, parse_version, releases_of, show
-from mcore_unpatch.stacks.revision import Stack
+from mcore_unpatch.stacks.revision import Judged, Stack
 
 REWRITE, DELETE, STEPS, KEEP = "rewrite", "delete", "steps", "keep"
 _CONSTANT = re.compile(r"[=,]\s*\(?\s*lambda[^:]*:\s*(None|True|False|[\d.]+|'[^']*'|\"[^\"]*\")[\s)]*$")
@@ -27,14 +27,12 @@ _BRANCHES = {
 }
 
 
-def settled(
-    findings: Iterable[Finding], versions: dict[str, tuple[Version, ...]], guessed: Container[str] = ()
-) -> list[Finding]:
-    """The findings with their verdicts; `versions` are the releases that each path is judged for.
+def settled(findings: Iterable[Finding], judged: dict[str, Judged], guessed: Container[str] = ()) -> list[Finding]:
+    """The findings with their verdicts; `judged` are the stacks that each path is judged for.
 
     Of a path whose releases are `guessed` a branch for others may be the one that runs: it is not to be deleted.
     """
-    return _together([_settled(one, versions[one.path], one.path in guessed) for one in findings])
+    return _together([_settled(one, judged[one.path], one.path in guessed) for one in findings])
 
 
 def on_stacks(finding: Finding, stacks: Sequence[Stack], again: bool = False) -> Finding:
@@ -44,8 +42,8 @@ def on_stacks(finding: Finding, stacks: Sequence[Stack], again: bool = False) ->
         return finding
 
     @cache
-    def verdict(versions: tuple[Version, ...]) -> str:
-        return _row(_Seen(finding, versions))[0]
+    def verdict(versions: tuple[Version, ...], is_older: bool = False) -> str:
+        return _row(_Seen(finding, versions, is_older=is_older))[0]
 
     @cache  # most stacks have the same releases
     def seen(version: Version) -> tuple[str, str]:
@@ -56,7 +54,8 @@ def on_stacks(finding: Finding, stacks: Sequence[Stack], again: bool = False) ->
 
     groups: dict[tuple[str, str], list[str]] = {}
     for stack in (stack for stack in stacks if stack.versions):
-        groups.setdefault((_outcome(stack, seen), verdict(stack.versions)), []).append(stack.name)
+        group = _outcome(stack, seen), verdict(stack.versions, stack.revision.is_older)
+        groups.setdefault(group, []).append(stack.name)
     told = tuple(OnStacks(tuple(names), *group) for group, names in groups.items())
     differs = len(told) > 1 or any(one.outcome.startswith("depends") for one in told)
     assessment = replace(finding.assessment, on_stacks=told if differs else ())
@@ -94,8 +93,8 @@ def _together(findings: list[Finding]) -> list[Finding]:
     return [said(finding) for finding in findings]
 
 
-def _settled(finding: Finding, versions: tuple[Version, ...], guessed: bool) -> Finding:
-    case = _Seen(finding, versions, guessed)
+def _settled(finding: Finding, judged: Judged, guessed: bool) -> Finding:
+    case = _Seen(finding, judged.versions, guessed, any(stack.revision.is_older for stack in judged.stacks))
     verdict, words = _row(case)
     evidence = words.format(case)
     left = finding.assessment.left_because.rstrip(".")
@@ -130,8 +129,11 @@ def first_after(releases: Sequence[str]) -> Version | None:
 class _Seen:
     """One finding, the releases it is judged for, and the row of what is known that speaks for it."""
 
-    def __init__(self, finding: Finding, versions: tuple[Version, ...], guessed: bool = False) -> None:
+    def __init__(
+        self, finding: Finding, versions: tuple[Version, ...], guessed: bool = False, is_older: bool = False
+    ) -> None:
         self.finding, self.versions, self.live, self.guessed = finding, versions, finding.live, guessed
+        self.least = (0, 0) if is_older else min(versions)
         self.row: Answer | None = next((answer for answer in answers() if answer.name == finding.answer), None)
 
     # --- questions of the table ----------------------------------------------------------------------------------
@@ -198,7 +200,7 @@ class _Seen:
     def has_no_way_yet(self) -> bool:
         """Megatron has none, or a release that it is judged for has not."""
         assert self.row is not None
-        return self.row.verdict == KEEP or any(version < self.row.needs for version in self.versions)
+        return self.row.verdict == KEEP or self.least < self.row.needs
 
     def is_needed(self) -> bool:
         """It is missed on the release: it runs there, is read, and Megatron does not do it by itself."""
@@ -236,6 +238,8 @@ class _Seen:
     def without(self) -> str:
         """The releases that have no way; of one to come that is not known."""
         older = [version for version in self.versions if self.row is not None and version < self.row.needs]
+        if not older and self.row is not None and self.least < self.row.needs:
+            return f"megatron-core before {self.oldest}"
         return _core(older or [one for one in self.versions if one <= parse_version(RELEASES[-1])]) or self.on
 
     @property
@@ -249,7 +253,7 @@ class _Seen:
         """The release with the way, where it is judged for one without."""
         if self.row is None or self.row.verdict == KEEP:
             return ""
-        return show(self.row.needs) if any(version < self.row.needs for version in self.versions) else ""
+        return show(self.row.needs) if self.least < self.row.needs else ""
 
     @property
     def guard(self) -> str:
@@ -288,7 +292,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     (_Seen.never_runs, DELETE, "It never runs on {0.on}: {0.guard}{0.deletes}."),
     (lambda case: case.finding.upstream_has, DELETE, "{0.finding.upstream_has}."),
     (_Seen.is_hunk_on_its_own, KEEP, "{0.finding.kept_because}."),
-    (_Seen.is_kept_hunk, KEEP, "{0.finding.kept_because}. {0.why}. {0.outlook}"),
+    (_Seen.is_kept_hunk, KEEP, "{0.finding.kept_because}. {0.why}."),
     (_Seen.is_of_what_moved, STEPS, "On {0.on} Megatron calls `{0.moved}` instead: delete the patch, or move it."),
     (_Seen.is_of_nothing, DELETE, "Megatron has no such name after {0.last}: nothing calls it{0.deletes}."),
     (

@@ -95,8 +95,7 @@ def where(name: str, releases: Releases) -> str:
     shown = list(fields)[:_MOST_SHOWN]
     owners = {owner: "the layer's `ModuleSpec`" if owner == "ModuleSpec" else f"`{owner}`" for owner in shown}
     said = [f"{_listed(list(fields[owner]), 'and')} of {called}" for owner, called in owners.items()]
-    more = sum(map(len, fields.values())) - sum(len(fields[owner]) for owner in shown)
-    return "; ".join([*said, *([f"{more} more"] if more else [])])
+    return f"{'such as ' if len(fields) > len(shown) else ''}{'; '.join(said)}"
 
 
 def _listed(words: list[str], link: str) -> str:

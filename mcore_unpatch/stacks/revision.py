@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ _BUILT = re.compile(r"\+(?:megatron|mcore)[-_.]?v?(\d[\w.]*)$")  # a vendor's ow
 _REFERENCE = re.compile(r"^(?:refs/)?(?:heads/|tags/|remotes/)?(?:origin/|upstream/)?")
 # The oldest known release speaks for what was before it; words of another would be said of what nobody read.
 OLDEST = parse_version(RELEASES[0])
-OLDER = f"older than {RELEASES[0]}"
+_OLDER = f"older than {RELEASES[0]}"
 _ASK = "pass its source with --target-mcore: CLONE@COMMIT, a checkout, a wheel, or `installed`"
 
 
@@ -33,6 +34,7 @@ class Revision:
     versions: tuple[Version, ...] = ()
     words: str = ""  # what the name stands for, where it does not say that itself
     certain: bool = True
+    is_older: bool = False  # than every known release: the oldest speaks for it
     is_range: bool = False  # any of the releases may be installed; else what is said must hold for all of them
     settle: str = ""  # how to know more, where the releases around it are all that is known
     is_weak: bool = False  # counts where nothing else is said: a package is asked for that brings it
@@ -66,7 +68,7 @@ def of_specifiers(text: str) -> Revision | None:
     if exact is not None and len(specifiers) == 1 and not exact.endswith(".*"):
         return of_release(_TWO_NUMBERS.sub(r"\1.0", exact))  # `0.18` and `0.18rc1` as pip reads them
     if specifiers and (versions[-1] < OLDEST if versions else "0" in specifiers):
-        return Revision(plain, (OLDEST,), f"{OLDER}, the oldest known", certain=False)
+        return _older(plain)
     if not versions:
         return Revision(plain, (), "no known release fits", certain=False, settle=_ASK) if specifiers else None
     operators = {specifier.operator for specifier in specifiers}
@@ -88,14 +90,14 @@ def of_release(text: str) -> Revision | None:
         revision = of_reference(local)
         if revision.versions or (near := of_release(name)) is None:
             return revision
-        return Revision(text.strip(), near.versions, revision.words, certain=False, settle=_ASK)
+        return replace(near, name=text.strip(), words=revision.words, certain=False, settle=_ASK)
     fitting = releases_of(version)
     if name in RELEASES:
         return Revision(name, (version,))
     if fitting and len(version) == 2:
         return Revision(name, (parse_version(fitting[-1]),), f"the newest is {fitting[-1]}")
     if version < OLDEST:
-        return Revision(name, (OLDEST,), f"{OLDER}, the oldest known", certain=False)
+        return _older(name)
     if version[:2] > NEWEST:
         return Revision(name, (version,), f"newer than {RELEASES[-1]}, the newest known", certain=False, settle=_ASK)
     if fitting and "dev" not in name:
@@ -107,7 +109,11 @@ def of_release(text: str) -> Revision | None:
 
 
 def _built_from(release: Revision, name: str) -> Revision:
-    return Revision(name, release.versions, f"built from megatron-core {release.name}", certain=False, settle=_ASK)
+    return replace(release, name=name, words=f"built from megatron-core {release.name}", certain=False, settle=_ASK)
+
+
+def _older(name: str, words: str = f"{_OLDER}, the oldest known") -> Revision:
+    return Revision(name, (OLDEST,), words, certain=False, is_older=True)
 
 
 def of_reference(reference: str, repository: str = UPSTREAM) -> Revision:
@@ -145,7 +151,7 @@ def _of_commit(name: str, commit: Commit, moves: bool = False) -> Revision:
     if commit.before == commit.after:
         return Revision(commit.before, (parse_version(commit.before),))
     if not set(around) & set(RELEASES):
-        return Revision(name, (OLDEST,), f"{when}, {OLDER}", certain=False)
+        return _older(name, f"{when}, {_OLDER}")
     if commit.after:
         versions = tuple(parse_version(one) for one in around if one in RELEASES)
         return Revision(name, versions, f"{when}, {_between(*around)}", certain=False, settle=_ASK)
@@ -335,7 +341,7 @@ class Judged:
 
 def _unless_known(stack: Stack, others: bool = False) -> str:
     instead = "not judged for" if others else f"judged as {show(NEWEST)}"
-    if OLDER in stack.revision.words:
+    if stack.revision.is_older:
         instead = f"judged as {show(OLDEST)}"
     elif stack.versions:
         return ""

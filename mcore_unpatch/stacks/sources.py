@@ -105,7 +105,7 @@ def target(text: str) -> Target:
         return _of_source(source_at(plain), plain, f"the source in {plain}")
     reference = of_reference(plain)
     if reference.versions:
-        if "older than" in reference.words:
+        if reference.is_older:
             known_from = f"{plain} is {reference.words}, the oldest known"
             raise UsageError(f"{known_from}; pass a clone that has it: CLONE@{plain}.")
         return Target(reference)

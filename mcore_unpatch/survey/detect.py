@@ -198,7 +198,7 @@ def _when(alive: Live, versions: tuple[Version, ...], lines: list[str]) -> list[
 
 
 def _message(install: Install, breaks: list[str]) -> str:
-    short = ".".join(install.target.split(".")[-2:])
+    short = ".".join(install.target.split(".")[-1 if install.possible else -2 :])  # of which class is not known
     if install.shape == "submodule":
         text = f"replaces the submodule `{short}`"
     elif install.shape == "forward-hook":

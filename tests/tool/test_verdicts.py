@@ -11,7 +11,7 @@ from command import unpatch
 
 from mcore_unpatch.findings import reasons, verdicts
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
-from mcore_unpatch.stacks.revision import Revision, Stack
+from mcore_unpatch.stacks.revision import Judged, Revision, Stack
 
 OLD = "if version.parse(megatron.core.__version__) < version.parse('0.16'):\n        "
 SOURCE = """\
@@ -161,7 +161,7 @@ def test_a_release_to_come_may_have_what_no_release_has() -> None:
     )
     found = found_in(text)
     for versions, on in {((0, 19, 2), (0, 20)): "0.19.2", ((0, 18), (0, 19)): "0.18 and 0.19"}.items():
-        [finding] = verdicts.settled(found, {found[0].path: versions})
+        [finding] = verdicts.settled(found, {found[0].path: Judged((Stack(Revision("", versions)),))})
         assert finding.evidence.startswith(f"No official way on megatron-core {on}: the padding mask")
 
 
@@ -171,8 +171,59 @@ def test_what_no_release_has_is_said_of_all_of_them() -> None:
         "    return self.router_replay.select(logits, replay_mask=None)\nTopKRouter.routing = routing\n"
     )
     found = found_in(text)
-    [finding] = verdicts.settled(found, {found[0].path: ((0, 15), (0, 19))})
+    [finding] = verdicts.settled(found, {found[0].path: Judged((Stack(Revision("", ((0, 15), (0, 19)))),))})
     assert finding.evidence.startswith("No official way on megatron-core 0.15 and 0.19: Megatron's own replay")
+
+
+META = """\
+from megatron.core.extensions import transformer_engine
+original = transformer_engine._get_extra_te_kwargs
+def new(config):
+    return {**original(config), "device": "meta"}
+transformer_engine._get_extra_te_kwargs = new
+"""
+
+
+@pytest.mark.parametrize(
+    ("required", "verdict", "evidence"),
+    [
+        ("==0.8.0", "keep", "An official way exists, but not on megatron-core before 0.12.0: set `config.init_model"),
+        ("==0.8.0+megatron0.8.0", "keep", "An official way exists, but not on megatron-core before 0.12.0: set"),
+        ("==0.12.0", "steps", "An official way exists: set `config.init_model_with_meta_device` (megatron-core 0.12+)"),
+    ],
+)
+def test_what_came_with_the_oldest_known_release_is_no_way_on_an_older_one(
+    tmp_path: Path, required: str, verdict: str, evidence: str
+) -> None:
+    write_files(tmp_path, {"a.py": META, "requirements.txt": f"megatron-core{required}\n"})
+    [finding] = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
+    assert (finding["verdict"], finding["evidence"].startswith(evidence)) == (verdict, True), finding["evidence"]
+
+
+def test_stacks_of_which_one_is_older_than_all_known_differ(tmp_path: Path) -> None:
+    old = "FROM x\nRUN pip install megatron-core==0.8.0\n"
+    write_files(tmp_path, {"a.py": META, "requirements.txt": "megatron-core==0.12.0\n", "Dockerfile": old})
+    [finding] = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
+    assert {name: one["verdict"] for one in finding["stacks"] for name in one["stacks"]} == {
+        "0.12.0": "steps",
+        "0.8.0": "keep",
+    }
+
+
+@pytest.mark.parametrize(
+    ("target", "guarded"),
+    [("model.output_layer.forward", False), ("GPTModel.brand_new", True), ("gpt_model.brand_new", True)],
+)
+def test_what_is_pinned_as_absent_has_a_class_or_a_module(tmp_path: Path, target: str, guarded: bool) -> None:
+    given = "from megatron.core.models.gpt import gpt_model\nfrom megatron.core.models.gpt.gpt_model import GPTModel\n"
+    new = "def new(*given): return scaled(*given)\n"
+    write_files(tmp_path, {"a.py": f"{given}{new}def patch(model: GPTModel):\n    {target} = new\n"})
+    run = ("--target-mcore", "0.17.0")
+    [finding] = unpatch("scan", "--output-format", "json", *run, cwd=tmp_path).json["findings"]
+    if finding["verdict"] == "keep":
+        assert ("`unpatch pin` tells" in finding["evidence"]) == guarded
+    unpatch("pin", *run, cwd=tmp_path)
+    assert (tmp_path / "unpatch.lock").exists() == guarded
 
 
 def test_why_a_patch_stays_is_worked_out_once_whatever_the_stacks(monkeypatch: pytest.MonkeyPatch) -> None:

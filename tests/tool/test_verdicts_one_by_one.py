@@ -9,8 +9,10 @@ from mcore_unpatch.findings import verdicts
 from mcore_unpatch.findings.finding import Assessment, Finding, Guard, Live, Related
 from mcore_unpatch.megatron.answers import answers
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
+from mcore_unpatch.stacks.revision import Judged, Revision, Stack
 
 GONE = "megatron.core.utils.get_thd_batch_on_this_cp_rank"
+SCHEDULES = "megatron.core.pipeline_parallel.schedules."
 ONE = Finding("MCU602", "a.py", 3, 1, 3, "megatron.core.utils.get_model_config", "module-attr", "", source="x = y")
 OLD = tuple(one for one in RELEASES if one < "0.14")
 FIX = {"assessment": Assessment("rewrite", fix="safe")}
@@ -22,7 +24,8 @@ READ = (Related(2, "backup"),)
 
 
 def settled(facts: dict[str, Any], *releases: str, guessed: bool = False) -> tuple[str, str]:
-    done = verdicts._settled(replace(ONE, **facts), tuple(map(parse_version, releases)), guessed)
+    judged = Judged((Stack(Revision("", tuple(map(parse_version, releases)))),))
+    done = verdicts._settled(replace(ONE, **facts), judged, guessed)
     return done.verdict, done.evidence
 
 
@@ -43,6 +46,8 @@ OFF = "It never runs, whatever the release: the condition on line 1 is false as 
     ("facts", "verdict", "said"),
     [
         ({}, "keep", CALLED),
+        ({"target": f"{SCHEDULES}forward_backward_no_pipelining"}, "keep", "`get_forward_backward_func` picks it by"),
+        ({"target": f"{SCHEDULES}get_forward_backward_func"}, "keep", "`training` "),
         (FIX, "rewrite", "`unpatch migrate` rewrites it"),
         (
             {"assessment": Assessment("rewrite", fix="unsafe")},
@@ -166,5 +171,5 @@ def test_a_statement_for_several_names_stays_for_one_of_them() -> None:
 def test_only_what_is_kept_waits_for_a_release(facts: dict[str, Any], release: str, waits: str) -> None:
     answer = next(one.name for one in answers() if one.verdict == "steps" and one.needs == (0, 16) and one.way)
     finding = replace(ONE, **{"answer": answer, **facts})
-    done = verdicts._settled(finding, (parse_version(release),), False)
+    done = verdicts._settled(finding, Judged((Stack(Revision("", (parse_version(release),))),)), False)
     assert done.assessment.waits_for == waits

@@ -108,8 +108,8 @@ def new(self, *args): ...
             (
                 "Write a subclass of `TEDotProductAttention` with `forward` overridden.",
                 (
-                    "Name it in your `ModuleSpec` (`core_attention` of `SelfAttentionSubmodules`; `core_attention` of "
-                    "`MLASelfAttentionSubmodules`; 1 more), and remove line 4."
+                    "Name it in your `ModuleSpec` (such as `core_attention` of `SelfAttentionSubmodules`; "
+                    "`core_attention` of `MLASelfAttentionSubmodules`), and remove line 4."
                 ),
             ),
         ),
