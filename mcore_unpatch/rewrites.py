@@ -13,16 +13,7 @@ if TYPE_CHECKING:
     from mcore_unpatch.codemods.planner import downstreams, fixed, plan
     from mcore_unpatch.codemods.registry import answered, codemods, complete, folders, words
 
-__all__ = [
-    "answered",
-    "codemods",
-    "complete",
-    "downstreams",
-    "fixed",
-    "folders",
-    "plan",
-    "words",
-]
+__all__ = ["answered", "codemods", "complete", "downstreams", "fixed", "folders", "plan", "words"]
 _HOMES = dict.fromkeys(("downstreams", "fixed", "plan"), "planner")
 
 

@@ -112,7 +112,7 @@ def output_format(given: OutputFormat | None, config: Config) -> OutputFormat:
     try:
         return given or OutputFormat(config.text("output-format") or OutputFormat.text)
     except ValueError as error:
-        formats = f"{config.table}; use one of {', '.join(OutputFormat)}"
+        formats = f"[tool.unpatch]; use one of {', '.join(OutputFormat)}"
         raise UsageError(f"unknown output-format {config.text('output-format')!r} in {formats}") from error
 
 

@@ -12,8 +12,7 @@ from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.sources.parsing import Unreadable, decode
 
 IGNORE_MARK = b"unpatch:"  # a file without it has no such comment
-OLD_NAME = "mcore-unpatch:"
-_COMMENT = re.compile(r"#\s*+(?:mcore-)?unpatch:\s*+ignore(?:\[([^\]]*+)\])?")
+_COMMENT = re.compile(r"#\s*+unpatch:\s*+ignore(?:\[([^\]]*+)\])?")
 # In time that grows with the text alone, which the standard tokenizer's does not on long lines.
 _STRING_OR_COMMENT = re.compile(
     r'''"""(?:[^\\"]++|\\.|"(?!""))*+"""|"(?:[^\\"\n]++|\\.)*+"'''

@@ -113,10 +113,10 @@ class Gate:
 
     def _base_at(self, commit: str, file: str) -> str | None:
         try:
-            named = table_of(git.file_at(self.top, commit, file) or b"", self.top / file)
+            table = table_of(git.file_at(self.top, commit, file) or b"", self.top / file)
         except UsageError:
             return None
-        value = named[1].get("base") if named else None
+        value = table.get("base") if table else None
         return value if isinstance(value, str) else None
 
     def _contains(self, reference: str, commit: str) -> bool:

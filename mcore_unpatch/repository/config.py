@@ -11,7 +11,7 @@ from mcore_unpatch.records import field, record
 from mcore_unpatch.repository import git, reading
 from mcore_unpatch.repository.paths import shown
 
-_TABLE, _OLD_TABLE = "unpatch", "mcore-unpatch"  # the old name is read with a note
+_TABLE = "unpatch"
 _WANTED = dict.fromkeys(("megatron", "select", "ignore", "exclude"), "a list of strings")
 _WANTED |= dict.fromkeys(("target-mcore", "baseline", "base", "output-format"), "a string")
 _WANTED |= {"jobs": "a positive number"}
@@ -23,7 +23,6 @@ class Config:
 
     folder: Path | None = None
     values: dict[str, Any] = field(default_factory=dict)
-    name: str = _TABLE
     misspelt: tuple[str, ...] = ()  # tables that may be meant for us, and are not read
 
     @property
@@ -32,18 +31,10 @@ class Config:
         return (self.folder or Path()) / "pyproject.toml"
 
     @property
-    def table(self) -> str:
-        """The table that it stands in."""
-        return f"[tool.{self.name}]"
-
-    @property
     def notes(self) -> list[str]:
         """What a user should change in it."""
         own = f"the name of this tool's table is [tool.{_TABLE}]"
-        told = [f"[tool.{name}] is not read; {own}." for name in self.misspelt]
-        if self.name != _TABLE:
-            told.append(f"[tool.{_OLD_TABLE}] in {shown(self.file)} is read; its name is [tool.{_TABLE}] now.")
-        return told
+        return [f"[tool.{name}] is not read; {own}." for name in self.misspelt]
 
     def list(self, key: str) -> list[str]:
         """A list of strings, empty where the file says nothing."""
@@ -61,9 +52,8 @@ def load(start: Path, read: Callable[[Path], bytes | None] | None = None) -> Con
     for candidate in (folder, *folder.parents):
         file = candidate / "pyproject.toml"
         data = (read or _bytes)(file)
-        if data is not None and (named := table_of(data, file, misspelt)) is not None:
-            name, table = named
-            return Config(candidate, _checked(file, name, table), name, tuple(misspelt))
+        if data is not None and (table := table_of(data, file, misspelt)) is not None:
+            return Config(candidate, _checked(file, table), tuple(misspelt))
     return Config(misspelt=tuple(misspelt))
 
 
@@ -86,8 +76,8 @@ def _bytes(file: Path) -> bytes | None:
         raise UsageError(f"{shown(file)} cannot be read: {error.strerror}") from None
 
 
-def table_of(text: bytes, file: Path, misspelt: list[str] | None = None) -> tuple[str, dict[str, Any]] | None:
-    """The table of this tool in the bytes of a file, if it has one, and its name; raises `UsageError`.
+def table_of(text: bytes, file: Path, misspelt: list[str] | None = None) -> dict[str, Any] | None:
+    """The table of this tool in the bytes of a file, if it has one; raises `UsageError`.
 
     `misspelt` takes the names of tables that look like ours.
     """
@@ -98,27 +88,25 @@ def table_of(text: bytes, file: Path, misspelt: list[str] | None = None) -> tupl
         data = tomllib.loads(text.decode())
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits
         raise UsageError(f"{shown(file)} is not valid TOML: {error}") from None
-    tool, ours = data.get("tool"), (_TABLE, _OLD_TABLE)
+    tool = data.get("tool")
     tool = tool if isinstance(tool, dict) else {}
     if misspelt is not None:
-        misspelt += [one for one in tool if one not in ours and get_close_matches(one.lower(), ours, cutoff=0.8)]
-    name = next((our for our in ours if our in tool), None)
-    if name is None:
-        return None
-    if not isinstance(tool[name], dict):
-        raise UsageError(f"{file}: [tool.{name}] must be a table")
-    return name, tool[name]
+        near = get_close_matches(_TABLE, map(str.lower, tool), cutoff=0.8)
+        misspelt += [one for one in tool if one != _TABLE and (_TABLE in one or one.lower() in near)]
+    if not isinstance(tool.get(_TABLE, {}), dict):
+        raise UsageError(f"{file}: [tool.{_TABLE}] must be a table")
+    return tool.get(_TABLE)
 
 
-def _checked(file: Path, name: str, table: dict[str, Any]) -> dict[str, Any]:
+def _checked(file: Path, table: dict[str, Any]) -> dict[str, Any]:
     for key, value in table.items():
         if key not in _WANTED:
-            raise UsageError(f"{file}: unknown key {key!r} in [tool.{name}]; use one of {', '.join(_WANTED)}")
+            raise UsageError(f"{file}: unknown key {key!r} in [tool.{_TABLE}]; use one of {', '.join(_WANTED)}")
         fits = {
             "a list of strings": isinstance(value, list) and all(isinstance(item, str) for item in value),
             "a string": isinstance(value, str),
             "a positive number": type(value) is int and value > 0,
         }
         if not fits[_WANTED[key]]:
-            raise UsageError(f"{file}: {key} in [tool.{name}] must be {_WANTED[key]}")
+            raise UsageError(f"{file}: {key} in [tool.{_TABLE}] must be {_WANTED[key]}")
     return table

@@ -15,7 +15,6 @@ from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings import verdicts
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import Selection
-from mcore_unpatch.gate import suppress
 from mcore_unpatch.judge.handed_over import HandedOver
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.versions import Version, show
@@ -108,8 +107,6 @@ class Survey:
         self.findings = [finding for finding in seen if options.reports(finding)]
         self.possible = [finding for finding in seen if not options.reports(finding)]  # told of, and not reported
         self.notes += filter(None, [self._not_read])
-        if any(suppress.OLD_NAME in finding.source for finding in self._silenced):
-            self.notes.append("Comments say `mcore-unpatch: ignore`, which is read; write `unpatch: ignore`.")
 
     @cached_property
     def whole(self) -> Discovery:

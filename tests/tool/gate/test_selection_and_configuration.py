@@ -178,7 +178,7 @@ class TestConfiguration:
         assert says in result.err
 
     def test_no_table_at_all(self, project: Path) -> None:
-        write_files(project, {"pyproject.toml": "[tool]\nmcore-unpatch = 3\n"})
+        write_files(project, {"pyproject.toml": "[tool]\nunpatch = 3\n"})
         assert "must be a table" in unpatch("scan", cwd=project).err
 
     def test_bytes_that_are_no_text(self, project: Path) -> None:
@@ -190,7 +190,14 @@ class TestConfiguration:
 
 @pytest.mark.parametrize(
     ("name", "is_told"),
-    [("mcore_unpatch", True), ("un-patch", True), ("unpatched", True), ("Unpatch", True), ("patchy", False)],
+    [
+        ("mcore-unpatch", True),
+        ("mcore_unpatch", True),
+        ("un-patch", True),
+        ("unpatched", True),
+        ("Unpatch", True),
+        ("patchy", False),
+    ],
 )
 def test_a_table_that_looks_like_ours_is_told_and_not_read(tmp_path: Path, name: str, is_told: bool) -> None:
     write_files(tmp_path, {"pyproject.toml": f"[tool.{name}]\nselect = ['MCU999']\n", "a.py": "x = 1\n"})

@@ -298,7 +298,7 @@ def test_a_comment_that_is_not_needed(codes: tuple[str, ...], used: set[str], id
     [
         ("x  # unpatch: ignore", ()),
         ("x  #unpatch:ignore[MCU601]", ("MCU601",)),
-        ("x  # mcore-unpatch: ignore[mcu601, MCU6 ,]", ("MCU601", "MCU6")),
+        ("x  # unpatch: ignore[mcu601, MCU6 ,]", ("MCU601", "MCU6")),
         ("x  # because # unpatch: ignore[]", ()),
         ("    # unpatch: ignore", ()),
         ("x = '# unpatch: ignore'", None),

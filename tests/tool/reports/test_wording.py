@@ -87,15 +87,6 @@ def test_a_diff_with_check_prints_it_and_fails(tmp_path: Path) -> None:
     assert done.out.startswith("--- ")
 
 
-def test_the_name_of_the_package_is_read_in_a_comment_with_a_note(tmp_path: Path) -> None:
-    write_files(tmp_path, f"{PATCH}  # mcore-unpatch: ignore[MCU602]\n")
-    done = unpatch("check", cwd=tmp_path)
-    assert done.code == CLEAN
-    assert "write `unpatch: ignore`" in done.err
-    write_files(tmp_path, f"{PATCH}  # unpatch: ignore[MCU602]\n")
-    assert unpatch("check", cwd=tmp_path).err == ""
-
-
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [("0.16.1", "0.19.2", "upgrade"), ("0.19.2", "0.16.1", "go back"), ("fork", "0.16.1", "upgrade")],

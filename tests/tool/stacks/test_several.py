@@ -1,6 +1,5 @@
 """Several Megatrons at once: a finding says where it breaks, an edit is made only where all of them allow it."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -251,13 +250,7 @@ class TestTheList:
 
 
 class TestConfiguration:
-    """`[tool.unpatch]`, and the name of before."""
-
-    def test_the_old_table_is_read_with_a_note(self, tmp_path: Path) -> None:
-        write_files(tmp_path, {"pyproject.toml": '[tool.mcore-unpatch]\nmegatron = ["0.17.0"]\n'})
-        result = unpatch("stacks", "--output-format=json", cwd=tmp_path)
-        assert json.loads(result.out)["judged"] == ["0.17.0"]
-        assert "its name is [tool.unpatch] now" in result.err
+    """`[tool.unpatch]`."""
 
     def test_a_stack_that_is_not_known(self, tmp_path: Path) -> None:
         write_files(tmp_path, {"pyproject.toml": '[tool.unpatch]\nmegatron = ["0.99"]\n'})
