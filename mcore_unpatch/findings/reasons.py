@@ -28,6 +28,7 @@ from mcore_unpatch.library.model import (
 )
 from mcore_unpatch.megatron import api, known, slots
 from mcore_unpatch.megatron.layout import COMPILED, CONFIG, EXTERNAL_METHODS, GPT_MODEL, LANGUAGE_MODULE
+from mcore_unpatch.megatron.users import built, module_of, told_apart, who
 from mcore_unpatch.megatron.versions import (
     PACKAGES,
     TRAINING,
@@ -71,8 +72,7 @@ def why(finding: Finding, version: Version) -> str:
         if found.fact.kind == "module":
             verb = "replaces" if finding.confidence == "certain" else "may replace"
             return f"It {verb} a whole module, so what it changes there cannot be told"
-        # A registry may put it into every module that has it; a file that is patched is read after that.
-        reached = finding.shape in ("string-target", "sys-modules", "patch-file")
+        reached = finding.shape in ("string-target", "sys-modules")  # it may be put into every module that has it
         held = _held_elsewhere(target, release) if not reached else ""
         return _of_module(target, found, release) + held
     return _of_class(there.name if (there := release.find(holder.name)) else owner, name, found, release)
@@ -116,7 +116,8 @@ def history(target: str) -> str:
         return f"Unchanged since {'it came in ' if came else ''}{since}"
     said = " and ".join(changed)
     said = said if len(changed) < 3 else f"{len(changed)} of {len(there) - 1} releases, last in {changed[-1]}"
-    return f"Changed in {said}{gone and f', g{gone}'}"
+    before = f", before {show(TRAINING_SINCE)} not known" if target.startswith(f"{TRAINING}.") else ""
+    return f"Changed in {said}{gone and f', g{gone}'}{before}"
 
 
 def _defined(target: str) -> str:
@@ -158,8 +159,6 @@ def outlook(target: str, version: Version) -> str:
     tells, changes = guard(target, version), history(target)
     if known.lacking(known.newest(version), target):
         tells = _CHECKOUT
-        partly = changes.startswith("Changed") and _defined(target).startswith(f"{TRAINING}.")
-        changes += f", before {show(TRAINING_SINCE)} not known" if partly else ""
     if tells in (_COMES, _INHERITED):
         return f"{tells}."
     return f"{'; '.join(filter(None, [changes, tells]))}." if tells else "`unpatch pin` cannot guard it."
@@ -178,16 +177,16 @@ def _of_missing(finding: Finding, version: Version) -> str:
     if name == "__class__" and holder is not None and holder.kind == "class":
         return f"It makes a built `{leaf(owner)}` one of another class. {_who_builds(owner, known.newest(version))}"
     adds = f"the patch adds it{', and this repository reads it' if finding.assessment.is_read else ''}"
-    on = f"megatron-core {show(version)}"
-    if holder is None or holder.kind not in ("class", "module"):
-        return f"{on} has no such name: what it changes is not known"
-    if there := [minor(parse_version(label)) for label, fact in known.fates(finding.target) if fact is not None]:
-        others = f"up to {show(there[-1])}" if there[0] < version else f"from {show(there[0])} on"
-        told = f"{on} has no `{name}` in `{leaf(owner)}`, only Megatron {others}"
-        return told if finding.touches else f"{told}: {adds}"  # a patch file changes it, and so does not apply
+    on, release = f"megatron-core {show(version)}", known.newest(version)
+    there = [minor(parse_version(label)) for label, fact in known.fates(finding.target) if fact is not None]
+    span = there and (f"up to {show(there[-1])}" if there[0] < version else f"from {show(there[0])} on")
+    others = f", only Megatron {span}" if span else ""
+    if holder is None or holder.kind not in ("class", "module") or release.find(known.name_on(release, owner)) is None:
+        return f"{on} has no `{leaf(owner)}.{name}`{others or ': what it changes is not known'}"
+    if there:
+        return f"{on} has no `{name}` in `{leaf(owner)}`{others}: {adds}"
     outside = [base for base in api.ancestry(holder.name) if not within(base)] if holder.kind == "class" else []
     if holder.kind == "class" and api.has_callable(holder.name, name):
-        release = known.newest(version)
         facts = filter(None, map(release.facts.get, release.lineage(holder.name)))
         made = name in _MADE and any(fact.trait("dataclass") is not None for fact in facts)
         base = next((one for one in outside if leaf(one) != "ABC"), "object")
@@ -195,7 +194,7 @@ def _of_missing(finding: Finding, version: Version) -> str:
         return f"`{leaf(owner)}` {whence}. {_who_builds(holder.name, release)}"
     if unknown := [base for base in outside if leaf(base) not in _KNOWN_BASES]:
         return f"`{leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{unknown[0]}` is a base of it"
-    similar = () if finding.assessment.is_read or name.startswith("__") else known.newest(version).ending(name)
+    similar = () if finding.assessment.is_read or name.startswith("__") else release.ending(name)
     nearest = sorted(similar, key=lambda one: not one.startswith(f"{owner}."))  # a class of the module itself
     alike = (leaf(one.rpartition(".")[0]) for one in nearest)
     like = next((f", but in `{one}`" for one in alike if one.lstrip("_")[:1].isupper()), "")
@@ -243,21 +242,22 @@ def _of_module(target: str, found: Known, release: Model) -> str:
     is_class = found.fact.kind == "class"
     match use.how:
         case "s":
-            named = f"{_who(use, 'names', release)} it in a ModuleSpec: yours can name another"
+            named = f"{who(use, 'names', release)} it in a ModuleSpec: yours can name another"
             return f"{named}{_out_of_reach(found.name, release)}"
         case "a":
-            taken = f"{_who(use, 'takes', release)} it by default: another can be passed only where you make that call"
+            taken = f"{who(use, 'takes', release)} it by default: another can be passed only where you make that call"
             return f"{taken} yourself{_out_of_reach(found.name, release)}"
         case "c" | "e":
             beside = release.members(found.name.rpartition(".")[0]) if found.fact.kind == "function" else ()
             picking = (name for name, fact in beside if found.name in (fact.trait("picks") or "").split("|"))
-            who = next((f"`{name}` picks" for name in picking), _who(use, "builds" if is_class else "calls", release))
-            return f"{who} it by name, so no other can be passed there"
+            picks = next((f"`{name}` picks" for name in picking), "")
+            does = picks or who(use, "builds" if is_class else "calls", release)
+            return f"{does} it by name, so no other can be passed there"
         case "i" | "q":
-            return f"{_who(use, 'tests', release)} for it by name, so no other can be passed there"
+            return f"{who(use, 'tests', release)} for it by name, so no other can be passed there"
         case "b":
             return f"Classes of `{leaf(use.place)}` derive from it, which is settled when they are imported"
-    return f"{_who(use, 'uses', release)} it by name: no argument or config field for another is known"
+    return f"{who(use, 'uses', release)} it by name: no argument or config field for another is known"
 
 
 def _importing(target: str, release: Model) -> list[str]:
@@ -268,8 +268,8 @@ def _importing(target: str, release: Model) -> list[str]:
 
 def _held_elsewhere(target: str, release: Model) -> str:
     """Which modules have a name of their own for it, which a patch of its module does not reach; else nothing."""
-    module, _, name = target.rpartition(".")
-    users = {_module(usage.place, release) for usage in release.uses(target)}
+    name = leaf(target)
+    users = {module_of(usage.place, release) for usage in release.uses(target)}
     own = release.find(target)
     if own is not None and own.name == target:
         copies = [one for one in release.ending(name) if one != target and one in release.facts]
@@ -281,8 +281,7 @@ def _held_elsewhere(target: str, release: Model) -> str:
     held.sort(key=lambda one: (one.rpartition(".")[0] not in users, one))
     if not held:
         return ""
-    *_, above, first, _ = held[0].split(".")
-    first = f"{above}.{first}" if first == leaf(module) else first
+    first = told_apart(held[0].rpartition(".")[0], release)
     more = f" and {len(held) - 1} more" if len(held) > 1 else ""
     return f"; no effect in `{first}`{more} if imported before"
 
@@ -293,7 +292,7 @@ def _of_class(owner: str, name: str, found: Known, release: Model) -> str:
     origin, _, method = (found.fact.trait("from") or "").partition(":")
     use = _telling(owner, release)
     if origin == "argument" and use is not None and use.how in (CALLED, EXACT):
-        return f"`{short}.{method}` takes `{name}` as an argument, but {_who(use, 'makes', release)} the call"
+        return f"`{short}.{method}` takes `{name}` as an argument, but {who(use, 'makes', release)} the call"
     if origin:
         return f"`{short}.{method}` {_MAKING[origin].format(name)}"
     if not api.has_callable(owner, name):
@@ -312,21 +311,21 @@ def _who_builds(owner: str, release: Model, only: str = "O") -> str:
     heirs = (one for name in (owner, *release.derived.get(owner, ())) for one in release.uses(name))
     # What is given a spec is built by name, and takes from it what it builds itself.
     takes_spec = any(one.call is not None and "spec" in one.call.keywords for one in release.uses(f"{owner}.__init__"))
-    use = _built(owner, release) if takes_spec else use
+    use = built(owner, release) if takes_spec else use
     is_named = not takes_spec and any(one.how in (NAMED, SLOT) for one in heirs)
     named = slots.naming(owner, release) if is_named else ""
     where = f"; a subclass helps only where {named}" if named else ""
     if use is not None and use.how in (CALLED, EXACT, DERIVED):
         what = f"subclasses of `{short}`" if use.how == DERIVED else f"`{short}`"
-        return f"{_who(use, 'builds', release)} {what} by name{where or ', so no other can be passed there'}"
+        return f"{who(use, 'builds', release)} {what} by name{where or ', so no other can be passed there'}"
     if use is not None and use.how == DEFAULT and not where:
-        who = _who(use, "takes", release)
-        taken = f"{who} `{short}` by default: a subclass can be passed only where you make that call yourself"
+        takes = who(use, "takes", release)
+        taken = f"{takes} `{short}` by default: a subclass can be passed only where you make that call yourself"
         return f"{taken}{_out_of_reach(owner, release)}"
     if use is not None and use.how == USED and not where:
-        return f"{_who(use, 'uses', release)} `{short}` by name: no argument or config field for a subclass is known"
-    if built := _built(owner, release):
-        return f"{_who(built, 'builds', release)} `{short}` by name{where}"
+        return f"{who(use, 'uses', release)} `{short}` by name: no argument or config field for a subclass is known"
+    if use := built(owner, release):
+        return f"{who(use, 'builds', release)} `{short}` by name{where}"
     if told := _later(TRAINING, owner, release, lambda later: _who_builds(owner, later)):
         return told
     unread = f", as far as was read ({TRAINING} was not)" if known.lacking(release, TRAINING) else ""
@@ -344,21 +343,10 @@ def _built_as(owner: str, release: Model) -> str:
     return f"{f'{named} or another' if named else 'a'} class that derives from `{leaf(owner)}`"
 
 
-def _built(owner: str, release: Model) -> Usage | None:
-    return next((one for one in release.uses(owner) if one.how in (CALLED, EXACT)), None)
-
-
 def _out_of_reach(owner: str, release: Model) -> str:
     """Who builds a class by name beside those that take another; else nothing."""
-    built = _built(owner, release)
-    return f"; {_who(built, 'builds', release)} it by name, out of reach" if built else ""
-
-
-def _module(place: str, release: Model) -> str:
-    """The module that a place is in."""
-    while place and not ((fact := release.facts.get(place)) and fact.kind == "module"):
-        place = place.rpartition(".")[0]
-    return place
+    use = built(owner, release)
+    return f"; {who(use, 'builds', release)} it by name, out of reach" if use else ""
 
 
 def _others(release: Model) -> str:
@@ -369,7 +357,7 @@ def _others(release: Model) -> str:
 
 
 _MAKING = {
-    "spec": "builds `{}` from a ModuleSpec, which takes a class, not a built module",
+    "spec": "builds `{}` from a ModuleSpec, which names what builds it, not a built module",
     "argument": "takes `{}` as an argument: another can be passed where one is built, not later",
     "built": "builds `{}` by name, so no other can be passed",
     "made": "makes `{}` itself, so no other can be passed",
@@ -384,15 +372,6 @@ def _telling(name: str, release: Model) -> Usage | None:
             nearest = min(uses, key=lambda usage: (usage.call is not None, usage.place))
             return replace(nearest, users=max(usage.users for usage in uses))
     return None
-
-
-def _who(use: Usage, verb: str, release: Model) -> str:
-    """Who does something: the class or the module, of which one function is known, and how many more do it."""
-    owner = use.place if _module(use.place, release) == use.place else use.place.rpartition(".")[0]
-    if use.users < 2:
-        return f"`{leaf(owner)}` {verb}"
-    more = f"{use.users - 1} more classes or modules" if use.users > 2 else "another class or module"
-    return f"`{leaf(owner)}` and {more} {verb.removesuffix('s')}"
 
 
 def leaf(name: str) -> str:

@@ -155,15 +155,6 @@ class _Seen:
         runs = not self.never_runs() or (self.is_for_later() and not self.is_off())
         return self.finding.fix is not None and self.finding.verdict != DELETE and runs
 
-    def is_kept_hunk(self) -> bool:
-        """A change of Megatron's source for which nothing is promised."""
-        return bool(self.finding.kept_because)
-
-    def is_hunk_on_its_own(self) -> bool:
-        """One that no longer applies, or that changes no function in particular: nothing of Megatron's explains it."""
-        symbol = api.lookup(self.finding.target)
-        return self.is_kept_hunk() and (bool(self.finding.breaks) or symbol is None or symbol.kind != "function")
-
     def is_of_what_is_gone(self) -> bool:
         """Unless the original is read too, which raises: that is no dead code."""
         read = any(item.role == "backup" for item in self.finding.related)
@@ -217,7 +208,6 @@ class _Seen:
     version = property(
         lambda self: ([one for one in self.versions if self.live.on(one)] or self.versions or (NEWEST,))[-1]
     )
-    why = property(lambda self: reasons.why(self.finding, self.version))
     outlook = property(lambda self: reasons.outlook(self.finding.target, self.version))
     unread = property(lambda self: f"No code of {self.on} or of this repository reads this name of `{self.module}`")
     copied = property(lambda self: f"; line {self.finding.assessment.unread} sets the same elsewhere")
@@ -233,6 +223,13 @@ class _Seen:
     deletes = property(lambda self: f"; {self.how} deletes it" if self.finding.fix else "")
 
     shut = property(lambda self: self.guard.removesuffix(" there"))
+
+    @property
+    def why(self) -> str:
+        """What stands in the way, of one release where others differ."""
+        said, on = reasons.why(self.finding, self.version), show(self.version)
+        others = (reasons.why(self.finding, one) for one in self.versions if self.live.on(one))
+        return said if " megatron-core " in f" {said}" or all(one == said for one in others) else f"On {on}: {said}"
 
     @property
     def without(self) -> str:
@@ -291,8 +288,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     ),
     (_Seen.never_runs, DELETE, "It never runs on {0.on}: {0.guard}{0.deletes}."),
     (lambda case: case.finding.upstream_has, DELETE, "{0.finding.upstream_has}."),
-    (_Seen.is_hunk_on_its_own, KEEP, "{0.finding.kept_because}."),
-    (_Seen.is_kept_hunk, KEEP, "{0.finding.kept_because}. {0.why}."),
+    (lambda case: case.finding.kept_because, KEEP, "{0.finding.kept_because}."),
     (_Seen.is_of_what_moved, STEPS, "On {0.on} Megatron calls `{0.moved}` instead: delete the patch, or move it."),
     (_Seen.is_of_nothing, DELETE, "Megatron has no such name after {0.last}: nothing calls it{0.deletes}."),
     (

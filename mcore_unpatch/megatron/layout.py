@@ -97,8 +97,8 @@ _OF_MLP = (
     "that an MLP does not take: give the spec `functools.partial(YourClass.as_mlp_submodule, submodules=...)` as `mlp`."
 )
 _OF_MLA = (
-    " Since 0.14 MLA takes Megatron's own classes alone as `linear_q_down_proj`, `linear_kv_down_proj` and "
-    "`linear_qkv_down_proj`, and raises for a subclass: with MLA keep the patch."
+    " Since 0.14 MLA takes Megatron's own classes alone as `linear_q_down_proj` and `linear_kv_down_proj`, since 0.17 "
+    "also as `linear_qkv_down_proj`, and raises for a subclass: with MLA keep the patch."
 )
 COMPARED_IN_SPECS = {
     "TransformerLayer": " With MTP give `get_gpt_mtp_block_spec` the block's `TransformerBlockSubmodules`: it raises "
@@ -106,7 +106,8 @@ COMPARED_IN_SPECS = {
     "MLP": _OF_MLP,
     "MoELayer": " From 0.13 to 0.17 `TransformerLayer` hands its process groups, and in 0.17 `is_mtp_layer`, to "
     "Megatron's own `MoELayer` alone, and to no subclass in a `ModuleSpec`.",
-    **dict.fromkeys(("TELinear", "TEColumnParallelLinear", "TELayerNormColumnParallelLinear"), _OF_MLA),
-    **dict.fromkeys(("ColumnParallelLinear", "Linear"), _OF_MLA),
+    "TELayerNormColumnParallelLinear": " Since 0.17 MLA takes Megatron's own class alone as `linear_qkv_down_proj`, "
+    "and raises for a subclass: keep the patch for that.",
+    **dict.fromkeys(("TELinear", "TEColumnParallelLinear", "ColumnParallelLinear", "Linear"), _OF_MLA),
     "TEFusedMLP": _OF_MLP,
 }

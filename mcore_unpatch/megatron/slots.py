@@ -11,6 +11,7 @@ from functools import cache
 from mcore_unpatch.library.model import NAMED, SLOT, Model
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.layout import COMPARED_IN_SPECS
+from mcore_unpatch.megatron.users import built, who
 
 # A class that more of those derive from is too general for a ModuleSpec to be the answer.
 _MOST_DERIVED = 3
@@ -55,7 +56,7 @@ def naming(name: str, release: Model) -> str:
     if name.rpartition(".")[2] in table((release,)) or any(one.how == NAMED for one in release.uses(name)):
         return "a ModuleSpec names it"
     derived = [f"`{one}`" for one in _derived(name, (release,))]
-    many = f"one of {_listed(derived, 'or')}, which ModuleSpecs name"
+    many = f"one of {_listed(derived, 'or', 'others')}, which ModuleSpecs name"
     return f"it is {many if len(derived) > 1 else f'a {derived[0]}, which a ModuleSpec names'}" if derived else ""
 
 
@@ -71,9 +72,9 @@ def holder(name: str, attribute: str) -> str | None:
 
 def unreached(name: str, releases: Releases) -> str:
     """In words, where a spec does not reach a class, or Megatron takes no other in its place."""
-    there = (".".join(one) for one in api.holders(name) if any(".".join(one) in some.facts for some in releases))
-    held = list(dict.fromkeys(f"`{'.'.join(one.split('.')[-2:])}`" for one in there))
-    beside = f" No spec reaches {_listed(held, 'and')}, which Megatron builds by that name." if held else ""
+    users = [(use, one) for one in releases if (use := built(known.name_on(one, name), one))]
+    said = "".join(who(use, "builds", one) for use, one in users[-1:])
+    beside = f" {said} it by name, out of reach of a spec: keep the patch for that." if said else ""
     return f"{beside}{COMPARED_IN_SPECS.get(name.rpartition('.')[2], '')}"
 
 
@@ -98,7 +99,7 @@ def where(name: str, releases: Releases) -> str:
     return f"{'such as ' if len(fields) > len(shown) else ''}{'; '.join(said)}"
 
 
-def _listed(words: list[str], link: str) -> str:
+def _listed(words: list[str], link: str, rest: str = "") -> str:
     if len(words) > _MOST_SHOWN + 1:
-        words = [*words[:_MOST_SHOWN], f"{len(words) - _MOST_SHOWN} more"]
+        words = [*words[:_MOST_SHOWN], rest or f"{len(words) - _MOST_SHOWN} more"]
     return f" {link} ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

@@ -63,7 +63,8 @@ def findings_in(
         for file, old, new in files:
             for number, name in file.changes or [(file.line, "")]:
                 touched.setdefault(_placed(_module(new or old), name), number)
-    return [_finding(path, data, touched, fits, source, raises)]
+    what = f"changes Megatron's source in {count(len({new or old for _, old, new in files}), 'file')}"
+    return [_finding(path, data, what, touched, fits, source, raises)]
 
 
 def brought(paths: Iterable[str], contents: Callable[[str], bytes]) -> dict[str, frozenset[str]]:
@@ -188,14 +189,13 @@ def _renamed(file: FileDiff, old: str, new: str) -> Iterator[bytes]:
 def _finding(
     path: str,
     data: bytes,
+    what: str,
     touched: dict[str, int],
     fits: Counter[str],
     source: MegatronSource | None,
     raises: Sequence[str] = (),
 ) -> Finding:
     names = sorted(touched, key=lambda name: (touched[name], name))
-    modules = set(map(_owner_module, names))
-    what = f"changes {count(len(names), 'definition')} in {count(len(modules), 'module')} of Megatron's source"
     label = source.label if source is not None else ""
     said = [f"{count(number, 'file')} {fit}" for fit, number in fits.items()]
     on = f"on megatron-core {label}: {', '.join(said)}" if said else ""
@@ -225,12 +225,6 @@ def _finding(
         kept_because=kept,
         source=data.split(b"\n")[touched[names[0]] - 1].decode(errors="replace").rstrip("\r"),
     )
-
-
-def _owner_module(name: str) -> str:
-    while name and ((symbol := api.lookup(name)) is None or symbol.kind != "module"):
-        name = name.rpartition(".")[0]
-    return name
 
 
 def applied_before(path: str, patches: Sequence[str], series: bytes | None) -> list[str]:

@@ -58,10 +58,10 @@ def test_a_way_that_came_when_the_name_was_gone_is_none() -> None:
     assert "name a subclass of `TopKRouter` as `MoESubmodules.router`" in there.evidence
 
 
-def test_of_a_patch_file_no_name_is_said_to_be_added() -> None:
-    said = "has no `checkpointed_forward` in `transformer_block`, only Megatron from 0.18 on"
-    later = f"{CORE}.transformer.transformer_block.checkpointed_forward"
-    assert why(later, (0, 15), touches=(later,)) == f"megatron-core 0.15 {said}"
+def test_where_the_module_is_gone_nothing_is_added() -> None:
+    calls = f"{CORE}.dist_checkpointing.strategies.base.async_calls"
+    assert why(calls, (0, 18)).endswith("has no `async_calls` in `base`, only Megatron up to 0.16: the patch adds it")
+    assert why(calls, (0, 19)) == "megatron-core 0.19 has no `base.async_calls`, only Megatron up to 0.16"
 
 
 def test_another_name_of_a_class_is_told_as_the_class() -> None:
@@ -104,7 +104,7 @@ def test_what_a_release_does_not_have_yet_is_still_named() -> None:
 def test_no_reason_is_long() -> None:
     """Whatever of Megatron is patched; a few of Megatron's own names are longer than a line."""
     lengths = sorted(len(f"{why(name)}. {reasons.outlook(name, NEWEST)}") for name in sorted(known.atlas().lines)[::9])
-    assert lengths[len(lengths) * 99 // 100] <= 240
+    assert lengths[len(lengths) * 99 // 100] <= 250
 
 
 def test_a_name_that_is_put_into_every_module_is_not_said_to_be_added() -> None:
@@ -152,7 +152,7 @@ def test_who_decides_where_the_wheel_lacks_a_package() -> None:
 
 def test_a_general_class_whose_heirs_specs_name() -> None:
     said = why(f"{CORE}.transformer.attention.Attention.flash_decode", (0, 19))
-    heirs = "it is one of `SelfAttention`, `CrossAttention` or 3 more, which ModuleSpecs name"
+    heirs = "it is one of `SelfAttention`, `CrossAttention` or others, which ModuleSpecs name"
     assert said == f"Megatron does not build `Attention` by name; a subclass helps only where {heirs}"
     named = why(f"{CORE}.transformer.mlp.MLP.forward", (0, 19))
     assert named.startswith("`SequentialMLP` and another class or module build `MLP` by name; a subclass helps")
@@ -168,10 +168,8 @@ def test_what_specs_name_and_models_build_is_said_to_be_both() -> None:
 def test_a_later_release_speaks_where_the_wheel_lacks_a_package() -> None:
     """As long as one holds it; else only a checkout can tell."""
     said = why("megatron.training.training.train_step", (0, 12))
-    assert (
-        said
-        == f"The wheel of megatron-core 0.12 lacks megatron.training. On 0.17: `training` calls it by name, {THERE}"
-    )
+    lacks = "The wheel of megatron-core 0.12 lacks megatron.training"
+    assert said == f"{lacks}. On 0.17: `training.training` calls it by name, {THERE}"
     never = why("megatron.inference.text_generation.generation.generate", (0, 12))
     lacks = "The wheel of megatron-core 0.12 lacks megatron.inference"
     assert never == f"{lacks}: `unpatch scan --target-mcore PATH` tells who calls it"
@@ -285,9 +283,9 @@ def test_the_reason_is_of_a_release_on_which_the_patch_runs() -> None:
 def test_a_class_that_is_a_default_can_be_passed() -> None:
     said = why(f"{CORE}.transformer.module.Float16Module.forward", (0, 19))
     passed = "`Float16Module` by default: a subclass can be passed only where you make that call yourself"
-    assert said.endswith(f"{passed}; `training` builds it by name, out of reach")
+    assert said.endswith(f"{passed}; `training.training` builds it by name, out of reach")
     assert why(f"{CORE}.transformer.module.Float16Module.forward", (0, 17)) == (
-        f"`training` builds `Float16Module` by name, {THERE}"
+        f"`training.training` builds `Float16Module` by name, {THERE}"
     )
 
 
@@ -344,7 +342,7 @@ def test_what_later_releases_lack_is_not_unchanged(target: str, said: str) -> No
     ("target", "older", "newer"),
     [
         ("utils.get_batch_on_this_tp_rank", f"Gone since 0.18 (now `{CORE}.utils.get_batch_on_this_tp_rank`)", ""),
-        ("training.train", "Changed in 0.18 and 0.19, before 0.17 not known", "Changed in 0.18 and 0.19"),
+        ("training.train", "Changed in 0.18 and 0.19, before 0.17 not known", ""),
         ("training.get_forward_backward_func", "Changed in 0.16 and 0.19", ""),  # of megatron.core
         ("tokenizer.tokenizer.build_tokenizer", "Not there in 0.17 and later", "`unpatch pin` cannot guard it."),
     ],
@@ -357,7 +355,7 @@ def test_what_older_wheels_lack(target: str, older: str, newer: str) -> None:
 def test_subclasses_that_the_judged_release_names_in_specs() -> None:
     named = "a subclass helps only where it is one of `SelfAttention`, `CrossAttention` or"
     assert f"{named} `MLASelfAttention`, which" in why(f"{CORE}.transformer.attention.Attention.__init__", (0, 12))
-    assert f"{named} 3 more, which" in why(f"{CORE}.transformer.attention.Attention.__init__")
+    assert f"{named} others, which" in why(f"{CORE}.transformer.attention.Attention.__init__")
 
 
 def test_what_only_a_type_checker_imports_is_no_copy() -> None:

@@ -230,9 +230,7 @@ def test_a_class_that_models_build_by_name_has_no_answer_in_specs() -> None:
 
 def test_what_no_spec_reaches_is_said() -> None:
     [finding] = found_in(PATCH.format(module="extensions.transformer_engine", name="TELinear"))
-    latent = (
-        "No spec reaches `MoELayer.fc1_latent_proj` and `MoELayer.fc2_latent_proj`, which Megatron builds by that name."
-    )
+    latent = "`MoELayer` builds it by name, out of reach of a spec: keep the patch for that."
     assert f"{latent} Since 0.14 MLA takes Megatron's own classes alone" in finding.steps[1]
 
 
@@ -278,8 +276,18 @@ def test_a_class_that_is_only_compared_needs_no_subclass() -> None:
 
 def test_what_no_spec_reaches_is_of_the_judged_releases() -> None:
     source = TE.format("TENorm")
-    assert "No spec reaches `MambaStack.final_norm`, which" in str(on("0.12.1", source).steps)
-    assert "`HybridStack.final_norm`" in str(on("0.19.2", source).steps)
+    assert "`MambaStack` builds it by name, out of reach of a spec" in str(on("0.12.1", source).steps)
+    assert "`transformer_engine` and 2 more classes or modules build it by name" in str(on("0.19.2", source).steps)
+
+
+def test_who_builds_a_class_of_specs_by_name_is_said() -> None:
+    mlp, moe = (
+        PATCH.format(module=f"transformer.{one}", name=two)
+        for one, two in (("mlp", "MLP"), ("moe.moe_layer", "MoELayer"))
+    )
+    said = "`SequentialMLP` and another class or module build it by name, out of reach of a spec"
+    assert said in str(found_in(mlp)[0].steps)
+    assert "out of reach" not in str(found_in(moe)[0].steps)
 
 
 def test_a_class_that_the_judged_module_no_longer_imports_has_no_answer_in_specs() -> None:
