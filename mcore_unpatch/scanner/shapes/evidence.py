@@ -13,11 +13,9 @@ from mcore_unpatch.scanner.names.annotations import annotation
 from mcore_unpatch.scanner.names.expressions import BUILT, own_method
 from mcore_unpatch.scanner.names.resolver import Position, Ref, Resolver
 from mcore_unpatch.scanner.shapes.install import is_bound_method, is_built, is_function
-from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.prefilter import words_of
 from mcore_unpatch.scanner.sources.scopes import (
-    Binding,
     FunctionNode,
     ModuleModel,
     Scope,
@@ -208,68 +206,24 @@ def is_class_of_object(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "type"
 
 
-def _is_made_elsewhere(node: ast.Name, scope: Scope, resolver: Resolver) -> bool:
-    """Whether a name holds what another library has made, as `hf` of `for m in hf.modules()`."""
-    home = scope.home_of(node.id) or scope
-    for binding in home.bindings.get(node.id, ()):
-        if isinstance(binding.node, ast.Call):
-            maker = resolver.at_binding(binding, home).expr(binding.node.func)
-            if _is_of_another_library(maker):
-                return True
-    return False
-
-
-def _is_of_another_library(ref: Ref | None) -> bool:
-    """Whether something belongs to a library that may make models: neither Megatron nor Python's own."""
-    head = ref.name.partition(".")[0] if ref is not None and ref.kind == "external" else "megatron"
-    return head != "megatron" and head not in sys.stdlib_module_names
-
-
-def _is_given_others_classes(binding: Binding, scope: Scope, resolver: Resolver) -> bool:
-    """Whether all calls of the function around pass classes of other libraries for a parameter."""
-    if not isinstance(scope.node, FunctionNode) or not isinstance(binding.node, ast.arg):
-        return False
-    passed = [
-        at.expr(value)
-        for call, at in resolver.calls_of(scope.node.name)
-        if (value := argument(call, scope.node, binding.node.arg, False)) is not None
-    ]
-    leaves = [ref.name.rpartition(".")[2] if ref is not None and ref.kind == "external" else "" for ref in passed]
-    return bool(leaves) and all(leaf[:1].isupper() for leaf in leaves)
-
-
 def _is_foreign(subject: ast.expr, site: Site, resolver: Resolver) -> bool:
-    """Whether an object comes from another library, or is one that the repository's own class holds."""
+    """Whether an object is imported or defined, so that it has a type, or made by another library."""
     while isinstance(subject, ast.Attribute | ast.Subscript):
         subject = subject.value
     if isinstance(subject, ast.Call):
         subject = subject.args[0] if subject.args else subject.func
-    if not isinstance(subject, ast.Name):
-        return True
-    scope = site.scope.home_of(subject.id)
-    if scope is None:
+    scope = site.scope.home_of(subject.id) if isinstance(subject, ast.Name) else None
+    if scope is None or not isinstance(subject, ast.Name):
         return True
     for binding in scope.bindings[subject.id]:
-        at = resolver.at_binding(binding, scope)
         if isinstance(binding.node, _DEFINED):
             return True
-        asked = binding.node
-        if isinstance(asked, ast.Call) and path_text(asked.func) == "getattr" and asked.args:
-            holder = at.expr(asked.args[0])
-            if holder is not None and holder.kind == "external":
-                return True  # what another library's module has
-        if binding.kind == "param" and _is_given_others_classes(binding, scope, resolver):
-            return True
-        if binding.kind == "narrow" and not site.block.within(binding.block):
-            continue
-        if isinstance(asked, ast.Call):
-            asked = asked.func
-        elif binding.kind != "narrow":
-            continue
-        made = at.expr(asked)
-        walked = asked.value if made is None and isinstance(asked, ast.Attribute) else None
-        if isinstance(walked, ast.Name) and _is_made_elsewhere(walked, scope, resolver):
-            return True
-        if _is_of_another_library(made):
-            return True
+        maker = binding.node.func if isinstance(binding.node, ast.Call) else None
+        if binding.kind == "narrow" and site.block.within(binding.block):
+            maker = binding.node if isinstance(binding.node, ast.expr) else None
+        made = resolver.at_binding(binding, scope).expr(maker) if maker is not None else None
+        if made is not None and made.kind == "external":
+            head = made.name.partition(".")[0]
+            if head != "megatron" and head not in sys.stdlib_module_names:
+                return True
     return False
