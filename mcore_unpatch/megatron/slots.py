@@ -6,12 +6,12 @@ these alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
-from mcore_unpatch.library.model import NAMED, SLOT, Model
+from mcore_unpatch.library.model import CALLED, EXACT, NAMED, SLOT, Model
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.layout import COMPARED_IN_SPECS
-from mcore_unpatch.megatron.users import built, who
 
 # A class that more of those derive from is too general for a ModuleSpec to be the answer.
 _MOST_DERIVED = 3
@@ -64,7 +64,7 @@ def naming(name: str, release: Model) -> str:
 def holder(name: str, attribute: str) -> str | None:
     """The `...Submodules` in which the spec of a class (by its dotted name) names what `attribute` holds."""
     for one in api.ancestry(name):
-        for dataclass in (f"{one}Submodules", f"{one.removesuffix('Layer')}Submodules"):
+        for dataclass in _submodules(one):
             if api.attribute_class(dataclass, attribute) is not None:
                 return dataclass.rpartition(".")[2]
     return None
@@ -72,10 +72,30 @@ def holder(name: str, attribute: str) -> str | None:
 
 def unreached(name: str, releases: Releases) -> str:
     """In words, where a spec does not reach a class, or Megatron takes no other in its place."""
-    users = [(use, one) for one in releases if (use := built(known.name_on(one, name), one))]
-    said = "".join(who(use, "builds", one) for use, one in users[-1:])
-    beside = f" {said} it by name, out of reach of a spec: keep the patch for that." if said else ""
+    told = (f"`{one}`" for release in releases for one in _builders(known.name_on(release, name), release))
+    who = list(dict.fromkeys(told))
+    does = f"{_listed(who, 'and')} {'build' if len(who) > 1 else 'builds'} it by name"
+    beside = f" {does}, out of reach of a spec: keep the patch for that." if who else ""
     return f"{beside}{COMPARED_IN_SPECS.get(name.rpartition('.')[2], '')}"
+
+
+def _builders(name: str, release: Model) -> Iterator[str]:
+    """Who builds a class by name, whatever specs say: classes, and functions that no spec names."""
+    uses = (*release.uses(name), *release.uses(f"{name}.__init__"))
+    held = (one for one in map(".".join, api.holders(name)) if one in release.facts)
+    filled = {slot.partition(".")[0] for slot in table((release,)).get(name.rpartition(".")[2], ())}
+    for place in (*(one.place for one in uses if one.how in (CALLED, EXACT)), *held):
+        owner, _, leaf = place.rpartition(".")
+        fact, short = release.facts.get(owner), owner.rpartition(".")[2]
+        if fact is None or fact.kind != "class":
+            yield from () if any(one.how == NAMED for one in release.uses(place)) else (leaf,)
+        elif name not in release.lineage(owner) and filled.isdisjoint(_submodules(short)):
+            yield short
+
+
+def _submodules(name: str) -> tuple[str, str]:
+    """What the fields for the parts of a class may be called."""
+    return f"{name}Submodules", f"{name.removesuffix('Layer')}Submodules"
 
 
 def classes(name: str, releases: Releases) -> str:
