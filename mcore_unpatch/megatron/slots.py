@@ -1,7 +1,7 @@
 """Where Megatron's own specs name a class, in words.
 
-A slot is a field of a `...Submodules` dataclass, or `module` of a layer's ModuleSpec. Where `releases` are given, of
-these alone.
+A slot is a field of a `...Submodules` dataclass, or `module` of a ModuleSpec: of a layer's, or of one in no field.
+Where `releases` are given, of these alone.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ Releases = tuple[Model, ...]
 def table(releases: Releases = ()) -> dict[str, tuple[str, ...]]:
     """The slots of each class that specs name, by its short name, in the newest release that names it."""
     found: dict[str, tuple[str, ...]] = {}
-    names = [name for name, line in known.atlas().uses.items() if f"{SLOT}|" in line]
+    lines = known.atlas().uses.items()
+    names = [name for name, line in lines if f"{SLOT}|" in line or f"{NAMED}|" in line]
     for release in releases or known.minors():
         for name in names:
-            slots = tuple(usage.place for usage in release.uses(name) if usage.how == SLOT)
-            if slots:
-                found[name.rpartition(".")[2]] = slots
+            places = {usage.place: usage.how for usage in release.uses(name) if usage.how in (SLOT, NAMED)}
+            slots = tuple(place for place, how in places.items() if how == SLOT)
+            if slots or (places and api.is_module_class(name)):
+                found[name.rpartition(".")[2]] = slots or (".module",)
     return found
 
 
@@ -53,7 +55,7 @@ def _derived(name: str, releases: Releases) -> list[str]:
 
 def naming(name: str, release: Model) -> str:
     """In words, where a subclass of a class can take its place; nothing where no spec names one."""
-    if name.rpartition(".")[2] in table((release,)) or any(one.how == NAMED for one in release.uses(name)):
+    if name.rpartition(".")[2] in table((release,)):
         return "a ModuleSpec names it"
     derived = [f"`{one}`" for one in _derived(name, (release,))]
     many = f"one of {_listed(derived, 'or', 'others')}, which ModuleSpecs name"
@@ -114,8 +116,9 @@ def where(name: str, releases: Releases) -> str:
     for owner, field in (slot.split(".") for one in named(name, releases) for slot in table(releases)[one]):
         fields.setdefault(owner, {})[f"`{field}`"] = None
     shown = list(fields)[:_MOST_SHOWN]
-    owners = {owner: "the layer's `ModuleSpec`" if owner == "ModuleSpec" else f"`{owner}`" for owner in shown}
-    said = [f"{_listed(list(fields[owner]), 'and')} of {called}" for owner, called in owners.items()]
+    specs = {"ModuleSpec": " of the layer's `ModuleSpec`", "": ""}
+    owners = {owner: specs.get(owner, f" of `{owner}`") for owner in shown}
+    said = [f"{_listed(list(fields[owner]), 'and')}{called}" for owner, called in owners.items()]
     return f"{'such as ' if len(fields) > len(shown) else ''}{'; '.join(said)}"
 
 

@@ -300,6 +300,15 @@ def test_all_who_build_a_class_by_name_are_named(release: Model) -> None:
             assert len(told) == (0 if short.endswith("SharedExpertMLP") else counted), (name, told)
 
 
+def test_a_class_that_is_the_outermost_module_of_a_spec() -> None:
+    stack, dead = (
+        on("0.12.1", PATCH.format(module=module, name=name))
+        for module, name in (("ssm.mamba_block", "MambaStack"), ("transformer.transformer_block", "TransformerBlock"))
+    )
+    assert (stack.verdict, dead.verdict) == ("steps", "keep")
+    assert stack.steps[1] == "Name it in your `ModuleSpec` (`module`), and remove line 4."
+
+
 def test_a_class_that_the_judged_module_no_longer_imports_has_no_answer_in_specs() -> None:
     source = (
         "from megatron.core.models.gpt import moe_module_specs\nclass Mine: ...\nmoe_module_specs.GroupedMLP = Mine\n"
