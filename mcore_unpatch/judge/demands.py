@@ -252,7 +252,7 @@ def _above(node: ast.expr, owner: ast.ClassDef | None, home: Resolver) -> str:
     """What `super(Class, self)` reads of, where that is another class than the one around: what it derives from."""
     first = next(iter(getattr(node, "args", ())), None)
     ref = home.on_line(node.lineno).expr(first) if first is not None else None
-    if first is None or (ref is not None and ref.node is owner):
+    if first is None or (ref is not None and owner is not None and ref.node is owner):
         return ""
     return (*api.ancestry(ref.name), "?")[1] if ref is not None and ref.is_core and ref.node is None else "?"
 

@@ -30,7 +30,7 @@ def calls_original_once(install: Install, new: Replacement) -> bool:
     """Whether a replacement calls what it replaced, by itself and on each of its ways, exactly once."""
     if new.function is None:
         return False
-    held = {id(node) for node in reads_of_original(install, new) if not _is_class_read(node, install)}
+    held = {id(node) for node in reads_of_original(install, new) if not _is_class_read(node, install, new)}
     return bool(held) and once_on_every_path(new.function, lambda call: id(call.func) in held)
 
 
@@ -124,7 +124,7 @@ def reads_of_original(install: Install, new: Replacement, helpers: int = _HELPER
             yield from nodes
     kept = _kept_attributes(install, new)
     for name, nodes in new.attributes_read.items():
-        yield from (node for node in nodes if name in kept or _is_class_read(node, install))
+        yield from (node for node in nodes if name in kept or _is_class_read(node, install, new))
     yield from (call for call in new.calls if kept and _name_asked(call) in kept)
     called = new.helpers if helpers else []
     reach = {
@@ -150,8 +150,9 @@ def without_cast(node: T) -> T | ast.expr:
     return node
 
 
-def _is_class_read(node: ast.expr, install: Install) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == install.attribute and _is_of_the_class(node.value, install)
+def _is_class_read(node: ast.expr, install: Install, new: Replacement) -> bool:
+    named = isinstance(node, ast.Attribute) and node.attr == install.attribute
+    return named and _is_of_the_class(node.value, install, new)  # type: ignore[attr-defined]
 
 
 def _own_bindings(new: Replacement) -> set[str]:
@@ -184,11 +185,12 @@ def _position(install: Install, new: Replacement) -> Position | None:
     return new.home.at(install.site) if new.home is not None and new.home.model.scope is top else None
 
 
-def _is_of_the_class(node: ast.expr, install: Install) -> bool:
+def _is_of_the_class(node: ast.expr, install: Install, new: Replacement) -> bool:
     """`super().f`, `Base.f`, and for an object that was patched alone `Class.f`: these still have the original."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         if node.func.id == "super":
-            return True
+            below = new.home.on_line(node.lineno).expr(node.args[0]) if node.args and new.home else None
+            return below is None or below.name != install.owner or not api.defines(install.target)
         return install.on_instance and node.func.id == "type"
     last = (path_text(node) or "").rpartition(".")[2]
     own, *bases = (name.rpartition(".")[2] for name in api.ancestry(install.owner))

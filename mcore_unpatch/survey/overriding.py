@@ -48,12 +48,15 @@ def _caller(finding: Finding, given: Callable[[], HandedOver], beside: dict[tupl
 def _asked(finding: Finding, replaced: dict[str, Finding]) -> str:
     """What may be in place of what it asks for, by itself or with its class or module."""
     reached = []
-    for name in finding.asked:
+    for asked in finding.asked:
+        name = found.name if (found := api.lookup(asked)) is not None else asked
         owner = name.rpartition(".")[0]
         # Of a module, and of a function of its name, only the way tells which one is replaced.
         whole = owner in replaced and (leaf(owner)[:1].isupper() or replaced[owner].shape == "sys-modules")
         made = f"{name}.__init__"
-        reached.append(next((one for one in (name, made) if one in replaced), owner if whole else finding.target))
+        reached.append(
+            next((one for one in (asked, name, made) if one in replaced), owner if whole else finding.target)
+        )
     if not reached or finding.target in reached:
         return ""
     name, other = reached[0], replaced[reached[0]]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from mcore_unpatch.findings.finding import Finding, Live
-from mcore_unpatch.megatron.versions import RELEASES, Version, show
+from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, show
 from mcore_unpatch.scanner.conditions.live import Liveness
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
@@ -156,15 +156,20 @@ def _narrow(finding: Finding, calls: Live, versions: tuple[Version, ...]) -> Fin
     own = finding.live
     releases = tuple(release for release in own.releases if release in calls.releases)
     live = Live(releases, own.newer and calls.newer, own.depends, (*own.guards, *calls.guards))
-    finding = replace(finding, live=live)
-    if any(map(own.on, versions)) and not any(map(live.on, versions)):
-        message = finding.message
+    told, message = [one for one in finding.affected if live.on(parse_version(one))], finding.message
+    finding = replace(
+        finding, live=live, affected=tuple(told), fails=tuple(one for one in finding.fails if one in told)
+    )
+    if not told:
         for said in finding.breaks:
             message = message.replace(f"; {said}", "")
+        finding = replace(finding, effect="", breaks=())
+    if any(map(own.on, versions)) and not any(map(live.on, versions)):
         never = f"never runs on megatron-core {' or '.join(map(show, versions))}"
         message += f"; {never}, where no call of `{finding.installed_by}` is reached"
-        return replace(finding, message=message, effect="", breaks=(), fails=(), affected=())
-    return finding
+    elif str(live) != str(own):
+        message = f"{message.replace(f'; runs only on megatron-core {own}', '')}; runs only on megatron-core {live}"
+    return replace(finding, message=message)
 
 
 def _resolver(path: str, project: Project) -> Resolver | None:

@@ -133,7 +133,7 @@ def _words(condition: Condition, run: Run, is_everywhere: bool) -> str:
     said, is_all = _open(test, wanted is not False, condition.at, run)
     if not said or (is_all and is_everywhere and wanted is not None):
         return f"only if {' and '.join(said)}" if said else ""
-    return f"depends on {' and '.join(one.removeprefix('not ') for one in said)}"
+    return f"depends on {', '.join(one.removeprefix('not ') for one in said)}"
 
 
 def _open(test: ast.expr, wanted: bool, at: Position, run: Run) -> tuple[list[str], bool]:

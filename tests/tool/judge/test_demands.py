@@ -1,6 +1,7 @@
 """What code asks of Megatron: calls, parts of calls, names on the way, between two releases of a few lines."""
 
-from checking import small_release
+import pytest
+from checking import found_in, small_release
 
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.upgrade.uses import uses_of
@@ -300,3 +301,19 @@ def test_what_is_said_of_code() -> None:
             text = text.replace(words, short)
         said[case] += f"{told.exception or told.kind}: {text}"
     assert said == expected
+
+
+@pytest.mark.parametrize(("given", "breaks"), [("config=config", False), ("config, nope=1", True)])
+def test_super_of_the_patched_class_is_its_base(given: str, breaks: bool) -> None:
+    takes = "config, vocab_size, max_sequence_length, **more"
+    [finding] = found_in(
+        f"""
+        from megatron.core.models.common.embeddings.language_model_embedding import LanguageModelEmbedding as Theirs
+        def init(self, {takes}):
+            super(Theirs, self).__init__({given})
+        Theirs.__init__ = init
+        """,
+        target=(0, 17),
+    )
+    said = "line 4: the call of `MegatronModule.__init__` passes `nope`"
+    assert (said in finding.message, finding.effect == "breaks") == (breaks, breaks), finding.message

@@ -29,6 +29,19 @@ def test_every_call_is_under_a_condition() -> None:
     assert any("TypeError" in text for text in finding.breaks)
 
 
+def test_what_breaks_only_where_it_is_not_called_is_not_said() -> None:
+    stack = {"requirements.txt": "megatron-core>=0.12.1,<=0.16.1\n"}
+    wraps = INSTALL.replace(
+        "    GPTModel._postprocess", "    before = GPTModel._postprocess\n    GPTModel._postprocess"
+    )
+    wraps = wraps.replace("(self)", "(*args, **kwargs)")
+    (everywhere,) = found_in({"patches.py": f"{wraps}install()\n", **stack})
+    assert "`GPTModel._postprocess` does not exist before megatron-core 0.13.0" in everywhere.message
+    (narrowed,) = found_in({"patches.py": wraps + NEW, **stack})
+    assert narrowed.message == "replaces `GPTModel._postprocess` on the class; runs only on megatron-core >=0.16.0"
+    assert (narrowed.breaks, narrowed.fails, narrowed.affected, narrowed.effect) == ((), (), (), "")
+
+
 def test_in_another_file() -> None:
     finding = only({"patches.py": INSTALL, "main.py": OTHER + OLD})
     assert str(finding.live) == "<=0.15.3"

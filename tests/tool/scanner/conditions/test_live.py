@@ -98,6 +98,7 @@ UNDECIDED = {
     "use_x or not use_y": ("any", ("only if (`use_x` or not `use_y`)",)),
     "not (use_x or use_y in z)": ("any", ("only if not `use_x` and `use_y not in z`",)),
     "use_x or isinstance(use_x, int)": ("any", ("depends on `use_x`",)),  # that is not all
+    "use_x or (use_y and use_z)": ("any", ("depends on `use_x`, `use_y`, `use_z`",)),  # not on all of them
     "use_x and isinstance(use_x, int)": ("any", ("only if `use_x`",)),
     "use_x and megatron.core.__version__ >= '0.16'": (NEW, ("only if `use_x`",)),
     "use_x or megatron.core.__version__ >= '0.16'": ("any", ("depends on `use_x`",)),  # not on every release
