@@ -5,7 +5,7 @@ Each sentence follows from the model of the release, none from what a patch may 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import replace
 from itertools import pairwise
 
@@ -49,8 +49,11 @@ _NOBODY = ("Nothing of", "Who reads", "Megatron does not build")
 _TELLING = (NAMED, DEFAULT, EXACT, CALLED, DERIVED, USED, ASKED, COMPARED, BASE)
 
 
-def why(finding: Finding, version: Version) -> str:
-    """What stands in the way of another way on a release: one sentence without its full stop."""
+def why(finding: Finding, version: Version, beside: Set[str] = frozenset()) -> str:
+    """What stands in the way of another way on a release: one sentence without its full stop.
+
+    `beside` are the names that its file replaces as well.
+    """
     if finding.confidence == "possible":
         return (
             "Which class it changes is not known: annotate the object with its class, and a scan tells what can be done"
@@ -61,7 +64,7 @@ def why(finding: Finding, version: Version) -> str:
     holder = api.lookup(owner)
     found = release.find(target)
     if found is None and (package := known.lacking(release, target)):
-        told = _later(package, target, release, lambda later: why(finding, parse_version(later.label)))
+        told = _later(package, target, release, lambda later: why(finding, parse_version(later.label), beside))
         lacks = f"The wheel of megatron-core {_minor(release.label)} lacks {package}"
         return told or f"{lacks}: `unpatch scan --target-mcore PATH` tells who calls it"
     if found is None and target.startswith(COMPILED):
@@ -73,7 +76,7 @@ def why(finding: Finding, version: Version) -> str:
             verb = "replaces" if finding.confidence == "certain" else "may replace"
             return f"It {verb} a whole module, so what it changes there cannot be told"
         reached = finding.shape in ("string-target", "sys-modules")  # it may be put into every module that has it
-        held = _held_elsewhere(target, release) if not reached else ""
+        held = _held_elsewhere(target, release, beside) if not reached else ""
         return _of_module(target, found, release) + held
     return _of_class(there.name if (there := release.find(holder.name)) else owner, name, found, release)
 
@@ -266,8 +269,8 @@ def _importing(target: str, release: Model) -> list[str]:
     return [one for one, fact in named if fact is not None and (fact.kind, fact.detail) == ("import", target)]
 
 
-def _held_elsewhere(target: str, release: Model) -> str:
-    """Which modules have a name of their own for it, which a patch of its module does not reach; else nothing."""
+def _held_elsewhere(target: str, release: Model, beside: Set[str] = frozenset()) -> str:
+    """Which modules have a name of their own for it that no patch beside it replaces; else nothing."""
     name = leaf(target)
     users = {module_of(usage.place, release) for usage in release.uses(target)}
     own = release.find(target)
@@ -278,7 +281,7 @@ def _held_elsewhere(target: str, release: Model) -> str:
     held = [one for one in copies if own is not None and (there := release.find(one)) and there.name == own.name]
     held = [one for one in held if (fact := release.facts[one]).kind == "import" and fact.trait("typing") is None]
     held += [one for one in copies if release.facts[one].kind == "value" and one.rpartition(".")[0] in users]
-    held.sort(key=lambda one: (one.rpartition(".")[0] not in users, one))
+    held = sorted({*held}.difference(beside), key=lambda one: (one.rpartition(".")[0] not in users, one))
     if not held:
         return ""
     first = told_apart(held[0].rpartition(".")[0], release)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence, Set
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -32,7 +32,10 @@ def settled(findings: Iterable[Finding], judged: dict[str, Judged], guessed: Con
 
     Of a path whose releases are `guessed` a branch for others may be the one that runs: it is not to be deleted.
     """
-    return _together([_settled(one, judged[one.path], one.path in guessed) for one in findings])
+    beside: dict[str, set[str]] = {}
+    for one in (findings := list(findings)):
+        beside.setdefault(one.path, set()).add(one.target)
+    return _together([_settled(one, judged[one.path], one.path in guessed, beside[one.path]) for one in findings])
 
 
 def on_stacks(finding: Finding, stacks: Sequence[Stack], again: bool = False) -> Finding:
@@ -93,8 +96,9 @@ def _together(findings: list[Finding]) -> list[Finding]:
     return [said(finding) for finding in findings]
 
 
-def _settled(finding: Finding, judged: Judged, guessed: bool) -> Finding:
+def _settled(finding: Finding, judged: Judged, guessed: bool, beside: Set[str] = frozenset()) -> Finding:
     case = _Seen(finding, judged.versions, guessed, any(stack.revision.is_older for stack in judged.stacks))
+    case.beside = beside
     verdict, words = _row(case)
     evidence = words.format(case)
     left = finding.assessment.left_because.rstrip(".")
@@ -128,6 +132,8 @@ def first_after(releases: Sequence[str]) -> Version | None:
 
 class _Seen:
     """One finding, the releases it is judged for, and the row of what is known that speaks for it."""
+
+    beside: Set[str] = frozenset()  # what else its file replaces
 
     def __init__(
         self, finding: Finding, versions: tuple[Version, ...], guessed: bool = False, is_older: bool = False
@@ -227,8 +233,8 @@ class _Seen:
     @property
     def why(self) -> str:
         """What stands in the way, of one release where others differ."""
-        said, on = reasons.why(self.finding, self.version), show(self.version)
-        others = (reasons.why(self.finding, one) for one in self.versions if self.live.on(one))
+        said, on = reasons.why(self.finding, self.version, self.beside), show(self.version)
+        others = (reasons.why(self.finding, one, self.beside) for one in self.versions if self.live.on(one))
         return said if " megatron-core " in f" {said}" or all(one == said for one in others) else f"On {on}: {said}"
 
     @property
@@ -284,7 +290,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     (
         lambda case: case.guessed and case.live.releases and case.never_runs(),
         KEEP,
-        "It is for other releases than {0.on}, the newest: which one runs here is not known.",
+        "It is for other releases than {0.on}: whether one of them runs here is not known.",
     ),
     (_Seen.never_runs, DELETE, "It never runs on {0.on}: {0.guard}{0.deletes}."),
     (lambda case: case.finding.upstream_has, DELETE, "{0.finding.upstream_has}."),

@@ -69,7 +69,7 @@ def _head(outcome: Outcome) -> Iterator[Line]:
         older = {one.path: outcome.options.older(one.path) for one in outcome.remarks}
         held = [one.path for one in outcome.remarks if older[one.path] and older[one.path] in one.text]
         if held:
-            known = not all(map(outcome.options.unsure, held))
+            known = not all(map(outcome.survey.stacks.unsure, held))
             several = any(len(judged.stacks) > 1 for judged in outcome.survey.judged)
             unsure = "One of the Megatrons that run" if several else "Which Megatron runs"
             why = "A Megatron that runs here has no hook." if known else f"{unsure} here is not known."

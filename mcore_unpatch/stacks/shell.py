@@ -10,6 +10,7 @@ from mcore_unpatch.stacks.revision import REPOSITORY, UPSTREAM, ReadFile, Revisi
 
 _MEGATRON = re.compile(r"megatron|mcore|mlm_", re.IGNORECASE)
 _NAMED = re.compile(r"megatron[-_.](?:core|lm)|\$\{?\w*(?:megatron|mcore)", re.IGNORECASE)
+_UNSET = re.compile(r"megatron[-_.]core(?:\[[^\]]*\])?[=<>~]=(\$\{?\w+)", re.IGNORECASE)  # a release that nobody names
 _REPOSITORY = re.compile(rf"^{REPOSITORY}/?$", re.IGNORECASE)
 _ADDRESS = re.compile(r"://|^git@|github\.com")
 _REFERENCE = re.compile(r"[\w$][\w./${}:@+-]*")
@@ -168,6 +169,8 @@ class _Reader:
             for text in self._expand(command):
                 for _, revision in in_text(text):
                     self._say(number, revision)
+                for release in _UNSET.findall(text):
+                    self._say(number, Revision(release, ()))
 
     def _clone(self, number: int, words: list[str]) -> None:
         given, options = [], []

@@ -99,6 +99,12 @@ class Stacks:
         unknown = next((stack for stack in self.of(path).stacks if not stack.versions), None)
         return "" if unknown is None else f"the release of {unknown} is not known: {unknown.revision.settle}"
 
+    def open_for(self, path: str) -> str:
+        """Why a file may run on a Megatron that is not known: one of its stacks, or what some file installs."""
+        notes = [] if self.given or self.only else self.found.notes
+        left = f"{notes[0].rstrip('.')}: name what runs with --target-mcore or --stack" if notes else ""
+        return self.unsure(path) or left
+
     def before_the_hook(self, path: str) -> str:
         """Why a file may not have what needs the hook; nothing where every stack that it runs on has the hook."""
         folder = posixpath.dirname(path)  # by which the stacks are told

@@ -62,7 +62,13 @@ def planned(survey: Survey, *, unsafe: bool, annotate: bool = False) -> Options:
 
     stacks = survey.stacks
     return Options(
-        unsafe, annotate, survey.options.selection, survey.version, stacks.pinned, stacks.unsure, stacks.before_the_hook
+        unsafe,
+        annotate,
+        survey.options.selection,
+        survey.version,
+        stacks.pinned,
+        stacks.open_for,
+        stacks.before_the_hook,
     )
 
 

@@ -250,7 +250,7 @@ class Survey:
     def settled(self, findings: list[Finding], again: bool = False) -> list[Finding]:
         """The findings with what becomes of each, by what else is known of it; `again` with their fixes."""
         judged = {finding.path: self.stacks.of(finding.path) for finding in findings}
-        guessed = {path for path in judged if not self.stacks.pinned(path)}
+        guessed = {path for path in judged if not self.stacks.pinned(path) or self.stacks.open_for(path)}
         settled = verdicts.settled(findings, judged, guessed)
         return [verdicts.on_stacks(finding, judged[finding.path].stacks, again) for finding in settled]
 

@@ -34,7 +34,7 @@ def install():
             "torch",
             "keep",
             None,
-            "It is for other releases than megatron-core 0.19, the newest: which one runs here",
+            "It is for other releases than megatron-core 0.19: whether one of them runs here",
         ),
         (OLD, "megatron-core==0.15.*", "keep", None, "`unpatch pin` tells when it changes again."),
         ("", "megatron-core>=0.18", "keep", None, "`unpatch pin` tells when it changes again."),
@@ -228,7 +228,7 @@ def test_what_is_pinned_as_absent_has_a_class_or_a_module(tmp_path: Path, target
 
 def test_why_a_patch_stays_is_worked_out_once_whatever_the_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(reasons, "why", lambda finding, _: asked.append(finding.target) or "Because")
+    monkeypatch.setattr(reasons, "why", lambda finding, *_: asked.append(finding.target) or "Because")
     [finding] = found_in("from megatron.core import utils\nutils.is_te_min_version = print\n", target=None)
     assert finding.evidence.startswith("Because.")
     del asked[:]

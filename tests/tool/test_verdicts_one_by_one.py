@@ -18,7 +18,7 @@ OLD = tuple(one for one in RELEASES if one < "0.14")
 FIX = {"assessment": Assessment("rewrite", fix="safe")}
 SHUT = Guard(1, 2, "if", RELEASES, always=True)
 OTHER = Guard(5, 6, "if", RELEASES)
-GUESS = "It is for other releases than megatron-core 0.19, the newest: which one runs here is not known."
+GUESS = "It is for other releases than megatron-core 0.19: whether one of them runs here is not known."
 READ = (Related(2, "backup"),)
 
 

@@ -71,8 +71,9 @@ def test_a_dockerfile(tmp_path: Path, text: str, stacks: dict[str, int]) -> None
     assert found(tmp_path, {"Dockerfile": text}) == {name: f"Dockerfile:{line}" for name, line in stacks.items()}
 
 
-def test_a_variable_that_nobody_sets_is_said(tmp_path: Path) -> None:
-    assert found(tmp_path, {"Dockerfile": f"FROM x\nARG V\nRUN pip install git+{LM}@${{V}}\n"}) == {}
+@pytest.mark.parametrize("asked", [f"git+{LM}@${{V}}", "megatron-core==$V", "'megatron_core[dev]==${V}'"])
+def test_a_variable_that_nobody_sets_is_said(tmp_path: Path, asked: str) -> None:
+    assert found(tmp_path, {"Dockerfile": f"FROM x\nARG V\nRUN pip install {asked}\n"}) == {}
     (note,) = Stacks(tmp_path).found.notes
     assert note == "Dockerfile:3: V has no value here, so which Megatron is installed is not known."
 

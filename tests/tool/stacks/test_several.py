@@ -1,5 +1,6 @@
 """Several Megatrons at once: a finding says where it breaks, an edit is made only where all of them allow it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -102,13 +103,16 @@ class TestMigrate:
             ({**CUDA, **NPU}, True),
             ({**CUDA, "install.sh": "pip install megatron-core==0.12.1\n"}, False),
             ({**CUDA, **FORK}, False),
+            ({**CUDA, "Dockerfile": "FROM x\nARG V\nRUN pip install megatron-core==$V\n"}, False),
         ],
-        ids=["0.18.0", "and 0.16", "and 0.12.1", "and a fork"],
+        ids=["0.18.0", "and 0.16", "and 0.12.1", "and a fork", "and one that is not known"],
     )
     def test_what_never_runs_goes_only_if_it_runs_on_no_stack(
         self, tmp_path: Path, files: dict[str, str], goes: bool
     ) -> None:
         write_files(tmp_path, {**files, "a.py": DEAD})
+        [finding] = json.loads(unpatch("scan", "--output-format=json", cwd=tmp_path).out)["findings"]
+        assert (finding["verdict"] == "delete") == goes
         assert migrate(tmp_path).code == CLEAN
         assert ((tmp_path / "a.py").read_text() != DEAD) == goes
 

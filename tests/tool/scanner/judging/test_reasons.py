@@ -90,6 +90,13 @@ def test_a_keep_says_it_all_in_a_few_words() -> None:
     assert finding.evidence == f"{why}. Changed in 0.15; `unpatch pin` tells when it changes again."
 
 
+def test_a_copy_that_is_replaced_as_well_is_reached() -> None:
+    source = "from megatron.core import optimizer\noptimizer.get_megatron_optimizer = print\n"
+    both = f"{source}from megatron.training import training\ntraining.get_megatron_optimizer = print\n"
+    assert "; no effect in `training.training` if imported before" in found_in(source)[0].evidence
+    assert "no effect" not in found_in(both)[0].evidence
+
+
 def test_what_a_release_does_not_have_yet_is_still_named() -> None:
     source = """
         from megatron.core.transformer.moe.router import TopKRouter
