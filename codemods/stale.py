@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
 from textwrap import wrap
 
 from mcore_unpatch.codemods.changes import Asked, Insert, Reason, Remove
@@ -36,7 +37,7 @@ def left_behind(
     by_path: defaultdict[str, list[Edit]] = defaultdict(list)
     for edit in edits:
         by_path[edit.path].append(edit)
-    bench.look_for(*(as_name(word) for one in gone if one.path in by_path and (word := _installer(one))))
+    bench.look_for(*(as_name(word) for one in gone if one.path in by_path and (word := _word_of_tests(one))))
     for path in {one.path: None for one in gone if one.path in by_path}:
         here = [one for one in gone if one.path == path and "." in one.target]
         staying = [one for one in findings if one.path == path and one not in gone]
@@ -44,7 +45,7 @@ def left_behind(
         changed = {line for first, last in ends for line in range(first, last)}
         yield from _texts(bench.source(path), here, staying, changed)
         for one in here:
-            yield from _tests(bench, one)
+            yield from _tests(bench, one) if one.verdict == "delete" else _tests_of_rewritten(bench, one)
     yield from _orphans(bench, by_path)
 
 
@@ -78,14 +79,27 @@ def _texts(source: Source, gone: Sequence[Finding], staying: Sequence[Finding], 
                 yield Remark(source.path, number, finding.rule, "by-hand", text)
 
 
-def _installer(gone: Finding) -> str:
-    """What installed a patch that is rewritten, where a test may look at what it set."""
-    return gone.scope.partition(".")[0] if gone.rule in _LOOKED_AT and gone.verdict != "delete" else ""
+def _word_of_tests(gone: Finding) -> str:
+    """What a test of a patch says that is gone: the name, unless it has many meanings, or what installed it."""
+    if gone.verdict == "delete":
+        name = gone.target.rpartition(".")[2]
+        return name if "_" in name.strip("_") else ""
+    return gone.scope.partition(".")[0] if gone.rule in _LOOKED_AT else ""
 
 
 def _tests(bench: Workbench, gone: Finding) -> Iterator[Remark]:
+    """Tests that speak of what was patched and of the file that did it."""
+    name, stem = _word_of_tests(gone), PurePosixPath(gone.path).stem.encode()
+    for source in bench.sources_saying(as_name(name)) if name else ():
+        if is_test(source.path) and stem in source.data:
+            said = re.compile(rb"\b%b\b" % name.encode())
+            line = next(number for number, text in enumerate(source.lines, 1) if said.search(text))
+            yield Remark(source.path, line, gone.rule, "by-hand", f"this may test the patch of `{name}`, which is gone")
+
+
+def _tests_of_rewritten(bench: Workbench, gone: Finding) -> Iterator[Remark]:
     """Tests that speak of what installed a patch and look at the attribute that it set, which is no longer enough."""
-    installer, name = _installer(gone), gone.target.rpartition(".")[2]
+    installer, name = _word_of_tests(gone), gone.target.rpartition(".")[2]
     for source in bench.sources_saying(as_name(installer)) if installer else ():
         reads = [one for one in source.every(ast.Attribute) if one.attr == name and isinstance(one.ctx, ast.Load)]
         reads = [one for one in reads if _is_object(one.value)] if is_test(source.path) else []

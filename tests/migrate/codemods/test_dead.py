@@ -291,6 +291,16 @@ def test_what_is_put_back_under_a_flag_keeps_its_branch() -> None:
     assert rewritten(FLAGGED, options((0, 18), unsafe=True)) == ""
 
 
+def test_tests_of_what_is_deleted_are_named() -> None:
+    name = "_adjust_key_value_for_inference"
+    patch = f"{HEAD}\n\ndef install():\n    print()\n    if {OLD}:\n        Attention.{name} = forward\n"
+    tested = f"import patch_of_it\n\n\ndef test_it(layer):\n    assert layer.{name}\n"
+    files = {"patch_of_it.py": patch, "tests/test_it.py": tested, "tests/test_other.py": tested.replace("_of_it", "")}
+    done = migrate({path: text.lstrip().encode() for path, text in files.items()}, options((0, 18)))
+    assert done.changed == {"patch_of_it.py"}
+    assert done.remarks("by-hand") == [("tests/test_it.py", 5)]
+
+
 LOOP = """
     def install(settings):
         if int(settings.get("context_parallel_size", 1)) <= 1:
