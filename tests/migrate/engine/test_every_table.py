@@ -68,7 +68,7 @@ def outcome(
         files=SimpleNamespace(read=read),
         findings=[*left, *done],
         judged=[judged],
-        stacks=SimpleNamespace(older_than=lambda _: named, reaching_below=lambda _: named[1:]),
+        stacks=SimpleNamespace(older_than=lambda _: named, reaching_below=lambda _: named[1:], unsure=lambda _: unsure),
     )
     options = Options(older=lambda _: older, unsure=lambda _: unsure, unsafe_fixes=unsafe)
     rewrites = [NewContent("a.py", FILE, b"")] if edits else []
