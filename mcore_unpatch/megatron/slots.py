@@ -12,6 +12,7 @@ from functools import cache
 from mcore_unpatch.library.model import CALLED, EXACT, NAMED, SLOT, Model
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.layout import COMPARED_IN_SPECS
+from mcore_unpatch.megatron.versions import minor, parse_version
 
 # A class that more of those derive from is too general for a ModuleSpec to be the answer.
 _MOST_DERIVED = 3
@@ -78,7 +79,9 @@ def unreached(name: str, releases: Releases) -> str:
     who = list(dict.fromkeys(told))
     does = f"{_listed(who, 'and')} {'build' if len(who) > 1 else 'builds'} it by name"
     beside = f" {does}, out of reach of a spec: keep the patch for that." if who else ""
-    return f"{beside}{COMPARED_IN_SPECS.get(name.rpartition('.')[2], '')}"
+    since, until, compared = COMPARED_IN_SPECS.get(name.rpartition(".")[2], ((), (), ""))
+    there = any(since <= minor(parse_version(release.label)) <= until for release in releases)
+    return f"{beside}{compared if there else ''}"
 
 
 def _builders(name: str, release: Model) -> Iterator[str]:

@@ -12,6 +12,7 @@ from mcore_unpatch.library.build import build
 from mcore_unpatch.library.model import CALLED, EXACT, SLOT, Library, Model
 from mcore_unpatch.megatron import api, known, slots
 from mcore_unpatch.megatron.layout import COMPARED_IN_SPECS
+from mcore_unpatch.megatron.versions import parse_version
 
 CLASSES = ("Attention", "Dense", "Fast", "Fused", "Layer", "Local", "Unnamed")
 
@@ -124,7 +125,7 @@ def new(self, *args): ...
                 (
                     "Name it in your `ModuleSpec` (`module` of the layer's `ModuleSpec`; `attention_layer`, "
                     "`dsa_layer` and 4 more of `HybridStackSubmodules`), and remove line 4."
-                    f"{COMPARED_IN_SPECS['TransformerLayer']}"
+                    f"{COMPARED_IN_SPECS['TransformerLayer'][-1]}"
                 ),
             ),
         ),
@@ -133,6 +134,16 @@ def new(self, *args): ...
 def test_steps_name_the_class_and_its_slot(module: str, name: str, steps: tuple[str, ...]) -> None:
     [finding] = found_in(PATCH.format(module=module, name=name))
     assert finding.steps == steps
+
+
+@pytest.mark.parametrize(("release", "said"), [("0.12", ""), ("0.17", "`is_mtp_layer`"), ("0.18", "")])
+def test_what_a_release_compares_is_said_of_that_release_alone(release: str, said: str) -> None:
+    [finding] = found_in(
+        PATCH.format(module="transformer.moe.moe_layer", name="MoELayer"), target=parse_version(release)
+    )
+    [step] = [one for one in finding.steps if "remove line 4" in one]
+    assert said in step
+    assert step.endswith("remove line 4.") == (not said)
 
 
 def test_a_subclass_that_is_named_for_a_while_asks_a_flag() -> None:
