@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.findings.verdicts import STEPS
+from mcore_unpatch.library.syntax import last_attribute
+from mcore_unpatch.megatron import slots
 from mcore_unpatch.repository.paths import from_here, is_test
 from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.survey.parallel import no_collection
 from mcore_unpatch.survey.search import Progress
@@ -20,12 +23,11 @@ from mcore_unpatch.survey.survey import ScanOptions, Survey
 
 _INFO = "megatron/core/package_info.py"
 _BY_SPEC = "MCU402"  # what a ModuleSpec answers
-_MAKERS = tuple(  # each begins with bytes of its own, which are searched for fast
-    re.compile(maker + rb"\b(?:\s+as\s+(\w+))?")
-    for maker in (rb"ModuleSpec(?<!\wModuleSpec)", rb"get_(?<!\wget_)\w*_specs?\w*")
-)
+_MAKERS, _PROVIDER = ("ModuleSpec", "Submodules"), "SpecProvider"
+_SPECS = re.compile(rb"ModuleSpec|Submodules\(|SpecProvider|_spec")
+_FUNCTION = re.compile(r"get_\w*_specs?(_\w+)?")  # of Megatron's
+_ELSEWHERE = "Keep the patch for models whose spec is made elsewhere."
 _MOST_SHOWN = 2
-_Place = tuple[str, int, str]  # file, line, what is called
 
 
 @no_collection()
@@ -91,14 +93,12 @@ def report_of(survey: Survey) -> Report:
 def _with_places(
     findings: list[Finding], paths: Iterable[str], project: Project, shown: Callable[[str], str]
 ) -> list[Finding]:
-    """The findings, those that a ModuleSpec answers with one step more, if the repository makes specs."""
+    """The findings, those that a ModuleSpec answers with one step more."""
     if not any(map(_asks_for_a_spec, findings)):
         return findings
-    places = [place for path in paths if not is_test(path) and (place := _first_spec(path, project))]
-    if not places:
-        return findings
+    specs = {path: words for path in paths if not is_test(path) and (words := _words_of_specs(path, project))}
     return [
-        replace(one, steps=(*one.steps, _where_specs_are(one, places, shown))) if _asks_for_a_spec(one) else one
+        replace(one, steps=(*one.steps, _where_specs_are(one, specs, shown))) if _asks_for_a_spec(one) else one
         for one in findings
     ]
 
@@ -107,32 +107,45 @@ def _asks_for_a_spec(finding: Finding) -> bool:
     return finding.rule == _BY_SPEC and finding.verdict == STEPS and bool(finding.steps)
 
 
-def _first_spec(path: str, project: Project) -> _Place | None:
-    """The first call of one of Megatron's spec functions, or of `ModuleSpec`, in a file."""
+def _words_of_specs(path: str, project: Project) -> list[tuple[int, str]]:
+    """The words of the specs that a file makes with their lines, and Megatron's functions that it has some from."""
+    found: list[tuple[int, str]] = []
     try:
         data = project.data(path)
-        makers = (match for maker in _MAKERS for match in maker.finditer(data)) if b"megatron" in data else ()
-        names = {match[1] or match[0] for match in makers}
-        called = [name.decode() for name in sorted(names) if re.search(rb"%b\s*\(" % name, data)]
-        if not called:
-            return None
+        if b"megatron" not in data or not _SPECS.search(data):
+            return []
         project.begin()
         resolver = project.resolver(path)
-        calls = sorted((call for name in called for call in resolver.calls_of(name)), key=lambda one: one[0].lineno)
-        for line, same in groupby(calls, key=lambda one: one[0].lineno):
-            made = [ref.name.rpartition(".")[2] for call, at in same if (ref := at.expr(call.func)) and ref.is_core]
-            if made:
-                return path, line, min(made)
+        nodes = [*walk(resolver.model.tree)]
+        names = {one.asname: one.name for node in nodes if isinstance(node, ast.ImportFrom) for one in node.names}
+        for node in nodes:
+            parts: Iterable[ast.AST] = ()
+            called = last_attribute(node.func) if isinstance(node, ast.Call) else ""
+            if isinstance(node, ast.Call) and _FUNCTION.fullmatch(name := names.get(called, called)):
+                ref = resolver.on_line(node.lineno).expr(node.func)
+                found += [(node.lineno, name)] if ref is not None and ref.is_core else []
+            elif called.endswith(_MAKERS):
+                parts = walk(node)
+            elif isinstance(node, ast.ClassDef) and node.name.endswith(_PROVIDER):
+                parts = (part for one in walk(node) if isinstance(one, ast.Return) for part in walk(one))
+            words = [part for part in parts if isinstance(part, ast.Name | ast.Attribute | ast.keyword)]
+            every = [(part.lineno, last_attribute(part) or getattr(part, "arg", None) or "") for part in words]
+            found += [(line, names.get(word, word)) for line, word in every if not _FUNCTION.fullmatch(word)]
     except (OSError, Unreadable, RecursionError):
-        return None
-    return None
+        return []
+    return sorted(found)
 
 
-def _where_specs_are(finding: Finding, places: list[_Place], shown: Callable[[str], str]) -> str:
-    """The files with such places, the nearest to a finding first, each with its first line."""
-    first = {path: (line, name) for path, line, name in places}
-    near = sorted(first, key=lambda path: (-len(os.path.commonpath([path, finding.path])), path))
-    said = [f"{shown(path)}:{first[path][0]} (`{first[path][1]}`)" for path in near[:_MOST_SHOWN]]
-    more = len(near) - len(said)
-    others = f" and {more} more {'file' if more == 1 else 'files'}" if more else ""
-    return f"Specs are made here: {', '.join(said)}{others}."
+def _where_specs_are(finding: Finding, specs: dict[str, list[tuple[int, str]]], shown: Callable[[str], str]) -> str:
+    """Where specs name what a finding is about, and where functions of Megatron's make some, the nearest file first."""
+    owner, _, name = finding.target.rpartition(".")
+    words = {name, *slots.named(owner), *slots.named(finding.target)} if not _FUNCTION.fullmatch(name) else ()
+    near = sorted(specs, key=lambda path: (-len(os.path.commonpath([path, finding.path])), path))
+    said = []
+    for what, fits in (("Specs name it", words.__contains__), ("Megatron makes specs", _FUNCTION.fullmatch)):
+        first = {path: one for path in near if (one := next((one for one in specs[path] if fits(one[1])), None))}
+        more = len(first) - _MOST_SHOWN
+        others = f" and {more} more {'file' if more == 1 else 'files'}" if more > 0 else ""
+        places = [f"{shown(path)}:{line} (`{word}`)" for path, (line, word) in first.items()][:_MOST_SHOWN]
+        said += [f"{what} here: {', '.join(places)}{others}."] if places else []
+    return " ".join([*(said or ["This repository is not seen to make such a spec."]), _ELSEWHERE])

@@ -173,26 +173,44 @@ MAKERS = {
     "def build(config):\n    return local(config.experts)\n",
     "pkg/near.py": "from megatron.core.models.gpt import gpt_layer_specs\n"
     "def get_my_spec(): ...\nget_my_spec()\nspec = gpt_layer_specs.get_gpt_layer_local_spec()\n",
-    "a.py": "from megatron.core.transformer import spec_utils\nspec = spec_utils.ModuleSpec(module=print)\n",
+    "a.py": "from megatron.core.transformer import spec_utils\nfrom megatron.core.transformer.attention import (\n"
+    "    SelfAttention as Attention)\nnorm = spec_utils.ModuleSpec(module=print)\n"
+    "spec = spec_utils.ModuleSpec(\n    module=get_my_spec(Attention))\n",
+    "b.py": "from megatron.core.models.backends import LocalSpecProvider\n"
+    "class OurSpecProvider(LocalSpecProvider):\n    def attention(self):\n        return SelfAttention\n",
+    "other.py": "from megatron.core.transformer.spec_utils import ModuleSpec\nspec = ModuleSpec(module=print)\n",
     "tests/test_specs.py": "from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec\n"
     "get_gpt_layer_local_spec()\n",
 }
+ELSEWHERE = "Keep the patch for models whose spec is made elsewhere."
+MADE = (
+    "Megatron makes specs here: pkg/near.py:4 (`get_gpt_layer_local_spec`), pkg/provider.py:3 "
+    "(`get_gpt_layer_local_spec`)."
+)
 
 
-def test_where_specs_are_made_is_a_step_more() -> None:
+def test_where_specs_name_the_class_is_a_step_more() -> None:
     [finding] = found_in(MAKERS, fixes=True)
-    assert finding.steps[-1] == (
-        "Specs are made here: pkg/near.py:4 (`get_gpt_layer_local_spec`), pkg/provider.py:3 "
-        "(`get_gpt_layer_local_spec`) and 1 more file."
+    named = "Specs name it here: a.py:6 (`SelfAttention`), b.py:4 (`SelfAttention`)."
+    assert finding.steps[-1] == f"{named} {MADE} {ELSEWHERE}"
+    more = {path.replace("b.py", name): text for name in ("b.py", "c.py") for path, text in MAKERS.items()}
+    assert (
+        "a.py:6 (`SelfAttention`), b.py:4 (`SelfAttention`) and 1 more file." in found_in(more, fixes=True)[0].steps[-1]
     )
 
 
-def test_without_specs_and_for_other_patches_nothing_is_added() -> None:
-    alone = found_in({"pkg/patches.py": MAKERS["pkg/patches.py"]}, fixes=True)
-    assert all("made here" not in step for finding in alone for step in finding.steps)
+def test_a_function_that_makes_specs_is_called_and_not_named() -> None:
+    source = "from megatron.core.models.gpt import gpt_layer_specs\ngpt_layer_specs.get_gpt_layer_local_spec = print\n"
+    [finding] = found_in({**MAKERS, "pkg/patches.py": source}, fixes=True)
+    assert finding.steps[-1] == f"{MADE} {ELSEWHERE}"
+
+
+def test_without_specs_that_is_said_and_of_other_patches_nothing() -> None:
+    [alone] = found_in({name: MAKERS[name] for name in ("pkg/patches.py", "other.py")}, fixes=True)
+    assert alone.steps[-1] == f"This repository is not seen to make such a spec. {ELSEWHERE}"
     other = "from megatron.core.models.gpt import GPTModel\ndef new(self): ...\nGPTModel.set_input_tensor = new\n"
     found = found_in({**MAKERS, "pkg/patches.py": other}, fixes=True)
-    assert all("made here" not in step for finding in found for step in finding.steps)
+    assert all("elsewhere" not in step for finding in found for step in finding.steps)
 
 
 PARTS = """
