@@ -12,7 +12,7 @@ from mcore_unpatch.megatron import api, known, slots
 from mcore_unpatch.scanner.names.bindings import derives
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.related.replacement import OUTPUT_WORDS, VALUE_WORDS, Replacement
-from mcore_unpatch.scanner.shapes.install import Install
+from mcore_unpatch.scanner.shapes.install import Install, is_bound_method
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.scopes import Scope, last_name, path_text
 
@@ -111,6 +111,15 @@ def _made_from_old(install: Install, new: Replacement, _: Resolver) -> bool:
     """What is put in place is given what it replaces: it wraps it, or takes its weights over."""
     given = walk(install.value) if install.value is not None else ()
     return any(is_original(node, install, new) for node in given if node is not install.value)
+
+
+def _is_on_instance(install: Install, new: Replacement, _: Resolver) -> bool:
+    """One object is changed: not a class by a name, which gives a function that nobody bound its `self`."""
+    taken = new.function.args.args[:1] if new.function is not None else []
+    unbound = (
+        install.value is not None and not is_bound_method(install.value) and any(one.arg == "self" for one in taken)
+    )
+    return (install.on_instance or install.shape == "instance-attr") and not unbound
 
 
 def _is_part(install: Install, _: Replacement, resolver: Resolver) -> bool:
@@ -231,7 +240,7 @@ TRAITS: dict[str, Trait] = {
     "adds": lambda install, _, __: install.adds,
     # The newest release has it too, or no release is known to.
     "lasts": lambda install, _, __: known.last(install.target) in (None, known.atlas().labels[-1]),
-    "instance": lambda install, _, __: install.on_instance or install.shape == "instance-attr",
+    "instance": _is_on_instance,
     "own-name": _has_own_name,
     "adapter": lambda install, _, resolver: any(word in _called(install, resolver) for word in _ADAPTERS),
     "passing": lambda install, _, resolver: any(word in _called(install, resolver) for word in _PASSING),

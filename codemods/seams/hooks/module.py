@@ -217,11 +217,14 @@ def called_by_megatron(module: ast.expr, around: Function | None, finding: Findi
 def why_not(module: ast.expr, around: Function | None, path: str, reached: Reached) -> str:
     """Why a hook on a module is not what a wrapper of its `forward` was.
 
-    What is called directly has the same name, tests left out; in this file any local may be the module.
+    What is called directly has the same name, tests left out; in this file any local may be the module. One model may
+    hold another by any name of a model.
     """
     name, names = name_of(module, around), {_leaf(module), name_of(module, around)} - {""}
+    names |= {"model"} if name == MODEL else set()
     for call in reached.calls(names, path):
-        if call.name in names or (call.path == path and call.is_local):
+        held = name == MODEL and call.name.endswith("model")
+        if held or call.name in names or (call.path == path and call.is_local):
             return f"{call.path}:{call.line} calls `forward` directly, where hooks do not run"
     for call in reached.hooks:
         if name and call.name == name:

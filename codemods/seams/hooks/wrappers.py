@@ -197,7 +197,7 @@ def _wrapped(patch: Patch, reached: Callable[[], Reached]) -> _Wrapped | str:
     original = ast.unparse(keeps.targets[0]) if keeps is not None else ""
     wrapper = Wrapper(patch.source, function, ast.unparse(patch.target), original, patch.bound)
     if not wrapper.original:
-        return "the original is not saved under one name"
+        return f"`{ast.unparse(patch.target)}` is not saved under one name"
     if any(isinstance(node, _LOOPS) for node in _above(patch.source, patch.statement, around)):
         if not wrapper.is_bound:
             return f"`{function.name}` is defined in a loop, and calls the last original"

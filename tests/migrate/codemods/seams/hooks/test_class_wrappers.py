@@ -22,7 +22,10 @@ TransformerBlock.forward = doubled
     (remark,) = result.plan.remarks
     assert "1. Hooks are per module: where the model is built, `for module in model.modules()" in remark.text
     assert "isinstance(module, TransformerBlock)" in remark.text
-    assert "3. Remove line 10." in remark.text
+    assert (
+        "3. Remove line 10, and call the module where its `forward` is called directly: no hook runs there."
+        in remark.text
+    )
 
 
 def test_a_wrapper_of_a_class_for_a_while_is_a_hook_for_a_while() -> None:

@@ -74,7 +74,11 @@ def test_other_modules_and_tests_do_not_count(text: str, path: str) -> None:
             "    model.decoder.forward = doubled\n    return original",
             "passes the original on",
         ),
-        ("    original =", "    model = model.module\n    original =", "not saved under one name"),
+        (
+            "    original =",
+            "    model = model.module\n    original =",
+            "`model.decoder.forward` is not saved under one name",
+        ),
         ("return original", "_module = 1\n        return original", "the name `_module` is taken"),
     ],
 )
@@ -192,7 +196,7 @@ BY_SETATTR = PUT_BACK.partition("    try:")[0].replace(
     [
         (PUT_BACK, "line 14 puts the original back"),
         (KEPT_ON_THE_MODULE, "the wrapper is not defined next to the assignment"),
-        (OF_THE_CLASS, "the original is not saved under one name"),
+        (OF_THE_CLASS, "`model.decoder.forward` is not saved under one name"),
         (MIXED_IN, "this changes the class of the module"),
         (BY_SETATTR, "it is not a plain assignment"),
     ],
