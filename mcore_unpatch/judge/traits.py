@@ -14,15 +14,10 @@ from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.related.replacement import OUTPUT_WORDS, VALUE_WORDS, Replacement
 from mcore_unpatch.scanner.shapes.install import Install, is_bound_method
 from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.scopes import Scope, last_name, path_text
+from mcore_unpatch.scanner.sources.scopes import last_name, path_text
 
 Trait = Callable[[Install, Replacement, Resolver], bool]
 
-# The names that layers and blocks give to what a ModuleSpec names.
-_PARTS = {
-    *("input_layernorm", "pre_mlp_layernorm", "final_layernorm", "self_attention", "core_attention", "mlp", "router"),
-    *("experts", "shared_experts", "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"),
-}
 _COLLECTIONS = ast.Set | ast.Tuple | ast.List
 MASKED = re.compile(rb"(?i)replay\w*mask|mask\w*replay")
 _LOSSES = ("loss_func", "compute_language_model_loss", "cross_entropy", "MTPLossAutoScaler")
@@ -123,17 +118,13 @@ def _is_on_instance(install: Install, new: Replacement, _: Resolver) -> bool:
 
 
 def _is_part(install: Install, _: Replacement, resolver: Resolver) -> bool:
-    """A module that the function around the patch finds by such a name, or that holds one."""
+    """The function around the patch asks how the module's class is called, and specs name one that is called so.
+
+    By what a layer calls it a module is not known: what a norm is made of, no spec names.
+    """
     function = install.site.scope.function
-    if function is None or not api.is_module_class(install.owner):
-        return False
-    return bool(_PARTS & resolver.once(_last_words, function.node)) or _is_told_by_class_name(function, resolver)
-
-
-def _is_told_by_class_name(function: Scope, resolver: Resolver) -> bool:
-    """The function around the patch asks how the module's class is called, and specs name one that is called so."""
-    nodes = [node for node in walk(function.node) if isinstance(node, ast.Name | ast.Attribute)]
-    if not any(isinstance(node, ast.Attribute) and node.attr == "__name__" for node in nodes):
+    nodes = [*walk(function.node)] if function is not None and api.is_module_class(install.owner) else []
+    if function is None or not any(isinstance(node, ast.Attribute) and node.attr == "__name__" for node in nodes):
         return False
     words = set(resolver.once(_last_words, function.node))
     for name in {node.id for node in nodes if isinstance(node, ast.Name)}:

@@ -153,10 +153,6 @@ CASES: dict[str, str | dict[str, str]] = {
     },
     "hook_takers._METHODS": "class A(GPTModel):\n    def {}(self, x): ...",
     "traits._ADAPTERS": "def g(m: GPTModel): m.output_layer = {}(m.output_layer)",
-    "traits._PARTS": (
-        "def new(self, x): ...\n"
-        "def g(m):\n for n, x in m.named_modules():\n  if n.endswith('.{}'): x.forward = types.MethodType(new, x)"
-    ),
     "traits._PRODUCT": {
         word: f"def new(x, weight=None): return {text}, None\ndef g(m: GPTModel): m.output_layer.forward = new"
         for word, text in {
