@@ -259,7 +259,8 @@ def _of_module(target: str, found: Known, release: Model) -> str:
         case "i" | "q":
             return f"{who(use, 'tests', release)} for it by name, so no other can be passed there"
         case "b":
-            return f"Classes of `{leaf(use.place)}` derive from it, which is settled when they are imported"
+            late = ": the patch does not reach them" if (use.place, use.users) == (target.rpartition(".")[0], 1) else ""
+            return f"Classes of `{leaf(use.place)}` derive from it, which is settled when they are imported{late}"
     return f"{who(use, 'uses', release)} it by name: no argument or config field for another is known"
 
 
