@@ -39,7 +39,7 @@ _BY_SHAPE = {
 _LONGEST = 60  # of an expression that is quoted
 # Who wraps the models that they build, and where code comes before that.
 _BRIDGES = {
-    rb"\bmegatron\.bridge\b": "Megatron-Bridge in a hook of `register_pre_wrap_hook`",
+    rb"\bmegatron[.-]bridge\b": "Megatron-Bridge in a hook of `register_pre_wrap_hook`",
     rb"\bmbridge\b": "mbridge in one of the `post_model_creation_callbacks` of `get_model`",
 }
 

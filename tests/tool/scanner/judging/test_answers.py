@@ -146,11 +146,30 @@ def patch(model: GPTModel):
 def test_who_wraps_the_model_is_told_when_the_file_speaks_of_it() -> None:
     head = "def patch(model: GPTModel):\n    model.output_layer = ValueHead(1, 2)\n"
     plain, bridge, other = (
-        found(text + head)[0].steps[0] for text in ("", "import megatron.bridge\n", "import mbridge\n")
+        found(text + head)[0].steps[1]
+        for text in ("", "import megatron.bridge\n", "import mbridge  # or megatron-bridge\n")
     )
     assert "data parallelism. It stays" in plain
     assert "data parallelism, with Megatron-Bridge in a hook of `register_pre_wrap_hook`. It" in bridge
-    assert "data parallelism, with mbridge in one of the `post_model_creation_callbacks` of `get_model`. It" in other
+    assert (
+        "`register_pre_wrap_hook`, with mbridge in one of the `post_model_creation_callbacks` of `get_model`. It"
+        in other
+    )
+
+
+def test_a_value_head_has_a_way_on_each_release() -> None:
+    [finding] = found("def patch(model: GPTModel):\n    model.output_layer = ValueHead(1, 2)\n")
+    subclass, compat = finding.steps
+    assert subclass.startswith("Build a subclass of the model's class that sets `output_layer`")
+    assert compat.startswith("Or, on megatron-core 0.18+, in place of line")
+
+
+def test_what_a_patch_of_the_recompute_is_for_is_not_guessed() -> None:
+    patch = "MultiTokenPredictionLayer._checkpointed_forward = new\n"
+    [finding] = found(
+        f"from megatron.core.transformer.multi_token_prediction import MultiTokenPredictionLayer\n{patch}"
+    )
+    assert (finding.rule, finding.replacement) == ("MCU203", "")
 
 
 def test_the_setter_is_named() -> None:
