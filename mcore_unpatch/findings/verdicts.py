@@ -195,9 +195,9 @@ class _Seen:
         return self.finding.confidence == "possible" and not told
 
     def has_no_way_yet(self) -> bool:
-        """Megatron has none, or a release that it is judged for has not."""
+        """A release that it is judged for has none."""
         assert self.row is not None
-        return self.row.verdict == KEEP or self.least < self.row.needs
+        return self.least < self.row.needs
 
     def is_needed(self) -> bool:
         """It is missed on the release: it runs there, is read, and Megatron does not do it by itself."""
@@ -239,17 +239,9 @@ class _Seen:
 
     @property
     def without(self) -> str:
-        """The releases that have no way; of one to come that is not known."""
-        older = [version for version in self.versions if self.row is not None and version < self.row.needs]
-        if not older and self.row is not None and self.least < self.row.needs:
-            return f"megatron-core before {self.oldest}"
-        return _core(older or [one for one in self.versions if one <= parse_version(RELEASES[-1])]) or self.on
-
-    @property
-    def not_yet(self) -> str:
-        """Where Megatron has no way, or not yet."""
-        none = self.row is None or self.row.verdict == KEEP
-        return f"{'No official way' if none else 'An official way exists, but not'} on {self.without}"
+        """The releases that do not have the way."""
+        assert self.row is not None
+        return _core(one for one in self.versions if one < self.row.needs) or f"megatron-core before {self.oldest}"
 
     @property
     def waits_for(self) -> str:
@@ -318,7 +310,8 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     (lambda case: case.row is None and case.finding.confidence == "possible", KEEP, "{0.why}."),
     (lambda case: case.row is None or not case.row.way, KEEP, "{0.why}. {0.outlook}"),
     (_Seen.is_of_unknown_class, KEEP, "Which class it changes is not known: if a Megatron module's, {0.known_way}."),
-    (_Seen.has_no_way_yet, KEEP, "{0.not_yet}{0.because}. {0.outlook}"),
+    (lambda case: case.row.verdict == KEEP, KEEP, "{0.capital_way}{0.row.reference}. {0.outlook}"),
+    (_Seen.has_no_way_yet, KEEP, "An official way exists, but not on {0.without}{0.because}. {0.outlook}"),
     (lambda case: case.row.verdict == STEPS, STEPS, "An official way exists{0.because}."),
     (lambda case: case.row.verdict == DELETE, DELETE, "{0.capital_way}{0.deletes}."),
 )
