@@ -31,7 +31,8 @@ class Condition:
     """Something that has to hold for a place to be reached.
 
     branch: `if` or `else` of a test, `after` a statement that may leave, `try`, `except` or `else` of a try, `value`
-    where the condition stands in the expression itself, `loaded` for a module that `test` names.
+    where the condition stands in the expression itself, `loaded` for a module that `test` names, `asked` by a registry
+    of what it gives alone.
     """
 
     branch: str
@@ -194,6 +195,8 @@ def conditions(at: Position) -> Iterator[Condition]:
             assert scope.parent is not None
             scope = scope.parent
         outside = Position(home, scope, parent, line, given)
+        for test in home.once(_asked_by_decorators, owner) if block.kind == "function" else ():
+            yield Condition("asked", owner, outside, test)
         if isinstance(owner, ast.If):
             yield Condition(block.kind, owner, outside, owner.test)
         elif isinstance(owner, ast.Try) and block.kind == "try":
@@ -204,6 +207,13 @@ def conditions(at: Position) -> Iterator[Condition]:
         elif isinstance(owner, ast.Match):
             yield Condition("case", owner, outside, owner.subject)
         block = parent
+
+
+def _asked_by_decorators(function: ast.AST) -> list[ast.expr]:
+    """What a registry asks before it calls a function: `@register(condition=lambda context: ...)`."""
+    calls = [one for one in getattr(function, "decorator_list", ()) if isinstance(one, ast.Call)]
+    asked = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == "condition"]
+    return [one.body if isinstance(one, ast.Lambda) else ast.copy_location(ast.Call(one, [], []), one) for one in asked]
 
 
 def _leaving(home: Resolver, block: Block) -> list[ast.stmt]:

@@ -16,6 +16,7 @@ from mcore_unpatch.scanner.sources.scopes import object_text, path_text
 
 # What is asked of the object at hand, on every release: whether it is there, is of a class, was patched before.
 _OF_THE_OBJECT = ("isinstance", "issubclass", "hasattr", "getattr", "callable")
+_MARK = "_"  # begins the names of what a patch leaves behind
 _LONGEST = 100  # letters of a part of a condition that is said
 _TURNED = {ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {**_TURNED, **{other: one for one, other in _TURNED.items()}}
@@ -121,14 +122,14 @@ def _words(condition: Condition, run: Run, is_everywhere: bool) -> str:
 
     is_everywhere: no release meets it whatever else holds.
     """
-    wanted = {"if": True, "else": False}.get(condition.branch)
+    wanted = {"if": True, "else": False, "asked": True}.get(condition.branch)
     test = condition.test or getattr(condition.owner, "test", None)
     if condition.branch == "after" and isinstance(condition.owner, ast.stmt):
         test = test if may_leave(condition.owner, by_choice=True) else None
         match condition.owner:
             case ast.If(body=[*_, last], orelse=others) if may_leave(last) and not hasattr(last, "body"):
                 wanted = None if any(map(may_leave, others)) else False
-    if test is None or run.truth(test, condition.at) is not None:
+    if test is None or (condition.branch != "asked" and run.truth(test, condition.at) is not None):
         return ""
     said, is_all = _open(test, wanted is not False, condition.at, run)
     if not said or (is_all and is_everywhere and wanted is not None):
@@ -160,6 +161,11 @@ def _open(test: ast.expr, wanted: bool, at: Position, run: Run) -> tuple[list[st
 def _asks_the_object(node: ast.expr) -> bool:
     if isinstance(node, ast.Compare) and any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
         return any(isinstance(one, ast.Constant) and one.value is None for one in (node.left, *node.comparators))
+    match node:
+        case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
+            return name.startswith(_MARK)
+        case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Attribute(), *_]):
+            return False
     return isinstance(node, ast.Call) and path_text(node.func) in _OF_THE_OBJECT
 
 

@@ -117,3 +117,28 @@ def test_a_class_of_the_repository_speaks_for_itself() -> None:
             model._postprocess = f.__get__(model)
     """
     assert str(guarded(source).live) == "any"
+
+
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        ("getattr(args, 'fused', False)", "only if `getattr(args, 'fused', False)`"),
+        ("not getattr(args, self.name, None)", "only if not `getattr(args, self.name, None)`"),
+        ("not getattr(args, '_mine', False)", ""),
+    ],
+)
+def test_a_flag_is_told_and_a_mark_is_not(test: str, said: str) -> None:
+    live = guarded(f"def install(self, args):\n    if {test}:\n        GPTModel.forward = f\n").live
+    assert live.depends == ((said,) if said else ())
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("lambda context: context.args.fused", "only if `context.args.fused`"),
+        ("is_fused", "only if `is_fused()`"),
+    ],
+)
+def test_what_a_registry_asks_before_it_calls_a_function(asked: str, said: str) -> None:
+    source = f"@register('name', condition={asked})\ndef install(context):\n    GPTModel.forward = f\n"
+    assert guarded(source).live.depends == (said,)
