@@ -213,6 +213,26 @@ def test_without_specs_that_is_said_and_of_other_patches_nothing() -> None:
     assert all("elsewhere" not in step for finding in found for step in finding.steps)
 
 
+BUILDERS = {
+    "pkg/build.py": "from megatron.core.models.gpt import GPTModel as Model\ndef build():\n    return Model(1)\n",
+    "pkg/other.py": "import megatron.core\nclass GPTModel: ...\nmodel = GPTModel()\n",
+    "tests/test_build.py": "from megatron.core.models.gpt import GPTModel\nGPTModel(1)\n",
+}
+
+
+@pytest.mark.parametrize(
+    "patch",
+    ["from megatron.core.models.gpt import GPTModel\nGPTModel.set_input_tensor = new\n"]
+    + ["from megatron.core.models.gpt import gpt_model\ngpt_model.GPTModel = Mine\n"],
+)
+def test_where_the_repository_builds_what_only_its_builder_can_change(patch: str) -> None:
+    patch = f"class Mine: ...\ndef new(self): ...\n{patch}"
+    [finding] = found_in({**BUILDERS, "patch.py": patch}, fixes=True)
+    assert finding.evidence.endswith(" This repository builds it here: pkg/build.py:3 (`GPTModel`).")
+    [alone] = found_in({"patch.py": patch}, fixes=True)
+    assert "This repository builds" not in alone.evidence
+
+
 PARTS = """
 from megatron.core.transformer.attention import SelfAttention
 from megatron.core.transformer.transformer_layer import TransformerLayer
