@@ -241,8 +241,14 @@ def unique_method_owner(name: str) -> str | None:
 
 
 def method_owner(name: str) -> str | None:
-    """A class of Megatron's models that has a method `name`, where torch's modules have none."""
+    """A class of Megatron's models that has a method `name`, where torch's modules have none.
+
+    Where objects hold something by that name as well, one whose objects do: they are patched more often.
+    """
     owners = _owners_in_models(name)
+    held = _of_kind(known.atlas().names.ending(name), "a", "c") if owners else []
+    if inside := next((one for one in held if one.startswith(_MODEL_PACKAGES)), ""):
+        return inside.rpartition(".")[0]
     there = (owner for owner in owners if known.has(f"{owner}.{name}", RELEASES[-1]))
     return unique_method_owner(name) or next(there, next(iter(owners), None))
 

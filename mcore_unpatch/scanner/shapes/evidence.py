@@ -191,7 +191,8 @@ def _possible(site: Site, resolver: Resolver, subject: ast.expr, name: str, valu
     if owner is None or _is_foreign(subject, site, resolver):
         return None
     kind = "class" if is_class_of_object(subject) else "instance"
-    return Ref(kind, owner, False, f"the method `{name}`, in a file that imports Megatron", possible=True)
+    what = "method" if api.has_callable(owner, name) else "attribute"
+    return Ref(kind, owner, False, f"the {what} `{name}`, in a file that imports Megatron", possible=True)
 
 
 def imports_megatron(resolver: Resolver) -> bool:

@@ -222,8 +222,10 @@ BUILDERS = {
 
 @pytest.mark.parametrize(
     "patch",
-    ["from megatron.core.models.gpt import GPTModel\nGPTModel.set_input_tensor = new\n"]
-    + ["from megatron.core.models.gpt import gpt_model\ngpt_model.GPTModel = Mine\n"],
+    [
+        "from megatron.core.models.gpt import GPTModel\nGPTModel.set_input_tensor = new\n",
+        "from megatron.core.models.gpt import gpt_model\ngpt_model.GPTModel = Mine\n",
+    ],
 )
 def test_where_the_repository_builds_what_only_its_builder_can_change(patch: str) -> None:
     patch = f"class Mine: ...\ndef new(self): ...\n{patch}"

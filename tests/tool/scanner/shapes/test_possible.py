@@ -33,8 +33,14 @@ def test_an_object_of_unknown_type(body: str) -> None:
     finding = only(f"{IMPORT}def patch(model):\n    {body}\n")
     assert finding.confidence == "possible"
     assert "possible, judging by the method `" in finding.message
-    # A layer by its name, a method of one class alone: what to override can be told.
-    assert finding.verdict == ("steps" if "'mlp'" in body or "gating" in body else "keep")
+    # A method of one class alone: what to override can be told.
+    assert finding.verdict == ("steps" if "gating" in body else "keep")
+
+
+def test_what_objects_hold_is_not_told_as_the_method_of_another_class() -> None:
+    finding = only(f"{IMPORT}def patch(model):\n    model.head.activation_func = new\n")
+    assert finding.target == "megatron.core.transformer.mlp.MLP.activation_func"
+    assert "possible, judging by the attribute `activation_func`" in finding.message
 
 
 @pytest.mark.parametrize("subject", ["tokenizer", "self.tokenizer", "model_config", "args"])
