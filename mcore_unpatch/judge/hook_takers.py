@@ -97,7 +97,7 @@ def _finding(
     place = f"`{node.name}.{function.name}`"
     steps = (
         f"Give {place} (line {function.lineno}) the parameters `output_processor=None, output_processor_context=None`.",
-        f"Pass both on in the call on line {inner.lineno}."
+        f"Pass both on in the call on line {inner.lineno}: Megatron takes them since 0.18."
         if inner is not None and sets_attribute(node, "post_process") is None
         else "Call the processor with the hook's keywords, if there is one, where the output is made.",
     )

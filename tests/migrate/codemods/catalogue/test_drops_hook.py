@@ -66,7 +66,7 @@ def test_the_steps_of_what_is_left_are_those_of_its_form() -> None:
     ends = "class A(GPTModel):\n    def forward(self, ids):\n        return self._postprocess(ids)\n"
     own = "\n    def _postprocess(self, ids):\n        return ids\n"
     (passing,) = migrate({"m.py": (HEAD + ends).encode()}, older).plan.remarks
-    assert passing.text.endswith("2. Pass both on in the call on line 7.")
+    assert passing.text.endswith("2. Pass both on in the call on line 7: Megatron takes them since 0.18.")
     first, second = migrate({"m.py": (HEAD + ends + own).encode()}, older).plan.remarks
     assert all(one.text.endswith("if there is one, where the output is made.") for one in (first, second))
 

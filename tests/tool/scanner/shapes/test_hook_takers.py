@@ -25,7 +25,7 @@ def test_a_subclass_that_keeps_it(parameters: str, body: str, said: str) -> None
         subclass(parameters, body), rule="MCU105", shape="subclass", target=f"{GPT}.forward", verdict="steps", line=4
     )
     assert said in finding.message
-    assert finding.steps[-1] == "Pass both on in the call on line 5."
+    assert finding.steps[-1] == "Pass both on in the call on line 5: Megatron takes them since 0.18."
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_wrapper() -> None:
     finding = check_found(source, rule="MCU105", shape="wrapper", target=f"{GPT}.forward", line=7)
     assert finding.steps == (
         "Give `Vision.forward` (line 7) the parameters `output_processor=None, output_processor_context=None`.",
-        "Pass both on in the call on line 8.",
+        "Pass both on in the call on line 8: Megatron takes them since 0.18.",
     )
     check_noop(f"{IMPORT}import torch\n{WRAPPER.format(', **kwargs', ', **kwargs')}")
     layer = "        self.mlp = MLP(config)\n    def forward(self, x):\n        x = self.mlp(x)\n"
