@@ -204,6 +204,7 @@ def _of_missing(finding: Finding, version: Version) -> str:
     adds += ", and nothing of Megatron reads it there" if like and holder.kind == "module" else ""
     if finding.shape == "module-attr" and finding.message.startswith("replaces"):  # it is read to be wrapped
         adds = "what it changes is not known"
+    like = like or ("" if name.startswith("__") or release.ending(name) else ", nor anywhere else")
     return f"{on} has no `{name}` in `{leaf(owner)}`{like}: {adds}"
 
 

@@ -185,7 +185,9 @@ def test_a_later_release_speaks_where_the_wheel_lacks_a_package() -> None:
 def test_what_a_patch_adds_may_stand_elsewhere() -> None:
     said = why(f"{CORE}.ssm.mamba_block.MambaStack.final_layernorm", (0, 17))
     assert "has no `final_layernorm` in `MambaStack`, but in `MultiTokenPredictionLayer`: the patch adds it" in said
-    assert "has no `nothing` in `MambaStack`: the patch" in why(f"{CORE}.ssm.mamba_block.MambaStack.nothing", (0, 17))
+    assert "has no `nothing` in `MambaStack`, nor anywhere else: the patch" in why(
+        f"{CORE}.ssm.mamba_block.MambaStack.nothing", (0, 17)
+    )
 
 
 def test_what_a_patch_adds_to_a_module_nobody_reads() -> None:
