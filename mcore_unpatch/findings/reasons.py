@@ -312,7 +312,10 @@ def _who_builds(owner: str, release: Model, only: str = "O") -> str:
     """Whether another class can take the place of one."""
     short, use = leaf(owner), _telling(owner, release)
     if LANGUAGE_MODULE in api.ancestry(owner) or CONFIG in (owner, *api.ancestry(owner)):
-        return f"{only}nly the code that builds {_built_as(owner, release)} can use a subclass"
+        taken = "; `core_transformer_config_from_args` takes one as `config_class`, but not with MLA"
+        return (
+            f"{only}nly the code that builds {_built_as(owner, release)} can use a subclass{taken * (owner == CONFIG)}"
+        )
     heirs = (one for name in (owner, *release.derived.get(owner, ())) for one in release.uses(name))
     # What is given a spec is built by name, and takes from it what it builds itself.
     takes_spec = any(one.call is not None and "spec" in one.call.keywords for one in release.uses(f"{owner}.__init__"))

@@ -164,6 +164,16 @@ def test_a_value_head_has_a_way_on_each_release() -> None:
     assert compat.startswith("Or, on megatron-core 0.18+, in place of line")
 
 
+def test_a_config_that_is_replaced_whole_is_more_than_its_fields() -> None:
+    [finding] = found(
+        "from megatron.core.transformer import transformer_config\nclass Mine: ...\n"
+        "transformer_config.TransformerConfig = Mine\n"
+    )
+    fields, built = finding.steps
+    assert "what else yours does in `__post_init__`" in fields
+    assert "takes it as `config_class`, but with MLA" in built
+
+
 def test_what_a_patch_of_the_recompute_is_for_is_not_guessed() -> None:
     patch = "MultiTokenPredictionLayer._checkpointed_forward = new\n"
     [finding] = found(

@@ -372,3 +372,10 @@ def test_what_only_a_type_checker_imports_is_no_copy() -> None:
     target = f"{CORE}.dist_checkpointing.strategies.filesystem_async.FileSystemWriterAsync"
     assert known.newest(NEWEST).facts[target.replace("filesystem_async", "state_dict_saver")].kind == "import"
     assert reasons._held_elsewhere(target, known.newest(NEWEST)) == ""
+
+
+def test_a_config_of_another_class_can_be_asked_for() -> None:
+    config = f"{CORE}.transformer.transformer_config"
+    taken = "; `core_transformer_config_from_args` takes one as `config_class`, but not with MLA"
+    assert why(f"{config}.TransformerConfig.__post_init__", (0, 19)).endswith(taken)
+    assert "config_class" not in why(f"{config}.MLATransformerConfig.__post_init__", (0, 19))
