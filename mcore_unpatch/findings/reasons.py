@@ -243,7 +243,8 @@ def _of_module(target: str, found: Known, release: Model) -> str:
         return f"{taken}, {_others(release)} may"
     if (use := use or original) is None:
         return f"Who reads it in megatron-core {_minor(release.label)} is not evident; {_others(release)} may"
-    is_class = found.fact.kind == "class"
+    if (is_class := found.fact.kind == "class") and LANGUAGE_MODULE in api.ancestry(found.name):
+        return _who_builds(found.name, release)
     match use.how:
         case "s":
             named = f"{who(use, 'names', release)} it in a ModuleSpec: yours can name another"
@@ -256,7 +257,7 @@ def _of_module(target: str, found: Known, release: Model) -> str:
             picking = (name for name, fact in beside if found.name in (fact.trait("picks") or "").split("|"))
             picks = next((f"`{name}` picks" for name in picking), "")
             does = picks or who(use, "builds" if is_class else "calls", release)
-            return f"{does} it by name, so no other can be passed there"
+            return f"{does} it by name{_no_other(found.name, release)}"
         case "i" | "q":
             return f"{who(use, 'tests', release)} for it by name, so no other can be passed there"
         case "b":
@@ -325,7 +326,7 @@ def _who_builds(owner: str, release: Model, only: str = "O") -> str:
     where = f"; a subclass helps only where {named}" if named else ""
     if use is not None and use.how in (CALLED, EXACT, DERIVED):
         what = f"subclasses of `{short}`" if use.how == DERIVED else f"`{short}`"
-        return f"{who(use, 'builds', release)} {what} by name{where or ', so no other can be passed there'}"
+        return f"{who(use, 'builds', release)} {what} by name{where or _no_other(owner, release)}"
     if use is not None and use.how == DEFAULT and not where:
         takes = who(use, "takes", release)
         taken = f"{takes} `{short}` by default: a subclass can be passed only where you make that call yourself"
@@ -340,6 +341,14 @@ def _who_builds(owner: str, release: Model, only: str = "O") -> str:
     return f"Megatron does not build `{short}` by name{unread}" + (
         where or "; only the code that builds it can use a subclass"
     )
+
+
+def _no_other(name: str, release: Model) -> str:
+    """That who calls or builds something takes no other; nothing where a parameter is called like the class."""
+    places = (release.function(use.place) for use in (*release.uses(name), *release.uses(f"{name}.__init__")))
+    words = {word.replace("_", "") for place in places if place for word in place.fact.parameters.names if "_" in word}
+    taken = any(leaf(name).lower().endswith(word) for word in words) and leaf(name) != leaf(name).lower()
+    return "" if taken else ", so no other can be passed there"
 
 
 def _built_as(owner: str, release: Model) -> str:
