@@ -23,7 +23,7 @@ from mcore_unpatch.stacks.sources import MegatronSource
 
 SHAPE = "patch-file"
 _RULE = "MCU608"
-_OF_MEGATRON = re.compile(rf"(?:^|/)(megatron/(?:{'|'.join(FOLDERS)})/.+)$", re.DOTALL)
+_OF_MEGATRON = re.compile(rf"(?:^|(?P<above>[^/]*)/)(?P<file>megatron/(?P<folder>{'|'.join(FOLDERS)})/.+)$", re.DOTALL)
 _WITHIN = re.compile(rf"^({'|'.join(FOLDERS)})/.+\.py$")  # of a diff that was made in the folder `megatron`
 _NUMBERED = re.compile(r"(\d{4})-")
 _TAKEN = re.compile(rb"\b([A-Za-z_]\w*)\s*[:=,)]")  # a field or a parameter
@@ -94,7 +94,9 @@ def _names(file: FileDiff, about: bool = False) -> tuple[str, str]:
 
 def _below(name: str, about: bool) -> str:
     if match := _OF_MEGATRON.search(name):
-        return match[1]
+        # `x/backends/megatron/training/y.py` is another package's: no checkout, and no release has such a file.
+        said = not match["above"] or "egatron" in match["above"] or not known.ever(f"megatron.{match['folder']}")
+        return match["file"] if said or known.ever(_module(match["file"])) else ""
     inner = f"megatron/{name}"
     return inner if about and _WITHIN.match(name) and known.ever(_module(inner)) else ""
 

@@ -104,7 +104,7 @@ class TestOneFinding:
         hunk = HUNK.format(line=1, section="")
         for head, module in (
             ('diff --git "a/megatron/core/f\\303\\251.py" "b/megatron/core/f\\303\\251.py"\nold mode 100644\n', "fé"),
-            ('--- "a/x y/megatron/core/a\\tb.py"\n+++ "b/x y/megatron/core/a\\tb.py"\n' + hunk, "a\tb"),
+            ('--- "a/Megatron LM/megatron/core/a\\tb.py"\n+++ "b/Megatron LM/megatron/core/a\\tb.py"\n' + hunk, "a\tb"),
             ("diff --git a/megatron/core/my utils.py b/megatron/core/my utils.py\nold mode 100644\n", "my utils"),
             ("--- a/megatron/core/my utils.py\t\n+++ b/megatron/core/my utils.py\t\n" + hunk, "my utils"),
             ("diff --git megatron/core/utils.py megatron/core/utils.py\nold mode 100644\nnew mode 100755\n", "utils"),
@@ -122,6 +122,21 @@ class TestOneFinding:
     def test_what_only_a_checkout_has(self, package: str) -> None:
         text = patch((10, "def divide(a, b):"), file=f"megatron/{package}/utils.py")
         assert check_found({"a.patch": text}).touches == (f"megatron.{package}.utils.divide",)
+
+    @pytest.mark.parametrize(
+        ("file", "of_megatron"),
+        [
+            ("rig/backends/megatron/training/evaluator.py", False),
+            ("rig/megatron/core/own.py", False),
+            ("vendor/megatron/core/utils.py", True),
+            ("vendor/megatron/legacy/own.py", True),  # no wheel says what there is
+            ("Megatron-LM/megatron/core/own.py", True),
+            ("megatron/core/own.py", True),
+        ],
+    )
+    def test_a_folder_of_that_name_in_another_package(self, file: str, of_megatron: bool) -> None:
+        text = patch((10, "def divide(a, b):"), file=file)
+        assert [finding.shape for finding in found_in({"a.patch": text})] == ["patch-file"] * of_megatron
 
     @pytest.mark.parametrize(
         "text", ["", "+++", "--- a/setup.py\n+++ b/setup.py\n@@ -1 +1 @@\n-a\n+b\n", "megatron/core/utils.py\n"]
