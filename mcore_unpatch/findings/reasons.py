@@ -68,7 +68,7 @@ def why(finding: Finding, version: Version, beside: Set[str] = frozenset()) -> s
         lacks = f"The wheel of megatron-core {_minor(release.label)} lacks {package}"
         return told or f"{lacks}: `unpatch scan --target-mcore PATH` tells who calls it"
     if found is None and target.startswith(COMPILED):
-        return "Megatron has it compiled, without a source: what it changes there cannot be told"
+        return "Megatron has it compiled, without a source in Python: what it changes there cannot be told"
     if found is None:
         return _of_missing(finding, version)
     if holder is None or holder.kind == "module":
@@ -214,6 +214,8 @@ def adds(target: str, release: Model) -> bool:
     holder = release.find(owner)
     if holder is None or holder.fact.kind not in ("class", "module") or name[:2] == "__" or name == "*":
         return False
+    if target.startswith(COMPILED):
+        return False  # it is there, and no model shows it
     if known.holds(release, known.name_on(release, target)):
         return False
     outside = (leaf(base) for base in release.lineage(holder.name) if not within(base))

@@ -63,8 +63,17 @@ def findings_in(
         for file, old, new in files:
             for number, name in file.changes or [(file.line, "")]:
                 touched.setdefault(_placed(_module(new or old), name), number)
-    what = f"changes Megatron's source in {count(len({new or old for _, old, new in files}), 'file')}"
+    part = "comments alone of " * _are_comments(line for file, *_ in files for line in file.text)
+    what = f"changes {part}Megatron's source in {count(len({new or old for _, old, new in files}), 'file')}"
     return [_finding(path, data, what, touched, fits, source, raises)]
+
+
+def _are_comments(lines: Iterable[bytes]) -> bool:
+    """Whether comments and empty lines are all that a diff changes."""
+    changed = [
+        line[1:].strip() for line in lines if line.startswith((b"+", b"-")) and not line.startswith((b"+++ ", b"--- "))
+    ]
+    return any(changed) and all(not line or line.startswith(b"#") for line in changed)
 
 
 def brought(paths: Iterable[str], contents: Callable[[str], bytes]) -> dict[str, frozenset[str]]:
@@ -204,11 +213,12 @@ def _finding(
     failed = f"no longer applies to megatron-core {label} ({fits[FAILS]} of {sum(fits.values())} files)"
     breaks = (*([failed] if fits[FAILS] else []), *(f"{text} on megatron-core {label}" for text in raises))
     done = f"megatron-core {label} has all of these changes, and nothing is left to apply" if [*fits] == [DONE] else ""
-    kept = "It changes Megatron's own source; `--target-mcore PATH` says whether it still applies, and to what"
+    does = what.partition(" in ")[0]
+    kept = f"It {does}; `--target-mcore PATH` says whether it still applies, and to what"
     if breaks:
         kept = f"It {breaks[0]}; make it anew for that release, or leave it out"  # each says what the file does
     elif source is not None:
-        kept = f"It changes Megatron's own source, and applies to megatron-core {label}"
+        kept = f"It {does}, and applies to megatron-core {label}"
     return Finding(
         rule=_RULE,
         path=path,

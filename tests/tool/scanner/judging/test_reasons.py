@@ -379,3 +379,8 @@ def test_a_config_of_another_class_can_be_asked_for() -> None:
     taken = "; `core_transformer_config_from_args` takes one as `config_class`, but not with MLA"
     assert why(f"{config}.TransformerConfig.__post_init__", (0, 19)).endswith(taken)
     assert "config_class" not in why(f"{config}.MLATransformerConfig.__post_init__", (0, 19))
+
+
+def test_what_is_compiled_is_there_and_not_added() -> None:
+    assert not reasons.adds(f"{CORE}.datasets.helpers_cpp", known.newest((0, 19)))
+    assert reasons.adds(f"{CORE}.datasets.helpers_of_mine", known.newest((0, 19)))

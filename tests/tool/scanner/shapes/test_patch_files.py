@@ -73,6 +73,14 @@ class TestOneFinding:
         assert finding.verdict == "keep"
         assert "`--target-mcore PATH`" in finding.evidence
 
+    def test_comments_alone_are_told_as_such(self) -> None:
+        text = HEAD.format(FILE) + "@@ -1,1 +1,4 @@\n def old():\n+\n+    # a remark\n+    # x = 1\n"
+        (finding,) = found_in({"a.patch": text})
+        assert finding.message == "changes comments alone of Megatron's source in 1 file"
+        assert finding.evidence.startswith("It changes comments alone of Megatron's source; ")
+        (finding,) = found_in({"a.patch": text.replace("# x = 1", "x = 1")})
+        assert finding.message == "changes Megatron's source in 1 file"
+
     def test_a_method_whose_class_is_out_of_sight(self) -> None:
         assert check_found({"a.patch": patch((10, "    def _postprocess("))}).touches == (f"{GPT}._postprocess",)
 
