@@ -25,16 +25,25 @@ Releases = tuple[Model, ...]
 @cache
 def table(releases: Releases = ()) -> dict[str, tuple[str, ...]]:
     """The slots of each class that specs name, by its short name, in the newest release that names it."""
+    every = [one for release in releases or known.minors() for one in _of_release(release).items()]
+    return dict(every)
+
+
+@cache
+def _of_release(release: Model) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
-    lines = known.atlas().uses.items()
-    names = [name for name, line in lines if f"{SLOT}|" in line or f"{NAMED}|" in line]
-    for release in releases or known.minors():
-        for name in names:
-            places = {usage.place: usage.how for usage in release.uses(name) if usage.how in (SLOT, NAMED)}
-            slots = tuple(place for place, how in places.items() if how == SLOT)
-            if slots or (places and api.is_module_class(name)):
-                found[name.rpartition(".")[2]] = slots or (".module",)
+    for name in _ever_named():
+        places = {usage.place: usage.how for usage in release.uses(name) if usage.how in (SLOT, NAMED)}
+        slots = tuple(place for place, how in places.items() if how == SLOT)
+        if slots or (places and api.is_module_class(name)):
+            found[name.rpartition(".")[2]] = slots or (".module",)
     return found
+
+
+@cache
+def _ever_named() -> list[str]:
+    """The names that specs of some release have."""
+    return [name for name, line in known.atlas().uses.items() if f"{SLOT}|" in line or f"{NAMED}|" in line]
 
 
 @cache
