@@ -322,7 +322,8 @@ def _who_builds(owner: str, release: Model, only: str = "O") -> str:
     heirs = (one for name in (owner, *release.derived.get(owner, ())) for one in release.uses(name))
     # What is given a spec is built by name, and takes from it what it builds itself.
     takes_spec = any(one.call is not None and "spec" in one.call.keywords for one in release.uses(f"{owner}.__init__"))
-    use = built(owner, release) if takes_spec else use
+    if takes_spec or (use is not None and use.how == DEFAULT):
+        use = built(owner, release) or (None if takes_spec else use)
     is_named = not takes_spec and any(one.how in (NAMED, SLOT) for one in heirs)
     named = slots.naming(owner, release) if is_named else ""
     where = f"; a subclass helps only where {named}" if named else ""
@@ -331,8 +332,7 @@ def _who_builds(owner: str, release: Model, only: str = "O") -> str:
         return f"{who(use, 'builds', release)} {what} by name{where or _no_other(owner, release)}"
     if use is not None and use.how == DEFAULT and not where:
         takes = who(use, "takes", release)
-        taken = f"{takes} `{short}` by default: a subclass can be passed only where you make that call yourself"
-        return f"{taken}{_out_of_reach(owner, release)}"
+        return f"{takes} `{short}` by default: a subclass can be passed only where you make that call yourself"
     if use is not None and use.how == USED and not where:
         return f"{who(use, 'uses', release)} `{short}` by name: no argument or config field for a subclass is known"
     if use := built(owner, release):

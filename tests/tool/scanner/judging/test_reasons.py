@@ -289,13 +289,15 @@ def test_the_reason_is_of_a_release_on_which_the_patch_runs() -> None:
     assert "megatron-core 0.17.0 has no `tensor_a2a_cp2hp`" in finding.evidence
 
 
-def test_a_class_that_is_a_default_can_be_passed() -> None:
-    said = why(f"{CORE}.transformer.module.Float16Module.forward", (0, 19))
-    passed = "`Float16Module` by default: a subclass can be passed only where you make that call yourself"
-    assert said.endswith(f"{passed}; `training.training` builds it by name, out of reach")
-    assert why(f"{CORE}.transformer.module.Float16Module.forward", (0, 17)) == (
-        f"`training.training` builds `Float16Module` by name, {THERE}"
-    )
+@pytest.mark.parametrize("release", [(0, 17), (0, 19)])
+def test_a_class_that_is_a_default_somewhere_is_built_by_name_all_the_same(release: Version) -> None:
+    said = why(f"{CORE}.transformer.module.Float16Module.forward", release)
+    assert said == f"`training.training` builds `Float16Module` by name, {THERE}"
+
+
+def test_a_class_that_is_only_a_default_can_be_passed() -> None:
+    passed = "`HybridModelConfig` by default: a subclass can be passed only where you make that call yourself"
+    assert why("megatron.training.models.hybrid.HybridModelConfig.finalize", (0, 19)).endswith(passed)
 
 
 def test_what_a_wheel_lacks_is_not_known_to_run() -> None:
