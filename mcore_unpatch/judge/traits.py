@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable
 
+from mcore_unpatch.findings import reasons
 from mcore_unpatch.judge.originals import calls_of_original, calls_original_once, is_original, reaches_original
 from mcore_unpatch.library.model import ASKED
 from mcore_unpatch.megatron import api, known, slots
@@ -229,6 +230,10 @@ TRAITS: dict[str, Trait] = {
     "module": lambda install, _, __: any(map(api.is_module_class, (install.owner, install.owner.rpartition(".")[0]))),
     "part": _is_part,
     "adds": lambda install, _, __: install.adds,
+    # Some release that it is judged for has it, so that a subclass overrides it.
+    "there": lambda install, _, __: (
+        not install.adds and not all(reasons.adds(install.target, one) for one in install.judged)
+    ),
     # The newest release has it too, or no release is known to.
     "lasts": lambda install, _, __: known.last(install.target) in (None, known.atlas().labels[-1]),
     "instance": _is_on_instance,

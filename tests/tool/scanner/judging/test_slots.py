@@ -304,6 +304,16 @@ def test_a_method_that_is_replaced_by_its_dotted_name() -> None:
     assert finding.steps[0] == "Write a subclass of `MoELayer` with `forward` overridden."
 
 
+def test_a_method_that_no_judged_release_has_is_not_overridden() -> None:
+    """It is added, as the message says, and who calls it is the repository."""
+    added, other = (
+        found_in(f"registry.register_patch('megatron.core.transformer.moe.moe_layer.MoELayer.{name}', new)\n")[0]
+        for name in ("get_token_dispatcher", "forward")
+    )
+    assert (added.verdict, added.message.split()[0]) == ("keep", "adds")
+    assert (other.verdict, other.message.split()[0]) == ("steps", "replaces")
+
+
 def on(release: str, source: str) -> Finding:
     """What is found in a repository that runs one release."""
     [finding] = found_in({"a.py": source, "requirements.txt": f"megatron-core=={release}\n"})
