@@ -172,6 +172,11 @@ def test_a_config_that_is_replaced_whole_is_more_than_its_fields() -> None:
     fields, built = finding.steps
     assert "what else yours does in `__post_init__`" in fields
     assert "takes it as `config_class`, but with MLA" in built
+    [of_mla] = found(
+        "from megatron.core.transformer.transformer_config import MLATransformerConfig\ndef new(self): ...\n"
+        "MLATransformerConfig.__init__ = new\n"
+    )
+    assert "`TransformerConfig`" not in f"{of_mla.replacement} {of_mla.steps}"
 
 
 def test_what_a_patch_of_the_recompute_is_for_is_not_guessed() -> None:
