@@ -5,6 +5,7 @@ Each sentence follows from the model of the release, none from what a patch may 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Set
 from dataclasses import replace
 from itertools import pairwise
@@ -384,13 +385,19 @@ _MAKING = {
 
 
 def _telling(name: str, release: Model) -> Usage | None:
-    """The use that tells most of who decides."""
+    """The use that tells most of who decides; what is partly applied outside of specs is no more than used."""
+    told = [replace(one, how=USED) if _is_applied(one) else one for one in release.uses(name)]
     for how in _TELLING:
-        uses = [usage for usage in release.uses(name) if usage.how == how]
+        uses = [usage for usage in told if usage.how == how]
         if uses:
             nearest = min(uses, key=lambda usage: (usage.call is not None, usage.place))
             return replace(nearest, users=max(usage.users for usage in uses))
     return None
+
+
+def _is_applied(use: Usage) -> bool:
+    """`partial(f, ...)`, which names a class or function as a ModuleSpec does, in code that makes no spec."""
+    return use.how == NAMED and not re.search("spec|submodules", ".".join(use.place.split(".")[-2:]), re.IGNORECASE)
 
 
 def leaf(name: str) -> str:

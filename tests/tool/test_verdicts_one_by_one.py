@@ -38,6 +38,7 @@ UNREAD = (
     "No code of megatron-core 0.19 or of this repository reads this name of `utils`; line 7 sets the same elsewhere"
 )
 CALLED = "`finalize_model_grads` and 8 more classes or modules call it by name"
+APPLIED = "`communication_utils` and 3 more classes or modules call it by name"
 OFF = "It never runs, whatever the release: the condition on line 1 is false as it stands."
 
 
@@ -47,6 +48,7 @@ OFF = "It never runs, whatever the release: the condition on line 1 is false as 
         ({}, "keep", CALLED),
         ({"target": f"{SCHEDULES}forward_backward_no_pipelining"}, "keep", "`get_forward_backward_func` picks it by"),
         ({"target": f"{SCHEDULES}get_forward_backward_func"}, "keep", "`training.training` "),
+        ({"target": "megatron.core.parallel_state.get_model_parallel_group"}, "keep", APPLIED),
         ({"target": f"{SCHEDULES}P2PCommunicator"}, "keep", "`schedules` builds it by name. "),  # or takes one
         ({"target": "megatron.core.models.gpt.gpt_model.GPTModel"}, "keep", "Only the code that builds `GPTModel` can"),
         (FIX, "rewrite", "`unpatch migrate` rewrites it"),
