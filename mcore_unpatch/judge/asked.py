@@ -231,8 +231,10 @@ def is_replaced(demand: Demand, model: Model, shapes: Mapping[str, str], own: st
     names = [demand.name, *((found.name, f"{found.name}.__init__") if found is not None else ())]
     built = model.find(names[-1])
     owner, _, method = demand.name.rpartition(".")
-    holder = model.find(owner) if not demand.through_class else None  # whose object may be of a subclass
-    below = [f"{sub}.{method}" for sub in model.derived.get(holder.name, ())] if holder is not None else []
+    holder = model.find(owner)  # a module under another name, or a class, whose object may be of a subclass
+    is_held = holder is not None and (holder.fact.kind == "module" or not demand.through_class)
+    held = [holder.name, *model.derived.get(holder.name, ())] if holder is not None and is_held else []
+    below = [f"{one}.{method}" for one in held]
     every = (*names, *below, built.name if built is not None else "")
     hit = {shapes[name] for name in every if name in shapes and name != own}
     if not hit or _is_kept(demand, names):

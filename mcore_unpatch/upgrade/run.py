@@ -10,6 +10,7 @@ from typing import Any
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.finding import NO_PATCHES, Finding, Report
 from mcore_unpatch.findings.rules import UNUSED_IGNORE
+from mcore_unpatch.judge.asked import is_replaced
 from mcore_unpatch.judge.case import Case
 from mcore_unpatch.judge.demands import CALL
 from mcore_unpatch.judge.statement import Statement
@@ -144,12 +145,14 @@ def _read(
     with no_collection():
         used = uses_for(survey.found.own, project, steps, progress)
     carried = sorted({*survey.whole.python, *survey.whole.patches}.difference(survey.whole.own))
-    replaced = {finding.target for finding, _ in patches}
-    for uses, (old, _) in zip(used, steps, strict=True):
+    shapes = {target: shape for target, shape in _shapes(scanned).items() if shape != "patch-file"}  # read by `brought`
+    for uses, (old, new) in zip(used, steps, strict=True):
         uses.drop_what_is_brought(carried, survey.files.read, old)
+        ours = {use for use in (*uses.affected, *uses.already) if _is_ours(use, old, new, shapes)}
+        uses.already = [use for use in uses.already if use not in ours]
         # What an unknown function takes, its replacement may take too.
-        calls = {use for use in uses.affected if use.name in replaced and use.exception == "TypeError"}
-        uses.affected = [use for use in uses.affected if use not in calls or not known.lacking(old, use.name)]
+        ours = {use for use in ours if use.exception != "TypeError" or known.lacking(old, use.name)}
+        uses.affected = [use for use in uses.affected if use not in ours]
     known_errors = {error.path for error in scanned.errors}
     errors = (replace(error, path=survey.found.shown(error.path)) for error in used[0].unread)
     scanned.errors = sorted([*scanned.errors, *(error for error in errors if error.path not in known_errors)])
@@ -158,12 +161,30 @@ def _read(
     return scanned, patches, used, named_once(filter(None, names), survey.found.own, project)
 
 
+def _is_ours(use: Statement, old: Model, new: Model, shapes: dict[str, str]) -> bool:
+    """Whether a use comes to what the repository puts there itself: a name that no release has, or what takes a call.
+
+    Of a package that the older wheel lacks it is not known what was there: a patch of that very name is meant.
+    """
+    if known.lacking(old, use.name):
+        return use.exception == "TypeError" and use.name in shapes
+    if use.exception in ("ImportError", "AttributeError") and known.ever(use.name):
+        return False
+    fits = use.demand is not None and is_replaced(use.demand.on(new), new, shapes)
+    return fits and use.exception != "ModuleNotFoundError"
+
+
+def _shapes(scanned: Report) -> dict[str, str]:
+    """The shapes of the patches outside tests, by target."""
+    apart = {"mock", *NO_PATCHES}
+    by_reach = sorted(scanned.findings, key=lambda one: one.shape != "instance-attr")  # of a name the class's goes last
+    return {one.target: one.shape for one in by_reach if one.shape not in apart and not one.in_test}
+
+
 def patches_of(scanned: Report, project: Project) -> Iterator[_Patch]:
     """Each patch that a scan found, with its case; patch files and what only a text tells have none."""
     known: dict[str, dict[tuple[int, str], Case]] = {}
-    apart = {"mock", *NO_PATCHES}
-    by_reach = sorted(scanned.findings, key=lambda one: one.shape != "instance-attr")  # of a name the class's goes last
-    shapes = {one.target: one.shape for one in by_reach if one.shape not in apart and not one.in_test}
+    shapes = _shapes(scanned)
     for finding in scanned.findings:
         if finding.shape in NO_PATCHES or finding.rule == UNUSED_IGNORE:
             continue

@@ -349,3 +349,35 @@ def test_a_caller_whose_class_the_same_code_replaces_may_never_run(tmp_path: Pat
     said = "line 6 puts another class in place of `MoELayer`, which may be all that runs"
     assert (fate.finding.effect, said in fate.finding.message) == (effect, bool(beside))
     assert (said in fate.reasons[0]) is bool(beside)
+
+
+REGISTRY = """
+    from megatron.core import mpu, tensor_parallel
+    from megatron.core.parallel_state import get_own_rank
+
+    def column_init(self, input_size, output_size, *, config, init_method, moe=False, **kwargs):
+        ...
+
+    def use(config):
+        mpu.get_own_rank()
+        return tensor_parallel.ColumnParallelLinear(1, 2, config=config, init_method=None, moe=True)
+
+    def install(manager):
+        manager.register_patch("megatron.core.{}", lambda: 0)
+        manager.register_patch("megatron.core.tensor_parallel.layers.{}", column_init)
+"""
+
+
+@pytest.mark.parametrize(
+    ("added", "replaced", "lines"),
+    [
+        ("parallel_state.get_own_rank", "ColumnParallelLinear.__init__", []),
+        ("parallel_state.get_own_rank", "RowParallelLinear.__init__", [10]),
+        ("utils.get_own_rank", "ColumnParallelLinear.__init__", [3, 9]),
+    ],
+)
+def test_what_the_repository_puts_there_itself_is_not_missing(
+    added: str, replaced: str, lines: list[int], tmp_path: Path
+) -> None:
+    uses = report(tmp_path, REGISTRY.format(added, replaced), "0.16.1").uses
+    assert sorted(use.line for use in (*uses.affected, *uses.already)) == lines
