@@ -118,28 +118,6 @@ def _is_on_instance(install: Install, new: Replacement, _: Resolver) -> bool:
     return (install.on_instance or install.shape == "instance-attr") and not unbound
 
 
-def _is_part(install: Install, _: Replacement, resolver: Resolver) -> bool:
-    """The function around the patch asks how the module's class is called, and specs name one that is called so.
-
-    By what a layer calls it a module is not known: what a norm is made of, no spec names.
-    """
-    function = install.site.scope.function
-    nodes = [*walk(function.node)] if function is not None and api.is_module_class(install.owner) else []
-    if function is None or not any(isinstance(node, ast.Attribute) and node.attr == "__name__" for node in nodes):
-        return False
-    words = set(resolver.once(_last_words, function.node))
-    for name in {node.id for node in nodes if isinstance(node, ast.Name)}:
-        values = [binding.node for scope in function.chain() for binding in scope.bindings.get(name, ())]
-        words.update(*(resolver.once(_last_words, value) for value in values if isinstance(value, _COLLECTIONS)))
-    return "output_layer" not in words and any(word in slots.table() for word in words)
-
-
-def _last_words(function: ast.AST) -> set[str]:
-    """The ends of the texts of a function: `mlp` of `".mlp"`."""
-    nodes = (node.value for node in walk(function) if isinstance(node, ast.Constant))
-    return {text.rpartition(".")[2] for text in nodes if isinstance(text, str)}
-
-
 def _has_own_name(install: Install, _: Replacement, resolver: Resolver) -> bool:
     """A name that nothing in Megatron has, for a class of its own, and that no text puts into code of Megatron's."""
     symbol, name = api.lookup(install.owner), install.attribute
@@ -228,7 +206,6 @@ TRAITS: dict[str, Trait] = {
     "of-the-head": lambda install, _, __: install.base is not None and last_name(install.base) == "output_layer",
     # A module of Megatron's, or what one holds under a name.
     "module": lambda install, _, __: any(map(api.is_module_class, (install.owner, install.owner.rpartition(".")[0]))),
-    "part": _is_part,
     "adds": lambda install, _, __: install.adds,
     # Some release that it is judged for has it, so that a subclass overrides it.
     "there": lambda install, _, __: (
