@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -319,8 +319,14 @@ class Judged:
 
     @property
     def why(self) -> str:
-        """Where the stacks are said."""
-        return " and ".join(dict.fromkeys(stack.place for stack in self.stacks))
+        """Where the stacks are said, and what of them is not known."""
+        known = any(stack.versions for stack in self.stacks)
+        return " and ".join(dict.fromkeys(f"{stack.place}{_unless_known(stack, known)}" for stack in self.stacks))
+
+    def only_older(self, labels: Iterable[str]) -> bool:
+        """Whether releases are judged for in place of older ones alone, which are not known."""
+        known = {show(one) for stack in self.stacks if not stack.revision.is_older for one in stack.versions}
+        return any(stack.revision.is_older for stack in self.stacks) and known.isdisjoint(labels)
 
     def __str__(self) -> str:
         """The line of every report: which Megatrons, from where."""

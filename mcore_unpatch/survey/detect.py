@@ -25,7 +25,7 @@ from mcore_unpatch.scanner.shapes.assignments import FUNCTION_PARTS, from_assign
 from mcore_unpatch.scanner.shapes.install import Install, wraps
 from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.quoting import Text
-from mcore_unpatch.scanner.sources.scopes import Scope
+from mcore_unpatch.scanner.sources.scopes import Scope, last_name
 
 _STEPS_OF_A_FINDING = 10
 _MOST_CONDITIONS = 3  # that are named
@@ -215,7 +215,10 @@ def _message(install: Install, breaks: list[str]) -> str:
         text = f"replaces `{part}` of `{short}`"
     else:  # a finder may as well leave a module as it is
         verb = "may replace" if install.why.startswith("a finder") else "replaces"
-        text = f"{verb} `{short}` {_HOW[install.shape]}"
+        by_name = (
+            install.possible and install.base is not None and last_name(install.base).lower().endswith(("cls", "class"))
+        )
+        text = f"{verb} `{short}` {'on a class' if by_name else _HOW[install.shape]}"
     parts = [text, *breaks]
     if not install.sure:
         parts.append(f"{'possible' if install.possible else 'likely'}, judging by {install.why}")

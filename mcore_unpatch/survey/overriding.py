@@ -10,10 +10,15 @@ from mcore_unpatch.judge.handed_over import HandedOver
 from mcore_unpatch.judge.instead import leaf
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.layout import CONFIG
+from mcore_unpatch.megatron.versions import RELEASES
+from mcore_unpatch.stacks.revision import Judged
+
+_OLDER = f"what runs here is older than {RELEASES[0]}, and may do so or not"
 
 
-def mark(findings: list[Finding], given: Callable[[], HandedOver]) -> list[Finding]:
-    """The findings, those that break only where Megatron's own is at work as such that may break."""
+def mark(findings: list[Finding], given: Callable[[], HandedOver], judged: Callable[[str], Judged]) -> list[Finding]:
+    """The findings, those that break only where Megatron's own is at work, or on no known release that runs, as such
+    that may break."""
     beside = {(one.path, one.scope, one.target): one.line for one in findings}
     for_good = [one for one in findings if not (one.in_test or one.temporary or one.confidence == "possible")]
     bare = [one for one in for_good if not one.hands_on or one.target.endswith(".__init__")]
@@ -21,7 +26,8 @@ def mark(findings: list[Finding], given: Callable[[], HandedOver]) -> list[Findi
     patched = {one.target for one in for_good}
 
     def said(one: Finding) -> str:
-        return _caller(one, given, beside) or _asked(one, replaced) or _of_config(one, given, patched)
+        older = _OLDER if judged(one.path).only_older(one.fails) else ""
+        return older or _caller(one, given, beside) or _asked(one, replaced) or _of_config(one, given, patched)
 
     return [_marked(one, why) if one.effect == "breaks" and (why := said(one)) else one for one in findings]
 

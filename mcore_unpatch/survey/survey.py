@@ -189,7 +189,7 @@ class Survey:
         )
         findings, errors = search(discovery.own, discovery.patches, progress)
         chosen = [finding for finding in findings if finding.rule in options.selection]
-        chosen = overriding.mark(chosen, lambda: self._classes)
+        chosen = overriding.mark(chosen, lambda: self._classes, self.stacks.of)
         assessed = self.settled(unread.mark(chosen, self.stacks.versions, self._readers))
         findings = sorted(assessed, key=lambda finding: finding.sort_key)
         self._silenced += silenced

@@ -375,3 +375,20 @@ def test_the_line_names_four_and_counts_the_others(number: int, rest: str) -> No
         str(Judged(tuple(stacks)))
         == f"Judged for megatron-core {shown}{rest and rest + ', which `unpatch stacks` lists'}."
     )
+
+
+@pytest.mark.parametrize(
+    ("runs", "may"),
+    [(["0.12.0"], False), (["0.8.0"], True), (["0.8.0", "0.12.0"], False), (["0.8.0", "0.18.0"], False)],
+)
+def test_what_breaks_where_a_release_speaks_for_an_older_one_may_break(
+    runs: list[str], may: bool, tmp_path: Path
+) -> None:
+    patch = "from megatron.core.models.T5 import T5Model\ndef ours(self, ids): ...\nT5Model.forward = ours\n"
+    files = {f"docker/{version}/requirements.txt": f"megatron-core=={version}\n" for version in runs}
+    write_files(tmp_path, {**files, "a.py": patch})
+    report = unpatch("scan", "--output-format", "json", cwd=tmp_path).json
+    [finding], [judged] = report["findings"], report["judged"]
+    assert "TypeError on megatron-core" in finding["message"]
+    assert ("what runs here is older than 0.12.0, and may do so or not" in finding["message"]) == may
+    assert ("older than 0.12.0, the oldest known, judged as 0.12.0" in judged["why"]) == ("0.8.0" in runs)

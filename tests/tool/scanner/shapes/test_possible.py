@@ -119,3 +119,11 @@ def test_an_original_of_an_object_is_called_without_it(given: str, told: bool) -
         "    model.compute_language_model_loss = ours\n"
     )
     assert ("does not pass `logits`" in finding.message) is told
+
+
+@pytest.mark.parametrize(
+    ("name", "where"), [("cls", "on a class"), ("mlp_class", "on a class"), ("mlp", "on an instance")]
+)
+def test_what_is_called_a_class_is_no_instance(name: str, where: str) -> None:
+    finding = only(f"{IMPORT}def patch({name}):\n    {name}.forward = new\n")
+    assert finding.message.startswith(f"replaces `forward` {where};")
