@@ -114,6 +114,7 @@ CASES: dict[str, str | dict[str, str]] = {
         "register_patch('megatron.core.transformer.moe.moe_layer.MoELayer', 'a.Own')",
     },
     "evidence._possible": "def g({}): {}.activation_func = functools.partial(f, 1)",
+    "detect._message": {"cls": "def g(cls): cls.forward = f", "class": "def g(mlp_class): mlp_class.forward = f"},
     "scopes.dict_owner": {
         "__dict__": "megatron.core.utils.__dict__['get_model_config'] = f",
         "__globals__": "GPTModel.forward.__globals__['parallel_state'] = f",
