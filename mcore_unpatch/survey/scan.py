@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import ast
-import os
-import re
-from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from mcore_unpatch.findings.finding import Finding, Report
-from mcore_unpatch.findings.verdicts import KEEP, STEPS
-from mcore_unpatch.library.syntax import last_attribute
-from mcore_unpatch.megatron import api, slots
-from mcore_unpatch.repository.paths import from_here, is_test
-from mcore_unpatch.scanner.names.project import Project
-from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.repository.paths import from_here
+from mcore_unpatch.survey import places
 from mcore_unpatch.survey.parallel import no_collection
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
 
 _INFO = "megatron/core/package_info.py"
-_BY_SPEC = "MCU402"  # what a ModuleSpec answers
-_MAKERS, _PROVIDER = ("ModuleSpec", "Submodules"), "SpecProvider"
-_SPECS = re.compile(rb"ModuleSpec|Submodules\(|SpecProvider|_spec")
-_FUNCTION = re.compile(r"get_\w*_specs?(_\w+)?")  # of Megatron's
-_ELSEWHERE = "Keep the patch for models whose spec is made elsewhere."
-_BUILDERS = "nly the code that builds"  # as evidence says it
-_MOST_SHOWN = 2
-_Place = tuple[int, str]  # a line of a file, and what is named there
 
 
 @no_collection()
@@ -59,7 +41,7 @@ def report_of(survey: Survey) -> Report:
         def complete() -> list[Finding]:
             known = fixes.assessed(survey) if fixable else before
             project = survey.project()
-            return _with_places(known, survey.whole.own, project, found.shown)
+            return places.with_places(known, survey.whole.own, project, found.shown)
 
         survey.findings = (
             survey.completed((str(found.root), fixable, sorted(found.links)), complete) if before else before
@@ -91,109 +73,3 @@ def report_of(survey: Survey) -> Report:
     report.findings = [finding for finding in told if options.reports(finding)]
     report.possible = len(told) - len(report.findings)
     return report
-
-
-def _with_places(
-    findings: list[Finding], paths: Iterable[str], project: Project, shown: Callable[[str], str]
-) -> list[Finding]:
-    """The findings, with where the specs that answer some are made, and where what others need is built."""
-    own = [path for path in paths if not is_test(path)]
-    specs: dict[str, list[_Place]] = {}
-    if any(map(_asks_for_a_spec, findings)):
-        specs = {path: words for path in own if (words := _words_of_specs(path, project))}
-    built = _built_here({*filter(None, map(_to_be_built, findings))}, own, project)
-
-    def told(one: Finding) -> Finding:
-        if _asks_for_a_spec(one):
-            return replace(one, steps=(*one.steps, _where_specs_are(one, specs, shown)))
-        if places := built.get(_to_be_built(one)):
-            said = _listed("This repository builds it", one, places, shown)
-            return replace(one, assessment=replace(one.assessment, evidence=f"{one.evidence} {said}"))
-        return one
-
-    return [told(one) for one in findings]
-
-
-def _to_be_built(finding: Finding) -> str:
-    """The class that a patch could be a subclass of, for the code that builds it; empty for none."""
-    if finding.verdict != KEEP or not (_BUILDERS in finding.evidence or api.is_model(finding.target)):
-        return ""
-    return next((one for one in (finding.target, finding.target.rpartition(".")[0]) if _is_class(one)), "")
-
-
-def _is_class(name: str) -> bool:
-    symbol = api.lookup(name)
-    return symbol is not None and symbol.kind == "class"
-
-
-def _built_here(classes: set[str], paths: Iterable[str], project: Project) -> dict[str, dict[str, list[_Place]]]:
-    """The calls of some classes, by class and file."""
-    found: dict[str, dict[str, list[_Place]]] = {}
-    named = "|".join(re.escape(one.rpartition(".")[2]) for one in sorted(classes)).encode()
-    words = re.compile(rb"\b(%b)\b(?:\s+as\s+(\w+))?" % named)
-    for path in paths if classes else ():
-        with suppress(OSError, Unreadable, RecursionError):
-            data = project.data(path)
-            names = {match[2] or match[1] for match in words.finditer(data)} if b"megatron" in data else set()
-            called = sorted(name.decode() for name in names if re.search(rb"\b%b\s*\(" % name, data))
-            project.begin()
-            for call, at in (one for name in called for one in project.resolver(path).calls_of(name)):
-                ref = at.expr(call.func)
-                if ref is not None and ref.home is None and (symbol := api.lookup(ref.name)) and symbol.name in classes:
-                    of_file = found.setdefault(symbol.name, {}).setdefault(path, [])
-                    of_file.append((call.lineno, symbol.name.rpartition(".")[2]))
-    return found
-
-
-def _asks_for_a_spec(finding: Finding) -> bool:
-    return finding.rule == _BY_SPEC and finding.verdict == STEPS and bool(finding.steps)
-
-
-def _words_of_specs(path: str, project: Project) -> list[_Place]:
-    """The words of the specs that a file makes with their lines, and Megatron's functions that it has some from."""
-    found: list[_Place] = []
-    try:
-        data = project.data(path)
-        if b"megatron" not in data or not _SPECS.search(data):
-            return []
-        project.begin()
-        resolver = project.resolver(path)
-        nodes = [*walk(resolver.model.tree)]
-        names = {one.asname: one.name for node in nodes if isinstance(node, ast.ImportFrom) for one in node.names}
-        for node in nodes:
-            parts: Iterable[ast.AST] = ()
-            called = last_attribute(node.func) if isinstance(node, ast.Call) else ""
-            if isinstance(node, ast.Call) and _FUNCTION.fullmatch(name := names.get(called, called)):
-                ref = resolver.on_line(node.lineno).expr(node.func)
-                found += [(node.lineno, name)] if ref is not None and ref.is_core else []
-            elif called.endswith(_MAKERS):
-                parts = walk(node)
-            elif isinstance(node, ast.ClassDef) and node.name.endswith(_PROVIDER):
-                parts = (part for one in walk(node) if isinstance(one, ast.Return) for part in walk(one))
-            words = [part for part in parts if isinstance(part, ast.Name | ast.Attribute | ast.keyword)]
-            every = [(part.lineno, last_attribute(part) or getattr(part, "arg", None) or "") for part in words]
-            found += [(line, names.get(word, word)) for line, word in every if not _FUNCTION.fullmatch(word)]
-    except (OSError, Unreadable, RecursionError):
-        return []
-    return sorted(found)
-
-
-def _where_specs_are(finding: Finding, specs: dict[str, list[_Place]], shown: Callable[[str], str]) -> str:
-    """Where specs name what a finding is about, and where functions of Megatron's make some."""
-    owner, _, name = finding.target.rpartition(".")
-    words = {name, *slots.named(owner), *slots.named(finding.target)} if not _FUNCTION.fullmatch(name) else ()
-    said = []
-    for what, fits in (("Specs name it", words.__contains__), ("Megatron makes specs", _FUNCTION.fullmatch)):
-        there = {path: [one for one in places if fits(one[1])] for path, places in specs.items()}
-        said += [_listed(what, finding, there, shown)] if any(there.values()) else []
-    return " ".join([*(said or ["This repository is not seen to make such a spec."]), _ELSEWHERE])
-
-
-def _listed(what: str, finding: Finding, there: dict[str, list[_Place]], shown: Callable[[str], str]) -> str:
-    """The first place in each file, the nearest to a finding first."""
-    files = [path for path, places in there.items() if places]
-    near = sorted(files, key=lambda path: (-len(os.path.commonpath([path, finding.path])), path))
-    more = len(near) - _MOST_SHOWN
-    others = f" and {more} more {'file' if more == 1 else 'files'}" if more > 0 else ""
-    places = [f"{shown(path)}:{min(there[path])[0]} (`{min(there[path])[1]}`)" for path in near[:_MOST_SHOWN]]
-    return f"{what} here: {', '.join(places)}{others}."
