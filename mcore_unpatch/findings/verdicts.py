@@ -15,6 +15,7 @@ from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, parse_version, releases_of, show
 from mcore_unpatch.stacks.revision import Judged, Stack
 
+_ON_OBJECTS = ("instance-attr", "submodule", "setattr", "forward-hook", "class-of-instance")
 REWRITE, DELETE, STEPS, KEEP = "rewrite", "delete", "steps", "keep"
 _CONSTANT = re.compile(r"[=,]\s*\(?\s*lambda[^:]*:\s*(None|True|False|[\d.]+|'[^']*'|\"[^\"]*\")[\s)]*$")
 _BRANCHES = {
@@ -225,10 +226,18 @@ class _Seen:
     capital_way = property(lambda self: self.way[:1].upper() + self.way[1:])
     known_way = property(lambda self: f"{self.way}{self.row.reference}" if self.row else "")
     because = property(lambda self: f": {self.known_way}" if self.row else "")
+    shut = property(lambda self: self.guard.removesuffix(" there"))
     how = property(lambda self: f"`unpatch migrate{'' if self.finding.fix == 'safe' else ' --unsafe-fixes'}`")
     deletes = property(lambda self: f"; {self.how} deletes it" if self.finding.fix else "")
 
-    shut = property(lambda self: self.guard.removesuffix(" there"))
+    @property
+    def supposed(self) -> str:
+        """That a way is for one class, of an object that is told by a name: another class may have that as well."""
+        assert self.row is not None
+        if self.finding.confidence == "certain" or self.finding.shape not in _ON_OBJECTS or self.row.seam == "hook":
+            return ""
+        classes = (part for part in reversed(self.finding.target.split(".")) if part[:1].isupper())
+        return f", if this is Megatron's `{next(classes, 'own')}`"
 
     @property
     def why(self) -> str:
@@ -311,7 +320,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
     (lambda case: case.row is None or not case.row.way, KEEP, "{0.why}. {0.outlook}"),
     (_Seen.is_of_unknown_class, KEEP, "Which class it changes is not known: if a Megatron module's, {0.known_way}."),
     (lambda case: case.row.verdict == KEEP, KEEP, "{0.capital_way}{0.row.reference}. {0.outlook}"),
-    (_Seen.has_no_way_yet, KEEP, "An official way exists, but not on {0.without}{0.because}. {0.outlook}"),
-    (lambda case: case.row.verdict == STEPS, STEPS, "An official way exists{0.because}."),
+    (_Seen.has_no_way_yet, KEEP, "An official way exists{0.supposed}, but not on {0.without}{0.because}. {0.outlook}"),
+    (lambda case: case.row.verdict == STEPS, STEPS, "An official way exists{0.supposed}{0.because}."),
     (lambda case: case.row.verdict == DELETE, DELETE, "{0.capital_way}{0.deletes}."),
 )

@@ -140,6 +140,22 @@ def test_a_way_of_a_later_release_is_not_said_to_be_none(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("model: GPTModel", "An official way exists: pass `output_processor=`"),
+        ("model", "An official way exists, if this is Megatron's `GPTModel`: pass `output_processor=`"),
+    ],
+)
+def test_a_way_for_an_object_that_a_name_tells_is_for_one_class(tmp_path: Path, model: str, said: str) -> None:
+    """The model of another class may have an `output_layer`, and no processor of outputs."""
+    source = "from megatron.core.models.gpt import GPTModel\n"
+    source += f"def look({model}, hook):\n    model.output_layer.register_forward_hook(hook)\n"
+    write_files(tmp_path, {"a.py": source, "requirements.txt": "megatron-core==0.18.0\n"})
+    [finding] = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
+    assert finding["evidence"].startswith(said), finding["evidence"]
+
+
+@pytest.mark.parametrize(
     ("test", "told"),
     [
         ('megatron.core.__version__ >= "0.9.0"', True),
