@@ -21,7 +21,9 @@ from mcore_unpatch.scanner.sources.parsing import Unreadable
 _BY_SPEC = "MCU402"  # what a ModuleSpec answers
 _MAKERS, _PROVIDER = ("ModuleSpec", "Submodules"), "SpecProvider"
 _SPECS = re.compile(rb"ModuleSpec|Submodules\(|SpecProvider|_spec")
-_FUNCTION = re.compile(r"get_\w*_specs?(_\w+)?")  # of Megatron's
+_FUNCTION = re.compile(r"_?get_\w*_specs?(_\w+)?")  # of Megatron's
+_WHOLE = re.compile("layer|block|stack|modelopt")  # one for all of a layer; the others are for a part of it
+_PARTS = {"mlp|moe": r"(MLP|MoE)Submodules|\.mlp\b", "dsa|delta_net|attention": r"Attention|DSA|Delta|\.self_attention\b"}
 _ELSEWHERE = "Keep the patch for models whose spec is made elsewhere."
 _BUILDERS = "nly the code that builds"  # as evidence says it
 _MOST_SHOWN = 2
@@ -114,14 +116,28 @@ def _words_of_specs(path: str, project: Project) -> list[_Place]:
 
 
 def _where_specs_are(finding: Finding, specs: dict[str, list[_Place]], shown: Callable[[str], str]) -> str:
-    """Where specs name what a finding is about, and where functions of Megatron's make some."""
+    """Where specs name what a finding is about, and where functions of Megatron's make some that may."""
     owner, _, name = finding.target.rpartition(".")
-    words = {name, *slots.named(owner), *slots.named(finding.target)} if not _FUNCTION.fullmatch(name) else ()
+    classes = {*slots.named(owner), *slots.named(finding.target)}
+    words = {name, *classes} if not _FUNCTION.fullmatch(name) else ()
     said = []
-    for what, fits in (("Specs name it", words.__contains__), ("Megatron makes specs", _FUNCTION.fullmatch)):
+
+    def makes(function: str) -> bool:
+        return bool(_FUNCTION.fullmatch(function)) and (not words or _may_name(function, classes))
+
+    for what, fits in (("Specs name it", words.__contains__), ("Megatron makes specs", makes)):
         there = {path: [one for one in places if fits(one[1])] for path, places in specs.items()}
         said += [_listed(what, finding, there, shown)] if any(there.values()) else []
     return " ".join([*(said or ["This repository is not seen to make such a spec."]), _ELSEWHERE])
+
+
+def _may_name(function: str, classes: set[str]) -> bool:
+    """Whether a function of Megatron's may make a spec with one of some classes, by what the function is called."""
+    if "_local_" in function and classes and all(one.startswith("TE") for one in classes):
+        return False
+    held = " ".join(slot for one in classes for slot in slots.table().get(one, ()))
+    parts = (re.search(part, function) and re.search(held_in, held) for part, held_in in _PARTS.items())
+    return bool(_WHOLE.search(function)) or any(parts)
 
 
 def _listed(what: str, finding: Finding, there: dict[str, list[_Place]], shown: Callable[[str], str]) -> str:

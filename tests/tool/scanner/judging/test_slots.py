@@ -205,6 +205,27 @@ def test_a_function_that_makes_specs_is_called_and_not_named() -> None:
     assert finding.steps[-1] == f"{MADE} {ELSEWHERE}"
 
 
+@pytest.mark.parametrize(
+    ("function", "patched", "told"),
+    [
+        ("get_moe_module_spec", ("transformer.transformer_layer", "TransformerLayer"), False),
+        ("get_mlp_module_spec", ("transformer.attention", "SelfAttention"), False),
+        ("_get_mlp_module_spec", ("extensions.transformer_engine", "TERowParallelGroupedLinear"), True),
+        ("get_mlp_module_spec", ("transformer.moe.moe_layer", "MoELayer"), True),
+        ("get_dsa_module_spec_for_backend", ("transformer.moe.moe_layer", "MoELayer"), False),
+        ("get_gpt_layer_local_spec", ("extensions.transformer_engine", "TERowParallelGroupedLinear"), False),
+        ("get_gpt_decoder_block_spec", ("extensions.transformer_engine", "TERowParallelGroupedLinear"), True),
+    ],
+)
+def test_a_function_that_makes_specs_of_another_part_is_not_listed(
+    function: str, patched: tuple[str, str], told: bool
+) -> None:
+    module, name = patched
+    maker = f"from megatron.core.models.gpt.gpt_layer_specs import {function}\nspec = {function}()\n"
+    [finding] = found_in({"patches.py": PATCH.format(module=module, name=name), "a.py": maker}, fixes=True)
+    assert (f"a.py:2 (`{function}`)" in finding.steps[-1]) == told
+
+
 def test_without_specs_that_is_said_and_of_other_patches_nothing() -> None:
     [alone] = found_in({name: MAKERS[name] for name in ("pkg/patches.py", "other.py")}, fixes=True)
     assert alone.steps[-1] == f"This repository is not seen to make such a spec. {ELSEWHERE}"
