@@ -23,7 +23,10 @@ _MAKERS, _PROVIDER = ("ModuleSpec", "Submodules"), "SpecProvider"
 _SPECS = re.compile(rb"ModuleSpec|Submodules\(|SpecProvider|_spec")
 _FUNCTION = re.compile(r"_?get_\w*_specs?(_\w+)?")  # of Megatron's
 _WHOLE = re.compile("layer|block|stack|modelopt")  # one for all of a layer; the others are for a part of it
-_PARTS = {"mlp|moe": r"(MLP|MoE)Submodules|\.mlp\b", "dsa|delta_net|attention": r"Attention|DSA|Delta|\.self_attention\b"}
+_PARTS = {
+    "mlp|moe": r"(MLP|MoE)Submodules|\.mlp\b",
+    "dsa|delta_net|attention": r"Attention|DSA|Delta|\.self_attention\b",
+}
 _ELSEWHERE = "Keep the patch for models whose spec is made elsewhere."
 _BUILDERS = "nly the code that builds"  # as evidence says it
 _MOST_SHOWN = 2
