@@ -77,9 +77,15 @@ def why(finding: Finding, version: Version, beside: Set[str] = frozenset()) -> s
             verb = "replaces" if finding.confidence == "certain" else "may replace"
             return f"It {verb} a whole module, so what it changes there cannot be told"
         reached = finding.shape in ("string-target", "sys-modules")  # it may be put into every module that has it
+        if not reached and (use := _telling(found.name, release)) and use.users == 1:
+            user = module_of(use.place, release)
+            if user != owner and f"{user}.{name}" in beside:
+                own = "under a name of its own, which this file replaces as well"
+                return f"`{told_apart(user, release)}` uses it {own}: this line does not reach it once it is imported"
         held = _held_elsewhere(target, release, beside) if not reached else ""
         return _of_module(target, found, release) + held
-    return _of_class(there.name if (there := release.find(holder.name)) else owner, name, found, release)
+    whole = finding.shape in ("class-attr", "string-target")
+    return _of_class(there.name if (there := release.find(holder.name)) else owner, name, found, release, whole)
 
 
 def _later(package: str, name: str, release: Model, say: Callable[[Model], str]) -> str:
@@ -97,6 +103,9 @@ def _later(package: str, name: str, release: Model, say: Callable[[Model], str])
 def history(target: str) -> str:
     """In which releases a name changed, as far as it has a body; else nothing."""
     target = _defined(target)
+    for release in known.minors():
+        if (fact := release.facts.get(target)) and fact.trait("unread") is not None and (now := fact.trait("alias")):
+            return f"Since {_minor(release.label)} another name of `{leaf(now)}`, which Megatron uses instead"
     fates = known.fates(target)
     there = [(label, fact) for label, fact in fates if fact is not None]
     if not there and target.startswith(f"{TRAINING}."):
@@ -295,8 +304,8 @@ def _held_elsewhere(target: str, release: Model, beside: Set[str] = frozenset())
     return f"; no effect in `{first}`{more} if imported before"
 
 
-def _of_class(owner: str, name: str, found: Known, release: Model) -> str:
-    """A method or an attribute: what counts is who builds the object."""
+def _of_class(owner: str, name: str, found: Known, release: Model, whole: bool = True) -> str:
+    """A method or an attribute, of the `whole` class or of one object: what counts is who builds the object."""
     short = leaf(owner)
     origin, _, method = (found.fact.trait("from") or "").partition(":")
     use = _telling(owner, release)
@@ -305,9 +314,20 @@ def _of_class(owner: str, name: str, found: Known, release: Model) -> str:
     if origin:
         return f"`{short}.{method}` {_MAKING[origin].format(name)}"
     if not api.has_callable(owner, name):
-        made = release.facts.get(owner)
+        made, taken = release.facts.get(owner), release.called_with(owner)
+        if whole and made is not None and made.trait("dataclass") is not None and taken and name in taken.names:
+            own = "each object gets its own when it is built, so only what reads the class itself sees this"
+            return f"`{name}` is a field of `{short}`: {own}"
         later = "" if made is None or made.trait("dataclass") is None else ", or given to `dataclasses.replace`"
         return f"`{name}` is a field of `{short}`: it can be set where one is built{later or ', not later'}"
+    if use is not None and use.how == USED:  # no object is built: what matters is who calls the method
+        called = _telling(f"{owner}.{name}", release)
+        if called is not None and called.how == EXACT:
+            return f"{who(called, 'calls', release)} it by name, so no other can be passed there"
+        if called is None and (
+            told := _later(TRAINING, found.name, release, lambda later: _of_class(owner, name, found, later))
+        ):
+            return told
     of_model = "It is a method of the model itself: o" if LANGUAGE_MODULE in api.ancestry(owner) else ""
     return _who_builds(owner, release, of_model or "O")
 

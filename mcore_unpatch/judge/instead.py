@@ -33,7 +33,7 @@ def short(name: str) -> str:
 def nowhere(name: str) -> str:
     """Of a name that no release has."""
     first = show(minor(parse_version(RELEASES[0])))
-    return f"`{short(name)}` is in no release of megatron-core since {first}; if a fork has it, name that one"
+    return f"`{short(name)}` is in no release of megatron-core since {first}; a fork may have it"
 
 
 def absent(name: str, model: Model) -> str:

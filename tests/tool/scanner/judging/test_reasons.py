@@ -97,6 +97,46 @@ def test_a_copy_that_is_replaced_as_well_is_reached() -> None:
     assert "no effect" not in found_in(both)[0].evidence
 
 
+def test_who_has_a_name_of_its_own_is_no_reader_of_the_first() -> None:
+    source = "from megatron.core.extensions import transformer_engine\ntransformer_engine.fused_permute = print\n"
+    both = f"{source}from megatron.core.transformer.moe import moe_utils\nmoe_utils.fused_permute = print\n"
+    [first, second] = found_in(both)
+    said = "`moe_utils` uses it under a name of its own, which this file replaces as well: this line does not reach it"
+    assert (first.evidence.startswith(said), "of its own" in second.evidence) == (True, False)
+    assert "of its own" not in found_in(source)[0].evidence
+
+
+def test_a_field_of_one_object_can_be_given_to_another() -> None:
+    """What is set on the class no object reads: each has its own."""
+    name = f"{CORE}.dist_checkpointing.mapping.ShardedTensorFactory.merge_fn"
+    [finding] = found_in(
+        "from megatron.core.dist_checkpointing.mapping import ShardedTensorFactory\n"
+        "def patch(factory: ShardedTensorFactory):\n    factory.merge_fn = lambda parts: parts[0]\n"
+    )
+    assert finding.target == name
+    assert "it can be set where one is built, or given to `dataclasses.replace`" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (
+            (0, 12),
+            f"The wheel of megatron-core 0.12 lacks megatron.training. On 0.17: `training.training` calls it by name, {THERE}",
+        ),
+        ((0, 18), f"`training.training` calls it by name, {THERE}"),
+    ],
+)
+def test_a_method_of_what_nobody_builds_is_told_by_its_own_callers(version: Version, said: str) -> None:
+    assert why(f"{CORE}.transformer.multi_token_prediction.MTPLossLoggingHelper.track_mtp_metrics", version) == said
+
+
+def test_a_name_that_becomes_another_name_of_what_is_called_instead() -> None:
+    name = f"{CORE}.distributed.finalize_model_grads._allreduce_layernorm_grads"
+    said = "Since 0.13 another name of `_allreduce_non_tensor_model_parallel_grads`, which Megatron uses instead"
+    assert reasons.outlook(name, (0, 12)) == f"{said}; `unpatch pin` tells when it changes."
+
+
 def test_what_a_release_does_not_have_yet_is_still_named() -> None:
     source = """
         from megatron.core.transformer.moe.router import TopKRouter
