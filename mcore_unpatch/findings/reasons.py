@@ -320,7 +320,7 @@ def _of_class(owner: str, name: str, found: Known, release: Model, whole: bool =
             return f"`{name}` is a field of `{short}`: {own}"
         later = "" if made is None or made.trait("dataclass") is None else ", or given to `dataclasses.replace`"
         return f"`{name}` is a field of `{short}`: it can be set where one is built{later or ', not later'}"
-    if use is not None and use.how == USED:  # no object is built: what matters is who calls the method
+    if use is not None and use.how == USED and name[:2] != "__":  # nobody builds one: what matters is who calls it
         called = _telling(f"{owner}.{name}", release)
         if called is not None and called.how == EXACT:
             return f"{who(called, 'calls', release)} it by name, so no other can be passed there"
