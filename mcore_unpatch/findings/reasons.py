@@ -410,9 +410,15 @@ def _telling(name: str, release: Model) -> Usage | None:
     for how in _TELLING:
         uses = [usage for usage in told if usage.how == how]
         if uses:
-            nearest = min(uses, key=lambda usage: (usage.call is not None, usage.place))
+            nearest = min(uses, key=lambda one: (one.call is not None, *_distance(name, one.place, release), one.place))
             return replace(nearest, users=max(usage.users for usage in uses))
     return None
+
+
+def _distance(name: str, place: str, release: Model) -> tuple[bool, bool]:
+    """Those who use a name in its own module come first, then the programs that run a training."""
+    own = module_of(place, release) == module_of(name, release)
+    return not own, not place.startswith(TRAINING)
 
 
 def _is_applied(use: Usage) -> bool:

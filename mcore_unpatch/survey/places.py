@@ -100,6 +100,7 @@ def _words_of_specs(path: str, project: Project) -> list[_Place]:
         resolver = project.resolver(path)
         nodes = [*walk(resolver.model.tree)]
         names = {one.asname: one.name for node in nodes if isinstance(node, ast.ImportFrom) for one in node.names}
+        held = {name: node.value for node in nodes if isinstance(node, ast.Assign) for name in map(_name, node.targets)}
         for node in nodes:
             parts: Iterable[ast.AST] = ()
             called = last_attribute(node.func) if isinstance(node, ast.Call) else ""
@@ -110,12 +111,18 @@ def _words_of_specs(path: str, project: Project) -> list[_Place]:
                 parts = walk(node)
             elif isinstance(node, ast.ClassDef) and node.name.endswith(_PROVIDER):
                 parts = (part for one in walk(node) if isinstance(one, ast.Return) for part in walk(one))
-            words = [part for part in parts if isinstance(part, ast.Name | ast.Attribute | ast.keyword)]
+            given = [*parts]  # also by a variable, which may hold one of several
+            given += [one for part in given if (value := held.get(_name(part))) is not None for one in walk(value)]
+            words = [part for part in given if isinstance(part, ast.Name | ast.Attribute | ast.keyword)]
             every = [(part.lineno, last_attribute(part) or getattr(part, "arg", None) or "") for part in words]
             found += [(line, names.get(word, word)) for line, word in every if not _FUNCTION.fullmatch(word)]
     except (OSError, Unreadable, RecursionError):
         return []
     return sorted(found)
+
+
+def _name(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _where_specs_are(finding: Finding, specs: dict[str, list[_Place]], shown: Callable[[str], str]) -> str:

@@ -131,6 +131,12 @@ def test_a_method_of_what_nobody_builds_is_told_by_its_own_callers(version: Vers
     assert why(config, version).startswith("Only the code that builds `TransformerConfig` can use a subclass")
 
 
+def test_of_several_callers_the_training_is_told() -> None:
+    """It is what runs; what is said of a package that a wheel lacks is said of a caller in there."""
+    said = "The wheel of megatron-core 0.12 lacks megatron.training. On 0.17: `training.training` and 2 more classes"
+    assert why(f"{CORE}.optimizer.get_megatron_optimizer", (0, 12)).startswith(said)
+
+
 def test_a_name_that_becomes_another_name_of_what_is_called_instead() -> None:
     name = f"{CORE}.distributed.finalize_model_grads._allreduce_layernorm_grads"
     said = "Since 0.13 another name of `_allreduce_non_tensor_model_parallel_grads`, which Megatron uses instead"

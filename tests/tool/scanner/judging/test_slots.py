@@ -199,6 +199,13 @@ def test_where_specs_name_the_class_is_a_step_more() -> None:
     )
 
 
+def test_a_spec_may_name_a_class_by_a_variable() -> None:
+    source = "from megatron.core.transformer.spec_utils import ModuleSpec\nimport mine\n"
+    source += "attention = mine.Fast if mine.fast() else SelfAttention\nspec = ModuleSpec(module=attention)\n"
+    [finding] = found_in({"pkg/patches.py": MAKERS["pkg/patches.py"], "a.py": source}, fixes=True)
+    assert finding.steps[-1] == f"Specs name it here: a.py:3 (`SelfAttention`). {ELSEWHERE}"
+
+
 def test_a_function_that_makes_specs_is_called_and_not_named() -> None:
     source = "from megatron.core.models.gpt import gpt_layer_specs\ngpt_layer_specs.get_gpt_layer_local_spec = print\n"
     [finding] = found_in({**MAKERS, "pkg/patches.py": source}, fixes=True)
