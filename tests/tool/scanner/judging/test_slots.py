@@ -202,6 +202,7 @@ def test_where_specs_name_the_class_is_a_step_more() -> None:
 def test_a_spec_may_name_a_class_by_a_variable() -> None:
     source = "from megatron.core.transformer.spec_utils import ModuleSpec\nimport mine\n"
     source += "attention = mine.Fast if mine.fast() else SelfAttention\nspec = ModuleSpec(module=attention)\n"
+    source += "mine.other = SelfAttention\n"
     [finding] = found_in({"pkg/patches.py": MAKERS["pkg/patches.py"], "a.py": source}, fixes=True)
     assert finding.steps[-1] == f"Specs name it here: a.py:3 (`SelfAttention`). {ELSEWHERE}"
 
