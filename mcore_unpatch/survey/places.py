@@ -27,6 +27,12 @@ _PARTS = {
     "mlp|moe": r"(MLP|MoE)Submodules|\.mlp\b",
     "dsa|delta_net|attention": r"Attention|DSA|Delta|\.self_attention\b",
 }
+_ONLY = {  # classes that only some of them name
+    "TE": "^(?!.*_local_)",
+    "Wrapped": "^(?!.*(_te_|transformer_engine))",
+    "Mamba|Hybrid": "mamba|hybrid|stack",
+    "DSA|GatedDelta": "dsa|delta|variant|mamba|hybrid|stack",
+}
 _ELSEWHERE = "Keep the patch for models whose spec is made elsewhere."
 _BUILDERS = "nly the code that builds"  # as evidence says it
 _MOST_SHOWN = 2
@@ -144,8 +150,9 @@ def _where_specs_are(finding: Finding, specs: dict[str, list[_Place]], shown: Ca
 
 def _may_name(function: str, classes: set[str]) -> bool:
     """Whether a function of Megatron's may make a spec with one of some classes, by what the function is called."""
-    if "_local_" in function and classes and all(one.startswith("TE") for one in classes):
-        return False
+    for some, makers in _ONLY.items():
+        if classes and all(re.match(some, one) for one in classes) and not re.search(makers, function):
+            return False
     held = " ".join(slot for one in classes for slot in slots.table().get(one, ()))
     parts = (re.search(part, function) and re.search(held_in, held) for part, held_in in _PARTS.items())
     return bool(_WHOLE.search(function)) or any(parts)

@@ -223,6 +223,9 @@ def test_a_function_that_makes_specs_is_called_and_not_named() -> None:
         ("get_dsa_module_spec_for_backend", ("transformer.moe.moe_layer", "MoELayer"), False),
         ("get_gpt_layer_local_spec", ("extensions.transformer_engine", "TERowParallelGroupedLinear"), False),
         ("get_gpt_decoder_block_spec", ("extensions.transformer_engine", "TERowParallelGroupedLinear"), True),
+        ("get_gpt_layer_local_spec", ("ssm.mamba_layer", "MambaLayer"), False),
+        ("get_mamba_stack_modelopt_spec", ("ssm.mamba_layer", "MambaLayer"), True),
+        ("get_gpt_layer_with_inference_spec", ("ssm.gated_delta_net", "GatedDeltaNet"), False),
     ],
 )
 def test_a_function_that_makes_specs_of_another_part_is_not_listed(
