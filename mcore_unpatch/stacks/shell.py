@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from mcore_unpatch.megatron.commits import is_commit
 from mcore_unpatch.stacks.revision import REPOSITORY, UPSTREAM, ReadFile, Revision, in_text, of_reference, of_release
 
 _MEGATRON = re.compile(r"megatron|mcore|mlm_", re.IGNORECASE)
@@ -187,8 +188,12 @@ class _Reader:
             for address in self._expand(word):
                 if (name := _REPOSITORY.match(address)) and _ADDRESS.search(address):
                     folder = given[at + 1] if len(given) > at + 1 and "clone" in given[:at] else name[2]
+                    repository, of_git = f"{name[1]}/{name[2]}", "clone" in given[:at]
                     references = [one for text in options for one in self._expand(text) if one]
-                    clone = _Clone(number, f"{name[1]}/{name[2]}", references)
+                    # A function of the script may check out what else it is given; `main` is git's default, not its.
+                    beside = [one for text in given for one in self._expand(text) if one] if not of_git else []
+                    references += [one for one in beside if is_commit(one) or of_reference(one, repository).versions]
+                    clone = _Clone(number, repository, references, implied=not of_git and not references)
                     self.clones[_leaf(folder)] = clone
                     return
 
