@@ -301,7 +301,8 @@ def _held_elsewhere(target: str, release: Model, beside: Set[str] = frozenset())
         return ""
     first = told_apart(held[0].rpartition(".")[0], release)
     more = f" and {len(held) - 1} more" if len(held) > 1 else ""
-    return f"; no effect in `{first}`{more} if imported before"
+    always = all(target.startswith(f"{one.rpartition('.')[0]}.") for one in held)  # a package is there before its parts
+    return f"; no effect in `{first}`{more}{'' if always else ' if imported before'}"
 
 
 def _of_class(owner: str, name: str, found: Known, release: Model, whole: bool = True) -> str:

@@ -97,6 +97,11 @@ def test_a_copy_that_is_replaced_as_well_is_reached() -> None:
     assert "no effect" not in found_in(both)[0].evidence
 
 
+def test_a_package_has_its_copy_before_a_part_of_it_can_be_patched() -> None:
+    [finding] = found_in("from megatron.training import training\ntraining.get_model = print\n")
+    assert "; no effect in `megatron.training`. " in finding.evidence
+
+
 def test_who_has_a_name_of_its_own_is_no_reader_of_the_first() -> None:
     source = "from megatron.core.extensions import transformer_engine\ntransformer_engine.fused_permute = print\n"
     both = f"{source}from megatron.core.transformer.moe import moe_utils\nmoe_utils.fused_permute = print\n"
