@@ -148,6 +148,7 @@ def _writes_only(new: Replacement, fits: Callable[[str], bool]) -> bool:
 
 TRAITS: dict[str, Trait] = {
     "unknown": lambda _, new, __: new.function is None,
+    "calls-nothing": lambda _, new, __: new.function is not None and not new.calls,  # it gives what is known
     "delegates": lambda install, new, _: reaches_original(install, new),
     "calls-once": lambda install, new, _: calls_original_once(install, new),
     "log-probs": lambda _, new, __: any(map(OUTPUT_WORDS.search, new.words)),
