@@ -176,6 +176,7 @@ TRAITS: dict[str, Trait] = {
         ".build_schedule_plan" in _unparsed(getattr(install.site.scope.function, "node", None), resolver)
     ),
     "takes-hook": lambda _, new, __: "output_processor" in new.words,  # so it changes something else
+    "runs-hook": lambda _, new, __: any(last_name(call.func) == "output_processor" for call in new.calls),
     # A forward that runs parts of the backward pass too: a piece of a pipeline schedule, not of the output.
     "schedule": lambda _, new, __: any("backward" in word for word in (getattr(new.function, "name", ""), *new.words)),
     # It puts another number of MTP layers into the config around the original: nothing else is written.
