@@ -16,7 +16,7 @@ from mcore_unpatch.findings.finding import Finding, Live
 from mcore_unpatch.gate.awake import SourceTree, awakened
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.repository import git
-from mcore_unpatch.repository.discover import is_megatron_itself, is_patch_file, is_source
+from mcore_unpatch.repository.discover import is_megatron_itself, is_patch_file, is_read_as, is_source
 
 Key = tuple[str, str, str, str]
 _Way = tuple[Live, bool, bool]  # on which releases a patch runs, whether it is undone again, whether it is in a test
@@ -176,7 +176,8 @@ def renames(top: Path, revisions: Iterable[str]) -> dict[str, str]:
 
 
 def _key(finding: Finding, path: str) -> Key:
-    return (path, finding.rule, finding.target, "".join(finding.source.split()))
+    # What a comment switches off has no target, and its message says of what.
+    return (path, finding.rule, finding.target or finding.message, "".join(finding.source.split()))
 
 
 def blobs_at(top: Path, revision: str) -> dict[str, str]:
@@ -192,7 +193,7 @@ def blobs_at(top: Path, revision: str) -> dict[str, str]:
     leads = {path: os.fsdecode(texts[name]) for path, name in links.items()}
     followed = {path: blobs.get(_end(path, leads), "") for path in links if is_source(path)}
     seen = {path: name for path, name in blobs.items() if is_source(path)}
-    seen |= {path: name for path, name in followed.items() if name and not is_source(_end(path, leads))}
+    seen |= {path: name for path, name in followed.items() if name and not is_read_as(path, _end(path, leads))}
     return {path: name for path, name in seen.items() if not is_megatron_itself(path, blobs.__contains__)}
 
 

@@ -48,7 +48,8 @@ class Gate:
         return [*findings, *self._moved_base()] if self.own_base else findings
 
     def _settings(self, before: Config) -> Iterator[Finding]:
-        now, file = self.now, self._project_file()
+        now = self.now
+        file = self._project_file(now) or self._project_file(before)  # that of the base alone, where it is gone
         if file is None or (now.folder, now.values) == (before.folder, before.values):
             return
         same = now.folder == before.folder
@@ -101,7 +102,7 @@ class Gate:
 
     def _moved_base(self) -> Iterator[Finding]:
         """A base that the change itself chose: the last one that does not contain the commit that changed it."""
-        file, now = self._project_file(), self.now.text("base")
+        file, now = self._project_file(self.now), self.now.text("base")
         if file is None or now is None:
             return
         touched = ("log", f"-{_MOST_COMMITS}", "--format=%H", "--no-textconv", "--no-ext-diff", r"-Gbase\s*=")
@@ -125,10 +126,10 @@ class Gate:
         except UsageError:
             return False
 
-    def _project_file(self) -> str | None:
-        if self.now.folder is None or not self.now.folder.is_relative_to(self.top):
+    def _project_file(self, config: Config) -> str | None:
+        if config.folder is None or not config.folder.is_relative_to(self.top):
             return None
-        return relative(self.now.folder / "pyproject.toml", self.top)
+        return relative(config.file, self.top)
 
     def _finding(self, path: str, at: str, what: str) -> Finding:
         try:

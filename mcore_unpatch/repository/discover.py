@@ -230,7 +230,7 @@ def _leads_to_a_file(link: Path, discovery: Discovery) -> bool:
     if not end.is_relative_to(discovery.top) or ".git" in end.relative_to(discovery.top).parts:
         discovery.notes.append(f"{shown(relative(link, discovery.top))} is a link out of the repository, and not read.")
         return False
-    if is_source(end.name):
+    if is_read_as(link.name, end.name):
         return False
     discovery.links.add(relative(link, discovery.top))
     return True
@@ -303,3 +303,8 @@ def is_source(path: str) -> bool:
 def is_patch_file(path: str) -> bool:
     """Whether a file is a diff, by its name."""
     return path.lower().endswith(PATCHES)
+
+
+def is_read_as(link: str, end: str) -> bool:
+    """Whether what a link leads to is read the same way under its own name."""
+    return is_source(end) and is_patch_file(end) == is_patch_file(link)

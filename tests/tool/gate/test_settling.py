@@ -179,14 +179,14 @@ FOLDER = Path("/repository")
     ],
 )
 def test_a_setting_that_a_change_makes(before: dict[str, Any], now: dict[str, Any], off: list[str]) -> None:
-    def told(folder: Path | None, earlier: Path | None = FOLDER, top: Path = FOLDER) -> list[str]:
+    def told(folder: Path, top: Path = FOLDER) -> list[str]:
         gate = switches.Gate(top, (), Config(folder, now), ())
-        return [one.message for one in gate._settings(Config(earlier, before))]
+        return [one.message for one in gate._settings(Config(FOLDER, before))]
 
     found = told(FOLDER)
     assert len(found) == len(off)
     assert all(message.endswith(words) for message, words in zip(found, off, strict=True)), found
-    assert told(None) == told(FOLDER, top=FOLDER / "inner") == []
+    assert told(FOLDER, top=FOLDER / "inner") == []  # of no file of the repository
     # In a file of another folder nothing of a list is the same, nor is a baseline.
     elsewhere = told(FOLDER / "inner")
     named = [*now.get("exclude", []), *now.get("ignore", []), *now.get("baseline", "")]

@@ -52,6 +52,29 @@ def test_another_patch_below_the_same_comment(repository: Repository) -> None:
     ]
 
 
+def test_another_row_below_the_same_comment(repository: Repository) -> None:
+    """The line with the comment is the same, and what it sets is not."""
+    loop = f"{IMPORT}for name in ['forward']:\n    setattr(GPTModel, name, print)  # unpatch: ignore\n"
+    repository.commit({"p.py": loop})
+    repository.git("branch", "--quiet", "--force", "main")
+    repository.commit({"p.py": loop.replace("forward", "state_dict")})
+    said = ["p.py:3: this change also switches off MCU601 for `GPTModel.state_dict`, with a comment"]
+    assert told(repository) == said
+    repository.commit({"p.py": loop.replace("forward", "forward', 'state_dict")})
+    assert told(repository) == said  # and not the one that was there
+
+
+@pytest.mark.parametrize("now", ["[project]\nname = 'x'\n", None])
+def test_a_table_that_goes(now: str | None, repository: Repository) -> None:
+    repository.commit({"pyproject.toml": f'{TABLE}select = ["MCU", "MCU9"]\n'})
+    repository.git("branch", "--quiet", "--force", "main")
+    repository.write({"pyproject.toml": now}) if now else (repository.path / "pyproject.toml").unlink()
+    repository.commit()
+    (line,) = told(repository)
+    assert line.startswith("pyproject.toml:1: this change also switches off")
+    assert line.endswith("MCU901, MCU902, with `select`")
+
+
 def test_only_in_the_files_asked_for(repository: Repository) -> None:
     repository.commit({"a/p.py": QUIET, "b/q.py": QUIET})
     assert [line.partition(":")[0] for line in told(repository, "b")] == ["q.py"]

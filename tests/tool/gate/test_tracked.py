@@ -45,17 +45,20 @@ def test_an_environment_that_is_committed(repository: Repository) -> None:
     assert new_in(repository) == ["env/lib/p.py"]
 
 
-@pytest.mark.parametrize(("link", "target"), [("n.py", "real.txt"), ("pkg/n.py", "../data/real"), ("n.py", "m")])
+@pytest.mark.parametrize(
+    ("link", "target"), [("n.py", "real.txt"), ("pkg/n.py", "../data/real"), ("n.py", "m"), ("n.py", "x.patch")]
+)
 def test_a_link_to_another_name(link: str, target: str, repository: Repository) -> None:
     """Python imports `n.py`, whatever the name of the file that it leads to."""
-    repository.write({"real.txt": PATCH, "data/real": PATCH, "pkg/__init__.py": ""})
+    files = dict.fromkeys(("real.txt", "data/real", "x.patch"), PATCH)
+    repository.write({**files, "pkg/__init__.py": ""})
     (repository.path / "m").symlink_to("real.txt")
     (repository.path / link).symlink_to(target)
     repository.commit()
     assert new_in(repository) == [link]
     repository.git("branch", "--quiet", "--force", "main")
     assert new_in(repository) == []
-    repository.commit({"real.txt": OTHER, "data/real": OTHER})
+    repository.commit(dict.fromkeys(files, OTHER))
     assert new_in(repository) == [link]
 
 
