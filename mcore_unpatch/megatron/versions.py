@@ -25,8 +25,6 @@ _PATCHES = {12: 4, 13: 2, 14: 1, 15: 4, 16: 2, 17: 2, 18: 3, 19: 3}
 _NEVER_RELEASED = {"0.18.1", "0.19.1"}
 _NUMBERED = [f"0.{minor}.{patch}" for minor, count in _PATCHES.items() for patch in range(count)]
 RELEASES = tuple(name for name in _NUMBERED if name not in _NEVER_RELEASED)
-# The oldest Python that a release runs on.
-OLDEST_PYTHON: tuple[tuple[Version, Version], ...] = (((0, 12), (3, 10)), ((0, 17), (3, 12)))
 
 _RELEASE = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:\.?[a-z]\w*)*")
 

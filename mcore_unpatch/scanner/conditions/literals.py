@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known as megatron
 from mcore_unpatch.megatron.layout import COMPILED
-from mcore_unpatch.megatron.versions import OLDEST_PYTHON, RELEASES, ROOT, TRAINING, TRAINING_SINCE, parse_version
+from mcore_unpatch.megatron.versions import RELEASES, ROOT, TRAINING, TRAINING_SINCE, parse_version
 from mcore_unpatch.scanner.names.resolver import Position, Ref
 from mcore_unpatch.scanner.sources.scopes import Binding, Scope
 
@@ -82,12 +82,6 @@ class Release:
         numbers = {"MAJOR": major, "MINOR": minor, "PATCH": patch, "VERSION": (major, minor, patch, "")}
         return self.label if name in {"__version__", "__shortversion__"} else numbers.get(name)
 
-    def python(self) -> tuple[int, ...]:
-        """The oldest Python that it runs on."""
-        self.touched = True
-        version = parse_version(self.label)
-        return [python for since, python in OLDEST_PYTHON if since <= version][-1]
-
     def parameters(self, name: str) -> tuple[str, ...] | None:
         """The parameters of a function or a class of Megatron's."""
         self.touched = True
@@ -109,12 +103,6 @@ class _Absent:
 
 # What `getattr(Class, "member", None)` gives where the class lacks the member: nothing else is that member.
 ABSENT: Final = _Absent()
-
-
-class AtLeast(NamedTuple):
-    """A version of which only the oldest is known."""
-
-    bound: tuple[int, ...]
 
 
 class ParameterNames(tuple[str, ...]):
@@ -234,9 +222,7 @@ def _compared(symbol: ast.cmpop, left: object, right: object, run: Run) -> bool 
         other = right if left is None else left
         equal = (False if as_bool(other) else None) if isinstance(other, Ref) else other is None
         return equal if equal is None or isinstance(symbol, ast.Is | ast.Eq) else not equal
-    if isinstance(left, AtLeast) and isinstance(right, tuple):
-        return _compared_bound(symbol, left.bound, right)
-    if any(isinstance(one, Ref | AtLeast) for one in (left, right)):
+    if isinstance(left, Ref) or isinstance(right, Ref):
         return None
     answer = tried(_COMPARISONS[type(symbol)], left, right)
     return answer if isinstance(answer, bool) else None
@@ -248,10 +234,8 @@ def _subscript(node: ast.Subscript, at: Position, run: Run) -> object:
         ends = [run.value(end, at) if end is not None else None for end in (node.slice.lower, node.slice.upper)]
         if node.slice.step is not None or UNKNOWN in ends:
             return UNKNOWN
-        return value if isinstance(value, AtLeast) else tried(operator.getitem, value, slice(*ends))
+        return tried(operator.getitem, value, slice(*ends))
     index = run.value(node.slice, at)
-    if isinstance(value, AtLeast):
-        return value.bound[0] if index == 0 else UNKNOWN
     return tried(operator.getitem, value, index) if isinstance(value, str | tuple | list | dict) else UNKNOWN
 
 
@@ -307,18 +291,3 @@ def tried(function: Callable[..., Any], *arguments: Any) -> object:
         return function(*arguments)
     except (TypeError, ValueError, IndexError, KeyError, AttributeError, OverflowError):
         return UNKNOWN
-
-
-def _compared_bound(symbol: ast.cmpop, bound: tuple[int, ...], other: tuple[Any, ...]) -> bool | None:
-    """A version that is `bound` or newer, compared."""
-    try:
-        newer = bound >= other
-    except TypeError:
-        return None
-    if not newer:
-        return None
-    if isinstance(symbol, ast.GtE | ast.Gt):
-        return True if isinstance(symbol, ast.GtE) or bound > other else None
-    if isinstance(symbol, ast.Lt | ast.LtE):
-        return False if isinstance(symbol, ast.Lt) or bound > other else None
-    return None

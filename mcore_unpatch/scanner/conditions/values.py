@@ -19,7 +19,6 @@ from mcore_unpatch.scanner.conditions.literals import (
     LITERALS,
     LONGEST,
     UNKNOWN,
-    AtLeast,
     Handler,
     ParameterNames,
     Run,
@@ -138,8 +137,6 @@ def _attribute(node: ast.Attribute, at: Position, run: Run) -> object:
         return _member(base, node.attr, at, run)
     if isinstance(base, ParameterNames):
         return base if node.attr in _SIGNATURE_PARTS else UNKNOWN
-    if isinstance(base, AtLeast):
-        return base.bound[0] if node.attr == "major" else UNKNOWN
     if type(base).__name__ == "Version" and node.attr in _VERSION_PARTS:
         return getattr(base, node.attr)
     ref = at.expr(node) if base is UNKNOWN and not at.given else None
@@ -151,8 +148,6 @@ def _member(base: Ref, name: str, at: Position, run: Run) -> object:
         fact = run.release.version_fact(name)
         if fact is not None:
             return fact
-    if base.kind == "external" and base.name == "sys" and name == "version_info":
-        return AtLeast(run.release.python())
     if base.kind == "local-module" and base.home is not None and name in base.home.model.scope.bindings:
         return _exported(base.home, name, run)
     if base.kind == "function" and name == "__code__":

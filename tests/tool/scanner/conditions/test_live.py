@@ -70,10 +70,6 @@ TESTS = {
     '"padding_mask" in inspect.getfullargspec(GPTModel.forward).args': NEW,
     '"padding_mask" in GPTModel.forward.__code__.co_varnames': NEW,
     '"of_a_release_to_come" in inspect.signature(GPTModel.forward).parameters': ">0.19.2",
-    "sys.version_info >= (3, 9)": "any",
-    "sys.version_info < (3, 10)": "none",
-    "sys.version_info[:2] < (3, 12)": "<=0.16.1",
-    "sys.version_info.major == 2": "none",
     "False": "none",
     "Version(megatron.core.__version__) >= Version('0.20')": ">0.19.2",
     "Version(megatron.core.__version__) >= Version('0.13') and Version(megatron.core.__version__) < Version('0.14')": (

@@ -93,16 +93,6 @@ CONDITIONS = {
         N[7] >= 16
         {"0": M}["0"]
         GPTModel[0]
-        sys.version_info[1] >= 12
-        sys.version_info[:2] >= (3, 12)
-        sys.version_info[use_x:] >= (3, 12)
-        sys.version_info > (3, 10)
-        sys.version_info <= (3, 12)
-        sys.version_info == (3, 9)
-        sys.version_info >= (3, "x")
-        sys.version_info >= 3
-        sys.version_info >= [3, 9]
-        sys.version_info.minor >= 9
         [x for x in V.split(".") if x][1] == "12"
         [x for x, y in V.split(".")][1] == "12"
         [x for x in V for y in V][0] == "0"
@@ -234,11 +224,6 @@ CONDITIONS = {
         getattr(use_x, "is_aux_loss_enabled", None) is None
         getattr(V, "is_aux_loss_enabled", None) is None
         getattr(megatron.core, "of_no_release", None) is None
-        sys.version_info[0] == 3
-        sys.version_info >= (3, 10)
-        sys.version_info > (3, 9)
-        sys.version_info
-        sys.version_info.major >= 3
         hasattr(TopKRouter)
         hasattr(TopKRouter, "is_aux_loss_enabled", 3)
         hasattr(TopKRouter, use_x)
@@ -263,8 +248,6 @@ CONDITIONS = {
         None is M
         megatron.core is None
         GPTModel == None
-        sys.version_info < (3, 10)
-        sys.version_info <= (3, 9)
         "x" in inspect.signature(plain).parameters
         "self" in inspect.signature(Ask().recent).parameters
         first(b=M, a=0) >= 16
@@ -326,9 +309,6 @@ CONDITIONS = {
     """,
     ">=0.14.0?": """
         getattr(TopKRouter, "is_aux_loss_enabled", None) is f
-    """,
-    "<=0.16.1?": """
-        sys.version_info <= (3, 10)
     """,
     ">=0.15.0": """
         hasattr(TransformerConfig, "cuda_graph_impl")
