@@ -28,8 +28,8 @@ from mcore_unpatch.library.model import (
     Usage,
 )
 from mcore_unpatch.megatron import api, known, slots
+from mcore_unpatch.megatron.known import built, module_of, told_apart, who
 from mcore_unpatch.megatron.layout import COMPILED, CONFIG, EXTERNAL_METHODS, GPT_MODEL, LANGUAGE_MODULE
-from mcore_unpatch.megatron.users import built, module_of, told_apart, who
 from mcore_unpatch.megatron.versions import (
     PACKAGES,
     TRAINING,

@@ -19,7 +19,7 @@ from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.conditions.live import Liveness
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.related import restores
-from mcore_unpatch.scanner.related.surroundings import Surroundings
+from mcore_unpatch.scanner.related.restores import Surroundings
 from mcore_unpatch.scanner.shapes import calls, helpers, registries, source_rewrites, sysmodules
 from mcore_unpatch.scanner.shapes.assignments import FUNCTION_PARTS, from_assignment
 from mcore_unpatch.scanner.shapes.install import Install, wraps
