@@ -101,7 +101,7 @@ class ImportEditor:
     @cached_property
     def limit(self) -> int:
         """The longest line of this file."""
-        return line_limit(self.source, self.files)
+        return line_limit(self.source)
 
     def changes(self) -> list[Asked]:
         """Everything that was asked for; the changes do not overlap."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
-import posixpath
 import sys
-import tomllib
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping
-from configparser import ConfigParser, Error as ConfigError
 from functools import partial
 from itertools import product
 from operator import itemgetter
@@ -169,53 +166,9 @@ def _is_part_of_a_package(found: str, module: str, path: str, files: Repository)
     return base not in ("", beside) and files.locate(f"{base}/", "", 1) is not None
 
 
-def line_limit(source: Source, files: Repository) -> int:
-    """The width of import lines: that of what sorts them, else the formatter's, else what the file itself keeps to."""
-    folder = source.path
-    while folder:
-        folder = posixpath.dirname(folder)
-        try:
-            limit = _configured(_settings(folder, files))
-        except (ValueError, AttributeError, TypeError):  # settings of another kind than the tools would take
-            continue
-        if limit:
-            return limit
+def line_limit(source: Source) -> int:
+    """The width of import lines: what the file itself keeps to."""
     # Strings and comments are longer than the limit in many places, so lines with them do not count.
     lines = [source.line(number) for number in {node.lineno for node in source.every(ast.stmt)}]
     code = [len(line) for line in lines if len(line) <= 120 and not any(sign in line for sign in "#'\"")]
     return next(limit for limit in (88, 100, 120) if max(code, default=0) <= limit)
-
-
-def _configured(tools: dict[str, Any]) -> int:
-    """What the tools of a project are told; 0 where nothing is. A sorter has a width of its own if it is told none."""
-
-    def width(tool: str, usual: int) -> int:
-        settings = tools.get(tool, {})
-        return int(settings.get("line-length", settings.get("line_length", usual)))
-
-    ruff = tools.get("ruff", {})
-    lint = ruff | ruff.get("lint", {})
-    if {"ALL", "I", "I0", "I00", "I001"}.intersection([*lint.get("select", ()), *lint.get("extend-select", ())]):
-        return width("ruff", 88)
-    if "isort" in tools:
-        return width("isort", 88 if tools["isort"].get("profile") == "black" else 79)
-    return min(filter(None, (width("ruff", 0), width("black", 0))), default=0)  # a linter's may be higher
-
-
-def _settings(folder: str, files: Repository) -> dict[str, Any]:
-    """What the files of a folder tell its tools, by tool; one that cannot be read says nothing."""
-    found: dict[str, Any] = {}
-    for name in ("pyproject.toml", "ruff.toml", ".ruff.toml", "setup.cfg", ".isort.cfg"):
-        try:
-            text = files.data(posixpath.join(folder, name)).decode()
-            if name.endswith("cfg"):
-                parser = ConfigParser(interpolation=None)
-                parser.read_string(text)
-                section = "isort" if name == "setup.cfg" else "settings"
-                found |= {"isort": dict(parser[section])} if section in parser else {}
-            else:
-                said = tomllib.loads(text)
-                found |= said.get("tool", {}) if name == "pyproject.toml" else {"ruff": said}
-        except (OSError, KeyError, ValueError, RecursionError, ConfigError):
-            continue
-    return found

@@ -2,14 +2,12 @@
 
 import ast
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from mcore_unpatch.codemods.catalogue.value_head import _width
 from mcore_unpatch.codemods.dead import _bound
 from mcore_unpatch.codemods.imports.leftovers import _quoted
-from mcore_unpatch.codemods.imports.places import _configured
 from mcore_unpatch.codemods.registry import GROUP, _may_announce
 from mcore_unpatch.codemods.seams.patch import bound_to, defined, function_name
 from mcore_unpatch.codemods.standing import processors
@@ -120,25 +118,6 @@ def test_names_in_a_string(text: str, names: set[str]) -> None:
 def test_what_costs_nothing_when_it_goes(text: str, inside: str | None, beside: str | None) -> None:
     statement = ast.parse(text).body[0]
     assert (_bound(statement, True), _bound(statement, False)) == (inside, beside)
-
-
-@pytest.mark.parametrize(
-    ("tools", "length"),
-    [
-        ({}, 0),
-        ({"ruff": {"line-length": 100}}, 100),
-        ({"ruff": {"line-length": 120}, "black": {"line_length": 90}}, 90),
-        ({"black": {"line-length": 90}}, 90),
-        ({"ruff": {"select": ["I"]}}, 88),
-        ({"ruff": {"line-length": 100, "lint": {"extend-select": ["I001"]}}, "black": {"line-length": 90}}, 100),
-        ({"ruff": {"lint": {"select": ["E"]}}, "isort": {}}, 79),
-        ({"isort": {"profile": "black"}}, 88),
-        ({"isort": {"profile": "google", "line_length": 110}}, 110),
-        *(({"ruff": {"lint": {"select": [code]}}}, 88) for code in ("ALL", "I0", "I00")),
-    ],
-)
-def test_how_long_a_line_of_imports_may_be(tools: dict[str, Any], length: int) -> None:
-    assert _configured(tools) == length
 
 
 def test_whether_a_folder_may_announce_codemods(tmp_path: Path) -> None:

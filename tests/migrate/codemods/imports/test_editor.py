@@ -196,26 +196,14 @@ def test_a_part_of_the_package_is_not_what_has_its_name() -> None:
     assert f"import ray\nimport torch\nfrom {COMPAT} import patch_postprocess\n\nfrom slime.ray import group\n" in new
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "rows"),
-    [
-        ("pyproject.toml", "[tool.black]\nline-length = 120\n", False),
-        ("pyproject.toml", "[tool.black]\nline-length = 120\n[tool.ruff.lint]\nextend-select = ['I']\n", True),
-        ("pyproject.toml", "[tool.ruff]\nline-length = 120\n[tool.ruff.lint]\nselect = ['I']\n", False),
-        ("pyproject.toml", "[tool.black]\nline-length = 120\n[tool.isort]\nprofile = 'black'\n", True),
-        ("ruff.toml", "line-length = 120\n[lint]\nselect = ['I']\n", False),
-        ("setup.cfg", "[isort]\nline_length = 120\n", False),
-        ("pyproject.toml", "[tool.ruff]\nline-length = 'long'\n", True),
-    ],
-)
-def test_an_import_is_as_wide_as_what_sorts_imports_allows(name: str, settings: str, rows: bool) -> None:
+@pytest.mark.parametrize("wide", [True, False])
+def test_an_import_is_as_wide_as_the_file(wide: bool) -> None:
     """A name that goes leaves one line only where that fits; it was in rows before."""
-    name_that_stays = "one_of_a_length_that_matters_here_and_in_the_settings"
-    before = f"from some.package.with_a_name import (\n    {name_that_stays},\n    other,\n)\n".encode()
-    files = {"pkg/m.py": before, name: settings.encode()}
-    bench = Workbench(Repository(["pkg/m.py"], files.__contains__, files.__getitem__))
-    node = bench.source("pkg/m.py").tree.body[0]
+    name = "one_of_a_length_that_matters_here_and_in_the_whole_file"
+    before = f"from some.package.with_a_name import (\n    {name},\n    other,\n)\nx = {'y' * (100 if wide else 9)}\n"
+    bench = Workbench(Repository(["m.py"], {"m.py"}.__contains__, {"m.py": before.encode()}.__getitem__))
+    node = bench.source("m.py").tree.body[0]
     assert isinstance(node, ast.ImportFrom)
-    bench.imports("pkg/m.py").drop(node, {"other"}, SAFE)
-    new = made(bench.source("pkg/m.py"), bench.import_changes()).decode()
-    assert len(new.splitlines()) == (3 if rows else 1), new
+    bench.imports("m.py").drop(node, {"other"}, SAFE)
+    new = made(bench.source("m.py"), bench.import_changes()).decode()
+    assert len(new.splitlines()) == (2 if wide else 4), new
