@@ -65,7 +65,7 @@ def judge(install: Install, new: Replacement, resolver: Resolver) -> RuleMatch:
     # A target as rows name it: `Class.method` for the class and those it derives from, `module.name`.
     classes = [one.rpartition(".")[2] for one in api.ancestry(install.owner)]
     names = [*(f"{one}.{install.attribute}" for one in classes), ".".join(install.target.split(".")[-2:])]
-    for answer in answers():
+    for answer in answers() if not api.is_module(install.target, install.shape) else ():
         if answer.fits(names, install.shape) and all(traits.has(one, install, new, resolver) for one in answer.traits):
             words = _words(install, new, resolver)
             if "in-specs" in answer.traits or "slot" in answer.traits:

@@ -83,6 +83,12 @@ def lookup(name: str) -> Symbol | None:
     return Symbol("value" if kind in ("import", "attribute") else kind, found.name)
 
 
+def is_module(name: str, shape: str) -> bool:
+    """Whether a patch of that shape is of a whole module: a function of the package may have its name."""
+    found = lookup(name) if shape in ("source-rewrite", "sys-modules") else None
+    return found is not None and found.kind == "module"
+
+
 def in_module(module: str, name: str) -> bool:
     """Whether `module` has `name` in some release, defined there or imported."""
     holder = _fact(module)

@@ -17,7 +17,7 @@ from mcore_unpatch.judge.step import between
 from mcore_unpatch.library.digests import split, statement_digests
 from mcore_unpatch.library.fact import quoted
 from mcore_unpatch.library.model import Known, Model, likeness
-from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, parse_version, within
 from mcore_unpatch.records import asdict, field, record, replace
 
@@ -229,8 +229,15 @@ def _copy_of(case: Case, happened: Change, old: Model) -> Copy | None:
 
 def _body(case: Case, happened: Change, copied: Copy | None, old: Model, new: Model) -> list[str]:
     """What the function that is replaced does now, and the replacement does not."""
-    if happened.kind not in ("body", "signature"):
+    install, is_changed = case.install, happened.kind in ("body", "signature")
+    if api.is_module(install.target, install.shape):
+        is_changed = _digests(old, install.target) != _digests(new, install.target)
+    if not is_changed:
         return []
+    if (install.shape == "source-rewrite" and case.new.function is None) or happened.kind == "unchanged":
+        rewrites = "rewrites the source" if install.sure else "may rewrite the source"
+        does = rewrites if install.shape == "source-rewrite" else "stands for a whole module"
+        return [f"it {does}, which changed: whether it fits megatron-core {new.label} is not known"]
     if case.new.function is None:
         if case.reaches_original or not _is_unread(case):
             return []
@@ -253,6 +260,15 @@ def _body(case: Case, happened: Change, copied: Copy | None, old: Model, new: Mo
     if _stands_for_itself(case, happened, old, new):
         return []
     return ["body changed; the replacement does not call the original, so it does not have that change"]
+
+
+def _digests(model: Model, owner: str) -> dict[str, object]:
+    """What a module or a class holds, by name: two releases that agree on it have the same one."""
+    found: dict[str, object] = {}
+    for leaf, fact in model.members(owner):
+        name = f"{owner}.{leaf}"
+        found |= {name: fact.digest} | (_digests(model, name) if fact.kind == "class" else {})
+    return found
 
 
 def _is_unread(case: Case) -> bool:

@@ -352,3 +352,29 @@ def test_an_import_that_no_release_has_says_nothing_of_the_step_to_another() -> 
     source = f"{head}def install():\n    {{}}\n    GPTModel.embed = f\n"
     plain, fork = (only(source.format(one), "0.16", "0.19") for one in ("pass", "from megatron.core.nowhere import x"))
     assert (fork.urgency, fork.reasons) == (plain.urgency, plain.reasons)
+
+
+WHOLE_MODULES = """
+    import sys
+
+    import ours
+
+    sys.modules["megatron.core.parallel_state"] = ours
+    RULES = {"megatron/core/distributed/finalize_model_grads.py": "-import torch\\n+import ours"}
+"""
+REWRITTEN = """
+    import inspect
+
+    from megatron.core.models.gpt import GPTModel
+
+    exec(inspect.getsource(GPTModel.forward).replace("a", "b"))
+"""
+
+
+def test_what_stands_for_source_that_changed_is_not_called_harmless() -> None:
+    unknown = "which changed: whether it fits megatron-core 0.19.2 is not known"
+    told = ["it stands for a whole module", "it may rewrite the source", "it rewrites the source"]
+    found = [*fates(WHOLE_MODULES, "0.13.0", "0.19"), only(REWRITTEN, "0.13.0", "0.19")]
+    assert [(fate.urgency, fate.reasons) for fate in found] == [("different", (f"{one}, {unknown}",)) for one in told]
+    assert {fate.urgency for fate in fates(WHOLE_MODULES, "0.19.0", "0.19.1")} == {"harmless"}
+    assert [fate.finding.replacement for fate in found[:2]] == [None, None]  # the function has another answer
