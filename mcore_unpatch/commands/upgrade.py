@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,8 @@ from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
 from mcore_unpatch.report.lines import show
 from mcore_unpatch.repository.discover import project_root
-from mcore_unpatch.stacks.sources import MegatronSource, target
+from mcore_unpatch.stacks.revision import Stack
+from mcore_unpatch.stacks.sources import INFO, MegatronSource, target
 from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey.survey import ScanOptions
 from mcore_unpatch.upgrade import matrix as ranges, mend as mending, merge as merging, report as written
@@ -124,15 +126,16 @@ def _steps(
     Raises `UsageError` where there is nothing to compare.
     """
     to = target(new or RELEASES[-1])
-    start = target(old) if old else None
+    carried = "" if old else _carried(paths, options)
+    start = target(old or carried) if old or carried else None
     given += [named.source for named in (to, start) if named is not None and named.source is not None]
     olds = start.models() if start else _in_use(paths, options)
     news = to.models()
     steps = [(old, other) for old in olds for other in news if not any(_same(old, each) for each in news)]
-    if start is None:  # what is as new already takes no step
+    if not old:  # what is as new already takes no step
         steps = [(model, other) for model, other in steps if parse_version(model.label) < parse_version(other.label)]
     if not steps:
-        runs = f"{olds[-1].label} is what {'--from names' if start else 'the repository runs'}"
+        runs = f"{olds[-1].label} is what {'--from names' if old else 'the repository runs'}"
         raise UsageError(f"{runs}, and no other release than --to: there is nothing to compare. Pass another --to.")
     return steps
 
@@ -145,15 +148,30 @@ def _same(model: Model, other: Model) -> bool:
     return names == set(other.facts) and all(model.facts[name].digest == other.facts[name].digest for name in names)
 
 
-def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
-    """The releases that the repository runs, the oldest first; raises `UsageError` where no file says one."""
+def _running(paths: list[Path] | None, options: ScanOptions) -> tuple[Stacks, tuple[Stack, ...]]:
+    """The stacks of the repository, and those of what is asked about."""
     folder = (paths or [Path()])[0].resolve()
     top = project_root(folder if folder.is_dir() else folder.parent)
     stacks = Stacks(top, options.megatron, options.named_by, options.stacks)
     inside = folder.relative_to(top).as_posix()
     asked = stacks.below(inside if inside != "." else "")
+    return stacks, asked.stacks if asked else ()
+
+
+def _carried(paths: list[Path] | None, options: ScanOptions) -> str:
+    """The Megatron that is part of the repository, where it runs no other: its release does not speak for it."""
+    stacks, running = _running(paths, options)
+    said = [said for stack in running for said in stack.said]
+    if len(said) != 1 or said[0].source != "vendored":
+        return ""
+    note(f"The megatron.core in {posixpath.dirname(said[0].path)} is compared as it is.")
+    return str(stacks.top / said[0].path.removesuffix(INFO))
+
+
+def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
+    """The releases that the repository runs, the oldest first; raises `UsageError` where no file says one."""
+    stacks, running = _running(paths, options)
     told = []
-    running = asked.stacks if asked else ()
     versions = {version for stack in running for version in stack.versions}
     for stack in running:
         settle = stack.revision.settle.replace("--target-mcore", "--from")

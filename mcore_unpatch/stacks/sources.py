@@ -20,7 +20,7 @@ from mcore_unpatch.records import record, replace
 from mcore_unpatch.repository import git, reading
 from mcore_unpatch.stacks.revision import CARRIER, REPOSITORY, ReadFile, Revision, carried, of_reference, of_release
 
-_INFO = "megatron/core/package_info.py"
+INFO = "megatron/core/package_info.py"
 _NUMBER = re.compile(rb"(?m)^(MAJOR|MINOR|PATCH)[ \t]*=[ \t]*(\d+)[ \t]*(?:#.*)?\r?$")
 INSTALLED = "installed"  # the one that an import would find
 _REPOSITORY = re.compile(rf"^{REPOSITORY}/?$", re.IGNORECASE)
@@ -40,7 +40,7 @@ class MegatronSource:
 def source_at(place: str | Path) -> MegatronSource:
     """A Megatron in a checkout, a wheel, a folder or `CLONE@COMMIT`; raises `UsageError`."""
     files = read_source(place, LIBRARY)
-    return MegatronSource(label_of(files.get(_INFO, b""), place), files)
+    return MegatronSource(label_of(files.get(INFO, b""), place), files)
 
 
 def installed_model() -> Model | None:
@@ -65,7 +65,7 @@ def label_of(info: bytes, place: str | Path = "this Megatron") -> str:
     """The version that `package_info.py` says, which is read and not run; raises `UsageError`."""
     numbers = dict(_NUMBER.findall(info))
     if len(numbers) < 3:
-        raise UsageError(f"{_INFO} of {place} does not name a release; pass a complete checkout or wheel.")
+        raise UsageError(f"{INFO} of {place} does not name a release; pass a complete checkout or wheel.")
     return ".".join(str(int(numbers[name])) for name in (b"MAJOR", b"MINOR", b"PATCH"))
 
 
@@ -148,7 +148,7 @@ def of_modules(file: ReadFile) -> None:
 
 def of_vendored(file: ReadFile) -> None:
     """The `package_info.py` of a Megatron that the repository carries."""
-    revision = _on_disk(file.top / file.path.removesuffix("megatron/core/package_info.py"))
+    revision = _on_disk(file.top / file.path.removesuffix(INFO))
     file.found += [(1, revision)] if revision else []
 
 
@@ -187,7 +187,7 @@ def _carried(folder: Path, commit: str) -> Revision:
 
 def _on_disk(folder: Path) -> Revision | None:
     try:
-        return of_release(label_of(reading.read(folder / "megatron/core/package_info.py")))
+        return of_release(label_of(reading.read(folder / INFO)))
     except (OSError, UsageError):
         return None
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.repository.paths import from_here
+from mcore_unpatch.stacks.sources import INFO
 from mcore_unpatch.survey import places
 from mcore_unpatch.survey.parallel import no_collection
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
-
-_INFO = "megatron/core/package_info.py"
 
 
 @no_collection()
@@ -26,8 +25,8 @@ def report_of(survey: Survey) -> Report:
     found, options = survey.found, survey.options
     report = Report(str(found.root), len(found.python) + len(found.patches), notes=survey.notes, top=str(found.top))
     report.named = tuple(str(path) for path in survey.paths if path != Path())
-    of_megatron = [path for path in found.python if f"/{path}".endswith(f"/{_INFO}")]
-    report.carried = tuple(from_here(Path(found.top, path.removesuffix(_INFO))) for path in of_megatron)
+    of_megatron = [path for path in found.python if f"/{path}".endswith(f"/{INFO}")]
+    report.carried = tuple(from_here(Path(found.top, path.removesuffix(INFO))) for path in of_megatron)
     report.only_new = options.base is not None or options.baseline is not None
     report.fixes_known = options.fixes
     if options.fixes:

@@ -223,14 +223,17 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
 def unread(report: UpgradeReport) -> str:
     """What of the repository no release could be asked for, in words."""
     old, new, said = report.old, report.new, []
+    lack: dict[tuple[str, ...], list[str]] = {}
     for package, number in report.uses.beyond.items():
-        uses = f"{count(number, 'use')} of {package}"
-        without = {option: one.label for option, one in (("--from", old), ("--to", new)) if lacking(one, package)}
-        wheels, paths = " and ".join(without.values()), " and ".join(f"`{option} PATH`" for option in without)
-        if len(without) == 2:
-            said.append(f"{uses}, which the wheels of megatron-core {wheels} do not hold; {paths} read checkouts")
+        without = tuple(option for option, one in (("--from", old), ("--to", new)) if lacking(one, package))
+        lack.setdefault(without, []).append(f"{count(number, 'use')} of {package}")
+    for options, counts in lack.items():
+        uses, paths = ", ".join(counts), " and ".join(f"`{option} PATH`" for option in options)
+        if len(options) == 2:
+            wheels = f"which the wheels of megatron-core {old.label} and {new.label} do not hold"
+            said.append(f"{uses}, {wheels}; {paths} read checkouts")
         else:
-            wheel = f"which the wheel of megatron-core {wheels} does not hold"
+            wheel = f"which the wheel of megatron-core {old.label if '--from' in options else new.label} does not hold"
             said.append(f"what changed for {uses}, {wheel}; {paths} reads a checkout")
     said += [f"{count(len(report.scanned.errors), 'file')} with errors"] if report.scanned.errors else []
     return "; ".join(said)

@@ -46,13 +46,14 @@ def test_scan_and_pin_say_that_the_wheel_does_not_hold_it(tmp_path: Path) -> Non
 
 
 def test_what_the_newer_source_alone_lacks_is_told_as_not_read(tmp_path: Path) -> None:
-    for package in ("core", "legacy"):
+    for package in ("core", "legacy", "inference"):
         (tmp_path / f"older/megatron/{package}").mkdir(parents=True)
         (tmp_path / f"older/megatron/{package}/__init__.py").write_text("class BertModel: pass\n")
     (tmp_path / "older/megatron/core/package_info.py").write_text("MAJOR = 0\nMINOR = 15\nPATCH = 0\n")
-    write_files(tmp_path / "ours", "from megatron.legacy import BertModel\n")
+    write_files(tmp_path / "ours", "from megatron.legacy import BertModel\nfrom megatron.inference import BertModel\n")
     result = unpatch("upgrade", "--from", str(tmp_path / "older"), "--to", "0.19.2", cwd=tmp_path / "ours")
-    said = "what changed for 1 use of megatron.legacy, which the wheel of megatron-core 0.19.2 does not hold"
+    uses = "1 use of megatron.legacy, 1 use of megatron.inference"
+    said = f"what changed for {uses}, which the wheel of megatron-core 0.19.2 does not hold"
     assert f"Not read: {said}; `--to PATH` reads a checkout." in " ".join(result.out.split())
 
 

@@ -19,12 +19,22 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def test_the_copy_is_named_with_the_option_that_reads_it(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("megatron-core==0.17.0\n")  # another may run: nobody chooses the copy
     for arguments in (("upgrade", "--to", "0.19.2"), ("upgrade", "--from", "0.17.0", "--to", "0.19.2")):
         done = unpatch(*arguments, cwd=tmp_path)
         assert done.code == CLEAN
         assert f"`--from {folder}` reads it as it is" in " ".join(done.err.split())
     done = unpatch("scan", cwd=tmp_path)
     assert f"`--target-mcore {folder}` reads it as it is" in " ".join(done.err.split())
+
+
+def test_the_only_megatron_there_is_compared_as_it_is(folder: str, tmp_path: Path) -> None:
+    done = unpatch("upgrade", "--to", "0.19.2", cwd=tmp_path)
+    assert "`utils.swapped`" in done.out
+    copy = Path(folder, "megatron/core").as_posix()
+    assert done.err == f"note: The megatron.core in {copy} is compared as it is.\n"
+    (tmp_path / copy / "package_info.py").write_text(FIELDS.replace("16", "19").replace("0\nPRE", "2\nPRE"))
+    assert "0.19.2 is what the repository runs" in " ".join(unpatch("upgrade", cwd=tmp_path).err.split())
 
 
 def test_nothing_is_said_where_the_copy_is_read_or_there_is_none(folder: str, tmp_path: Path) -> None:
