@@ -237,7 +237,7 @@ class Report:
     named: tuple[str, ...] = ()  # the paths that the user named
     fixes_known: bool = False  # the codemods were asked what they would do
     proposed: Callable[[], dict[str, str]] = dict  # the diffs of what `migrate` could do, by path
-    only_new: bool = False  # known findings were left out: those of a base or of a baseline
+    only: str = ""  # where known findings were left out, what the others are: new, or unpinned
     possible: int = 0  # patches told by the name of a method alone, that nobody asked for
     carried: tuple[str, ...] = ()  # the folders of Megatrons that are part of the repository
 

@@ -156,7 +156,7 @@ def markdown(report: Report) -> str:
     files = count(report.files_scanned, "file")
     lines = ["### Patches of Megatron Core", "", " ".join([f"{files} read.", *map(str, report.judged)])]
     if not report.findings:
-        lines[-1] = f"No {'new ' if report.only_new else ''}patch found; {files} scanned."
+        lines[-1] = f"No {report.only}{' ' * bool(report.only)}patch found; {files} scanned."
     for name, findings in groups(report.findings).items():
         if findings:
             told = f" ({brief(findings)})" if report.fixes_known else ""

@@ -25,9 +25,8 @@ def lines(report: Report) -> Iterator[Line]:
         yield from wrapped(f"No Python file and no patch file to read in {report.from_here('')}", 0, "", "yellow")
         return
     if not report.findings:
-        new = "new " if report.only_new else ""
         scanned = count(report.files_scanned, "file")
-        yield [(f"No {new}patch of Megatron Core found; {scanned} scanned.", "green")]
+        yield [(f"No {report.only}{' ' * bool(report.only)}patch of Megatron Core found; {scanned} scanned.", "green")]
         if report.fixes_known:  # a scan, not a gate
             yield from wrapped("unpatch upgrade, for what else is used of Megatron", 0, "Next: ", "bold")
         return
@@ -101,7 +100,7 @@ def _summary(report: Report) -> Iterator[Line]:
     yield [(f"Scanned {count(report.files_scanned, 'file')}.", "dim")]
     for judged in report.judged:
         yield from wrapped(str(judged), 0)
-    yield from wrapped(f"Found {'new: ' if report.only_new else ''}{subjects(report.findings)}.", 0)
+    yield from wrapped(f"Found {'new: ' if report.only == 'new' else ''}{subjects(report.findings)}.", 0)
     others = {finding.shape for finding in groups(report.findings)["other"]}
     patches = [finding for finding in report.findings if group_of(finding) != "other"]
     if SWITCH in others:

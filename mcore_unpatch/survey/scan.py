@@ -27,7 +27,10 @@ def report_of(survey: Survey) -> Report:
     report.named = tuple(str(path) for path in survey.paths if path != Path())
     of_megatron = [path for path in found.python if f"/{path}".endswith(f"/{INFO}")]
     report.carried = tuple(from_here(Path(found.top, path.removesuffix(INFO))) for path in of_megatron)
-    report.only_new = options.base is not None or options.baseline is not None
+    if options.base is not None or options.baseline is not None:
+        report.only = "new"
+    elif options.lock is not None:
+        report.only = "unpinned"
     report.fixes_known = options.fixes
     if options.fixes:
         from mcore_unpatch.survey import fixes

@@ -185,7 +185,7 @@ def test_what_is_beside_the_code(findings: list[Finding], beside: list[str]) -> 
     ],
 )
 def test_the_end_of_a_gate(findings: list[Finding], new: bool, ending: str) -> None:
-    told = " ".join(" ".join(said(text.lines(report(*findings, only_new=new)))).split())
+    told = " ".join(" ".join(said(text.lines(report(*findings, only="new" if new else "")))).split())
     assert told.endswith(ending)
     head = "Scanned 7 files. Judged for megatron-core 0.19: stated in a.toml. Found"
     assert f"{head} {'new: ' * new}{counts.subjects(findings)}." in told
@@ -202,7 +202,7 @@ def test_two_releases_are_none_to_upgrade_to() -> None:
     [
         ({"read": 0}, "No Python file and no patch file to read in"),
         ({"read": 1}, "No patch of Megatron Core found; 1 file scanned."),
-        ({"read": 2, "only_new": True}, "No new patch of Megatron Core found; 2 files scanned."),
+        ({"read": 2, "only": "new"}, "No new patch of Megatron Core found; 2 files scanned."),
     ],
 )
 @pytest.mark.parametrize("scan", [False, True])
@@ -211,7 +211,7 @@ def test_nothing_found(facts: dict[str, Any], words: str, scan: bool) -> None:
     assert told[0].startswith(words)
     assert told[1:] == ["Next: unpatch upgrade, for what else is used of Megatron"] * (scan and facts["read"] > 0)
     page = pages.markdown(report(**facts))
-    new = "new " if facts.get("only_new") else ""
+    new = "new " if facts.get("only") else ""
     assert f"No {new}patch found; {lines.count(facts['read'], 'file')} scanned." in page
     assert "<details" not in page
 

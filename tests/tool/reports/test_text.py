@@ -158,4 +158,4 @@ def test_the_last_line_says_when_only_new_findings_were_asked_for() -> None:
         return "".join(text for text, _ in list(lines(report))[-1])
 
     assert last(Report("/", 3)) == "No patch of Megatron Core found; 3 files scanned."
-    assert last(Report("/", 3, only_new=True)) == "No new patch of Megatron Core found; 3 files scanned."
+    assert last(Report("/", 3, only="new")) == "No new patch of Megatron Core found; 3 files scanned."

@@ -31,6 +31,10 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_a_pinned_patch_is_not_denied(repository: Path) -> None:
+    assert unpatch("check", cwd=repository).out == "No unpinned patch of Megatron Core found; 1 file scanned.\n"
+
+
 def edit(repository: Path, *lines: str) -> None:
     """As a person would: lines added to the only pin."""
     file = repository / pins.LOCK
