@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Set
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.library.fact import Fact
@@ -70,6 +70,9 @@ def why(finding: Finding, version: Version, beside: Set[str] = frozenset()) -> s
         return told or f"{lacks}: `unpatch scan --target-mcore PATH` tells who calls it"
     if found is None and target.startswith(COMPILED):
         return "Megatron has it compiled, without a source in Python: what it changes there cannot be told"
+    part = release.find(owner) if found is None else None
+    if part is not None and part.fact.trait("from"):  # what an object of Megatron's holds
+        return _of_class(part.name.rpartition(".")[0], leaf(owner), part, release, False)
     if found is None:
         return _of_missing(finding, version)
     if holder is None or holder.kind == "module":
@@ -195,7 +198,12 @@ def _of_missing(finding: Finding, version: Version) -> str:
     span = there and (f"up to {show(there[-1])}" if there[0] < version else f"from {show(there[0])} on")
     others = f", only Megatron {span}" if span else ""
     if holder is None or holder.kind not in ("class", "module") or release.find(known.name_on(release, owner)) is None:
-        return f"{on} has no `{leaf(owner)}.{name}`{others or ': what it changes is not known'}"
+        above = (one for one in accumulate(finding.target.split("."), "{}.{}".format) if not known.holds(release, one))
+        first = next(
+            (one for one in above if one.count(".") > 1), finding.target
+        )  # the package, the module or the class
+        missing = f"`{leaf(first)}` in `{leaf(first.rpartition('.')[0])}`: what it changes is not known"
+        return f"{on} has no {f'`{leaf(owner)}.{name}`{others}' if others else missing}"
     if there:
         return f"{on} has no `{name}` in `{leaf(owner)}`{others}: {adds}"
     outside = [base for base in api.ancestry(holder.name) if not within(base)] if holder.kind == "class" else []

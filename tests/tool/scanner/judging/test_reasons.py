@@ -64,6 +64,15 @@ def test_where_the_module_is_gone_nothing_is_added() -> None:
     assert why(calls, (0, 19)) == "megatron-core 0.19 has no `base.async_calls`, only Megatron up to 0.16"
 
 
+def test_what_no_release_has_is_told_from_where_it_is_missing() -> None:
+    said = "megatron-core 0.12 has no `{}` in `{}`: what it changes is not known"
+    twice = f"{CORE}.distributed.distributed_data_parallel.DistributedDataParallel.DistributedDataParallel.__init__"
+    assert why(twice, (0, 12)) == said.format("DistributedDataParallel", "DistributedDataParallel")
+    assert why(f"{CORE}.transformer.nothing.Class.method", (0, 12)) == said.format("nothing", "transformer")
+    part = f"{GPT}.output_layer.forward"  # of a module that objects hold
+    assert why(part) == "`GPTModel.__init__` makes `output_layer` itself, so no other can be passed"
+
+
 def test_another_name_of_a_class_is_told_as_the_class() -> None:
     said = "`MultiTokenPredictionLayer` builds `{}` by name; a subclass helps only where a ModuleSpec names it"
     stack = f"{CORE}.ssm.mamba_block.MambaStack.forward"
