@@ -160,6 +160,8 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model, ran: bool 
     elif finding.fix:
         urgency = "unnecessary"
         reasons.append("there is a replacement for it; run `unpatch migrate`")
+    elif case.new.function is not None and not (case.reaches_original or idle) and (words := api.held(finding.target)):
+        urgency, reasons = "different", [f"{words}: what the step does to this cannot be told"]
     else:
         urgency = "harmless"
         reasons += [] if idle else [_harmless(happened, case, old, new)]

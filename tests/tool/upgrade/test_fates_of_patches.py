@@ -378,3 +378,22 @@ def test_what_stands_for_source_that_changed_is_not_called_harmless() -> None:
     assert [(fate.urgency, fate.reasons) for fate in found] == [("different", (f"{one}, {unknown}",)) for one in told]
     assert {fate.urgency for fate in fates(WHOLE_MODULES, "0.19.0", "0.19.1")} == {"harmless"}
     assert [fate.finding.replacement for fate in found[:2]] == [None, None]  # the function has another answer
+
+
+def test_a_method_of_what_a_spec_names_is_not_called_new() -> None:
+    fate = only(
+        """
+    from megatron.core.transformer.attention import SelfAttention
+
+    def install(attention: SelfAttention, ours):
+        def forward(query, key, value, mask):
+            return ours(query, key, value)
+
+        attention.core_attention.forward = forward
+    """,
+        "0.16",
+        "0.19",
+    )
+    whose = "`SelfAttention` builds `core_attention` from a spec, of whatever class that names"
+    assert (fate.urgency, fate.reasons) == ("different", (f"{whose}: what the step does to this cannot be told",))
+    assert fate.finding.evidence.startswith(f"{whose}: what it changes is not known")
