@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 
 from mcore_unpatch.scanner.sources import prefilter
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
-_ARCHIVES = (".pyz", ".zip", ".whl", ".egg")
 _PYTHON = (".ipynb", ".ipy", ".pth", ".py3", ".pyc", ".pyx")
-_ENDINGS = (*_ARCHIVES, *_PYTHON, ".sh", ".bash", ".yml", ".yaml", ".mk", ".jinja", ".j2", ".in")
+_ENDINGS = (*_PYTHON, ".sh", ".bash", ".yml", ".yaml", ".mk", ".jinja", ".j2", ".in")
 _RECIPES = ("dockerfile", "makefile", "justfile")
 _IMPORTS = re.compile(rb"\b(?:import|from)\s++megatron\b")
 # `sed -i ... /opt/Megatron-LM/megatron/core/utils.py`, `rsync ours/ $MEGATRON/megatron/core/`
@@ -21,7 +18,6 @@ _EDITED = re.compile(
     rb"|\brsync\b[^\n]{0,300}[\s/]megatron/(?:core|training)/?[\"']?[ \t]*+(?:[\n;&|]|$)"
 )
 _SHOWN = 3
-_MOST_BYTES = 32_000_000  # of the files in one archive
 
 
 def not_read(names: Iterable[str], read: Callable[[str], bytes]) -> str:
@@ -44,27 +40,8 @@ def _may_patch(path: str, read: Callable[[str], bytes]) -> bool:
         data = read(path)
     except (OSError, Unreadable):
         return False
-    if path.lower().endswith(_ARCHIVES):
-        return any(map(_is_about_megatron, _in_archive(data)))
     if b"megatron" not in data or path.endswith(".pyc"):
         return b"megatron.core" in data
     lines = data.replace(rb"\n", b"\n") if path.endswith(".ipynb") else data
-    return bool(_EDITED.search(data)) or _is_about_megatron(lines)
-
-
-def _is_about_megatron(code: bytes) -> bool:
-    return bool(_IMPORTS.search(code)) and prefilter.may_install(code, False, is_python=False)
-
-
-def _in_archive(data: bytes) -> Iterator[bytes]:
-    """The Python files of an archive, as far as they can be read and are not too many."""
-    import zipfile
-    import zlib
-
-    left = _MOST_BYTES
-    broken = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)  # or encrypted
-    with suppress(*broken), zipfile.ZipFile(io.BytesIO(data)) as archive:
-        for member in archive.infolist():
-            left -= member.file_size
-            if member.filename.endswith(".py") and left >= 0:
-                yield archive.read(member)
+    about = _IMPORTS.search(lines) and prefilter.may_install(lines, False, is_python=False)
+    return bool(about or _EDITED.search(data))

@@ -1,9 +1,5 @@
 """Which files with code that is no Python file are named, by each of the names and contents that they may have."""
 
-import io
-import random
-import zipfile
-
 import pytest
 
 from mcore_unpatch.scanner.sources.parsing import Unreadable
@@ -47,14 +43,6 @@ def said(name: str, data: bytes | Exception) -> bool:
     return bool(told)
 
 
-def archive(files: dict[str, bytes], kind: int = zipfile.ZIP_DEFLATED) -> bytes:
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w", kind) as opened:
-        for name, text in files.items():
-            opened.writestr(name, text)
-    return data.getvalue()
-
-
 def test_names() -> None:
     assert {name: said(name, PATCH) for name in NAMES} == NAMES
 
@@ -75,25 +63,6 @@ def test_notebooks_and_compiled_files() -> None:
 @pytest.mark.parametrize("error", [FileNotFoundError("gone"), PermissionError("no"), Unreadable("a link")], ids=repr)
 def test_what_cannot_be_read_is_not_named(error: Exception) -> None:
     assert not said("a.sh", error)
-
-
-@pytest.mark.parametrize("name", ["a.pyz", "a.zip", "a.whl", "a.egg", "A.ZIP"])
-def test_archives(name: str) -> None:
-    assert said(name, archive({"x.txt": b"", "m.py": PATCH}))
-    assert said(name, archive({"m.py": b"", "n.py": PATCH}))
-    assert not said(name, archive({"m.txt": PATCH}))
-    assert not said(name, archive({"m.py": b"a.b = c"}))
-    assert not said(name, PATCH)
-
-
-def test_broken_archives() -> None:
-    """Whatever byte is wrong: cut short, encrypted, packed in a way that nobody knows, other than was packed."""
-    dice = random.Random(1)
-    for packed in (archive({"m.py": PATCH}, kind) for kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)):
-        assert not said("a.zip", packed[:-30])
-        for place in range(len(packed)):
-            for byte in (0, 1, 255, dice.randrange(256)):
-                said("a.zip", packed[:place] + bytes([byte]) + packed[place + 1 :])
 
 
 def test_three_are_named() -> None:
