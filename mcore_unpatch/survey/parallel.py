@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Any, cast
 
+from mcore_unpatch.children import can_be_safe, safe_path
 from mcore_unpatch.errors import FileError, UsageError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.gate.suppress import IGNORE_MARK
@@ -147,9 +148,7 @@ def analyse(
     """
     total = sum(sizes)
     task = replace(task, thorough=task.thorough and total <= CHECKED_THROUGHOUT)
-    # Whether a new interpreter can be kept from looking for modules in the current folder.
-    is_safe = start == "fork" or sys.flags.safe_path or not sys.flags.ignore_environment
-    workers = min(jobs, 1 + total // _WORTH_A_PROCESS) if is_safe else 1
+    workers = min(jobs, 1 + total // _WORTH_A_PROCESS) if start == "fork" or can_be_safe() else 1
     # Small shares: whoever is done takes the next one, and only the last ones are waited for.
     shares = _shares(paths, sizes, max(_SMALLEST_SHARE, total // (workers * 128)))
     with no_collection():
@@ -178,7 +177,7 @@ def _share_out(
     working: list[Connection] = []
     waiting: list[Connection] = []
     processes = []
-    with _safe_path():
+    with safe_path():
         for own in range(1, workers):
             ours, theirs = context.Pipe(duplex=False)
             releases, told = context.Pipe(duplex=False)
@@ -255,20 +254,6 @@ def _next(runs: list[Connection]) -> int | None:
     """The number of the next share, from the first run that has one; None at the end of the work."""
     taken = next(filter(None, (os.read(run.fileno(), _WIDTH) for run in runs)), None)
     return int.from_bytes(taken) if taken is not None else None
-
-
-@contextmanager
-def _safe_path() -> Iterator[None]:
-    """A repository may hold a module named `multiprocessing`, which a new interpreter would import first of all."""
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = before
 
 
 def _work(shares: list[list[str]], task: Task, runs: list[Connection], connection: Connection) -> None:

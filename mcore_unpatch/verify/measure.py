@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mcore_unpatch.children import can_be_safe, safe_path
+from mcore_unpatch.errors import UsageError
 from mcore_unpatch.verify.models import Setting, batch, build
 
 TEMPERATURE = 1.3
@@ -152,17 +154,20 @@ def run(settings: Sequence[Setting], work: Work) -> Iterator[list[Row]]:
 
     # Where a rank can be forked it need not import torch and Megatron once more, which takes longer than its work.
     forks = settings[0].device == "cpu" and sys.platform == "linux"
+    if not forks and not can_be_safe():
+        raise UsageError("Python runs with -E, and new processes would look for modules in this folder: add -P")
     context: Any = torch.multiprocessing.get_context("fork" if forks else "spawn")
     size = settings[0].tp * settings[0].cp
     with tempfile.TemporaryDirectory(prefix="unpatch-verify-") as folder:
         meeting = str(Path(folder) / "meeting")
-        queues = [context.SimpleQueue() for _ in range(size)]
-        ranks = [
-            context.Process(target=_rank, args=(number, size, meeting, settings, work, queues[number]), daemon=True)
-            for number in range(size)
-        ]
-        for rank in ranks:
-            rank.start()
+        with safe_path():
+            queues = [context.SimpleQueue() for _ in range(size)]
+            ranks = [
+                context.Process(target=_rank, args=(number, size, meeting, settings, work, queues[number]), daemon=True)
+                for number in range(size)
+            ]
+            for rank in ranks:
+                rank.start()
         try:
             failed = ""
             for setting in settings:

@@ -29,7 +29,13 @@ TRAPS = (
 )
 TRAP = "import os\nopen(os.environ['TRACES'] + '/' + __name__.replace('.', '_'), 'w').close()\n"
 # `audit` runs the program that the user names, in the user's own way.
-STARTERS = {"repository/git.py", "upgrade/sources.py", "survey/parallel.py", "commands/audit.py"}
+STARTERS = {
+    "repository/git.py",
+    "upgrade/sources.py",
+    "survey/parallel.py",
+    "commands/audit.py",
+    "verify/measure.py",
+}
 
 # Works on two shares of files in the folder it is run in, with the start method that it is given.
 WORK = """
@@ -49,6 +55,20 @@ if __name__ == "__main__":
     sizes = [10_000_000 for path in paths]
     parts = parallel.analyse(paths, sizes, task, 2, Parsed(), start=sys.argv[1])
     print(sum(len(part.findings) for part in parts))
+"""
+
+# Has a rank that computes nothing, as it is started on a GPU.
+RANK = """
+from types import SimpleNamespace
+from mcore_unpatch.verify import measure
+from mcore_unpatch.verify.models import Setting
+
+def nothing(setting):
+    return [measure.Row(setting.name, "loss", 0.0, 1.0)]
+
+if __name__ == "__main__":
+    measure.sys = SimpleNamespace(platform="another")
+    print(*(row.verdict for rows in measure.run([Setting("GPT")], nothing) for row in rows))
 """
 
 
@@ -88,21 +108,33 @@ def test_pip(traps: Path, traces: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [[], ["-E"], ["-I"]], ids=["plain", "-E", "-I"])
 @pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers(start: str, flags: list[str], traps: Path, traces: Path, tmp_path: Path) -> None:
-    script = tmp_path / "elsewhere" / "work.py"
+def test_workers(start: str, flags: list[str], traps: Path, traces: Path) -> None:
+    assert told(WORK, [start], flags, traps, traces) == ("4\n", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("flags", "said"), [([], "holds\n"), (["-E", "-P"], "holds\n"), (["-E"], "")])
+def test_ranks(flags: list[str], said: str, traps: Path, traces: Path) -> None:
+    out, err = told(RANK, [], flags, traps, traces)
+    assert (out, "UsageError: Python runs with -E" in err) == (said, not said)
+
+
+def told(code: str, arguments: list[str], flags: list[str], traps: Path, traces: Path) -> tuple[str, str]:
+    """What a script that lies elsewhere prints when it is run among the traps, and runs into none."""
+    script = traps.parent / "elsewhere" / "work.py"
     script.parent.mkdir()
-    script.write_text(WORK)
+    script.write_text(code)
     done = subprocess.run(
-        [sys.executable, *flags, str(script), start],
+        [sys.executable, *flags, str(script), *arguments],
         cwd=traps,
         env={**os.environ, "TRACES": str(traces)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
-    assert (done.stdout, done.stderr) == ("4\n", "")
     assert list(traces.iterdir()) == []
+    return done.stdout, done.stderr
 
 
 def test_the_traps_work(traps: Path, traces: Path) -> None:
@@ -116,6 +148,7 @@ def test_the_traps_work(traps: Path, traces: Path) -> None:
 @pytest.mark.slow
 def test_nobody_else_starts_a_process() -> None:
     """A module that does is tried above, too."""
+    starters = {"subprocess", "multiprocessing", "concurrent", "pty"}
     starting = set()
     top = Path(mcore_unpatch.__file__).parent
     codemods = Path(mcore_unpatch.__path__[0]).parent / "codemods"
@@ -128,6 +161,8 @@ def test_nobody_else_starts_a_process() -> None:
                 ("exec", "spawn", "posix_spawn", "fork", "popen")
             ):
                 names = ["subprocess"] if isinstance(node.value, ast.Name) and node.value.id == "os" else []
-            if any(name.partition(".")[0] in {"subprocess", "multiprocessing", "concurrent", "pty"} for name in names):
+            if isinstance(node, ast.Attribute) and node.attr == "multiprocessing":
+                names = ["torch.multiprocessing"]
+            if any(starters.intersection(name.split(".")) for name in names):
                 starting.add(file.relative_to(top).as_posix() if file.is_relative_to(top) else str(file))
     assert starting == STARTERS
