@@ -335,10 +335,9 @@ def _of_class(owner: str, name: str, found: Known, release: Model, whole: bool =
         called = _telling(f"{owner}.{name}", release)
         if called is not None and called.how == EXACT:
             return f"{who(called, 'calls', release)} it by name, so no other can be passed there"
-        if called is None and (
-            told := _later(TRAINING, found.name, release, lambda later: _of_class(owner, name, found, later))
-        ):
-            return told
+        later_on = _later(TRAINING, found.name, release, lambda later: _of_class(owner, name, found, later))
+        if called is None and later_on:
+            return later_on
     of_model = "It is a method of the model itself: o" if LANGUAGE_MODULE in api.ancestry(owner) else ""
     return _who_builds(owner, release, of_model or "O")
 
@@ -418,18 +417,15 @@ _MAKING = {
 def _telling(name: str, release: Model) -> Usage | None:
     """The use that tells most of who decides; what is partly applied outside of specs is no more than used."""
     told = [replace(one, how=USED) if _is_applied(one) else one for one in release.uses(name)]
+    own = module_of(name, release)
     for how in _TELLING:
         uses = [usage for usage in told if usage.how == how]
         if uses:
-            nearest = min(uses, key=lambda one: (one.call is not None, *_distance(name, one.place, release), one.place))
+            # Those in the module of the name come first, then the programs that run a training.
+            far = {one: (module_of(one.place, release) != own, not one.place.startswith(TRAINING)) for one in uses}
+            nearest = min(uses, key=lambda one: (one.call is not None, far[one], one.place))
             return replace(nearest, users=max(usage.users for usage in uses))
     return None
-
-
-def _distance(name: str, place: str, release: Model) -> tuple[bool, bool]:
-    """Those who use a name in its own module come first, then the programs that run a training."""
-    own = module_of(place, release) == module_of(name, release)
-    return not own, not place.startswith(TRAINING)
 
 
 def _is_applied(use: Usage) -> bool:

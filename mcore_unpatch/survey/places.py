@@ -106,8 +106,8 @@ def _words_of_specs(path: str, project: Project) -> list[_Place]:
         resolver = project.resolver(path)
         nodes = [*walk(resolver.model.tree)]
         names = {one.asname: one.name for node in nodes if isinstance(node, ast.ImportFrom) for one in node.names}
-        plain = ((_name(one), node.value) for node in nodes if isinstance(node, ast.Assign) for one in node.targets)
-        held = {name: value for name, value in plain if name}
+        plain = [(one, node.value) for node in nodes if isinstance(node, ast.Assign) for one in node.targets]
+        held = {one.id: value for one, value in plain if isinstance(one, ast.Name)}
         for node in nodes:
             parts: Iterable[ast.AST] = ()
             called = last_attribute(node.func) if isinstance(node, ast.Call) else ""
@@ -119,17 +119,13 @@ def _words_of_specs(path: str, project: Project) -> list[_Place]:
             elif isinstance(node, ast.ClassDef) and node.name.endswith(_PROVIDER):
                 parts = (part for one in walk(node) if isinstance(one, ast.Return) for part in walk(one))
             given = [*parts]  # also by a variable, which may hold one of several
-            given += [one for part in given if _name(part) in held for one in walk(held[_name(part)])]
+            given += [one for part in given if (name := getattr(part, "id", "")) in held for one in walk(held[name])]
             words = [part for part in given if isinstance(part, ast.Name | ast.Attribute | ast.keyword)]
             every = [(part.lineno, last_attribute(part) or getattr(part, "arg", None) or "") for part in words]
             found += [(line, names.get(word, word)) for line, word in every if not _FUNCTION.fullmatch(word)]
     except (OSError, Unreadable, RecursionError):
         return []
     return sorted(found)
-
-
-def _name(node: ast.AST) -> str:
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _where_specs_are(finding: Finding, specs: dict[str, list[_Place]], shown: Callable[[str], str]) -> str:
