@@ -7,7 +7,6 @@ unless the file's own order asks for another. The nodes of libcst are made in `n
 from __future__ import annotations
 
 import ast
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,6 @@ from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Function, Source, Suite, first_line
 from mcore_unpatch.library.syntax import dotted
-from mcore_unpatch.scanner.sources.nodes import walk
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -198,7 +196,7 @@ def _under_a_guard(source: Source) -> Suite | None:
     """The suite of module level that imports Megatron under a guard; None where only functions do, or nobody.
 
     Of several the one whose imports are always made: a `try` that tells what is missing and raises makes them too, and
-    what stands behind it. What a handler says of another package would be wrong of ours.
+    what stands behind it.
     """
     telling: list[Suite] = []
     always: list[Suite] = []  # the same name from one release or another
@@ -206,26 +204,13 @@ def _under_a_guard(source: Source) -> Suite | None:
     for node in source.tree.body:
         if isinstance(node, ast.Try | ast.If) and any(map(_is_megatron, node.body)):
             handlers = [handler.body for handler in node.handlers] if isinstance(node, ast.Try) else []
-            foreign = isinstance(node, ast.Try) and _speaks_of_another(node)
             if handlers and all(isinstance(body[-1], ast.Raise) for body in handlers):
-                telling.append(source.tree.body if foreign else node.body)
+                telling.append(node.body)
             elif handlers and any(map(_is_megatron, (one for part in [node.orelse, *handlers] for one in part))):
                 always.append(source.tree.body)
-            elif not foreign and not (isinstance(node, ast.If) and dotted(node.test).endswith("TYPE_CHECKING")):
+            elif not (isinstance(node, ast.If) and dotted(node.test).endswith("TYPE_CHECKING")):
                 guarded.append(node.body)
     return next(iter([*telling, *always, *guarded]), None)
-
-
-def _speaks_of_another(node: ast.Try) -> bool:
-    """Whether a handler tells of a package that the `try` imports and that is not Megatron Core."""
-    modules = [name.split(".") for one in node.body for name in _modules(one)]
-    others = {parts[1] if parts[0] == "megatron" and parts[1:] else parts[0] for parts in modules} - {"core", *_NEEDED}
-    told = {word for handler in node.handlers for one in walk(handler) for word in re.findall("[a-z]+", _said(one))}
-    return any(told.issuperset(other.lower().split("_")) for other in others)
-
-
-def _said(node: ast.AST) -> str:
-    return f"{node.value if isinstance(node, ast.Constant) else getattr(node, 'id', '')}".lower()
 
 
 def _inside(source: Source, node: ast.AST, shared: Suite | None) -> Suite:

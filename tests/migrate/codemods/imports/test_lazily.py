@@ -69,11 +69,6 @@ HEAD = "import torch\nfrom heads import LastLayer\nfrom torch.nn import Module\n
             "model = GPTModel(config)\n",
             "from heads import LastLayer\nfrom mcore_unpatch.compat import add_value_head\n",
         ),
-        (  # what the handler says of another package would be wrong of ours
-            f"try:\n    {BRIDGE}except ImportError:\n    print('install Megatron-Bridge')\n    raise\n\n{HEAD}",
-            "model = AutoBridge.from_hf(config).to_megatron_model()\n",
-            f"from heads import LastLayer\n{OURS}",
-        ),
         (
             f"{HEAD}\ntry:\n    {BRIDGE}except ImportError:\n    HAVE_BRIDGE = False\n",
             LAZY,
@@ -87,7 +82,6 @@ HEAD = "import torch\nfrom heads import LastLayer\nfrom torch.nn import Module\n
         "in a try that raises",
         "not for checkers",
         "one of two releases",
-        "not in a try for another package",
         "nor where the function imports Megatron",
     ],
 )
