@@ -71,7 +71,7 @@ def why(finding: Finding, version: Version, beside: Set[str] = frozenset()) -> s
     if found is None and target.startswith(COMPILED):
         return "Megatron has it compiled, without a source in Python: what it changes there cannot be told"
     part = release.find(owner) if found is None else None
-    if part is not None and part.fact.trait("from"):  # what an object of Megatron's holds
+    if part is not None and part.fact.trait("from") and part.fact.trait("slot") is None:  # what an object builds itself
         return _of_class(part.name.rpartition(".")[0], leaf(owner), part, release, False)
     if found is None:
         return _of_missing(finding, version)
