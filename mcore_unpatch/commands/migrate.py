@@ -29,7 +29,6 @@ Check = Annotated[bool, option("--check", "Write nothing; exit with 1 if anythin
 UnsafeFixes = Annotated[bool, option("--unsafe-fixes", "Also apply edits that need a review, as the report explains.")]
 _ANNOTATE = "Leave one TODO comment, with a link, at each patch that needs manual work."
 Annotate = Annotated[bool, option("--annotate", _ANNOTATE)]
-AllowNoVcs = Annotated[bool, option("--allow-no-vcs", "Write even outside of a git repository.")]
 Format = Annotated[opt.TextOrJson, typer.Option("--output-format", help="How to write the result.")]
 
 
@@ -41,7 +40,7 @@ def migrate(
     unsafe_fixes: UnsafeFixes = False,
     annotate: Annotate = False,
     allow_dirty: opt.AllowDirty = False,
-    allow_no_vcs: AllowNoVcs = False,
+    allow_no_vcs: opt.AllowNoVcs = False,
     output_format: Format = opt.TextOrJson.text,
     select: opt.Select = None,
     ignore: opt.Ignore = None,

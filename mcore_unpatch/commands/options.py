@@ -52,6 +52,7 @@ Stack = Annotated[list[str] | None, option("--stack", f"{_STACK}names it. `unpat
 NoCache = Annotated[bool, option("--no-cache", "Analyse every file, also those that are the same as before.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Processes to run. [default: one per core]", show_default=False)]
 AllowDirty = Annotated[bool, option("--allow-dirty", "Write even if there are uncommitted changes.")]
+AllowNoVcs = Annotated[bool, option("--allow-no-vcs", "Write even outside of a git repository.")]
 Json = Annotated[bool, option("--json", "Write the report as JSON.")]
 
 

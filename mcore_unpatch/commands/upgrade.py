@@ -60,6 +60,7 @@ def upgrade(
     matrix: Matrix = None,
     every: All = False,
     allow_dirty: opt.AllowDirty = False,
+    allow_no_vcs: opt.AllowNoVcs = False,
     output_format: opt.Format = None,
     output_file: opt.OutputFile = None,
     exclude: opt.Exclude = None,
@@ -105,7 +106,7 @@ def upgrade(
         if write:
             mended = mending.mend(outcome, sources)
             edits = merging.edits(outcome, merges, conflict_markers)
-            written_files = mending.write(outcome, mended, edits, conflict_markers, allow_dirty)
+            written_files = mending.write(outcome, mended, edits, conflict_markers, (allow_dirty, allow_no_vcs))
         if not diff:
             outcome.scanned.proposed = dict  # making the edits takes as long as the report
         with reporting(), into(output_file):

@@ -58,7 +58,9 @@ def _was(name: str, old: Model | None) -> tuple[Known, Model] | None:
 def instead(name: str, model: Model, old: Model | None = None) -> str | None:
     """Where the name is now, by what it was in an older release; else what took its place there."""
     if (was := _was(name, old)) is None:
-        return None
+        # No wheel holds the older one: what the package had is told by the name of its module as well.
+        alike = [one for one in model.ending(leaf(name)) if short(one) == short(name)]
+        return alike[0] if len(alike) == 1 and known.lacking(known.model(RELEASES[0]), name) else None
     found, before = was
     if found.fact.kind == "import":  # of another package
         return found.fact.detail

@@ -17,6 +17,7 @@ from mcore_unpatch.judge.instead import instead, leaf
 from mcore_unpatch.judge.statement import Statement
 from mcore_unpatch.library.fact import Parameters
 from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron.known import lacking
 from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.records import record
 from mcore_unpatch.scanner.names.project import Project
@@ -70,10 +71,13 @@ def _is_patched(use: Statement, report: UpgradeReport) -> bool:
 
 def _module_now(demand: Demand, old: Model, new: Model) -> str:
     """The module that has a name of another module now; empty where none does."""
-    now = instead(demand.on(old).name, new, old)
+    name = demand.on(old).name
+    unread = bool(lacking(old, name))  # then another release tells what it was
+    now = instead(name, new, None if unread else old)
     if now is None or leaf(now) != leaf(demand.name) or not within(now):
         return ""
-    homes = [model.find(name.rpartition(".")[0]) for model, name in ((old, demand.on(old).name), (new, now))]
+    places = [(new, now)] if unread else [(new, now), (old, name)]
+    homes = [model.find(one.rpartition(".")[0]) for model, one in places]
     return now.rpartition(".")[0] if all(home and home.fact.kind == "module" for home in homes) else ""
 
 
@@ -226,9 +230,9 @@ def _names(node: ast.ImportFrom, names: list[str]) -> str:
 
 
 def write(
-    report: UpgradeReport, mended: Sequence[Mended], merges: Sequence[Edit], conflicts: bool, allow_dirty: bool
+    report: UpgradeReport, mended: Sequence[Mended], merges: Sequence[Edit], conflicts: bool, allowed: tuple[bool, bool]
 ) -> list[str]:
-    """Write the edits that hold, and say which files were changed."""
+    """Write the edits that hold, and say which files were changed; `allowed`: in spite of changes, without git."""
     from mcore_unpatch.writing import transaction
     from mcore_unpatch.writing.files import exclusive
     from mcore_unpatch.writing.journal import locate
@@ -242,7 +246,7 @@ def write(
         changed = contents(report, mended, merges, conflicts)
         if changed:
             paths = [item.path for item in changed]
-            transaction.refuse_unsafe(Path(report.scanned.root), top, paths, allow_dirty, allow_no_vcs=False)
+            transaction.refuse_unsafe(Path(report.scanned.root), top, paths, *allowed)
             transaction.write(state, changed)
     return [item.path for item in changed]
 

@@ -77,10 +77,9 @@ def write_changed(
     if conflicts and not markers:
         text = f"{count(conflicts, 'copy has', 'copies have')} conflicts; --conflict-markers writes them as git does."
         show(wrapped(text, 0), stderr=True)
-    for one in mended:
-        if one.why_not or one.use.path not in paths:
-            text = f"Not mended: {one.use.path}:{one.use.line}: {one.why_not or 'the result would not hold'}."
-            show(wrapped(text, 0), stderr=True)
+    left = [one for one in mended if one.why_not or one.use.path not in paths]
+    for why in dict.fromkeys((one.use.path, one.use.line, one.why_not or "the result would not hold") for one in left):
+        show(wrapped("Not mended: {}:{}: {}.".format(*why), 0), stderr=True)
 
 
 def lines(

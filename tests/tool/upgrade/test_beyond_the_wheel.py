@@ -77,3 +77,22 @@ def test_a_folder_of_modules_is_a_package_without_an_init_too(tmp_path: Path, mo
     write_files(tmp_path / "ours", f"import megatron.{module}\n")
     result = unpatch("upgrade", "--from", "0.12.0", "--to", "../mlm", "--output-format", "json", cwd=tmp_path / "ours")
     assert len(result.json["uses"]) == raises
+
+
+def test_what_moved_out_of_such_a_package_is_told_and_mended(tmp_path: Path) -> None:
+    moved = {
+        "megatron.training.optimizer_param_scheduler": "megatron.core.optimizer_param_scheduler",
+        "megatron.training.utils": "megatron.core.utils",  # which a wheel held later
+    }
+    names = ["OptimizerParamScheduler", "unwrap_model"]
+    before, after = (
+        "".join(f"from {module} import {name}\n" for module, name in zip(modules, names, strict=True))
+        for modules in (moved, moved.values())
+    )
+    write_files(tmp_path, before)
+    (file,) = tmp_path.glob("*.py")
+    asked = ("upgrade", "--from", "0.12.0", "--to", "0.19.2", "--write")
+    assert "Use --allow-no-vcs to write anyway" in " ".join(unpatch(*asked, cwd=tmp_path).err.split())
+    told = unpatch(*asked, "--allow-no-vcs", cwd=tmp_path)
+    assert "it is now `megatron.core.optimizer_param_scheduler.OptimizerParamScheduler`" in " ".join(told.out.split())
+    assert file.read_text() == after
