@@ -117,7 +117,8 @@ def _tell(
     options = "".join(f" --stack {shlex.quote(name)}" for name in stack)
     options += f" --target-mcore {shlex.quote(target)}" if target else ""
     if patches and (rest := [finding for finding in patches.report.findings if finding not in replaced]):
-        show(wrapped(f"Not pinned: {subjects(rest)}. A baseline accepts them until they are gone.", 0))
+        gone = "them until they are gone" if len(rest) > 1 else "it until it is gone"
+        show(wrapped(f"Not pinned: {subjects(rest)}. A baseline accepts {gone}.", 0))
         options += "" if (Path(patches.report.top) / opt.DEFAULT_BASELINE).is_file() else " --write-baseline"
     show(wrapped(f"unpatch check{options}", 0, "Next: ", "bold"))
 

@@ -192,8 +192,6 @@ def _of_missing(finding: Finding, version: Version) -> str:
         return f"It changes which classes `{leaf(owner)}` inherits from, for every object of it"
     if name == "__class__" and holder is not None and holder.kind == "class":
         return f"It makes a built `{leaf(owner)}` one of another class. {_who_builds(owner, known.newest(version))}"
-    if words := api.held(finding.target):
-        return f"{words}: what it changes is not known"
     adds = f"the patch adds it{', and this repository reads it' if finding.assessment.is_read else ''}"
     on, release = f"megatron-core {show(version)}", known.newest(version)
     there = [minor(parse_version(label)) for label, fact in known.fates(finding.target) if fact is not None]

@@ -83,16 +83,6 @@ def lookup(name: str) -> Symbol | None:
     return Symbol("value" if kind in ("import", "attribute") else kind, found.name)
 
 
-def held(name: str) -> str:
-    """Of a method of what a spec names, `SelfAttention.core_attention.forward`: whose it is, in words; else nothing."""
-    owner = name.rpartition(".")[0]
-    found = union().find(owner)
-    if found is None or found.fact.trait("slot") is None:
-        return ""
-    holder, attribute = owner.split(".")[-2:]
-    return f"`{holder}` builds `{attribute}` from a spec, of whatever class that names"
-
-
 def is_module(name: str, shape: str) -> bool:
     """Whether a patch of that shape is of a whole module: a function of the package may have its name."""
     found = lookup(name) if shape in ("source-rewrite", "sys-modules") else None

@@ -189,8 +189,8 @@ def _summary(outcome: Outcome) -> Iterator[Line]:
     left = groups(outcome.left)
     deleted = sum(finding.verdict == "delete" for finding in outcome.done)
     ways = {"rewritten": len(outcome.done) - deleted, "deleted": deleted}
-    said = " and ".join(f"{number} {way}" for way, number in ways.items() if number) or "nothing to do"
-    yield from wrapped(said, 0, "Done: " if outcome.written else "Would be done: ", "bold")
+    if said := " and ".join(f"{number} {way}" for way, number in ways.items() if number):
+        yield from wrapped(said, 0, "Done: " if outcome.written else "Would be done: ", "bold")
     heads = {"code": "in code", "tests": "in tests", "patch_files": "in patch files", "possible": "possible by name"}
     rest = [f"{len(left[name])} {head} ({brief(left[name])})" for name, head in heads.items() if left[name]]
     yield from wrapped("; ".join(rest) or "nothing", 0, "Left: ", "bold")

@@ -160,7 +160,11 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model, ran: bool 
     elif finding.fix:
         urgency = "unnecessary"
         reasons.append("there is a replacement for it; run `unpatch migrate`")
-    elif case.new.function is not None and not (case.reaches_original or idle) and (words := api.held(finding.target)):
+    elif (
+        case.new.function is not None
+        and not (case.reaches_original or idle)
+        and (words := _of_spec(finding.target, new))
+    ):
         urgency, reasons = "different", [f"{words}: what the step does to this cannot be told"]
     else:
         urgency = "harmless"
@@ -168,6 +172,15 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model, ran: bool 
     if copied is not None and copied.upstreamed:
         reasons.append(f"megatron-core {new.label} already does what this copy does; delete the patch")
     return Fate(finding, urgency, happened, tuple(dict.fromkeys(reasons)), tuple(statements), copied, case)
+
+
+def _of_spec(target: str, new: Model) -> str:
+    """Of a method of what a spec names, `SelfAttention.core_attention.forward`: whose it is, in words; else nothing."""
+    owner = target.rpartition(".")[0]
+    if (found := new.find(owner)) is None or found.fact.trait("slot") is None:
+        return ""
+    holder, attribute = owner.split(".")[-2:]
+    return f"`{holder}` builds `{attribute}` from a spec, of whatever class that names"
 
 
 def _first_that_runs(finding: Finding, old: Model, new: Model) -> Model:

@@ -50,7 +50,7 @@ def test_what_takes_consent_is_told_once_for_several_places(tmp_path: Path, opti
     assert place == f"  models.py:{LINES[0]}, {LINES[1]}  MCU403"
     assert [line.strip() for line in told] == ["`--unsafe-fixes` rewrites it."]
     assert json.loads(run(tmp_path, "--check", "--output-format", "json").out)["edits"] == []
-    assert output.endswith("\nWould be done: nothing to do\nLeft: 2 in code (2 with --unsafe-fixes)\n")
+    assert output.endswith("\nLeft: 2 in code (2 with --unsafe-fixes)\n")
 
 
 def test_what_a_proposal_has_to_say_is_said_once_with_the_places(tmp_path: Path) -> None:

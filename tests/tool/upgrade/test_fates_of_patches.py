@@ -396,4 +396,3 @@ def test_a_method_of_what_a_spec_names_is_not_called_new() -> None:
     )
     whose = "`SelfAttention` builds `core_attention` from a spec, of whatever class that names"
     assert (fate.urgency, fate.reasons) == ("different", (f"{whose}: what the step does to this cannot be told",))
-    assert fate.finding.evidence.startswith(f"{whose}: what it changes is not known")

@@ -35,6 +35,11 @@ def test_a_pinned_patch_is_not_denied(repository: Path) -> None:
     assert unpatch("check", cwd=repository).out == "No unpinned patch of Megatron Core found; 1 file scanned.\n"
 
 
+def test_what_is_not_pinned_is_counted(repository: Path) -> None:
+    write_files(repository, {"more.py": "import megatron.core\nmegatron.core.mpu = megatron.core.parallel_state\n"})
+    assert "Not pinned: 1 patch. A baseline accepts it until it is gone." in unpatch("pin", cwd=repository).out
+
+
 def edit(repository: Path, *lines: str) -> None:
     """As a person would: lines added to the only pin."""
     file = repository / pins.LOCK
