@@ -138,14 +138,14 @@ def _model_of(mapping: ast.expr, statement: ast.stmt, source: Source) -> str:
     unpacking = [
         call for call in calls if any(one.arg is None and source.text(one.value) == name for one in call.keywords)
     ]
-    models = {_called_or_passed(call, source) for call in unpacking}
+    models = {_called_or_passed(call) for call in unpacking}
     text = models.pop() if len(models) == 1 else ""
     root = text.partition(".")[0]
     before = [node for node in ast.walk(function) if is_stored(node, root) and node.lineno < statement.lineno]  # type: ignore[attr-defined]
     return text if root and (root in parameters(function) or before) else ""
 
 
-def _called_or_passed(call: ast.Call, source: Source) -> str:
+def _called_or_passed(call: ast.Call) -> str:
     """`model(...)`, or the argument of `forward_step(model, ...)` that is called a model."""
     named = [keyword.value for keyword in call.keywords if keyword.arg == "model"]
     named += [argument for argument in call.args if dotted(argument).endswith("model")]

@@ -196,7 +196,7 @@ def uses(there: Analysis) -> Iterator[Finding]:
                 instead = f"nothing has to change on a Megatron with the hook; {OFFER} puts the shim in its place"
             elif origins[0].definition is not None and is_test(path):  # of the function itself, by its own insides
                 instead = f"adapt or delete this test with the function, which `{origins[0].shim.compat}` replaces"
-            message = f"uses {listed(names)}{_what(exports, origins[0], rule, stands)}"
+            message = f"uses {listed(names)}{_what(origins[0], rule, stands)}"
             said = (_target(exports, origins[0], names), message, instead)
             yield finding_at(use.source, node, rule, USE, rules()[rule].seam, said)
 
@@ -247,7 +247,7 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
 
 
-def _what(exports: Exports, origin: ShimOrigin, rule: str, stands: bool) -> str:
+def _what(origin: ShimOrigin, rule: str, stands: bool) -> str:
     if origin.definition and origin.name in origin.definition.from_shim:
         return f" through {origin.where}, which only passes on what the shim has"
     if stands:

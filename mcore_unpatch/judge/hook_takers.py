@@ -48,7 +48,7 @@ def _of_class(node: ast.ClassDef, scope: Scope, resolver: Resolver, text: Text) 
             inner = call_written(function, f"super().{name}")
             inner = inner or (None if "_postprocess" in own else call_written(function, "self._postprocess"))
             yield from _finding(node, function, base, SUBCLASS, inner, resolver, text)
-        elif name == "forward" and base is None and (held := _held_model(node, function, scope, resolver)):
+        elif name == "forward" and base is None and (held := _held_model(node, function, resolver)):
             model, inner = held
             yield from _finding(node, function, model, WRAPPER, inner, resolver, text)
 
@@ -69,9 +69,7 @@ def _is_headless(init: FunctionNode | None, model: str) -> bool:
     return isinstance(last, ast.Constant) and last.value is False
 
 
-def _held_model(
-    node: ast.ClassDef, function: FunctionNode, scope: Scope, resolver: Resolver
-) -> tuple[str, ast.Call] | None:
+def _held_model(node: ast.ClassDef, function: FunctionNode, resolver: Resolver) -> tuple[str, ast.Call] | None:
     """The model that a `forward` calls: `self.language_model(...)`."""
     for call in walk(function):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):

@@ -92,9 +92,9 @@ def _brings(use: Statement) -> re.Pattern[bytes]:
     return re.compile(rf"\b(?:def|class)\s+{leaf(use.name)}\b|\b{leaf(use.name)}\s*=".encode())
 
 
-def uses_of(paths: Iterable[str], project: Project, old: Model, new: Model, progress: Progress | None = None) -> Uses:
+def uses_of(paths: Iterable[str], project: Project, old: Model, new: Model) -> Uses:
     """Read every file that says Megatron, and judge what it uses."""
-    return uses_for(paths, project, [(old, new)], progress)[0]
+    return uses_for(paths, project, [(old, new)])[0]
 
 
 def uses_for(

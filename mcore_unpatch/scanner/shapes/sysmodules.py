@@ -27,7 +27,7 @@ def from_loops(resolver: Resolver) -> list[Install]:
         names = strings(name, resolver.at(site))
         if isinstance(value, ast.Constant) and api.attribute_names().isdisjoint(names):
             continue  # a mark on the module
-        for target, sure, why in _targets(names, value, loop, site, resolver):
+        for target, sure, why in _targets(names, loop, site, resolver):
             found.append(Install(site, site.node, target, "sys-modules", sure, why, value, *parted(target), subject))
     return found
 
@@ -61,9 +61,7 @@ def _is_loop_variable(subject: ast.expr, loop: ast.For, resolver: Resolver, site
     return False
 
 
-def _targets(
-    names: list[str], value: ast.expr | None, loop: ast.For, site: Site, resolver: Resolver
-) -> list[tuple[str, bool, str]]:
+def _targets(names: list[str], loop: ast.For, site: Site, resolver: Resolver) -> list[tuple[str, bool, str]]:
     """What the loop rebinds: the thing compared with, a name only Megatron defines, or a filter on "megatron"."""
     for side in resolver.once(_compared, loop):
         ref = resolver.at(site)._replace(line=side.lineno).expr(side)
