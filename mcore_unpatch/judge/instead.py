@@ -59,8 +59,9 @@ def instead(name: str, model: Model, old: Model | None = None) -> str | None:
     """Where the name is now, by what it was in an older release; else what took its place there."""
     if (was := _was(name, old)) is None:
         # No wheel holds the older one: what the package had is told by the name of its module as well.
-        alike = [one for one in model.ending(leaf(name)) if short(one) == short(name)]
-        return alike[0] if len(alike) == 1 and known.lacking(known.model(RELEASES[0]), name) else None
+        alike = [model.find(one) for one in model.ending(leaf(name)) if short(one) == short(name)]
+        only = alike[0] if len(alike) == 1 and known.lacking(known.model(RELEASES[0]), name) else None
+        return only.name if only is not None else None  # where it is defined, not where it is imported
     found, before = was
     if found.fact.kind == "import":  # of another package
         return found.fact.detail

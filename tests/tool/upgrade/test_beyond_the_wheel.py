@@ -83,8 +83,9 @@ def test_what_moved_out_of_such_a_package_is_told_and_mended(tmp_path: Path) -> 
     moved = {
         "megatron.training.optimizer_param_scheduler": "megatron.core.optimizer_param_scheduler",
         "megatron.training.utils": "megatron.core.utils",  # which a wheel held later
+        "megatron.training": "megatron.core.num_microbatches_calculator",
     }
-    names = ["OptimizerParamScheduler", "unwrap_model"]
+    names = ["OptimizerParamScheduler", "unwrap_model", "get_num_microbatches"]
     before, after = (
         "".join(f"from {module} import {name}\n" for module, name in zip(modules, names, strict=True))
         for modules in (moved, moved.values())
