@@ -137,7 +137,9 @@ def checked(node: ast.expr, at: Position) -> Ref | None:
     if isinstance(node, ast.Subscript):  # issubclass
         return classes(node.slice, at)
     ref = classes(node, at)
-    return ref and ref.but(kind="instance", sure=True, why=f"the isinstance check on line {node.lineno}")
+    by_name = any(isinstance(part, ast.Constant) for part in ast.walk(node))
+    check = "check of its class's name" if by_name else "isinstance check"
+    return ref and ref.but(kind="instance", sure=True, why=f"the {check} on line {node.lineno}")
 
 
 # --- imports ---------------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class TestNarrowed:
         ],
     )
     def test_by_the_name_of_a_class(self, test: str) -> None:
-        check_found(
+        finding = check_found(
             f"""
             import megatron.core
             def nothing(*args): ...
@@ -103,6 +103,7 @@ class TestNarrowed:
             """,
             target=f"{DISTRIBUTED}.init_state_fn",
         )
+        assert "resolved from the check of its class's name on line 6" in finding.message
 
     def test_by_a_name_that_is_not_megatrons(self) -> None:
         check_noop(
