@@ -28,7 +28,7 @@ from mcore_unpatch.megatron.layout import COMPILED
 from mcore_unpatch.megatron.versions import TRAINING, within
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.conditions.call_sites import installer
-from mcore_unpatch.scanner.names.bindings import own_class
+from mcore_unpatch.scanner.names.bindings import forwards, own_class
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.sources import prefilter
@@ -45,6 +45,7 @@ _MOST_READ = 3_000_000  # bytes of files between two looks for what is no longer
 _OPENS = re.compile(
     rb"setattr\(\s*\w*args\w*\s*,\s*[^\"'\s]|Namespace\(\*\*|vars\(\w*args\w*\)(?:\[|\.update)|args\w*\.__dict__"
 )
+_ANY = "*"  # of a module that has all that one of Megatron's has
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -165,10 +166,10 @@ def _gets_it(path: str, project: Project, handed_on: dict[str, set[str]]) -> boo
         module, _, leaf = name.rpartition(".")
         level = len(name) - len(name.lstrip("."))
         source = project.locate(path, module.lstrip("."), level) if leaf else None
-        if leaf in handed_on.get(source or "", ()):
+        if source in handed_on and (leaf in handed_on[source] or _ANY in handed_on[source]):
             return True
         whole = project.locate(path, name.lstrip("."), level) if leaf and name not in modules else None
-        if any(f".{one}".encode() in data for one in handed_on.get(whole or "", ())):
+        if any(one == _ANY or f".{one}".encode() in data for one in handed_on.get(whole or "", ())):
             return True
     return False
 
@@ -178,6 +179,8 @@ def _handed_on(home: Resolver) -> Iterator[str]:
     for name, bindings in home.model.scope.bindings.items():
         if any(_is_megatrons(binding, home) for binding in bindings):
             yield name
+    if any(ref.is_core for ref in forwards(home)):
+        yield _ANY
 
 
 def _is_megatrons(binding: Binding, home: Resolver) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 from bisect import bisect_right
+from collections.abc import Iterator
 from operator import attrgetter
 
 from mcore_unpatch.megatron import api, layout
@@ -27,7 +28,33 @@ def _export(home: Resolver, name: str) -> Ref | None:
     for binding in reversed(scope.bindings.get(name, [])):
         if ref := bound(binding, home, scope):
             return ref
-    return _from_stars(home, name)
+    return _from_stars(home, name) or _forwarded(home, name)
+
+
+def _forwarded(home: Resolver, name: str) -> Ref | None:
+    """A name of a module with `def __getattr__(name): return getattr(other, name)`, which has all of the other."""
+    for forwarding in forwards(home):
+        if forwarding.kind == "module":
+            return core_name(f"{forwarding.name}.{name}")
+        if forwarding.home is not None and (ref := export(forwarding.home, name)):
+            return ref
+    return None
+
+
+def forwards(home: Resolver) -> list[Ref]:
+    """The modules that a file has all names of, through its `__getattr__`."""
+    return home.kept(forwards, lambda: [*_forwards(home)])
+
+
+def _forwards(home: Resolver) -> Iterator[Ref]:
+    for binding in home.model.scope.bindings.get("__getattr__", ()):
+        function = binding.node
+        asked = [one.arg for one in function.args.args] if isinstance(function, FunctionNode) else []
+        for node, at in home.returns_of(function) if function is not None else ():
+            match node.value:
+                case ast.Call(func=ast.Name(id="getattr"), args=[of, ast.Name(id=name), *_]) if [name] == asked:
+                    if (ref := at.expr(of)) is not None:
+                        yield ref
 
 
 def _from_stars(home: Resolver, name: str) -> Ref | None:

@@ -39,3 +39,29 @@ def test_each_name_of_an_import_has_its_own_advice(tmp_path: Path) -> None:
     write_files(tmp_path, {"a.py": f"from megatron.training.utils import {', '.join(names)}\n"})
     said = " ".join(unpatch("upgrade", "--from", "0.17.0", "--all", cwd=tmp_path).out.split())
     assert all(f"it is now `megatron.core.utils.{name}`" in said for name in names)
+
+
+def test_a_module_that_forwards_to_megatron_has_its_names(tmp_path: Path) -> None:
+    uses = """\
+def build():
+    parallel_state.own()
+    if parallel_state.is_pipeline_last_stage(True):
+        return parallel_state.get_pipeline_model_parallel_split_rank()
+"""
+    forwarding = """\
+from megatron.core import parallel_state as theirs
+def own(): pass
+def __getattr__(name):
+    return getattr({}, name)
+"""
+    said = []
+    for other in ("theirs", "unknown"):
+        files = {"pkg/__init__.py": "", "pkg/parallel_state.py": forwarding.format(other)}
+        for number, line in enumerate(
+            ("from pkg import parallel_state", "import pkg.parallel_state as parallel_state")
+        ):
+            files[f"pkg/uses{number}.py"] = f"{line}\n{uses}"
+        write_files(tmp_path / other, files)
+        found = upgrade([tmp_path / other], ScanOptions(jobs=1), *releases("0.12.0", "0.19.2")).uses.affected
+        said.append([(one.path.rpartition("/")[2], one.line, one.exception) for one in found])
+    assert said == [[("uses0.py", 5, "AttributeError"), ("uses1.py", 5, "AttributeError")], []]
