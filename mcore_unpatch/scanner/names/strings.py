@@ -42,7 +42,7 @@ def strings(node: ast.AST | None, at: Position, steps: int = DEPTH) -> list[str]
             return [leaf] if leaf else []
         case ast.Attribute(attr="__module__", value=named):
             ref = at.expr(named)
-            return [ref.name.rpartition(".")[0]] if ref and ref.is_core and ref.kind == "class" else []
+            return [ref.name.rpartition(".")[0]] if ref and ref.is_core and ref.kind in {"class", "function"} else []
         case ast.Call(func=ast.Attribute(attr="join", value=ast.Constant(value=str(mark))), args=[parts]):
             several = [strings(*part, steps - 1) for part in elements(parts, at)]
             return [mark.join(one[0] for one in several)] if all(len(one) == 1 for one in several) else []

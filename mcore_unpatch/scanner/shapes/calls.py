@@ -114,7 +114,7 @@ def _setattrs(site: Site, resolver: Resolver) -> Iterator[ast.Call]:
     """The calls `setattr(object, name, value)` that a call amounts to, where it is written otherwise."""
     call, at = site.call, resolver.at(site)
     func, args = call.func, call.args
-    if isinstance(func, ast.Attribute) and func.attr in _CHILDREN and len(args) == 2:
+    if isinstance(func, ast.Attribute) and func.attr in _CHILDREN:
         yield from _child(call, func.value)
     elif isinstance(func, ast.Attribute) and func.attr == "__setattr__" and len(args) in {2, 3}:
         yield _setattr(call, [func.value, *args][-3:])
@@ -153,12 +153,14 @@ def _setattr(call: ast.Call, arguments: list[ast.expr]) -> ast.Call:
 
 def _child(call: ast.Call, owner: ast.expr) -> Iterator[ast.Call]:
     """`model.set_submodule("decoder.final_layernorm", new)`."""
-    path, value = call.args
-    if isinstance(path, ast.Constant) and isinstance(path.value, str):
-        *parents, name = path.value.split(".")
-        for parent in parents:
-            owner = ast.copy_location(ast.Attribute(owner, parent, ast.Load()), call)
-        yield _setattr(call, [owner, ast.copy_location(ast.Constant(name), path), value])
+    named = {keyword.arg: keyword.value for keyword in call.keywords}
+    words = [named[word] for word in ("name", "target", "module") if word in named]
+    match [*call.args, *words]:
+        case [ast.Constant(value=str(dotted)) as path, value, *_]:
+            *parents, name = dotted.split(".")
+            for parent in parents:
+                owner = ast.copy_location(ast.Attribute(owner, parent, ast.Load()), call)
+            yield _setattr(call, [owner, ast.copy_location(ast.Constant(name), path), value])
 
 
 def _given(func: ast.expr, at: Position, steps: int = _STEPS) -> list[ast.expr] | None:

@@ -16,7 +16,7 @@ from mcore_unpatch.scanner.shapes.fillings import Filling
 from mcore_unpatch.scanner.shapes.install import Install, core_target, is_data, parted
 from mcore_unpatch.scanner.sources.callers import argument
 from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, given_to, path_text
+from mcore_unpatch.scanner.sources.scopes import FunctionNode, Scope, Site, dict_owner, given_to, path_text
 
 _STEPS = 6  # names that come from names
 
@@ -89,7 +89,7 @@ def from_helper_call(site: Site, resolver: Resolver) -> list[Install]:
     if isinstance(called.node, FunctionNode):
         installs = source_rewrites.from_helper(site, resolver, called.home, called.node)
     at = resolver.at(site)
-    for write in _writes(called, fillings.of_call(call, called, at), _LEVELS) if not installs else ():
+    for write in _writes(called, resolver, fillings.of_call(call, called, at), _LEVELS) if not installs else ():
         installs += _through(site, resolver, write)
     if not installs and called.home is not resolver and isinstance(called.node, FunctionNode):
         setters = [inner for inner in called.home.sites_in(called.node) if is_setattr(inner.node)]
@@ -99,14 +99,15 @@ def from_helper_call(site: Site, resolver: Resolver) -> list[Install]:
     return installs
 
 
-def _writes(called: Ref, filling: Filling, levels: int) -> Iterator[_Write]:
+def _writes(called: Ref, caller: Resolver, filling: Filling, levels: int) -> Iterator[_Write]:
     """The `setattr`s that a helper makes on what it is given, by itself or through another one."""
     home = called.home
     if home is None or called.node is None or not filling:
         return
     lines = (called.node.lineno, called.node.end_lineno or 0)  # type: ignore[attr-defined]
     home.project.effort.spend(lines[1] - lines[0])
-    for call in home.once(_calls, called.node):
+    items = home.once(_items, called.node) if home is not caller else []  # those of its own file tell themselves
+    for call in (*home.once(_calls, called.node), *items):
         if is_setattr(call):
             if path_text(call.args[0]) in filling:
                 yield _Write(call, home.on_line(call.lineno), filling)
@@ -116,11 +117,22 @@ def _writes(called: Ref, filling: Filling, levels: int) -> Iterator[_Write]:
             if inner is not None and inner.home is not None and inner.node is not called.node:
                 passed = fillings.of_call(call, inner, at)
                 known = {name: filling.get(path_text(given.node) or "", given) for name, given in passed.items()}
-                yield from _writes(inner, known, levels - 1)
+                yield from _writes(inner, caller, known, levels - 1)
 
 
 def _calls(node: ast.AST) -> list[ast.Call]:
     return [inner for inner in walk(node) if isinstance(inner, ast.Call)]
+
+
+def _items(node: ast.AST) -> list[ast.Call]:
+    """`vars(module)[name] = value`, each as the `setattr` that it amounts to."""
+    found = []
+    for inner in walk(node):
+        if isinstance(inner, ast.Assign) and isinstance(item := inner.targets[0], ast.Subscript):
+            if (owner := dict_owner(item.value)) is not None:
+                put = ast.Call(ast.Name("setattr", ast.Load()), [owner, item.slice, inner.value], [])
+                found.append(ast.copy_location(put, inner))
+    return found
 
 
 def _assigned_by_helper(site: Site, resolver: Resolver, home: Resolver, function: FunctionNode) -> list[Install]:

@@ -93,9 +93,12 @@ class Assignments:
         known = attribute in known_attributes() or attribute[:2] == b"__"
         if not known and ANY_WORD.match(value) is None:
             return False
-        if not attribute.isupper() and attribute[:2] != b"__" and _CONSTANT.match(self._data, match.end(2)):
-            return False  # a flag; a module's constants are in capitals
         path = _path(match)
+        imported = path.partition(b".")[0] in self._imported
+        if not (imported or attribute.isupper() or attribute[:2] == b"__") and _CONSTANT.match(
+            self._data, match.end(2)
+        ):
+            return False  # a flag; a module's constants are in capitals
         if not known:
             name = ANY_WORD.match(value)
             known = (
@@ -104,7 +107,7 @@ class Assignments:
                 or b"MethodType" in value
                 or b"__get__" in value
                 or (name is not None and name[0] in self._functions)
-                or path.partition(b".")[0] in self._imported
+                or imported
             )
         return known and not _is_type_or_comment(match) and not _is_argument(match)
 

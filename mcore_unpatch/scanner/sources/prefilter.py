@@ -39,8 +39,15 @@ _PATCH_CALLS = {verb: tokens(verb + rb"\w{0,100}+" + _GIVEN) for verb in _PATCH_
 # A name that is computed, on an object that the function or the class around may be given.
 _COMPUTED = tokens(rb"setattr(?:__)?~\(~(?!self,)([\w.]{1,200}+)~,~(?![\"'])[\w.]{1,200}+")
 _OTHER_CLASS = tokens(rb"\b(\w++)~\.~__class__~=(?!=)")
+_ITEM = tokens(rb"\b(?!self\b)(\w++)~\.~(?:__dict__|_modules)~\[")
 # What begins with any word is slow to look for: first what each of these must have.
-_GIVES = ((b"setattr", re.compile(rb"setattr"), _COMPUTED), (b"__class__", tokens(rb"__class__~=(?!=)"), _OTHER_CLASS))
+_GIVES = (
+    (b"setattr", re.compile(rb"setattr"), _COMPUTED),
+    (b"__class__", tokens(rb"__class__~=(?!=)"), _OTHER_CLASS),
+    (b"__dict__", tokens(rb"\.~__dict__~\["), _ITEM),
+    (b"_modules", tokens(rb"\.~_modules~\["), _ITEM),
+    (b"vars", _VARS, tokens(rb"vars~\(~(?!self\b)(\w++)~\)~\[")),
+)
 _LEVELS = 3  # helpers that call helpers
 _NEAREST = 200  # definitions above a place
 _DEFINITION = re.compile(
@@ -52,7 +59,7 @@ SOURCE_FILES = re.compile(rb"megatron/[\w/]{1,200}+\.py[\"'][ \t]*+:")  # the ke
 _ROOT = re.compile(rb"megatron(?<=[\"']megatron)[\"'.]")
 _BY_NAME = (b"import_module", b"__import__")
 # Calls that matter by a word in them, and by more than that.
-_CALL_WORDS = (b"setattr", b"delattr", b"vars", b"patch", b"exec", _HOOK, *_NAMESPACES, *_CHILD_SETTERS)
+_CALL_WORDS = (b"setattr", b"delattr", b"vars", b"patch", b"exec", b"_modules", _HOOK, *_NAMESPACES, *_CHILD_SETTERS)
 # `put = setattr`, `put = partial(setattr, GPTModel)`, `names = vars(module)`: what goes by another name. The patterns
 # find what is named, by a word in it; the next one, in what stands before it, the name.
 _NAMED_WORDS = (b"setattr", b"vars", b"__dict__", b"_modules", b"patch")

@@ -55,6 +55,9 @@ FORMS = {
     "patcher": f"{GPT}{DEF}patcher.replace(GPTModel, 'forward', ours)",
     "mock": f"from unittest import mock\n{GPT}{DEF}mock.patch.object(GPTModel, 'forward', ours).start()",
     "other letters": f"{GPT}{DEF}GPTModel.\uff46orward = ours",
+    "update of children": f"{GPT}model = GPTModel()\nmodel._modules.update(output_layer=Head())",
+    "child by keywords": f"{GPT}model = GPTModel()\nmodel.set_submodule(module=Head(), target='output_layer')",
+    "written out": "import megatron.core.transformer.moe.moe_utils as mu\nmu.te_general_gemm = False",
     "if": f"{GPT}{DEF}if ours: GPTModel.forward = ours",
 }
 # In a file that does not say where the class comes from.

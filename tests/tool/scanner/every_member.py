@@ -231,6 +231,8 @@ CASES: dict[str, str | dict[str, str]] = {
         "annotation": "class A:\n    def __init__(self): self.m: GPTModel = make()\nA().m.forward = f",
     },
     "strings.strings": {
+        "class": "sys.modules[GPTModel.__module__].GPTModel = f",
+        "function": "sys.modules[megatron.core.utils.divide.__module__].divide = f",
         "value": "NAME = 'forward'\nsetattr(GPTModel, NAME, f)",
         "item": "for name in ('forward', 'state_dict'): setattr(GPTModel, name, f)",
     },
@@ -299,6 +301,7 @@ CASES: dict[str, str | dict[str, str]] = {
     },
     "prefilter._PATCH_VERBS": "#!import nowhere\nnowhere.{}_it(GPTModel, 'forward', f)",
     "prefilter._CALL_WORDS": {
+        "_modules": "m = GPTModel()\nm._modules.update(output_layer=f)",
         "setattr": "setattr(GPTModel, NAME, f)",
         "delattr": "def g(m: GPTModel):\n    m.forward = f\n    delattr(m, 'forward')",
         "getsource": "def g():\n    source = inspect.getsource(GPTModel.forward)\n    exec(source)",
@@ -334,6 +337,11 @@ CASES: dict[str, str | dict[str, str]] = {
     },
     "calls._CHILDREN": "m = GPTModel()\nm.{}('output_layer', torch.nn.Linear(1, 1))",
     "calls._SETATTR": "put = {}\nput(GPTModel, 'forward', f)",
+    "calls._child": {
+        "name": "m = GPTModel()\nm.add_module(name='output_layer', module=torch.nn.Linear(1, 1))",
+        "target": "m = GPTModel()\nm.set_submodule(target='output_layer', module=torch.nn.Linear(1, 1))",
+        "module": "m = GPTModel()\nm.add_module('output_layer', module=torch.nn.Linear(1, 1))",
+    },
     "calls._setattrs": {
         "map": "list(map(setattr, [GPTModel], ['forward'], [f]))",
         "starmap": "import itertools\nlist(itertools.starmap(setattr, [(GPTModel, 'forward', f)]))",

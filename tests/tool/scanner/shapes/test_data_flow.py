@@ -120,6 +120,16 @@ FORMS = {
         GPT,
         "sys.modules[Own.__module__].GPTModel = Own",
     ),
+    "__module__ of a function": (
+        "sys.modules[utils.divide.__module__].divide = ours",
+        DIVIDE,
+        "sys.modules[ours.__module__].divide = ours",
+    ),
+    "add_module, by keywords": (
+        "m = GPTModel()\nm.add_module(name='output_layer', module=torch.nn.Linear(1, 1))",
+        f"{GPT}.output_layer",
+        "m = GPTModel()\nm.add_module(name='value_head', module=torch.nn.Linear(1, 1))",
+    ),
     "when_imported": (
         "@wrapt.when_imported('megatron.core.utils')\ndef hook(module):\n    module.divide = ours",
         DIVIDE,

@@ -87,6 +87,14 @@ def test_of_a_file_that_says_nothing_of_megatron(form: str) -> None:
     check_found(files, path="a.py", target=MLP_FORWARD, confidence="certain")
 
 
+@pytest.mark.parametrize("names", ["vars(owner)", "owner.__dict__", "owner._modules"])
+def test_items_of_a_namespace_in_another_file(names: str) -> None:
+    helper = f"def put(owner, name, new):\n    {names}[name] = new\n"
+    user = f"from tools import put\n{HEAD}model = GPTModel()\nput(model, 'output_layer', Head())\n"
+    check_found({"tools.py": helper, "a.py": user}, path="a.py", target=f"{GPT}.output_layer", confidence="certain")
+    check_noop({"tools.py": helper, "a.py": user.replace("model, 'output_layer'", "own, 'head'")})
+
+
 def test_guards_within_the_helper() -> None:
     """A helper that asks for the name sets it only where Megatron has it."""
     helper = (
