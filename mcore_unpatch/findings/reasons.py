@@ -124,16 +124,24 @@ def history(target: str) -> str:
     gone = f"one since {_minor(later[0])}{now}" if later else ""
     if gone and not changed:
         return f"G{gone}"
-    if not changed:
-        since = _minor(there[0][0])
-        if there[0][0] == fates[-1][0]:
-            return f"{'Moved' if _was_elsewhere(target, *there[0], fates[-2][0]) else 'New'} in {since}"
+    if not changed and there[0][0] == fates[-1][0]:
+        return f"{'Moved' if _was_elsewhere(target, *there[0], fates[-2][0]) else 'New'} in {_minor(there[0][0])}"
+    if not changed and _is_all_there_is(target):
         came = there[0] != fates[0] and not known.lacking(known.model(fates[0][0]), target)
-        return f"Unchanged since {'it came in ' if came else ''}{since}"
+        return f"Unchanged since {'it came in ' if came else ''}{_minor(there[0][0])}"
+    if not changed:
+        return ""
     said = " and ".join(changed)
     said = said if len(changed) < 3 else f"{len(changed)} of {len(there) - 1} releases, last in {changed[-1]}"
     before = f", before {show(TRAINING_SINCE)} not known" if target.startswith(f"{TRAINING}.") else ""
     return f"Changed in {said}{gone and f', g{gone}'}{before}"
+
+
+def _is_all_there_is(target: str) -> bool:
+    """Whether a body tells what runs: not of a class, whose fields have types, nor of what a subclass has its own."""
+    every, (owner, _, name) = api.union(), target.rpartition(".")
+    its_own = any(f"{heir}.{name}" in every.facts for heir in every.derived.get(owner, ()))
+    return not its_own and (found := every.find(target)) is not None and found.fact.kind != "class"
 
 
 def _defined(target: str) -> str:

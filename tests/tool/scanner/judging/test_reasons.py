@@ -403,6 +403,8 @@ def test_where_a_method_comes_from_that_the_class_does_not_define(target: str, w
             ),
         ),
         ("parallel_state.get_expert_tensor_parallel_group", "Unchanged since 0.12"),
+        ("optimizer.optimizer.MegatronOptimizer.step", ""),  # its subclasses have their own
+        ("transformer.transformer_layer.TransformerLayerSubmodules", ""),  # fields, of which the types changed
     ],
 )
 def test_what_later_releases_lack_is_not_unchanged(target: str, said: str) -> None:
