@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from mcore_unpatch.judge import reached
@@ -128,6 +128,21 @@ def _names_read(tree: ast.Module) -> dict[str, list[ast.Name]]:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             found.setdefault(node.id, []).append(node)
     return found
+
+
+def woken(demand: Demand, hidden: Sequence[Demand], old: Model, new: Model) -> Iterator[Statement]:
+    """What raises as soon as imports that fail and are caught are mended, and does not run before."""
+    if not hidden or reached.on(new, demand.at, demand.tests):
+        return
+    before = {statement.exception for statement in raised(demand, old)}
+    for tried in dict.fromkeys(one.at.block.owner for one in hidden):
+        lost = [one for one in hidden if one.at.block.owner is tried]
+        names = [f"{one.module}.{alias.name}" for one in lost for alias in getattr(one.node, "names", ())]
+        for statement in raised(replace(demand, mended=frozenset(names)), new, old):
+            if statement.exception not in before:
+                again = f"once the imports of the `try` on line {getattr(tried, 'lineno', 0)} work again"
+                text = f"{statement.text}: {statement.exception} {again}"
+                yield replace(statement, kind=CHANGES, text=text, exception="", trigger="", demand=demand)
 
 
 def _is_compared(demand: Demand) -> bool:

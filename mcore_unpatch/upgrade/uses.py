@@ -11,7 +11,7 @@ from functools import cache
 from itertools import pairwise
 
 from mcore_unpatch.errors import FileError
-from mcore_unpatch.judge.asked import forgiven, raised
+from mcore_unpatch.judge.asked import forgiven, raised, woken
 from mcore_unpatch.judge.callbacks import handed
 from mcore_unpatch.judge.changed import changed
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
@@ -21,7 +21,7 @@ from mcore_unpatch.judge.meaning import is_super
 from mcore_unpatch.judge.options import MAKER, gone, unread
 from mcore_unpatch.judge.overrides import overridden
 from mcore_unpatch.judge.specs import fills, opened
-from mcore_unpatch.judge.statement import IDLE, RAISES, STOPS, Statement
+from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, STOPS, Statement
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.layout import COMPILED
@@ -129,8 +129,11 @@ def uses_for(
                     uses.affected += (*overrides, *gone(home, old, new), *unread(home, old, new))
                     uses.affected += opened(home, old, new, own_spec)
                 stopped = {statement.line for statement in overrides if statement.kind == STOPS}
+                hidden: list[Demand] = []  # imports that fail and are caught
                 for demand in demands:
                     told = list(_judged(demand, old, new, uses))
+                    hidden += [demand] if demand.module and any(one.kind == CHANGES for one in told) else []
+                    told += woken(demand, hidden, old, new) if not told else ()
                     around = getattr(demand.at.scope.function, "node", None)  # a function that Megatron calls no more?
                     is_left = getattr(around, "lineno", 0) in stopped or _is_replaced(demand, given)
                     uses.affected += told if not is_left else ()

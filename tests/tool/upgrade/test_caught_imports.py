@@ -72,6 +72,38 @@ def test_who_asks_for_what_was_not_imported_raises(handler: str, more: str, kind
         assert f"hides that, and line {text.count(chr(10))} asks for it" in said[0].text
 
 
+def test_what_runs_once_a_caught_import_is_mended_is_told_with_it() -> None:
+    text = b"""\
+from megatron.core.package_info import MAJOR, MINOR
+try:
+    from megatron.core.transformer.custom_layers.transformer_engine import TENorm
+    HAVE = True
+except ImportError:
+    HAVE = False
+if HAVE:
+    from megatron.core.transformer.custom_layers.transformer_engine import TELinear
+if not HAVE:
+    from megatron.core.transformer.custom_layers.transformer_engine import TELinear
+def later():
+    if not HAVE:
+        return
+    from megatron.core.transformer.custom_layers.transformer_engine import TELinear
+def never():
+    if HAVE and (MAJOR, MINOR) < (0, 17):
+        from megatron.core.transformer.custom_layers.transformer_engine import TELinear
+"""
+    project = Project({"a.py"}.__contains__, lambda _: text)
+    said = list(uses_of(["a.py"], project, *releases("0.16.1", "0.19.2")).affected)
+    raising, caught, *woken = sorted(said, key=lambda one: (not one.will_raise, one.line))
+    assert (raising.line, caught.line) == (10, 3)
+    assert [(one.line, one.kind) for one in woken] == [(8, CHANGES), (14, CHANGES)]
+    assert woken[0].sentence == (
+        "`transformer_engine.TELinear` does not exist after megatron-core 0.16.1: ModuleNotFoundError once "
+        "the imports of the `try` on line 2 work again; it is now "
+        "`megatron.core.extensions.transformer_engine.TELinear`"
+    )
+
+
 def test_a_name_that_is_set_elsewhere_does_not_bring_its_module() -> None:
     files = {
         "a.py": b"from megatron.training.tokenizer import build_tokenizer\n",
