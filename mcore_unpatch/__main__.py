@@ -13,13 +13,14 @@ if not sys.flags.safe_path and sys.path and sys.path[0] in ("", here):
 
 
 def main() -> None:
-    """Entry point of the command: Ctrl-C while it is still being imported ends it in one line, too."""
+    """Entry point of the command: Ctrl-C before the command itself takes over ends it in one line, too."""
     try:
         from mcore_unpatch import cli
+
+        cli.main()
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)
         sys.exit(130)
-    cli.main()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mcore_unpatch.audit.origin import CodeOrigin
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.records import asdict, dataclass, field, record
+from mcore_unpatch.repository import reading
 
 if TYPE_CHECKING:
     from mcore_unpatch.findings.finding import Finding
@@ -135,7 +136,7 @@ class AuditReport:
 def load(file: Path) -> AuditReport:
     """Read a report again; raises `UsageError` for anything else."""
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = json.loads(reading.read(file))
         if data.pop("version") != VERSION:
             raise ValueError("another version")
         kinds = {"deviations": Deviation, "hooks": ModelHook, "rebindings": Rebinding}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import blake2b
@@ -94,7 +95,7 @@ def _in_wheel(file: Path, library: Library) -> Iterator[SourceFile]:
                 if len(data) > _LARGEST_FILE:
                     raise _too_large(f"{info.filename} in {file}", len(data))
                 yield info.filename, data
-    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error) as error:
         raise UsageError(f"{file} cannot be read as a wheel: {error}") from None
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mcore_unpatch.compat.packing.gather import gather_shares, zigzag_index, zigzag_split
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.repository import reading
 
 SEQUENCE, BATCH = 16, 2
 _HEADS, _LAYERS, _HEAD_WIDTH, _EXPERTS = 4, 2, 16, 4
@@ -208,7 +209,7 @@ def read(file: Path) -> tuple[dict[str, Any], list[str]]:
 
 def _load(file: Path) -> dict[str, Any]:
     try:
-        text = file.read_text(encoding="utf-8")
+        text = reading.read(file).decode()
         if file.suffix == ".toml":
             data = tomllib.loads(text)
         elif file.suffix in (".yaml", ".yml"):

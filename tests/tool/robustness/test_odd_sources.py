@@ -42,6 +42,16 @@ def test_a_pipe_is_not_waited_for(command: list[str], name: str, repository: Rep
 
 
 @pytest.mark.parametrize(
+    "command", [["audit", "diff", "pipe"], ["verify", "--model-config"]], ids=lambda command: command[0]
+)
+def test_a_pipe_in_the_place_of_a_small_file(command: list[str], repository: Repository) -> None:
+    os.mkfifo(repository.path / "pipe")
+    result = unpatch_process(*command, "pipe", cwd=repository.path, env=GIT)
+    assert result.code == ERROR
+    assert result.err.endswith("cannot be read: a named pipe, not a regular file\n")
+
+
+@pytest.mark.parametrize(
     "command",
     [
         ["scan", "--target-mcore", "old"],
@@ -80,6 +90,17 @@ def test_an_encrypted_wheel(repository: Repository, tmp_path: Path) -> None:
     result = unpatch("scan", "--target-mcore", file, cwd=repository.path)
     assert result.code == ERROR
     assert "is encrypted; pass a plain wheel, or unpack it first." in result.err
+
+
+def test_a_wheel_with_broken_bytes(repository: Repository, tmp_path: Path) -> None:
+    file = wheel(tmp_path / "m.whl", {"megatron/core/package_info.py": INFO.encode() * 9})
+    data = bytearray(file.read_bytes())
+    start = data.index(b"package_info.py") + len("package_info.py")
+    data[start : start + 4] = b"\xff" * 4
+    file.write_bytes(data)
+    result = unpatch("scan", "--target-mcore", file, cwd=repository.path)
+    assert result.code == ERROR
+    assert "m.whl cannot be read as a wheel: Error" in result.err
 
 
 def test_a_wheel_that_unpacks_to_too_much(repository: Repository, tmp_path: Path) -> None:
@@ -150,6 +171,17 @@ main()
 """
 
 
-def test_interrupted_while_it_starts() -> None:
-    done = subprocess.run([sys.executable, "-c", STARTS], capture_output=True, text=True, timeout=60, check=False)
+# And before the command itself takes over.
+BUILDS = """
+import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from mcore_unpatch import __main__, cli
+cli.app = lambda: os.kill(os.getpid(), signal.SIGINT)
+__main__.main()
+"""
+
+
+@pytest.mark.parametrize("code", [STARTS, BUILDS], ids=["imports", "builds"])
+def test_interrupted_while_it_starts(code: str) -> None:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
