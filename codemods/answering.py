@@ -82,7 +82,7 @@ class FixRunner:
             source = self.bench.readable(path)
             if source is not None:
                 known = {_place(finding): match for finding, match in matches(codemod, source)} if own else {}
-                for finding in (one for one in asked if one.path == path):
+                for finding in (finding for finding in asked if finding.path == path):
                     if finding in self.closed:  # with one before it
                         continue
                     match = known.get(_place(finding)) if finding.rule in own else _at(source, finding)
@@ -95,18 +95,18 @@ class FixRunner:
         if not self.told and not self.options.applies(level):
             return  # it is asked for the other options
         wanted = list(codemod.fix(source, match))
-        notes = tuple(one.text for one in wanted if isinstance(one, Note))
+        notes = tuple(answer.text for answer in wanted if isinstance(answer, Note))
         reason = Reason(finding.rule, level, title, notes, finding.line)
         there = replace(reason, finding_line=0, notes=())  # what is said of the finding is said in its own file
         both = [(one.source, one.change) if isinstance(one, Elsewhere) else (source, one) for one in wanted]
         asked = [Asked(at, one, reason if at is source else there) for at, one in both if isinstance(one, Change)]
-        coming = [(at, one) for at, one in both if isinstance(one, AddImport)]
-        moving = [one for one in wanted if isinstance(one, MoveImport)]
+        coming = [(at, change) for at, change in both if isinstance(change, AddImport)]
+        moving = [answer for answer in wanted if isinstance(answer, MoveImport)]
         touched = [(one.path, one.touches) for one in asked] + [(source.path, source.span(one.node)) for one in moving]
-        left = [one.because for one in wanted if isinstance(one, Left)]
+        left = [answer.because for answer in wanted if isinstance(answer, Left)]
         if touched and not left:
             # The compat layer is not installed beside an older release.
-            shims = bool(moving) or any(one.module.startswith(COMPAT) for _, one in coming)
+            shims = bool(moving) or any(change.module.startswith(COMPAT) for _, change in coming)
             left += filter(
                 None,
                 [
@@ -125,10 +125,10 @@ class FixRunner:
                 for at, new in coming:
                     used = _saying([one.change for one in asked if one.source is at], new.name) or [match.node]
                     self.bench.imports(at.path).add(new.module, [new.name], reason if at is source else there, used)
-                for one in moving:
-                    self.bench.imports(finding.path).move(one.node, set(one.names), one.module, reason)
-                settled = [more for one in wanted if isinstance(one, Settles) for more in one.findings]
-                self.found.floors += [one.since for one in wanted if isinstance(one, Needs) and one.since]
+                for move in moving:
+                    self.bench.imports(finding.path).move(move.node, set(move.names), move.module, reason)
+                settled = [more for answer in wanted if isinstance(answer, Settles) for more in answer.findings]
+                self.found.floors += [answer.since for answer in wanted if isinstance(answer, Needs) and answer.since]
                 self.closed |= {finding, *settled}
                 self.found.removes += dict.fromkeys([finding, *settled])
             else:
@@ -137,7 +137,7 @@ class FixRunner:
             self.found.held[finding] = because
             if self.told and finding.verdict != "keep":  # the steps of a row are for releases that have its way
                 self._remark(finding, "by-hand", codemod.steps(match, because))
-        for by_hand in (one for one in wanted if isinstance(one, ByHand) and not left):
+        for by_hand in (answer for answer in wanted if isinstance(answer, ByHand) and not left):
             self._remark(finding, "by-hand", by_hand.text)
 
     def _below(self, finding: Finding) -> Finding | None:
@@ -151,7 +151,7 @@ class FixRunner:
 
 def _saying(changes: Iterable[Change], name: str) -> list[ast.AST]:
     """The nodes where a name comes to be used."""
-    texts = [(one.node, getattr(one, "text", None)) for one in changes if not isinstance(one, Remove)]
+    texts = [(change.node, getattr(change, "text", None)) for change in changes if not isinstance(change, Remove)]
     return [node for node, text in texts if not isinstance(text, str) or name in text]
 
 

@@ -156,8 +156,8 @@ class Taken:
 
     def __init__(self, asked: Iterable[Asked]) -> None:
         self._spans: defaultdict[str, list[Span]] = defaultdict(list)
-        for one in asked:
-            self._spans[one.path].append(one.touches)
+        for request in asked:
+            self._spans[request.path].append(request.touches)
 
     def take(self, spans: Sequence[tuple[str, Span]]) -> bool:
         """Take more; False, and nothing is taken, where one of them is taken already."""

@@ -42,15 +42,15 @@ def delete_dead(
     With it all that never run, and what else no codemod has to be asked about. What is in the way of shims, which need
     a Megatron that does not need it, goes as they come.
     """
-    found, dead, closed = Contribution(), set[Finding](), set[Finding]()
+    contribution, dead, closed = Contribution(), set[Finding](), set[Finding]()
     # What is deleted in one file may share helpers, and is one edit where it empties a function.
     cuts: defaultdict[str, dict[tuple[int, str], _DeadBranch]] = defaultdict(dict)
     answered: defaultdict[str, list[Finding]] = defaultdict(list)
 
     def hold(finding: Finding, why: str) -> None:
-        found.held[finding] = why
+        contribution.held[finding] = why
         text = f"Not deleted: {why}. {finding.evidence}"
-        found.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", text))
+        contribution.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", text))
 
     def take(finding: Finding, cut: _DeadBranch, guessed: str) -> None:
         missing = standing.missing_import(cut.source, cut.guard, options.judged(finding.path))
@@ -61,8 +61,8 @@ def delete_dead(
             answered[finding.path].append(finding)
 
     idle: list[tuple[Finding, _DeadBranch]] = []
-    never = {one for one in findings if _is_dead(one, options.judged(one.path))}
-    restored = {place for one in findings if one not in never for place in _restores(one)}
+    never = {finding for finding in findings if _is_dead(finding, options.judged(finding.path))}
+    restored = {place for finding in findings if finding not in never for place in _restores(finding)}
     for finding in findings:
         versions = options.judged(finding.path)
         if finding not in never:
@@ -90,7 +90,7 @@ def delete_dead(
         if finding.shape == "instance-attr" and takes:
             what += ", unless a model of yours overrides the method without these parameters"
         text = f"this never runs on megatron-core {oldest}{' or later' if later else ''}{where}: {what}"
-        found.remarks.append(Remark(finding.path, finding.line, finding.rule, "left", text))
+        contribution.remarks.append(Remark(finding.path, finding.line, finding.rule, "left", text))
     for finding, cut in idle:
         guessed = options.guessed(finding.path)
         if with_shims and tuple(finding.target.rsplit(".", 1)) in standing.HOOK:  # these need a release that is known
@@ -101,7 +101,7 @@ def delete_dead(
     bench.look_for(*(as_name(name) for one in chain(*answered.values()) for name in one.scope.split(".") if name))
     for path in cuts:
         asked, emptied, staying = _changes(bench, list(cuts[path].values()))
-        fits = spans.take([(one.path, one.touches) for one in asked])
+        fits = spans.take([(request.path, request.touches) for request in asked])
         for finding in answered[path]:
             why = next((why for function, why in staying if _is_inside(finding.line, function)), "")
             if not why and not fits:
@@ -109,19 +109,19 @@ def delete_dead(
             if why:
                 hold(finding, why)
             else:
-                found.removes.append(finding)
+                contribution.removes.append(finding)
         if fits:
-            found.asked += asked
+            contribution.asked += asked
             for source, node, name in emptied.imports if asked else ():
                 bench.imports(source.path).drop(node, {name}, _elsewhere(least_safe(one.reason for one in asked)))
-    return found, dead, closed
+    return contribution, dead, closed
 
 
 def _changes(bench: Workbench, cuts: Sequence[_DeadBranch]) -> tuple[list[Asked], Emptied, list[tuple[Function, str]]]:
     """The branches of one file go with what only they asked for, in other files too; and the functions that stay."""
     source, staying, emptied = cuts[0].source, list[tuple[Function, str]](), Emptied()
     while cuts:
-        outer = [cut for cut in cuts if not any(cut.guard in walk(node) for one in cuts for node in one.dead)]
+        outer = [cut for cut in cuts if not any(cut.guard in walk(node) for other in cuts for node in other.dead)]
         gone = [node for cut in outer for node in cut.gone]
         whole: dict[ast.AST, Reason] = {node: cut.reason for cut in outer for node in cut.whole}
         helpers = list(unused(source, [cut.guard for cut in outer], gone, bench))
@@ -171,7 +171,7 @@ def _is_dead(finding: Finding, versions: Sequence[Version]) -> bool:
 
 def _guard(finding: Finding, versions: Sequence[Version]) -> Guard | None:
     """The outermost guard that rules out all of the releases by itself."""
-    needed = {one for one in reached(versions[-1]) if parse_version(one) >= versions[0]}
+    needed = {release for release in reached(versions[-1]) if parse_version(release) >= versions[0]}
     fitting = [guard for guard in finding.live.guards if needed <= set(guard.rules_out)]
     return min(fitting, key=lambda guard: (bool(guard.path), guard.line), default=None)
 
@@ -206,9 +206,9 @@ class _DeadBranch:
         """Whether a loop, which installs a patch for each name that it goes over, installs none of them."""
         if not isinstance(self.guard, ast.For):
             return True
-        here = [one for one in findings if one.path == self.source.path and one.line in self.lines]
+        here = [finding for finding in findings if finding.path == self.source.path and finding.line in self.lines]
         names = getattr(self.guard.iter, "elts", ())
-        return len(here) == len(names) and all(one.verdict == "delete" for one in here)
+        return len(here) == len(names) and all(finding.verdict == "delete" for finding in here)
 
 
 def _without_effect(bench: Workbench, finding: Finding) -> _DeadBranch | str:

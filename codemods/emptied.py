@@ -34,7 +34,7 @@ class Emptied:
 
     def holds(self, source: Source, node: ast.AST) -> bool:
         """Whether a node is a part of what goes."""
-        return any(one in self.statements[source] for one in source.above(node))
+        return any(around in self.statements[source] for around in source.above(node))
 
 
 def with_emptied(bench: Workbench, source: Source, gone: Iterable[ast.stmt]) -> Emptied:

@@ -57,13 +57,13 @@ def made(source: Source, asked: Iterable[Asked]) -> bytes:
 def edits_of(source: Source, asked: Iterable[Asked]) -> list[Edit]:
     """The changes of one file in bytes; raises `Unsound` for one that cannot be made."""
     every = list(asked)
-    pieces = [_Piece(span, new, one) for one in every for span, new in _pieces(source, one.change)]
+    pieces = [_Piece(span, new, request) for request in every for span, new in _pieces(source, request.change)]
     pieces = _in_order([*pieces, *_passes(source, every)])
 
     def outermost(within: Span, edges: Span | tuple[()] = ()) -> Iterator[_Piece]:
         """The pieces between two places; what comes at the edges of one stands outside of it."""
         done = within.start
-        for piece in pieces[bisect_left(pieces, within.start, key=lambda one: one.span.start) :]:
+        for piece in pieces[bisect_left(pieces, within.start, key=lambda other: other.span.start) :]:
             start, end = piece.span
             if start > within.end:
                 break
@@ -74,40 +74,40 @@ def edits_of(source: Source, asked: Iterable[Asked]) -> list[Edit]:
     def text(piece: _Piece) -> str:
         def render(span: Span) -> str:
             parts, done = list[str](), span.start
-            for one in outermost(span, piece.span):
-                parts += [_plain(source.text_of(Span(done, one.span.start))), text(one)]
-                done = one.span.end
+            for inner in outermost(span, piece.span):
+                parts += [_plain(source.text_of(Span(done, inner.span.start))), text(inner)]
+                done = inner.span.end
             return "".join([*parts, _plain(source.text_of(Span(done, span.end)))])
 
         return piece.new if isinstance(piece.new, str) else piece.new(render)
 
-    found: list[Edit] = []
+    edits: list[Edit] = []
     last: Asked | None = None
     for piece in outermost(Span(0, len(source.data))):
         (start, end), new = piece.span, source.encode(text(piece))
-        if not new and found and last is piece.asked and found[-1].end == start and not found[-1].replacement:
-            found[-1] = replace(found[-1], end=end)  # more lines of one statement
+        if not new and edits and last is piece.asked and edits[-1].end == start and not edits[-1].replacement:
+            edits[-1] = replace(edits[-1], end=end)  # more lines of one statement
         elif new != source.data[start:end]:
             inner = () if isinstance(piece.new, str) else outermost(piece.span, piece.span)
-            reasons = [piece.asked.reason, *(one.asked.reason for one in inner)]
+            reasons = [piece.asked.reason, *(piece.asked.reason for piece in inner)]
             why, notes = least_safe(reasons), dict.fromkeys(note for reason in reasons for note in reason.notes)
             of = (source.path, why.rule, why.applicability)
-            found.append(Edit(*of, start, end, new, why.title, tuple(notes), why.finding_line))
+            edits.append(Edit(*of, start, end, new, why.title, tuple(notes), why.finding_line))
         last = piece.asked
-    return _without_the_last_newline(source, found)
+    return _without_the_last_newline(source, edits)
 
 
 def _in_order(pieces: Sequence[_Piece]) -> list[_Piece]:
     """At one place what comes stands before what goes, and what is around another before that."""
-    going = [one for one in pieces if isinstance(one.asked.change, Remove) and one.span.start < one.span.end]
+    going = [piece for piece in pieces if isinstance(piece.asked.change, Remove) and piece.span.start < piece.span.end]
     cuts = sorted(
-        {one.span.start for one in pieces if one.span.start == one.span.end}.union(*(one.span for one in going))
+        {one.span.start for one in pieces if one.span.start == one.span.end}.union(*(piece.span for piece in going))
     )
-    every = [one for one in pieces if one not in going]
-    for one in going:  # something may come among lines that go, and two may ask for the same lines
-        inside = cuts[bisect_left(cuts, one.span.start) : bisect_left(cuts, one.span.end) + 1]
-        every += [replace(one, span=Span(*pair)) for pair in pairwise(inside)]
-    return sorted(every, key=lambda one: (one.span.start, one.span.start != one.span.end, -one.span.end))
+    every = [piece for piece in pieces if piece not in going]
+    for piece in going:  # something may come among lines that go, and two may ask for the same lines
+        inside = cuts[bisect_left(cuts, piece.span.start) : bisect_left(cuts, piece.span.end) + 1]
+        every += [replace(piece, span=Span(*pair)) for pair in pairwise(inside)]
+    return sorted(every, key=lambda piece: (piece.span.start, piece.span.start != piece.span.end, -piece.span.end))
 
 
 def _without_the_last_newline(source: Source, edits: list[Edit]) -> list[Edit]:
@@ -246,17 +246,17 @@ def _header(source: Source, function: Function) -> tuple[int, int, int]:
     """Where the brackets around the parameters of a function stand, and the colon behind them."""
     start = source.offset(function.lineno, function.col_offset)
     text = re.sub(r"\r(?!\n)", "\n", source.text_of(Span(start, source.span(function.body[0]).start)))
-    lines, found, depth = text.split("\n"), list[int](), 0
+    lines, lengths, depth = text.split("\n"), list[int](), 0
     for token in tokenize.generate_tokens(io.StringIO(text, newline="\n").readline):
         depth += (token.string in {"(", "[", "{"}) - (token.string in {")", "]", "}"})
         wanted = ("(", 1), (")", 0), (":", 0)
-        if (token.string, depth) == wanted[len(found)]:
+        if (token.string, depth) == wanted[len(lengths)]:
             row, column = token.start
             before = "\n".join([*lines[: row - 1], lines[row - 1][:column]])
-            found.append(start + len(before.encode(source.encoding)))
-        if len(found) == len(wanted):
+            lengths.append(start + len(before.encode(source.encoding)))
+        if len(lengths) == len(wanted):
             break
-    opening, closing, colon = found
+    opening, closing, colon = lengths
     return opening, closing, colon
 
 
@@ -300,14 +300,14 @@ def _kept(source: Source, suite: Suite, indent: str, render: _Render) -> str:
 
 def _passes(source: Source, asked: Sequence[Asked]) -> Iterator[_Piece]:
     """`pass` in suites that lose all their statements, for several reasons."""
-    gone = {id(one.change.node): one for one in asked if isinstance(one.change, Remove)}
-    growing = {id(source.home[id(one.change.node)]) for one in asked if isinstance(one.change, Insert)}
+    gone = {id(request.change.node): request for request in asked if isinstance(request.change, Remove)}
+    growing = {id(source.home[id(request.change.node)]) for request in asked if isinstance(request.change, Insert)}
     for suite in {id(source.home[key]): source.home[key] for key in gone}.values():
         first, above = gone.get(id(suite[0])), [*source.above(suite[0])]
-        if first is None or id(suite) in growing or len(above) == 1 or any(id(one) in gone for one in above):
+        if first is None or id(suite) in growing or len(above) == 1 or any(id(around) in gone for around in above):
             continue
         change = first.change
         with_head = isinstance(change, Remove) and source.line(change.first).lstrip().startswith("else")
-        if not with_head and all(id(one) in gone for one in suite):
+        if not with_head and all(id(statement) in gone for statement in suite):
             line = first_line(suite[0])
             yield _Piece(Span.at(source.line_span(line, line).start), f"{source.indentation(suite[0])}pass\n", first)

@@ -48,7 +48,7 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     needs_hook = needs_compat or any(HOOK_ARGUMENTS[0].encode() in edit.replacement for edit in edits)
     contribution.remarks += left_behind(bench, findings, contribution.removes, edits)
     floors = [*contribution.floors, *([HOOK_SINCE] if needs_hook else [])]
-    floors += filter(None, (floor(one) for one in contribution.removes if one.verdict == "delete"))
+    floors += filter(None, (floor(finding) for finding in contribution.removes if finding.verdict == "delete"))
     errors = {error for _, analysis in known for error in analysis.exports.errors}
     return Plan(
         tuple(sorted(edits, key=attrgetter("path", "start", "end"))),
@@ -84,11 +84,11 @@ def _answering(
     for edit in edits:
         here = at[edit.path] if not edit.finding_line else []
         same = [finding for finding in here if finding.rule == edit.rule]
-        patches = [one for one in here if one in gone] if edit.rule in uses else []
+        patches = [finding for finding in here if finding in gone] if edit.rule in uses else []
         candidates = [finding for finding in same if finding in gone] or patches or same
         if candidates:
             line = repository.data(edit.path).count(b"\n", 0, edit.start) + 1
-            near = min(candidates, key=lambda one: abs(one.line - line))
+            near = min(candidates, key=lambda finding: abs(finding.line - line))
             edit = replace(edit, rule=near.rule, finding_line=near.line)
         yield edit
 

@@ -37,12 +37,12 @@ def codemods() -> tuple[Codemod, ...]:
 @cache
 def own() -> tuple[Codemod, ...]:
     """Those of this package."""
-    found = []
+    codemods = []
     for module in pkgutil.iter_modules(catalogue.__path__):
         own_names = vars(import_module(f"{catalogue.__name__}.{module.name}")).values()
         kinds = [kind for kind in own_names if _is_codemod(kind) and kind.__module__.endswith(module.name)]
-        found += [kind() for kind in kinds if hasattr(kind, "name")]  # else what several have in common
-    return tuple(sorted(found, key=lambda one: one.name))
+        codemods += [kind() for kind in kinds if hasattr(kind, "name")]  # else what several have in common
+    return tuple(sorted(codemods, key=lambda codemod: codemod.name))
 
 
 def folders() -> list[Path]:
@@ -92,11 +92,11 @@ def complete(
         with blaming(codemod):
             said = any(codemod in few for few in asked.values())
             where = downstreams() if said and downstreams and codemod.migration() else repository
-            for one in codemod.findings(where, own_findings) if said else ():
-                if isinstance(one, FileError):
-                    errors.add(one)
-                elif one.path in asked:
-                    part.findings.append(one)
+            for more in codemod.findings(where, own_findings) if said else ():
+                if isinstance(more, FileError):
+                    errors.add(more)
+                elif more.path in asked:
+                    part.findings.append(more)
     repository.close()
     part.errors += sorted(error for error in errors if error.path in asked)
 
@@ -125,14 +125,14 @@ def _is_codemod(value: object) -> bool:
 
 def _with_those_between(repository: Repository, asked: list[str], finding: Sequence[Codemod]) -> tuple[str, ...]:
     """The files that were asked for, and others of the repository that may pass a name on to them."""
-    found = dict.fromkeys(asked)
+    chosen = dict.fromkeys(asked)
     waiting = list(asked)
     while waiting:
         for target in repository.imported(waiting.pop()):
-            if target not in found and _saying(repository.text(target), finding):
-                found[target] = None
+            if target not in chosen and _saying(repository.text(target), finding):
+                chosen[target] = None
                 waiting.append(target)
-    return tuple(found)
+    return tuple(chosen)
 
 
 def _saying(data: bytes, finding: Sequence[Codemod]) -> list[Codemod]:

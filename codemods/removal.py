@@ -38,9 +38,9 @@ def remove(
 
 def together(asked: Sequence[Asked]) -> list[Asked]:
     """The same, where statements that go for several reasons leave nothing before or behind them in their suite."""
-    gone = {one.change.node for one in asked if isinstance(one.change, Remove)}
+    gone = {request.change.node for request in asked if isinstance(request.change, Remove)}
     growing = {id(one.source.home[id(one.change.node)]) for one in asked if isinstance(one.change, Insert)}
-    return [_at_an_end(one, gone, growing) if isinstance(one.change, Remove) else one for one in asked]
+    return [_at_an_end(request, gone, growing) if isinstance(request.change, Remove) else request for request in asked]
 
 
 def heads_others(source: Source, node: ast.stmt, going: Collection[ast.stmt]) -> bool:
@@ -107,7 +107,7 @@ def _from_suite(
         yield Rewrite(leaving.pop(0), "pass")
     gone = set(leaving)
     kept = [index for index, node in enumerate(suite) if node not in gone] or [len(suite)]
-    for goes, group in groupby(enumerate(suite), lambda one: one[1] in gone):
+    for goes, group in groupby(enumerate(suite), lambda numbered: numbered[1] in gone):
         if goes:
             indices, nodes = zip(*group, strict=True)
             is_first = indices[0] < kept[0] and not _is_set_apart(source, suite[kept[0] :])

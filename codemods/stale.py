@@ -38,14 +38,14 @@ def left_behind(
     for edit in edits:
         by_path[edit.path].append(edit)
     bench.look_for(*(as_name(word) for one in gone if one.path in by_path and (word := _word_of_tests(one))))
-    for path in {one.path: None for one in gone if one.path in by_path}:
-        here = [one for one in gone if one.path == path and "." in one.target]
-        staying = [one for one in findings if one.path == path and one not in gone]
-        ends = ([1 + bench.data(path).count(b"\n", 0, end) for end in (one.start, one.end)] for one in by_path[path])
+    for path in {finding.path: None for finding in gone if finding.path in by_path}:
+        here = [finding for finding in gone if finding.path == path and "." in finding.target]
+        staying = [finding for finding in findings if finding.path == path and finding not in gone]
+        ends = ([1 + bench.data(path).count(b"\n", 0, end) for end in (edit.start, edit.end)] for edit in by_path[path])
         changed = {line for first, last in ends for line in range(first, last)}
         yield from _texts(bench.source(path), here, staying, changed)
-        for one in here:
-            yield from _tests(bench, one) if one.verdict == "delete" else _tests_of_rewritten(bench, one)
+        for finding in here:
+            yield from _tests(bench, finding) if finding.verdict == "delete" else _tests_of_rewritten(bench, finding)
     yield from _orphans(bench, by_path)
 
 
@@ -55,7 +55,7 @@ def _texts(source: Source, gone: Sequence[Finding], staying: Sequence[Finding], 
     for node in source.every(ast.Constant):
         if isinstance(node.value, str) and " " in node.value:
             lines += range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    patched = {part for one in staying for part in one.target.split(".")[-2:]}
+    patched = {part for finding in staying for part in finding.target.split(".")[-2:]}
     told = set(changed)
     for finding in gone:
         owner, name = finding.target.split(".")[-2:]
@@ -101,9 +101,9 @@ def _tests_of_rewritten(bench: Workbench, gone: Finding) -> Iterator[Remark]:
     """Tests that speak of what installed a patch and look at the attribute that it set, which is no longer enough."""
     installer, name = _word_of_tests(gone), gone.target.rpartition(".")[2]
     for source in bench.sources_saying(as_name(installer)) if installer else ():
-        reads = [one for one in source.every(ast.Attribute) if one.attr == name and isinstance(one.ctx, ast.Load)]
-        reads = [one for one in reads if _is_object(one.value)] if is_test(source.path) else []
-        read = next((one for one in reads if _is_after(source, installer, one)), None)
+        reads = [read for read in source.every(ast.Attribute) if read.attr == name and isinstance(read.ctx, ast.Load)]
+        reads = [read for read in reads if _is_object(read.value)] if is_test(source.path) else []
+        read = next((read for read in reads if _is_after(source, installer, read)), None)
         if read is not None:
             yield Remark(source.path, read.lineno, gone.rule, "by-hand", _LOOKED_AT[gone.rule])
 
@@ -116,11 +116,11 @@ def _is_object(node: ast.expr) -> bool:
 def _is_after(source: Source, installer: str, read: ast.expr) -> bool:
     """Whether what a test reads may have been patched: its function speaks of the installer, or of one that does."""
     functions = [one for one in source.every(ast.FunctionDef, ast.AsyncFunctionDef) if isinstance(one, Function)]
-    words = {id(one): {node.id for node in walk(one) if isinstance(node, ast.Name)} for one in functions}
+    words = {id(function): {node.id for node in walk(function) if isinstance(node, ast.Name)} for function in functions}
     words |= {id(one): words[id(one)] | {arg.arg for arg in one.args.args} for one in functions}  # fixtures
-    around = [one for one in functions if first_line(one) <= read.lineno <= last_line(one)]
-    saying = {installer, *(one.name for one in functions if installer in words[id(one)])}
-    return not around or any(saying & words[id(one)] for one in around)
+    around = [function for function in functions if first_line(function) <= read.lineno <= last_line(function)]
+    saying = {installer, *(function.name for function in functions if installer in words[id(function)])}
+    return not around or any(saying & words[id(function)] for function in around)
 
 
 def _orphans(bench: Workbench, edits: dict[str, list[Edit]]) -> Iterator[Remark]:
@@ -143,14 +143,14 @@ def _orphans(bench: Workbench, edits: dict[str, list[Edit]]) -> Iterator[Remark]
             if _definition(now, node.name) and not _is_named(bench, new, where.path, node.name, idle):
                 idle[where.path].add(node.name)
                 waiting.append((where.path, names_in(node), rule))
-                tested = next((one.path for one in bench.sources_naming(node.name) if is_test(one.path)), "")
+                tested = next((source.path for source in bench.sources_naming(node.name) if is_test(source.path)), "")
                 who = f"nothing here but tests ({tested}) uses" if tested else "nothing here uses"
                 text = f"{who} `{node.name}` any more: delete it, unless code elsewhere does"
                 yield Remark(where.path, node.lineno, rule, "guard", text)
 
 
 def _definition(source: Source, name: str) -> _Definition | None:
-    return next((one for one in source.tree.body if isinstance(one, _Definition) and one.name == name), None)
+    return next((item for item in source.tree.body if isinstance(item, _Definition) and item.name == name), None)
 
 
 def _defined(bench: Workbench, path: str, names: set[str]) -> Iterator[tuple[Source, _Definition]]:
@@ -176,10 +176,10 @@ def _is_named(bench: Workbench, new: dict[str, Source], path: str, name: str, id
         return True  # what cannot be read may ask for it
     for before in saying:
         source = new.get(before.path, before)
-        unused = [one for each in idle.get(source.path, ()) if (one := _definition(source, each))]
+        unused = [definition for each in idle.get(source.path, ()) if (definition := _definition(source, each))]
         own = _definition(source, name) if source.path == path else None
         left_out = [*unused, *([own] if own else []), *source.every(ast.Import, ast.ImportFrom)]
-        inside = {id(node) for one in left_out for node in walk(one)}
+        inside = {id(node) for part in left_out for node in walk(part)}
         if not is_test(source.path) and any(id(node) not in inside for node in source.mentions.get(name, ())):
             return True
     return False

@@ -54,12 +54,12 @@ def because(finding: Finding, what: str) -> str:
 def missing_import(source: Source, at: ast.AST, versions: Sequence[Version]) -> str:
     """What code is in need of and none of the releases has any more, in words: it is for another Megatron."""
     releases = [known.newest(version) for version in versions]
-    around = [one for one in source.above(at) if isinstance(one, Function)]
-    for node in (statement for one in (source.tree, *around) for statement in one.body):
+    around = [function for function in source.above(at) if isinstance(function, Function)]
+    for node in (statement for around_it in (source.tree, *around) for statement in around_it.body):
         if isinstance(node, ast.ImportFrom) and not node.level and within(node.module or ""):
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
-                lacks = (not known.holds(one, name) and not known.lacking(one, name) for one in releases)
+                lacks = (not known.holds(release, name) and not known.lacking(release, name) for release in releases)
                 if all(lacks) and known.ever(name):
                     on = f"megatron-core {show(versions[-1])}"
                     return (

@@ -76,7 +76,7 @@ def _is_looked_up(call: ast.Call) -> bool:
 
 def is_one_of(node: ast.AST, nodes: Iterable[ast.AST]) -> bool:
     """Whether a node is one of these very nodes."""
-    return any(node is one for one in nodes)
+    return any(node is other for other in nodes)
 
 
 def walk_without(tree: ast.AST, left_out: Sequence[ast.AST]) -> Iterator[ast.AST]:
@@ -96,19 +96,19 @@ def names_outside(tree: ast.AST, gone: Sequence[ast.AST]) -> set[str]:
 
 def identifiers(tree: ast.AST) -> set[str]:
     """Every name that code reads or binds, by whatever statement."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in walk(tree):
         if isinstance(node, ast.Name):
-            found.add(node.id)
+            names.add(node.id)
         elif isinstance(node, ast.arg):
-            found.add(node.arg)
+            names.add(node.arg)
         elif isinstance(node, ast.alias):
-            found.add((node.asname or node.name).partition(".")[0])
+            names.add((node.asname or node.name).partition(".")[0])
         elif isinstance(node, ast.Global | ast.Nonlocal):
-            found.update(node.names)
+            names.update(node.names)
         else:
-            found.add(getattr(node, "name", None) or "")  # functions, classes, `except ... as`, patterns
-    return found
+            names.add(getattr(node, "name", None) or "")  # functions, classes, `except ... as`, patterns
+    return names
 
 
 def calls_of(source: Source, name: str) -> Iterator[ast.Call]:
@@ -122,14 +122,14 @@ def calls_of(source: Source, name: str) -> Iterator[ast.Call]:
 
 def imported(source: Source) -> dict[str, str]:
     """The names that import statements bind, wherever they stand, and the dotted name of what each is."""
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for node in source.every(ast.Import):
         for alias in node.names:
-            found[bound_by_import(alias, node)] = alias.name if alias.asname else alias.name.partition(".")[0]
+            by_name[bound_by_import(alias, node)] = alias.name if alias.asname else alias.name.partition(".")[0]
     for one in source.every(ast.ImportFrom):
         for alias in one.names:
-            found[bound_by_import(alias, one)] = ".".join(filter(None, (module_of(source, one), alias.name)))
-    return found
+            by_name[bound_by_import(alias, one)] = ".".join(filter(None, (module_of(source, one), alias.name)))
+    return by_name
 
 
 def module_of(source: Source, node: ast.ImportFrom) -> str:

@@ -22,7 +22,7 @@ Files = Mapping[str, bytes]
 
 def check_examples(codemod: type[Codemod]) -> None:
     """Every example of an installed codemod; raises `AssertionError` with what is wrong."""
-    known = [one for one in registry.codemods() if type(one) is codemod]
+    known = [known for known in registry.codemods() if type(known) is codemod]
     _hold(bool(known), f"{codemod.__name__} is not installed: name it under the entry point group {registry.GROUP!r}")
     for example in codemod.examples:
         check_example(known[0], example)
@@ -34,8 +34,8 @@ def check_example(codemod: Codemod, example: Example) -> None:
     path, options = example.path, Options(unsafe_fixes=example.unsafe, selection=Selection(("",)))
     before, after = (text.strip().encode() + b"\n" for text in (example.before, example.after or example.before))
     ast.parse(after)
-    found = findings({path: before}, options)
-    _hold(example.rule in {finding.rule for finding in found}, f"{example.rule} is not found in its example")
+    told = findings({path: before}, options)
+    _hold(example.rule in {finding.rule for finding in told}, f"{example.rule} is not found in its example")
     new = migrated({path: before}, options)[path]
     _hold(new == after, f"the example of {codemod.name} is migrated to other code:\n{_diff(after, new)}")
     again = migrated({path: after}, options)[path]
@@ -55,9 +55,9 @@ def _diff(expected: bytes, new: bytes) -> str:
 def findings(files: Files, options: Options) -> list[Finding]:
     """What a scan of some files finds, ignore comments and the selection considered."""
     search = Search(files.__getitem__, _present(files).__contains__, lambda _: (options.target,))
-    found, _ = search(sorted(files))
-    settled = verdicts.settled(found, dict.fromkeys(files, Judged((Stack(Revision("", (options.target,))),))))
-    return sorted((finding for finding in settled if options.wants(finding.rule)), key=lambda one: one.sort_key)
+    told, _ = search(sorted(files))
+    settled = verdicts.settled(told, dict.fromkeys(files, Judged((Stack(Revision("", (options.target,))),))))
+    return sorted((finding for finding in settled if options.wants(finding.rule)), key=lambda finding: finding.sort_key)
 
 
 def migrated(files: Files, options: Options) -> dict[str, bytes]:

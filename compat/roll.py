@@ -34,11 +34,11 @@ def vocab_parallel_entropy(
     vocab_parallel_logits: LazyLogits, used_fp32: bool = True, use_fused_kernel: bool = True
 ) -> Tensor:
     """Entropy `[b, s]` in fp32: of the pass that gave these logits' log-probs, else of its own."""
-    found = _entropy_of.get(vocab_parallel_logits)
+    entropy = _entropy_of.get(vocab_parallel_logits)
     needs_grad = torch.is_grad_enabled() and vocab_parallel_logits.requires_grad
-    if found is None or (needs_grad and not found.requires_grad):
+    if entropy is None or (needs_grad and not entropy.requires_grad):
         return vocab_parallel_logits.entropy()
-    return found
+    return entropy
 
 
 @real_logits_to("megatron.core.tensor_parallel.cross_entropy")
@@ -85,5 +85,5 @@ def op_compute_gather_by_teacher_indices(student_logits: LazyLogits, teacher_ind
     out = student_logits.compute(token_ids=ids)
     ranks, _ = size_and_rank(student_logits.head.groups.tp)
     known = (ids >= 0) & (ids < (student_logits.head.settings.vocab_size or student_logits.shape[-1] * ranks))
-    found = (needed(out.token_logprobs) + out.logsumexp[..., None]).where(known, 0)
-    return found.squeeze(-1) if flat else found
+    gathered = (needed(out.token_logprobs) + out.logsumexp[..., None]).where(known, 0)
+    return gathered.squeeze(-1) if flat else gathered

@@ -206,5 +206,5 @@ def _keep_mask(
     here = (row >= 0) & (column >= 0) & (column < vocabulary)
     keep = torch.ones(len(mine), vocabulary, dtype=torch.bool, device=logits.device)
     numbers = (cleared[cleared >= 0], row[here], column[here])
-    cleared, row, column = (one.to(keep.device, non_blocking=True) for one in numbers)
+    cleared, row, column = (number.to(keep.device, non_blocking=True) for number in numbers)
     return keep.index_fill_(0, cleared, False).index_put_((row, column), keep.new_ones(()))

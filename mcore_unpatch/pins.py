@@ -225,7 +225,7 @@ def pin(name: str, releases: Sequence[Model], patched: bool, known: Pin | None =
     if home is None:
         added = patched and not name.endswith(".*") and (not known.release or known.kind == ABSENT_KIND)
         holders = ((release, release.find(name.rpartition(".")[0])) for release in releases if added)
-        home = next((release for release, one in holders if one and one.fact.kind in ("class", "module")), None)
+        home = next((release for release, owner in holders if owner and owner.fact.kind in ("class", "module")), None)
     if home is None:
         return None
     made = _as_on(home, known)
@@ -248,18 +248,18 @@ def _as_on(release: Model, pinned: Pin) -> Pin:
     return replace(pinned, release=release.label, kind=seen.kind, digest=seen.digest.hex(), signature=seen.detail)
 
 
-def _form(one: Pin, pinned: Pin) -> str:
+def _form(now: Pin, pinned: Pin) -> str:
     """What a name is on a release: its digest, or its kind where it has no body; and another signature."""
-    if one.kind == ABSENT_KIND:
+    if now.kind == ABSENT_KIND:
         return ABSENT
-    return " ".join([one.digest or one.kind, *([one.signature] if one.signature != pinned.signature else [])])
+    return " ".join([now.digest or now.kind, *([now.signature] if now.signature != pinned.signature else [])])
 
 
 def held_to(pinned: Pin, label: str) -> str:
     """The release that a pin was made for and is compared with: this one, else the nearest before it."""
     known = sorted(pinned.releases, key=Version)
     try:
-        return next((one for one in reversed(known) if Version(one) <= Version(label)), known[0])
+        return next((release for release in reversed(known) if Version(release) <= Version(label)), known[0])
     except InvalidVersion:  # a commit: the newest release comes nearest
         return known[-1]
 
@@ -284,8 +284,8 @@ def difference(pinned: Pin, release: Model) -> str | None:
 
 def differences(pins: Iterable[Pin], release: Model) -> list[str]:
     """One sentence for each pin that no longer holds."""
-    found = ((pin, difference(pin, release)) for pin in pins)
-    return [f"`{pin.name}` {how}{f' ({pin.why})' if pin.why else ''}" for pin, how in found if how]
+    compared = ((pin, difference(pin, release)) for pin in pins)
+    return [f"`{pin.name}` {how}{f' ({pin.why})' if pin.why else ''}" for pin, how in compared if how]
 
 
 def verify(lock: Path | str | None = None, *, on_difference: Literal["raise", "warn"] = "raise") -> None:

@@ -14,7 +14,7 @@ T = TypeVar("T")
 def record(cls: type[T]) -> type[T]:
     """Make a class one of values, which are equal where their fields are; that none is set again, mypy sees to."""
     made = dataclass(slots=True, eq=False)(cls)
-    values = attrgetter(*(one.name for one in fields(made) if one.compare))  # type: ignore[arg-type]
+    values = attrgetter(*(field.name for field in fields(made) if field.compare))  # type: ignore[arg-type]
 
     def equal(self: T, other: object) -> bool:
         return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented

@@ -152,8 +152,8 @@ def _wanted(source: Source, match: Match) -> Iterator[Fix]:
         if (node := source.starting.get((finding.line, finding.column - 1)))
         if source.function_of(node) is around
     }
-    alike = [one for one in situation.open if one.rule == match.rule]
-    said = {name.rpartition(".")[2] for one in alike for name in (one.target, one.scope)}
+    alike = [finding for finding in situation.open if finding.rule == match.rule]
+    said = {name.rpartition(".")[2] for finding in alike for name in (finding.target, finding.scope)}
     situation.files.look_for(*map(as_name, said - {""}))
     adding = _Adding(match, source, around, inside)
     if made := made_before(source, statement):
@@ -363,14 +363,14 @@ def _name_of(node: ast.expr) -> str:
 
 def _is_own(source: Source, node: ast.Attribute) -> bool:
     """`self.name` in a class that defines it."""
-    classes = (one for one in source.above(node) if isinstance(one, ast.ClassDef))
-    defined = {one.name for around in classes for one in around.body if isinstance(one, Function)}
+    classes = (cls for cls in source.above(node) if isinstance(cls, ast.ClassDef))
+    defined = {item.name for around in classes for item in around.body if isinstance(item, Function)}
     return leaf(node.value) == "self" and node.attr in defined
 
 
 def _is_free(source: Source, name: str) -> bool:
     """Whether a file means nothing else by a name; methods have theirs in their class."""
-    own = {id(node) for one in source.every(ast.ClassDef) for node in one.body if isinstance(node, Function)}
+    own = {id(node) for cls in source.every(ast.ClassDef) for node in cls.body if isinstance(node, Function)}
     return not any(
         name in (getattr(node, "id", ""), getattr(node, "arg", ""), getattr(node, "name", "")) and id(node) not in own
         for node in source.every(ast.Name, ast.arg, ast.alias, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

@@ -80,7 +80,7 @@ the project asks for has the hook.
             return
         calls = list(_calls(source, function))
         # Another class that drops the hook is no patch.
-        patches = tuple(one for one in situation.staying.findings if one.shape not in NO_PATCHES)
+        patches = tuple(finding for finding in situation.staying.findings if finding.shape not in NO_PATCHES)
         below = RemainingPatches(patches).blocking(source.path, standing.HOOK)
         if older := situation.options.without_hook(source.path):
             yield Left(older)
@@ -114,14 +114,14 @@ def _taking(source: Source, function: Function, names: list[str]) -> Iterator[Fi
     types = dict(zip(HOOK_ARGUMENTS, ("Callable[..., Any]", "Any"), strict=True))
     style = "{}: {} | None = None" if bar else "{}: Optional[{}] = None"
     yield AddParameters(function, tuple(style.format(name, types[name]) for name in names))
-    needed = (name for name in means if any(name in types[one] for one in names))
+    needed = (name for name in means if any(name in types[taken] for taken in names))
     yield from (AddImport("typing", name) for name in needed if not means[name])
 
 
 def _calls(source: Source, function: Function) -> Iterator[ast.Call]:
     """The calls that make the output, of the base's own method or of `_postprocess` as Megatron has it."""
     around = source.parents[function]
-    overridden = {one.name for one in getattr(around, "body", ()) if isinstance(one, Function)}
+    overridden = {item.name for item in getattr(around, "body", ()) if isinstance(item, Function)}
     for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
         of_base = ast.unparse(call.func) == f"super().{function.name}"
         own = dotted(call.func) == "self._postprocess" and leaf(call.func) not in overridden

@@ -203,7 +203,7 @@ def _width(call: ast.Call, tree: ast.Module) -> ast.expr | None:
     if any(isinstance(argument, ast.Starred) for argument in call.args):
         return None
     by_place = {} if own else dict(zip(["", _WIDTHS[0]], call.args, strict=False))
-    given = by_place | {one.arg: one.value for one in call.keywords if one.arg}
+    given = by_place | {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
     return next((given[name] for name in _WIDTHS if name in given), None)
 
 
@@ -225,7 +225,7 @@ def _call(patch: Patch, made: ast.Call, limit: int) -> str:
     flat = value if not rest else ""
     if made is statement.value and "#" not in value:
         given: list[ast.expr | ast.keyword] = [*made.args, *made.keywords]
-        arguments = sorted(given, key=lambda one: (one.lineno, one.col_offset))
+        arguments = sorted(given, key=lambda node: (node.lineno, node.col_offset))
         parts = [source.text(argument) for argument in arguments]
         if not value[:-1].rstrip().endswith(","):
             flat = f"{patch.text(made.func)}({', '.join(parts)})"

@@ -115,8 +115,8 @@ class Fingerprints:
         head = f"--- {self.project} {release} {file}\n+++ {path}\n@@ {name} @@\n"
         body, count, new = _hunks(nearest.parts, found, source)
         # What an error says, and where a function imports upstream's names, is a fork's to choose.
-        inside = (one for one in ast.walk(node) if isinstance(one, ast.Raise | ast.ImportFrom))
-        free = {one.lineno for one in inside if isinstance(one, ast.Raise) or self.imports(file, one, package)}
+        inside = (part for part in ast.walk(node) if isinstance(part, ast.Raise | ast.ImportFrom))
+        free = {part.lineno for part in inside if isinstance(part, ast.Raise) or self.imports(file, part, package)}
         return Difference(path, name, node.lineno, release, count, head + body, own=not new <= free)
 
 
@@ -162,7 +162,7 @@ def origins(tree: ast.Module, package: str, file: str) -> dict[str, str]:
     `package` is the name of the top package, `file` the module's path below it. `package.a.b` and its relative form
     are the same origin, whatever the package is called.
     """
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     waiting: list[ast.AST] = [*tree.body]
     for node in waiting:
         if isinstance(node, ast.If | ast.Try | ast.ExceptHandler):
@@ -172,8 +172,8 @@ def origins(tree: ast.Module, package: str, file: str) -> dict[str, str]:
                 origin = without_package(alias.name, package)
                 if isinstance(node, ast.ImportFrom):
                     origin = f"{home_of(node, package, file)}:{alias.name}"
-                found[bound_by_import(alias, node)] = _hash(origin, 6)
-    return found
+                by_name[bound_by_import(alias, node)] = _hash(origin, 6)
+    return by_name
 
 
 def home_of(node: ast.ImportFrom, package: str, file: str) -> str:

@@ -163,8 +163,8 @@ class ImportEditor:
 
 def _arrivals(arriving: list[tuple[InsertionPoint, ImportStatement]]) -> Iterator[Asked]:
     """Those that come to one place stand sorted below each other, and are set apart together."""
-    by_place = sorted(arriving, key=lambda one: (one[0].line, one[0].run, one[0].key))
-    for _, group in groupby(by_place, lambda one: (one[0].line, one[0].run)):
+    by_place = sorted(arriving, key=lambda arrival: (arrival[0].line, arrival[0].run, arrival[0].key))
+    for _, group in groupby(by_place, lambda arrival: (arrival[0].line, arrival[0].run)):
         together = list(group)
         for place, statement in together:
             before = place.before if statement is together[0][1] else ""
@@ -206,7 +206,7 @@ def _under_a_guard(source: Source) -> Suite | None:
             handlers = [handler.body for handler in node.handlers] if isinstance(node, ast.Try) else []
             if handlers and all(isinstance(body[-1], ast.Raise) for body in handlers):
                 telling.append(node.body)
-            elif handlers and any(map(_is_megatron, (one for part in [node.orelse, *handlers] for one in part))):
+            elif handlers and any(map(_is_megatron, (item for part in [node.orelse, *handlers] for item in part))):
                 always.append(source.tree.body)
             elif not (isinstance(node, ast.If) and dotted(node.test).endswith("TYPE_CHECKING")):
                 guarded.append(node.body)
@@ -233,7 +233,7 @@ def _inside(source: Source, node: ast.AST, shared: Suite | None) -> Suite:
 
 def _around(source: Source, node: ast.AST) -> Iterator[Suite]:
     """The suites inside functions and of the module that a node stands in, the innermost first."""
-    statements = [one for one in source.above(node) if isinstance(one, ast.stmt)]
+    statements = [statement for statement in source.above(node) if isinstance(statement, ast.stmt)]
     if isinstance(node, ast.stmt) and not isinstance(node, Function):
         statements.insert(0, node)
     for statement in statements:

@@ -34,7 +34,7 @@ def drop_leftovers(bench: Workbench, path: str, new: bytes, reason: Reason) -> b
         if used and key in unused and alias.name != alias.asname and not _is_kept(before, node)
     ]
     asked_for = _asked_for(bench, path, {bound for _, _, bound, is_local in going if not is_local})
-    going = [one for one in going if one[3] or one[2] not in asked_for]
+    going = [leftover for leftover in going if leftover[3] or leftover[2] not in asked_for]
     for node, name, _, _ in going:
         bench.imports(path).drop(node, {name}, reason)
     return bool(going)
@@ -128,13 +128,13 @@ def _asked_for(bench: Workbench, path: str, names: set[str]) -> set[str]:
 def _imported_from(bench: Workbench, other: str, path: str, module: str, names: set[str]) -> set[str]:
     tree = bench.source(other).tree
     imports_it = False
-    found: set[str] = set()
+    modules: set[str] = set()
     named: set[str] = set()
     for node in walk(tree):
         if isinstance(node, ast.ImportFrom):
             here = {alias.name for alias in node.names}
             if here & {*names, "*"} and bench.locate(other, node.module or "", node.level) == path:
-                found |= names if "*" in here else names & here
+                modules |= names if "*" in here else names & here
             imports_it |= module in here
         elif isinstance(node, ast.Import):
             imports_it |= any(alias.name.rpartition(".")[2] == module for alias in node.names)
@@ -143,5 +143,5 @@ def _imported_from(bench: Workbench, other: str, path: str, module: str, names: 
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             named.add(node.value)
             if f"{module}." in node.value:  # a mock of one
-                found |= {name for name in names if f"{module}.{name}" in node.value}
-    return found | (names & named if imports_it else set())
+                modules |= {name for name in names if f"{module}.{name}" in node.value}
+    return modules | (names & named if imports_it else set())

@@ -61,7 +61,7 @@ class _ImportRun:
         """Whether one that names another module now is sorted where it stands, and in its section."""
         near = [*self.kept[-1:], *following]
         section, block = self.keys[node][0]
-        in_section = all((other[0] == key[0]) == (self.keys[one][0][1] == block) for other, one in near)
+        in_section = all((other[0] == key[0]) == (self.keys[index][0][1] == block) for other, index in near)
         in_order = sorted([*self.kept[-1:], (key, node), *following], key=itemgetter(0))
         return (in_section or section == THIRD_PARTY) and in_order == [*self.kept[-1:], (key, node), *following]
 
@@ -107,16 +107,16 @@ class ImportLayout:
 
     def _runs(self, suite: Suite) -> list[_ImportRun]:
         if id(suite) not in self._known:
-            found: list[dict[Import, tuple[int, int]]] = [{}]
+            runs: list[dict[Import, tuple[int, int]]] = [{}]
             end = block = 0
             for node in suite:
                 if isinstance(node, Import):
                     block += any(map(self.source.is_blank, range(end + 1, node.lineno)))
-                    found[-1][node] = self._kind(node), block
-                elif found[-1]:
-                    found.append({})
+                    runs[-1][node] = self._kind(node), block
+                elif runs[-1]:
+                    runs.append({})
                 end = last_line(node)
-            self._known[id(suite)] = [_ImportRun(sections) for sections in found if sections]
+            self._known[id(suite)] = [_ImportRun(sections) for sections in runs if sections]
             for run in self._known[id(suite)]:
                 self._settle(run)
         return self._known[id(suite)]
@@ -146,8 +146,8 @@ class ImportLayout:
             return FUTURE if top == "__future__" else STDLIB
         at_the_root = (f"{top}/__init__.py", f"src/{top}/__init__.py")
         path, locate = self.source.path, self.files.locate
-        found = locate(path, module, 0)
-        own = found is not None and not _is_part_of_a_package(found, module, path, self.files)
+        file = locate(path, module, 0)
+        own = file is not None and not _is_part_of_a_package(file, module, path, self.files)
         return OWN if own or locate(path, top, 0) in at_the_root else THIRD_PARTY
 
 
@@ -158,9 +158,9 @@ def _written(node: Import) -> tuple[bool, str]:
     return False, "." * node.level + (node.module or "")
 
 
-def _is_part_of_a_package(found: str, module: str, path: str, files: Repository) -> bool:
+def _is_part_of_a_package(file: str, module: str, path: str, files: Repository) -> bool:
     """Whether a file has the name by chance: to those in `slime/utils`, `import ray` is not `slime/ray`."""
-    folders = found.removesuffix(".py").removesuffix("/__init__").split("/")
+    folders = file.removesuffix(".py").removesuffix("/__init__").split("/")
     base = "/".join(folders[: -module.count(".") - 1])
     beside = path.rpartition("/")[0]  # where a script finds its neighbours, in a package too
     return base not in ("", beside) and files.locate(f"{base}/", "", 1) is not None

@@ -46,7 +46,7 @@ class Alias:
             for text in source.every(ast.Constant):
                 if isinstance(text.value, str) and re.fullmatch(rf"(\S*\W)?{self.name}(\W\S*)?", text.value):
                     yield from [] if id(text) in gone else [Left(at(text.lineno, "asks for", " by name"))]
-            for own in (one for one in source.every(ast.FunctionDef) if one.name == self.name):
+            for own in (function for function in source.every(ast.FunctionDef) if function.name == self.name):
                 yield Left(at(own.lineno, "defines another", ""))
             for node in (one for one in source.every(ast.Attribute) if one.attr == self.name and id(one) not in gone):
                 sure = isinstance(node.ctx, ast.Load) and self._is_such(source, node.value, of)
@@ -64,7 +64,7 @@ class Alias:
 
     def _is_such(self, source: Source, node: ast.expr, of: str) -> bool:
         """Whether an object is of the class: of a subclass, or read from where the one is from that is patched."""
-        classes = [one for one in source.above(node) if isinstance(one, ast.ClassDef)]
+        classes = [cls for cls in source.above(node) if isinstance(cls, ast.ClassDef)]
         if leaf(node) == "self" and classes:
             names, kind = imported(source), of.rpartition(".")[2]
             return any(names.get(dotted(base), "").endswith(f".{kind}") for base in classes[0].bases)
@@ -83,7 +83,7 @@ def find_alias(source: Source, node: ast.AST) -> Alias | None:
     if not isinstance(value, ast.Call) or leaf(value.func) != "property" or len(value.args) != 1 or value.keywords:
         return None
     get, suite = value.args[0], source.home[id(node)]
-    beside = [one for one in suite if isinstance(one, ast.FunctionDef) and one.name == leaf(get)]
+    beside = [function for function in suite if isinstance(function, ast.FunctionDef) and function.name == leaf(get)]
     given: ast.Lambda | ast.FunctionDef | None = get if isinstance(get, ast.Lambda) else next(iter(beside), None)
     returned = (
         given.body if isinstance(given, ast.Lambda) else getattr(given.body[-1], "value", None) if given else None
@@ -155,6 +155,6 @@ def _is_annotation(source: Source, node: ast.AST) -> bool:
     """Whether a name stands in what says the type of something."""
     for above_it in source.above(node):
         said = getattr(above_it, "annotation", None) or getattr(above_it, "returns", None)
-        if said is not None and any(one is node for one in ast.walk(said)):
+        if said is not None and any(part is node for part in ast.walk(said)):
             return True
     return False

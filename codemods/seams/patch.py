@@ -94,7 +94,7 @@ def defined(tree: ast.Module, name: str, around: Function | None) -> Function | 
     """The only function of that name in the scopes at hand."""
     for scope in (around, tree):
         body = ast.walk(scope) if scope is around and scope is not None else iter(getattr(scope, "body", ()))
-        found = [node for node in body if isinstance(node, Function) and node.name == name and node is not around]
-        if found:
-            return found[0] if len(found) == 1 else None
+        functions = [node for node in body if isinstance(node, Function) and node.name == name and node is not around]
+        if functions:
+            return functions[0] if len(functions) == 1 else None
     return None

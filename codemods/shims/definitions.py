@@ -58,14 +58,14 @@ def reached(start: Iterable[Unit], among: Iterable[Unit]) -> list[Unit]:
     for unit in everything:
         for name in unit.binds:
             binding[name].append(unit)
-    found = set(start)
-    waiting = list(found)
+    names = set(start)
+    waiting = list(names)
     while waiting:
         for name in waiting.pop().uses:
-            new = set(binding.pop(name, ())) - found
-            found |= new
+            new = set(binding.pop(name, ())) - names
+            names |= new
             waiting += new
-    return [unit for unit in everything if unit in found]
+    return [unit for unit in everything if unit in names]
 
 
 @dataclass(eq=False)
@@ -124,13 +124,13 @@ class Definition:
                 ours = known.releases_of(file, unit.key, unit.node, self.package)
                 difference = None if ours else known.difference(file, unit.key, unit.node, self.package, source)
                 self._compared[unit] = difference
-        found = [one for _, _, unit in compared if (one := self._compared[unit])]
-        return found + self._foreign_imports(closure, used, known)
+        differing = [part for _, _, unit in compared if (part := self._compared[unit])]
+        return differing + self._foreign_imports(closure, used, known)
 
     def _foreign_imports(self, closure: list[Unit], used: frozenset[str], known: Fingerprints) -> list[Difference]:
         """Names that upstream imports too, but from somewhere else."""
         hashes, path = origins(self.source.tree, self.package, self.shim.file), self.source.path
-        found = []
+        foreign = []
         for unit in closure:
             for name in sorted(unit.binds & used) if unit.is_import else ():
                 if known.knows(self.shim.file, f"import {name}") and not known.releases_with(
@@ -141,8 +141,8 @@ class Definition:
                         f"--- {known.project}: `{name}` comes from elsewhere\n+++ {path}\n+{self.source.line(line)}\n"
                     )
                     own = not known.imports(self.shim.file, unit.node, self.package)
-                    found.append(Difference(path, name, line, known.releases[-1], 1, text, own))
-        return found
+                    foreign.append(Difference(path, name, line, known.releases[-1], 1, text, own))
+        return foreign
 
     @cached_property
     def _helpers(self) -> tuple[Source, list[Unit]] | None:

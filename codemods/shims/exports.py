@@ -72,8 +72,8 @@ class Exports:
         while asked:
             before, defined = {*self.imports}, len(self.definitions)
             for path in asked:
-                found = self._look_at(path, hint)
-                if found and not self._meet_definitions(path) and not Use(path, self, lambda _: None).needs:
+                exported = self._look_at(path, hint)
+                if exported and not self._meet_definitions(path) and not Use(path, self, lambda _: None).needs:
                     del self.imports[path]
             self._follow()
             fresh, more = self.imports.keys() - before, len(self.definitions) > defined
@@ -140,7 +140,7 @@ class Exports:
                         changed = True
 
     def _names_at_top_level(self, path: str) -> Iterator[tuple[str, ShimOrigin]]:
-        for node in (one for one in self._at_top_level[path] if isinstance(one, ast.ImportFrom)):
+        for node in (statement for statement in self._at_top_level[path] if isinstance(statement, ast.ImportFrom)):
             for alias in node.names:
                 if alias.name == "*":
                     yield from self._star(path, node)
@@ -232,8 +232,8 @@ class Use:
                     modules[bound][origin.where] = origin
                 continue
             for alias in node.names:
-                if found := self.exports.module(self.path, alias.name):
-                    modules[alias.asname or alias.name][found.where] = found
+                if module := self.exports.module(self.path, alias.name):
+                    modules[alias.asname or alias.name][module.where] = module
         for attribute in self.source.every(ast.Attribute) if modules else ():
             bound = dotted(attribute.value)
             for origin in modules.get(bound, {}).values():

@@ -142,11 +142,11 @@ class Move:
 
     def _differing(self) -> Iterator[Remark]:
         told: set[tuple[str, str]] = set()
-        for (path, name), found in self.changed.items():
+        for (path, name), differences in self.changed.items():
             rule = self.exports.definitions[path].shim.names[name]
             left = self._stands((path, rule)) or self.options.older(path)  # for another reason
             goes = self.moves(self.exports.definitions[path], rule)
-            for difference in found if self.options.wants(rule) and not left else ():
+            for difference in differences if self.options.wants(rule) and not left else ():
                 if (difference.path, difference.name) in told or not (difference.own or goes):
                     continue
                 told.add((difference.path, difference.name))
@@ -158,10 +158,10 @@ class Move:
 
     def _replaced(self) -> Iterator[Remark]:
         """Which numbers change where a changed function is replaced all the same."""
-        for (path, name), found in self.changed.items():
+        for (path, name), differences in self.changed.items():
             definition = self.exports.definitions[path]
             if self.moves(definition, rule := definition.shim.names[name]):
-                own = list(dict.fromkeys(one.name for one in found if one.own))
+                own = list(dict.fromkeys(part.name for part in differences if part.own))
                 effect = f"the changes made to {listed(own)} are lost" if own else "parts that were left out are back"
                 text = f"`{name}` now computes what {self.contract.package} does: {effect}"
                 yield Remark(path, definition.defined[name].node.lineno, rule, "numerics", text)
@@ -184,9 +184,9 @@ class Move:
                     if older := self.options.older(path):  # the same for all of them: then it is said once
                         text = f"not rewritten: {older}"
                         yield from (
-                            Remark(path, one.line, one.rule, "left", text)
-                            for one in self.findings
-                            if one.path == path and one.can_move
+                            Remark(path, finding.line, finding.rule, "left", text)
+                            for finding in self.findings
+                            if finding.path == path and finding.can_move
                         )
                     elif self._stands((path, rule)):
                         text = _stands(definition.shim.gain)
@@ -239,13 +239,13 @@ def _tests_of_internals(definition: Definition, rules: Sequence[str], looks: Ite
         *(unit.uses for unit in definition.units if unit not in moved)
     )
     for use in looks:
-        found: dict[str, int] = {}
+        tests: dict[str, int] = {}
         for need in use.needs if is_test(use.path) else ():
             inside = need.replaces or need.name not in outside
             if need.where == path and inside and need.name in words(moved):
-                found.setdefault(need.name, need.line)
-        if found:
-            places = ", ".join(f"`{name}` (line {line})" for name, line in sorted(found.items(), key=lambda i: i[1]))
+                tests.setdefault(need.name, need.line)
+        if tests:
+            places = ", ".join(f"`{name}` (line {line})" for name, line in sorted(tests.items(), key=lambda i: i[1]))
             text = f"this test knows {places} of {path}, which nothing else runs any more"
             remark = f"{text}: adapt it to the shim, or delete it"
-            yield Remark(use.path, min(found.values()), rules[0], "by-hand", remark)
+            yield Remark(use.path, min(tests.values()), rules[0], "by-hand", remark)

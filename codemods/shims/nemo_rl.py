@@ -73,7 +73,7 @@ class NemoRlMove(Move):
 
     def _turn(self, path: str) -> Use:
         use = super()._turn(path)
-        level = self.level((COMPAT, RULE), *((one, RULE) for one in self.exports.definitions))
+        level = self.level((COMPAT, RULE), *((definition, RULE) for definition in self.exports.definitions))
         if level and path in self.bench.editable and says_flag(self.exports, path):
             self._flags(use, Reason(RULE, level, "the hook arguments instead of the flag"))
         return use

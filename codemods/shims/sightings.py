@@ -56,9 +56,9 @@ class Blockers:
         self.exports, self.editable = exports, exports.repository.editable
         self.of: defaultdict[Flow, list[Blocker]] = defaultdict(list)
         self._keeping: set[tuple[Flow, str]] = set()
-        for (path, name), found in changed.items():
+        for (path, name), differences in changed.items():
             flow = (path, exports.definitions[path].shim.names[name])
-            own = dict.fromkeys(difference.name for difference in found if difference.own)
+            own = dict.fromkeys(difference.name for difference in differences if difference.own)
             for unit in own:
                 self._add(flow, Blocker(f"`{unit}` was changed here"))
             if not own:
@@ -139,10 +139,10 @@ class Analysis:
     def __init__(self, contract: Contract, repository: Repository) -> None:
         self.exports = Exports(contract, repository)
         self.changed = {
-            (path, name): found
+            (path, name): differences
             for path, definition in self.exports.definitions.items()
             for name in definition.defined
-            if (found := definition.changed(name))
+            if (differences := definition.changed(name))
         }
         self.looks = {path: Use(path, self.exports, lambda _: None) for path in self.exports.imports}
         self.holds = Blockers(self.exports, self.looks.values(), self.changed)
@@ -223,7 +223,7 @@ def _instead(shim: Shim, names: Sequence[str], definition: Definition | None) ->
     """Where names are to come from; before that, what a fork made of their functions has to be kept somewhere."""
     instead = f"import {'it' if len(names) == 1 else 'them'} from `{shim.compat}`"
     changed = (difference for name in names for difference in definition.changed(name)) if definition else ()
-    own = {one.name: one.lines for one in changed if one.own}
+    own = {part.name: part.lines for part in changed if part.own}
     if not own or definition is None:
         return instead
     lines = f"{sum(own.values())} lines" if sum(own.values()) > 1 else "a line"
@@ -235,10 +235,10 @@ def _instead(shim: Shim, names: Sequence[str], definition: Definition | None) ->
 
 def by_rule(definition: Definition) -> dict[str, list[str]]:
     """The names that a file defines, by the rule of their patch."""
-    found: dict[str, list[str]] = {}
+    grouped: dict[str, list[str]] = {}
     for name in definition.defined:
-        found.setdefault(definition.shim.names[name], []).append(name)
-    return found
+        grouped.setdefault(definition.shim.names[name], []).append(name)
+    return grouped
 
 
 def listed(names: Sequence[str]) -> str:

@@ -62,7 +62,7 @@ def _cuts_every_depth(origin: ShimOrigin) -> bool:
     """Whether this copy of the encoder detach cuts the hidden states at every depth, as veRL 0.7 does."""
     units = origin.definition.units if origin.definition else []
     node = next((unit.node for unit in units if unit.key == _GET_EMBEDDINGS), None)
-    calls = (one for one in walk(node) if isinstance(one, ast.Call)) if node else ()
+    calls = (call for call in walk(node) if isinstance(call, ast.Call)) if node else ()
     return any(dotted(call.func) == "hidden_states.detach" for call in calls)
 
 

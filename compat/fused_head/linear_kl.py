@@ -153,11 +153,11 @@ class Pair:
         for r in tiles.row_spans():
             for c in tiles.column_spans():
                 z = [self._logits(index, r, c) for index in (0, 1)]
-                maxima = torch.stack([one.amax(1) for one in z])
-                for one, highest in zip(z, maxima, strict=True):
-                    one.sub_(highest[:, None])
-                exp_z = [torch.exp(one, out=t.second(one)) for one, t in zip(z, self.tiles, strict=True)]
-                sums = torch.stack([one.sum(1) for one in exp_z])
+                maxima = torch.stack([logits.amax(1) for logits in z])
+                for logits, highest in zip(z, maxima, strict=True):
+                    logits.sub_(highest[:, None])
+                exp_z = [torch.exp(logits, out=t.second(logits)) for logits, t in zip(z, self.tiles, strict=True)]
+                sums = torch.stack([exp.sum(1) for exp in exp_z])
                 apart = z[weighing].sub_(z[1 - weighing]).mul_(exp_z[weighing])
                 here = torch.cat([maxima, sums, apart.sum(1)[None]])
                 stats[:, r] = merge_pair_stats(torch.stack([stats[:, r], here]), weighing)

@@ -81,7 +81,7 @@ def attach_along(paths: list[find.HookPath], select: Select, identity: Any, fini
     """
     with state.INSTALLING:
         attached = [installed_on(path.model, Attachment) for path in paths]
-        if (first := next((one for one in attached if one is not None), None)) is not None:
+        if (first := next((attachment for attachment in attached if attachment is not None), None)) is not None:
             if all(one is not None and one.handle is first.handle and one.same_as(identity) for one in attached):
                 return first.handle.claim()
             raise state.AttachmentError(
@@ -265,7 +265,7 @@ class Watched:
 def _contents(result: Any) -> set[Any]:
     """What is in a result, by its memory and how often that was written to, or by identity."""
     leaves = [leaf for leaf in tree_leaves(result) if leaf is not None]
-    return {(one.data_ptr(), state.version_of(one)) if isinstance(one, Tensor) else id(one) for one in leaves}
+    return {(leaf.data_ptr(), state.version_of(leaf)) if isinstance(leaf, Tensor) else id(leaf) for leaf in leaves}
 
 
 def require_called(watched: Watched, path: find.HookPath) -> None:

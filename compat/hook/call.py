@@ -197,11 +197,11 @@ def check_tp_group(group: ProcessGroup | None, output_layer: Any, config: Any) -
     """Raise unless the head is sharded over this group: with another one, log-probs would be silently wrong."""
     own = getattr(output_layer, "tp_group", None)
     expected = config.tensor_model_parallel_size if own is None else own.size()
-    found = 1 if group is None else group.size()
-    if found != expected:
+    size = 1 if group is None else group.size()
+    if size != expected:
         raise MissingContextError(
             f"the output layer is sharded over {expected} tensor-parallel ranks, but the processor's group has "
-            f"{found}; {_WAYS_TO_GROUPS}"
+            f"{size}; {_WAYS_TO_GROUPS}"
         )
     if own is not None and group is not None and not _same_ranks(own, group):
         raise MissingContextError(
@@ -218,11 +218,11 @@ def sequence_group(packed_seq_params: Any, groups: ProcessGroups, config: Any) -
     own: ProcessGroup | None = getattr(packed_seq_params, "cp_group", None)
     if own is not None or getattr(packed_seq_params, "local_cp_size", None) is not None:
         return own  # a size without a group is 1
-    found = 1 if groups.cp is None else groups.cp.size()
-    if found != config.context_parallel_size:
+    size = 1 if groups.cp is None else groups.cp.size()
+    if size != config.context_parallel_size:
         raise MissingContextError(
             f"config.context_parallel_size is {config.context_parallel_size}, but the processor's context-parallel "
-            f"group has {found}; {_WAYS_TO_GROUPS}"
+            f"group has {size}; {_WAYS_TO_GROUPS}"
         )
     return groups.cp
 

@@ -139,18 +139,18 @@ def fp32_logits(model: Module | Sequence[Module]) -> Handle:
     chunks = model if isinstance(model, Sequence) else [model]
     models: list[Any] = [find_language_model(chunk).model for chunk in chunks]
     last = [model for model in models if model.post_process]
-    for one in last:
-        if getattr(one.output_layer, "gradient_accumulation_fusion", False):
+    for layer in last:
+        if getattr(layer.output_layer, "gradient_accumulation_fusion", False):
             raise HookError(
                 "the output layer adds its weight's gradient to main_grad by itself, which a cast weight has not; set "
                 "model.output_layer.gradient_accumulation_fusion = False first."
             )
-        if one.config.defer_embedding_wgrad_compute:
+        if layer.config.defer_embedding_wgrad_compute:
             raise HookError(
                 "config.defer_embedding_wgrad_compute keeps the LM head's inputs for later; set it to False."
             )
-    for one in last:
-        handle.on_removal(one.output_layer.register_forward_pre_hook(_in_fp32, with_kwargs=True).remove)
+    for layer in last:
+        handle.on_removal(layer.output_layer.register_forward_pre_hook(_in_fp32, with_kwargs=True).remove)
     return handle
 
 
@@ -158,7 +158,7 @@ def _in_fp32(layer: Any, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[
     hidden, *rest = args
     weight, *rest = rest or [given.get("weight")]
     weight = layer.weight if weight is None else weight
-    return (hidden.float(), weight.float(), *rest), {name: one for name, one in given.items() if name != "weight"}
+    return (hidden.float(), weight.float(), *rest), {name: value for name, value in given.items() if name != "weight"}
 
 
 def detach_mtp_inputs(layer: Any, *, embeddings: bool = True, hidden_states: bool = True) -> Handle:

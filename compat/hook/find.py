@@ -164,14 +164,14 @@ def foreign_methods(module: Module, names: Iterable[str] = _OUTPUT_METHODS) -> l
     A method overridden in a subclass is not a patch, nor is Megatron's own method set on the instance by an undone one.
     """
     owners = {cls.__module__ for cls in type(module).__mro__}
-    found = []
+    foreign = []
     for name in names:
         method = vars(module).get(name, getattr(type(module), name, None))
         function = getattr(method, "__func__", method)
         home = getattr(function, "__module__", None)
         if function is not None and home not in owners:
-            found.append(f"{home}.{getattr(function, '__qualname__', name)}")
-    return found
+            foreign.append(f"{home}.{getattr(function, '__qualname__', name)}")
+    return foreign
 
 
 def refuse_patched(shim: str, module: Module, names: Iterable[str] = _OUTPUT_METHODS, remedy: str = "") -> None:

@@ -160,8 +160,8 @@ class Packer:
         else:
             if values.is_nested or tuple(values.shape[:2]) != self.shape:
                 expected = list(self.shape or ())
-                found = "nested" if values.is_nested else list(values.shape)
-                raise ValueError(f"values: expected {expected} to match the attention mask, got {found}")
+                shape = "nested" if values.is_nested else list(values.shape)
+                raise ValueError(f"values: expected {expected} to match the attention mask, got {shape}")
             real = values.flatten(0, 1)[self.places]
         if real.shape[0] != self.layout.tokens:
             raise ValueError(f"values: expected {self.layout.tokens} tokens as in the layout, got {real.shape[0]}")

@@ -124,8 +124,8 @@ def _output_class() -> type[Any]:
         from verl.utils.model import CausalLMOutputForPPO
     except ImportError:  # no veRL here, or one without what it needs itself
         return FusedOutput
-    found: type[Any] = CausalLMOutputForPPO
-    return found
+    output: type[Any] = CausalLMOutputForPPO
+    return output
 
 
 Request = tuple[Processor, Any]

@@ -42,7 +42,7 @@ def deviations(model: Any) -> tuple[list[Deviation], list[ModelHook]]:
                 where["submodule", name, origin_of(type(value))].append(path)
             for field, kind in _HOOKS.items():
                 origins = map(origin_of, list((getattr(module, field, None) or {}).values()))
-                foreign = (one for one in origins if not one.of_megatron and one.package != "torch")
+                foreign = (origin for origin in origins if not origin.of_megatron and origin.package != "torch")
                 hooks += [ModelHook(path, kind, origin) for origin in foreign]
     return [Deviation(kind, name, by, where=tuple(paths)) for (kind, name, by), paths in where.items()], hooks
 
@@ -103,7 +103,7 @@ def _made_by_constructor(cls: type) -> dict[str, tuple[type, ...]]:
                 called = [node.value.func] if isinstance(node.value, ast.Call) else [node.value]
                 made[target.attr].update(_named(value, module) for value in _alternatives(called, chosen))
     certain = {name: classes for name, classes in made.items() if None not in classes}
-    return {name: tuple(one for one in classes if isinstance(one, type)) for name, classes in certain.items()}
+    return {name: tuple(cls for cls in classes if isinstance(cls, type)) for name, classes in certain.items()}
 
 
 def _alternatives(values: list[ast.expr], chosen: dict[str, list[ast.expr]]) -> Iterator[ast.expr]:

@@ -148,15 +148,15 @@ def deviations(modules: Iterable[ModuleType]) -> list[Deviation]:
     rebound = {id(value) for deviation, value in seen if deviation.kind in ("function", "class")}
     disputed = {deviation.name for deviation, _ in seen}
     kept = []
-    for one, value in seen:
-        home, _, leaf = one.name.rpartition(".")
-        if one.kind in ("imported", "added") and home in sys.modules:
+    for way, value in seen:
+        home, _, leaf = way.name.rpartition(".")
+        if way.kind in ("imported", "added") and home in sys.modules:
             # A name imported after the patch was made is the patch again; one that stands elsewhere in Megatron came
             # from there by `import *`.
             holders = (name for name, module in loaded_modules().items() if vars(module).get(leaf) is value)
             if id(value) in rebound or any(f"{name}.{leaf}" not in disputed for name in holders):
                 continue
-        kept.append(one)
+        kept.append(way)
     return kept + list(_stale(kept))
 
 
@@ -194,7 +194,7 @@ def _is_wrapped_here(value: Any, name: str) -> bool:
     """Whether a function imported from another module of Megatron was wrapped in this one alone."""
     if isinstance(value, FunctionType | type):
         return False
-    layers = way_in(value, lambda one: isinstance(one, FunctionType) and within(one.__module__ or ""))
+    layers = way_in(value, lambda layer: isinstance(layer, FunctionType) and within(layer.__module__ or ""))
     if layers is None or layers[-1].__name__ != name:
         return False
     return getattr(sys.modules.get(layers[-1].__module__), name, None) is layers[-1]
@@ -208,9 +208,9 @@ def _deviation(kind: str, name: str, value: Any) -> Deviation:
     return Deviation(kind, name, origin_of(value), order=tuple(reversed(order)) if len(order) > 1 else ())
 
 
-def _stale(found: list[Deviation]) -> Iterator[Deviation]:
+def _stale(deviations: list[Deviation]) -> Iterator[Deviation]:
     """Names that other modules took from a module before it was rebound there, and still hold by value."""
-    for deviation in found:
+    for deviation in deviations:
         if deviation.kind not in ("function", "class"):
             continue
         home, _, name = deviation.name.rpartition(".")

@@ -152,7 +152,7 @@ def _read(kind: type, row: dict[str, Any]) -> Any:
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
     values["by"] = CodeOrigin(**row["by"])
     if "order" in row:
-        values["order"] = tuple(CodeOrigin(**one) for one in row["order"])
+        values["order"] = tuple(CodeOrigin(**origin) for origin in row["order"])
     return kind(**values)
 
 
@@ -200,8 +200,8 @@ def join(
     """Each live patch with its line or package; and the patches that `scan` finds and that never ran."""
     by_key: dict[str, list[tuple[Deviation, AuditReport]]] = {}
     for report in reports:
-        for one in report.deviations:
-            by_key.setdefault(one.key, []).append((one, report))
+        for told in report.deviations:
+            by_key.setdefault(told.key, []).append((told, report))
     live = []
     for holders in by_key.values():
         deviation = holders[0][0]

@@ -39,7 +39,7 @@ class PlacedEdit:
 
 def rewrites_of(plan: Plan, project: Repository) -> list[NewContent]:
     """The files that change; raises `Unsound` for edits that cannot be made."""
-    found = []
+    rewrites = []
     for path, edits in groupby(sorted(plan.edits, key=lambda edit: edit.path), key=lambda edit: edit.path):
         if path not in project.editable:
             raise UsageError(
@@ -52,8 +52,8 @@ def rewrites_of(plan: Plan, project: Repository) -> list[NewContent]:
         except ValueError as error:
             raise Unsound({path: f"its edits do not fit together ({error})"}) from None
         if after != before:
-            found.append(NewContent(path, before, after))
-    return found
+            rewrites.append(NewContent(path, before, after))
+    return rewrites
 
 
 def changes_of(plan: Plan, data: Callable[[str], bytes]) -> list[PlacedEdit]:

@@ -69,11 +69,11 @@ class Source:
     @cached_property
     def starting(self) -> dict[tuple[int, int], ast.stmt | ast.expr]:
         """The outermost statement or expression that begins at a line and a column."""
-        found: dict[tuple[int, int], ast.stmt | ast.expr] = {}
+        nodes: dict[tuple[int, int], ast.stmt | ast.expr] = {}
         for node in self.nodes:  # those around another come first
             if isinstance(node, ast.stmt | ast.expr):
-                found.setdefault((node.lineno, node.col_offset), node)
-        return found
+                nodes.setdefault((node.lineno, node.col_offset), node)
+        return nodes
 
     @cached_property
     def mentions(self) -> dict[str, list[ast.AST]]:
@@ -92,7 +92,7 @@ class Source:
 
     def function_of(self, node: ast.AST) -> Function | None:
         """The innermost function around a node."""
-        return next((one for one in self.above(node) if isinstance(one, Function)), None)
+        return next((around for around in self.above(node) if isinstance(around, Function)), None)
 
     def offset(self, line: int, column: int) -> int:
         """The byte of a position given as `ast` gives it: columns in UTF-8 bytes, the byte order mark not counted."""

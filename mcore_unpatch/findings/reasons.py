@@ -93,7 +93,7 @@ def why(finding: Finding, version: Version, beside: Set[str] = frozenset()) -> s
 
 def _later(package: str, name: str, release: Model, say: Callable[[Model], str]) -> str:
     """What is said of the first release whose wheel holds a package that uses a name, where this one's lacks it."""
-    holding = (one for one in known.minors() if not known.lacking(one, package) and one.find(name))
+    holding = (release for release in known.minors() if not known.lacking(release, package) and release.find(name))
     later = next(holding, None) if known.lacking(release, package) else None
     places = [name, *(usage.place for usage in later.uses(name))] if later is not None else []
     if later is None or not any(place.startswith(f"{package}.") for place in places):
@@ -154,7 +154,7 @@ def _was_elsewhere(target: str, release: str, fact: Fact, before: str) -> bool:
     """Whether the release before one had what is new there in another module: itself, or the class that it is of."""
     then, now, owner = known.model(before), known.model(release), target.rpartition(".")[0]
     pairs = [(target, fact), *([(owner, own)] if (own := now.facts.get(owner, fact)).kind == "class" else [])]
-    return any(leaf(then.moved(name, one, now) or "") == leaf(name) for name, one in pairs)
+    return any(leaf(then.moved(name, before, now) or "") == leaf(name) for name, before in pairs)
 
 
 def _minor(release: str) -> str:
@@ -208,7 +208,7 @@ def _of_missing(finding: Finding, version: Version) -> str:
     if holder is None or holder.kind not in ("class", "module") or release.find(known.name_on(release, owner)) is None:
         above = (one for one in accumulate(finding.target.split("."), "{}.{}".format) if not known.holds(release, one))
         first = next(
-            (one for one in above if one.count(".") > 1), finding.target
+            (name for name in above if name.count(".") > 1), finding.target
         )  # the package, the module or the class
         missing = f"`{leaf(first)}` in `{leaf(first.rpartition('.')[0])}`: what it changes is not known"
         return f"{on} has no {f'`{leaf(owner)}.{name}`{others}' if others else missing}"
@@ -218,15 +218,15 @@ def _of_missing(finding: Finding, version: Version) -> str:
     if holder.kind == "class" and api.has_callable(holder.name, name):
         facts = filter(None, map(release.facts.get, release.lineage(holder.name)))
         made = name in _MADE and any(fact.trait("dataclass") is not None for fact in facts)
-        base = next((one for one in outside if leaf(one) != "ABC"), "object")
+        base = next((name for name in outside if leaf(name) != "ABC"), "object")
         whence = f"is a dataclass: Python makes its `{name}`" if made else f"inherits `{name}` from `{base}`"
         return f"`{leaf(owner)}` {whence}. {_who_builds(holder.name, release)}"
     if unknown := [base for base in outside if leaf(base) not in _KNOWN_BASES]:
         return f"`{leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{unknown[0]}` is a base of it"
     similar = () if finding.assessment.is_read or name.startswith("__") else release.ending(name)
-    nearest = sorted(similar, key=lambda one: not one.startswith(f"{owner}."))  # a class of the module itself
+    nearest = sorted(similar, key=lambda name: not name.startswith(f"{owner}."))  # a class of the module itself
     alike = (leaf(one.rpartition(".")[0]) for one in nearest)
-    like = next((f", but in `{one}`" for one in alike if one.lstrip("_")[:1].isupper()), "")
+    like = next((f", but in `{name}`" for name in alike if name.lstrip("_")[:1].isupper()), "")
     adds += ", and nothing of Megatron reads it there" if like and holder.kind == "module" else ""
     if finding.shape == "module-attr" and finding.message.startswith("replaces"):  # it is read to be wrapped
         adds = "what it changes is not known"
@@ -261,8 +261,8 @@ def _of_module(target: str, found: Known, release: Model) -> str:
         return f"{nobody}, and code of yours that does can take another"
     is_copy, original = target in release.facts and target != found.name, _telling(found.name, release)
     importing = [one for name in _importing(target, release) if (one := _telling(name, release))] if is_copy else []
-    if every := [one for one in (use, *importing) if one is not None]:
-        use = replace(every[0], users=sum(one.users for one in every))
+    if every := [known_use for known_use in (use, *importing) if known_use is not None]:
+        use = replace(every[0], users=sum(use.users for use in every))
     if use is None and target in release.imported:
         return "Megatron imports it from there by name: no argument or config field for another is known"
     if use is None and is_copy and original is not None:
@@ -296,8 +296,8 @@ def _of_module(target: str, found: Known, release: Model) -> str:
 
 def _importing(target: str, release: Model) -> list[str]:
     """The names under which other modules have what they import from there."""
-    named = ((one, release.facts.get(one)) for one in release.ending(leaf(target)))
-    return [one for one, fact in named if fact is not None and (fact.kind, fact.detail) == ("import", target)]
+    named = ((name, release.facts.get(name)) for name in release.ending(leaf(target)))
+    return [name for name, fact in named if fact is not None and (fact.kind, fact.detail) == ("import", target)]
 
 
 def _held_elsewhere(target: str, release: Model, beside: Set[str] = frozenset()) -> str:
@@ -306,13 +306,13 @@ def _held_elsewhere(target: str, release: Model, beside: Set[str] = frozenset())
     users = {module_of(usage.place, release) for usage in release.uses(target)}
     own = release.find(target)
     if own is not None and own.name == target:
-        copies = [one for one in release.ending(name) if one != target and one in release.facts]
+        copies = [copy for copy in release.ending(name) if copy != target and copy in release.facts]
     else:  # who has it from another module is not reached at all
         copies = _importing(target, release)
-    held = [one for one in copies if own is not None and (there := release.find(one)) and there.name == own.name]
-    held = [one for one in held if (fact := release.facts[one]).kind == "import" and fact.trait("typing") is None]
-    held += [one for one in copies if release.facts[one].kind == "value" and one.rpartition(".")[0] in users]
-    held = sorted({*held}.difference(beside), key=lambda one: (one.rpartition(".")[0] not in users, one))
+    held = [copy for copy in copies if own is not None and (there := release.find(copy)) and there.name == own.name]
+    held = [name for name in held if (fact := release.facts[name]).kind == "import" and fact.trait("typing") is None]
+    held += [copy for copy in copies if release.facts[copy].kind == "value" and copy.rpartition(".")[0] in users]
+    held = sorted({*held}.difference(beside), key=lambda copy: (copy.rpartition(".")[0] not in users, copy))
     if not held:
         return ""
     first = told_apart(held[0].rpartition(".")[0], release)
@@ -356,12 +356,12 @@ def _who_builds(owner: str, release: Model, only: str = "O") -> str:
         return (
             f"{only}nly the code that builds {_built_as(owner, release)} can use a subclass{taken * (owner == CONFIG)}"
         )
-    heirs = (one for name in (owner, *release.derived.get(owner, ())) for one in release.uses(name))
+    heirs = (usage for name in (owner, *release.derived.get(owner, ())) for usage in release.uses(name))
     # What is given a spec is built by name, and takes from it what it builds itself.
     takes_spec = any(one.call is not None and "spec" in one.call.keywords for one in release.uses(f"{owner}.__init__"))
     if takes_spec or (use is not None and use.how == DEFAULT):
         use = built(owner, release) or (None if takes_spec else use)
-    is_named = not takes_spec and any(one.how in (NAMED, SLOT) for one in heirs)
+    is_named = not takes_spec and any(heir.how in (NAMED, SLOT) for heir in heirs)
     named = slots.naming(owner, release) if is_named else ""
     where = f"; a subclass helps only where {named}" if named else ""
     if use is not None and use.how in (CALLED, EXACT, DERIVED):
@@ -394,8 +394,8 @@ def _built_as(owner: str, release: Model) -> str:
     """A model as code builds it: of the base of all models two that derive from it."""
     if owner != LANGUAGE_MODULE:
         return f"`{leaf(owner)}`"
-    models = sorted(release.derived.get(owner, ()), key=lambda one: (one != GPT_MODEL, -len(release.uses(one))))
-    named = ", ".join(f"`{leaf(one)}`" for one in models[:2])
+    models = sorted(release.derived.get(owner, ()), key=lambda model: (model != GPT_MODEL, -len(release.uses(model))))
+    named = ", ".join(f"`{leaf(model)}`" for model in models[:2])
     return f"{f'{named} or another' if named else 'a'} class that derives from `{leaf(owner)}`"
 
 
@@ -422,7 +422,7 @@ _MAKING = {
 
 def _telling(name: str, release: Model) -> Usage | None:
     """The use that tells most of who decides; what is partly applied outside of specs is no more than used."""
-    told = [replace(one, how=USED) if _is_applied(one) else one for one in release.uses(name)]
+    told = [replace(usage, how=USED) if _is_applied(usage) else usage for usage in release.uses(name)]
     own = module_of(name, release)
     for how in _TELLING:
         uses = [usage for usage in told if usage.how == how]

@@ -34,8 +34,8 @@ def settled(findings: Iterable[Finding], judged: dict[str, Judged], guessed: Con
     Of a path whose releases are `guessed` a branch for others may be the one that runs: it is not to be deleted.
     """
     beside: dict[str, set[str]] = {}
-    for one in (findings := list(findings)):
-        beside.setdefault(one.path, set()).add(one.target)
+    for finding in (findings := list(findings)):
+        beside.setdefault(finding.path, set()).add(finding.target)
     return _together([_settled(one, judged[one.path], one.path in guessed, beside[one.path]) for one in findings])
 
 
@@ -61,10 +61,10 @@ def on_stacks(finding: Finding, stacks: Sequence[Stack], again: bool = False) ->
         group = _outcome(stack, seen), verdict(stack.versions, stack.revision.is_older)
         groups.setdefault(group, []).append(stack.name)
     told = tuple(OnStacks(tuple(names), *group) for group, names in groups.items())
-    differs = len(told) > 1 or any(one.outcome.startswith("depends") for one in told)
+    differs = len(told) > 1 or any(group.outcome.startswith("depends") for group in told)
     assessment = replace(finding.assessment, on_stacks=told if differs else ())
     # Of a commit between two releases it is not known whether it does what one of them does.
-    hit = [one.revision for one in stacks if not set(finding.fails).isdisjoint(one.revision.releases)]
+    hit = [stack.revision for stack in stacks if not set(finding.fails).isdisjoint(stack.revision.releases)]
     is_open = bool(hit) and not any(one.is_range or set(finding.fails).issuperset(one.releases) for one in hit)
     return replace(finding, assessment=assessment, effect="may_break" if is_open else finding.effect)
 
@@ -87,12 +87,12 @@ def _together(findings: list[Finding]) -> list[Finding]:
         if finding.verdict != DELETE:
             needed.setdefault((finding.path, finding.line, finding.column), finding)
 
-    def said(one: Finding) -> Finding:
-        other = needed.get((one.path, one.line, one.column))
-        if one.verdict != DELETE or other is None:
-            return one
+    def said(finding: Finding) -> Finding:
+        other = needed.get((finding.path, finding.line, finding.column))
+        if finding.verdict != DELETE or other is None:
+            return finding
         name = ".".join(other.target.split(".")[-2:])
-        return _decided(one, KEEP, f"{one.evidence} Line {one.line} stays for `{name}`.")
+        return _decided(finding, KEEP, f"{finding.evidence} Line {finding.line} stays for `{name}`.")
 
     return [said(finding) for finding in findings]
 
@@ -120,7 +120,7 @@ def _decided(finding: Finding, verdict: str, evidence: str, waits_for: str = "")
 
 def floor(finding: Finding) -> Version | None:
     """The oldest release that can do without a patch, as all later ones can; None where every release can."""
-    return first_after([one for one in RELEASES if _Seen(finding, (parse_version(one),)).is_needed()])
+    return first_after([release for release in RELEASES if _Seen(finding, (parse_version(release),)).is_needed()])
 
 
 def first_after(releases: Sequence[str]) -> Version | None:
@@ -165,12 +165,12 @@ class _Seen:
     def is_of_what_is_gone(self) -> bool:
         """Unless the original is read too, which raises: that is no dead code."""
         read = any(item.role == "backup" for item in self.finding.related)
-        gone = (known.is_gone(self.finding.target, one) for one in self.versions)
+        gone = (known.is_gone(self.finding.target, version) for version in self.versions)
         return bool(self.versions) and not read and all(gone)
 
     def is_left_behind(self) -> bool:
         """Set in a module that no longer imports it."""
-        gone = (known.is_gone(self.finding.target, one, imported=True) for one in self.versions)
+        gone = (known.is_gone(self.finding.target, version, imported=True) for version in self.versions)
         return bool(self.versions) and not self.finding.patches_more and all(gone)
 
     def is_of_what_moved(self) -> bool:
@@ -213,7 +213,7 @@ class _Seen:
 
     oldest, newest = RELEASES[0], RELEASES[-1]
     version = property(
-        lambda self: ([one for one in self.versions if self.live.on(one)] or self.versions or (NEWEST,))[-1]
+        lambda self: ([version for version in self.versions if self.live.on(version)] or self.versions or (NEWEST,))[-1]
     )
     outlook = property(lambda self: reasons.outlook(self.finding.target, self.version))
     unread = property(lambda self: f"No code of {self.on} or of this repository reads this name of `{self.module}`")
@@ -243,7 +243,7 @@ class _Seen:
     def why(self) -> str:
         """What stands in the way, of one release where others differ."""
         said, on = reasons.why(self.finding, self.version, self.beside), show(self.version)
-        others = (reasons.why(self.finding, one, self.beside) for one in self.versions if self.live.on(one))
+        others = (reasons.why(self.finding, version, self.beside) for version in self.versions if self.live.on(version))
         return said if " megatron-core " in f" {said}" or all(one == said for one in others) else f"On {on}: {said}"
 
     @property
@@ -262,7 +262,7 @@ class _Seen:
     @property
     def guard(self) -> str:
         """What keeps a patch from running on the judged releases."""
-        judged = {one for version in self.versions for one in releases_of(version)}
+        judged = {release for version in self.versions for release in releases_of(version)}
         for guard in sorted(self.live.guards, key=lambda guard: not guard.always):
             if judged <= set(guard.rules_out):
                 words = _BRANCHES.get(guard.branch, _BRANCHES["after"])

@@ -63,8 +63,8 @@ def judge(install: Install, new: Replacement, resolver: Resolver) -> RuleMatch:
     if is_test(path) if whole_module else _is_stubbed(resolver.project, path, install.target):
         return RuleMatch("MCU902")
     # A target as rows name it: `Class.method` for the class and those it derives from, `module.name`.
-    classes = [one.rpartition(".")[2] for one in api.ancestry(install.owner)]
-    names = [*(f"{one}.{install.attribute}" for one in classes), ".".join(install.target.split(".")[-2:])]
+    classes = [ancestor.rpartition(".")[2] for ancestor in api.ancestry(install.owner)]
+    names = [*(f"{cls}.{install.attribute}" for cls in classes), ".".join(install.target.split(".")[-2:])]
     for answer in answers() if not api.is_module(install.target, install.shape) else ():
         if answer.fits(names, install.shape) and all(traits.has(one, install, new, resolver) for one in answer.traits):
             words = _words(install, new, resolver)
@@ -76,21 +76,21 @@ def judge(install: Install, new: Replacement, resolver: Resolver) -> RuleMatch:
     return RuleMatch(_by_shape(install))
 
 
-def for_a_while(found: RuleMatch) -> RuleMatch:
+def for_a_while(match: RuleMatch) -> RuleMatch:
     """The same of a patch that is put on and taken off again: what is named in a spec, or registered, would stay."""
-    if found.seam == "hook":
+    if match.seam == "hook":
         way = "register PyTorch's forward (pre-)hook for as long, and remove its handle after that (any megatron-core)"
         kept = "Keep the handle that it returns, and call `handle.remove()` where the original is put back."
-        found = found._replace(
-            steps=tuple(one.replace("where the model is built", "at this place") for one in found.steps)
+        match = match._replace(
+            steps=tuple(step.replace("where the model is built", "at this place") for step in match.steps)
         )
-    elif found.answer == "spec-method":
+    elif match.answer == "spec-method":
         way = "name a subclass in the `ModuleSpec` that does this while a flag of yours is set (any megatron-core)"
         kept = "Let it do this only while a flag of yours is set: set it here, clear it where the original is put back."
     else:
-        return found
-    *steps, last = found.steps
-    return found._replace(replacement=way, steps=(*steps, kept, last))
+        return match
+    *steps, last = match.steps
+    return match._replace(replacement=way, steps=(*steps, kept, last))
 
 
 def _by_shape(install: Install) -> str:

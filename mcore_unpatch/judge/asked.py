@@ -39,8 +39,8 @@ def missing(demand: Demand, model: Model, old: Model | None = None) -> Iterator[
     if demand.by_name or known.holds(model, name):
         return
     tried = [block.owner for block in demand.at.block.outwards() if block.kind == "except"]
-    first = (one for owner in tried for statement in getattr(owner, "body", ()) for one in imported(statement))
-    if any(known.lacking(model, one) for one in (name, *first)):
+    first = (module for owner in tried for statement in getattr(owner, "body", ()) for module in imported(statement))
+    if any(known.lacking(model, needed) for needed in (name, *first)):
         return  # a clone of Megatron-LM has it, or what it stands in for, and only the wheel does not
     owner = name.rpartition(".")[0]
     if not demand.module and owner and within(owner) and not known.holds(model, owner):
@@ -114,7 +114,7 @@ def _reads(names: set[str], tried: ast.Try, home: Resolver, model: Model) -> Ite
     asked, last = home.once(_names_read, home.model.tree), tried.end_lineno or 0
     for name in sorted(names):
         bound = home.model.scope.bindings.get(name, ())
-        for node in asked.get(name, ()) if all(tried.lineno <= one.line <= last for one in bound) else ():
+        for node in asked.get(name, ()) if all(tried.lineno <= binding.line <= last for binding in bound) else ():
             at = home.on_line(node.lineno)
             ours = at.scope.home_of(name) is home.model.scope
             if ours and not reached.is_caught(at.block, "NameError") and reached.on(model, at, ()):
@@ -123,11 +123,11 @@ def _reads(names: set[str], tried: ast.Try, home: Resolver, model: Model) -> Ite
 
 def _names_read(tree: ast.Module) -> dict[str, list[ast.Name]]:
     """The names that a file reads, and where."""
-    found: dict[str, list[ast.Name]] = {}
+    reads: dict[str, list[ast.Name]] = {}
     for node in walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            found.setdefault(node.id, []).append(node)
-    return found
+            reads.setdefault(node.id, []).append(node)
+    return reads
 
 
 def woken(demand: Demand, hidden: Sequence[Demand], old: Model, new: Model) -> Iterator[Statement]:
@@ -135,9 +135,9 @@ def woken(demand: Demand, hidden: Sequence[Demand], old: Model, new: Model) -> I
     if not hidden or reached.on(new, demand.at, demand.tests):
         return
     before = {statement.exception for statement in raised(demand, old)}
-    for tried in dict.fromkeys(one.at.block.owner for one in hidden):
-        lost = [one for one in hidden if one.at.block.owner is tried]
-        names = [f"{one.module}.{alias.name}" for one in lost for alias in getattr(one.node, "names", ())]
+    for tried in dict.fromkeys(demand.at.block.owner for demand in hidden):
+        lost = [demand for demand in hidden if demand.at.block.owner is tried]
+        names = [f"{demand.module}.{alias.name}" for demand in lost for alias in getattr(demand.node, "names", ())]
         for statement in raised(replace(demand, mended=frozenset(names)), new, old):
             if statement.exception not in before:
                 again = f"once the imports of the `try` on line {getattr(tried, 'lineno', 0)} work again"
@@ -234,7 +234,7 @@ def is_replaced(demand: Demand, model: Model, shapes: Mapping[str, str], own: st
     holder = model.find(owner)  # a module under another name, or a class, whose object may be of a subclass
     is_held = holder is not None and (holder.fact.kind == "module" or not demand.through_class)
     held = [holder.name, *model.derived.get(holder.name, ())] if holder is not None and is_held else []
-    below = [f"{one}.{method}" for one in held]
+    below = [f"{name}.{method}" for name in held]
     every = (*names, *below, built.name if built is not None else "")
     hit = {shapes[name] for name in every if name in shapes and name != own}
     if not hit or _is_kept(demand, names):
@@ -293,14 +293,14 @@ def _brought(found: Known, call: Call, model: Model, demand: Demand) -> set[str]
     if taken is None:
         return set()
     homes = (found.name, *model.lineage(found.name))
-    names = (names for module, names in by_module.items() if any(one.startswith(f"{module}.") for one in homes))
+    names = (names for module, names in by_module.items() if any(home.startswith(f"{module}.") for home in homes))
     return {name for name in call.keywords if name not in taken.names}.intersection(set().union(*names))
 
 
 def takes_no_object(found: Known, model: Model) -> bool:
     """A plain function in a class that is called through it: its first parameter is not `self`."""
     fact, owner = found.fact, model.facts.get(found.name.rpartition(".")[0])
-    named = fact.kind == "function" and not any(fact.trait(one) is not None for one in ("static", "class", "by"))
+    named = fact.kind == "function" and not any(fact.trait(trait) is not None for trait in ("static", "class", "by"))
     of_class = named and owner is not None and owner.kind == "class"
     return of_class and fact.parameters.positional[:1] not in ((), ("self",), ("cls",))
 
@@ -334,7 +334,7 @@ def _fitting(advised: str, now: str | None, demand: Demand, model: Model, old: M
 
 def _calls_of_imports(home: Resolver) -> dict[str, list[tuple[Call, str]]]:
     """The calls in a file of what it imports, by that name; of a class what its subclasses pass to its constructor."""
-    found: dict[str, list[tuple[Call, str]]] = {}
+    calls: dict[str, list[tuple[Call, str]]] = {}
     for node in (node for node in walk(home.model.tree) if isinstance(node, ast.Call)):
         function: ast.expr | None = node.func
         if isinstance(function, ast.Attribute) and function.attr == "__init__" and is_super(function.value):
@@ -342,5 +342,5 @@ def _calls_of_imports(home: Resolver) -> dict[str, list[tuple[Call, str]]]:
             function = owner.bases[0] if owner is not None and owner.bases else None
         meant = written(function, home) if isinstance(function, ast.Name | ast.Attribute) else None
         for name in meant.names if meant is not None else ():
-            found.setdefault(name, []).append((form(node), f" on line {node.lineno}"))
-    return found
+            calls.setdefault(name, []).append((form(node), f" on line {node.lineno}"))
+    return calls

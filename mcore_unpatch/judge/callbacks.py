@@ -98,7 +98,7 @@ def _functions(value: ast.expr, demand: Demand) -> Iterator[_Callback]:
         return
     results = {one.value.id for one in Nodes([node]).own.of(ast.Return) if isinstance(one.value, ast.Name)}
     inner = Nodes(node.body).of(ast.FunctionDef, ast.AsyncFunctionDef)
-    yield from ((one, False) for one in inner if one.name in results and not one.decorator_list)
+    yield from ((function, False) for function in inner if function.name in results and not function.decorator_list)
 
 
 def _hands(fact: Fact, name: str) -> Iterator[tuple[Call, str]]:

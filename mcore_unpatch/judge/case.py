@@ -176,7 +176,7 @@ class Case:
         """Whether a class of the repository builds the object for itself: nobody else in the library has it then."""
         assert self.install.base is not None
         made = self.install.site.scope.bindings.get(path_text(self.install.base) or "", ())
-        values = [one.node for one in made if one.kind == "value"]
+        values = [binding.node for binding in made if binding.kind == "value"]
         return bool(values) and all(isinstance(value, ast.Call) for value in values)
 
     @property
@@ -265,7 +265,7 @@ class Case:
     def _decorators(self) -> set[str]:
         """The decorators of the replacement, the one that registers it left out."""
         every = getattr(self.new.function, "decorator_list", ())
-        return {leaf_of(one) for one in every if one is not self.install.node}
+        return {leaf_of(decorator) for decorator in every if decorator is not self.install.node}
 
     @cached_property
     def is_bound(self) -> bool:
@@ -302,8 +302,8 @@ class Case:
 
 def _raising(demands: list[Demand], model: Model) -> list[tuple[Demand, list[Statement]]]:
     # What no release has may be a fork's: where it is imported on the way to a patch, that is said.
-    told = (one for one in demands if known.ever(one.name) or (one.module and one.when == INSTALL))
-    asked = ((one, [*raised(one, model)]) for one in told if not one.name.startswith(COMPILED))
+    told = (demand for demand in demands if known.ever(demand.name) or (demand.module and demand.when == INSTALL))
+    asked = ((demand, [*raised(demand, model)]) for demand in told if not demand.name.startswith(COMPILED))
     return [(demand, statements) for demand, statements in asked if statements]
 
 

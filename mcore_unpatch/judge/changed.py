@@ -72,7 +72,7 @@ def _is_relayed(demand: Demand) -> bool:
         return False
     every = (*spec.posonlyargs, *spec.args, *spec.kwonlyargs, spec.vararg, spec.kwarg)
     own = [parameter.arg for parameter in every if parameter is not None]
-    values = [getattr(getattr(one, "value", one), "id", "") for one in (*node.args, *node.keywords)]
+    values = [getattr(getattr(argument, "value", argument), "id", "") for argument in (*node.args, *node.keywords)]
     return values == own
 
 
@@ -114,14 +114,14 @@ def _given_before(old: Model, new: Model) -> dict[str, str]:
 
     A flag or a number tells less: what is new may be off, or the same, by default.
     """
-    found = {}
+    given = {}
     for name, fact in new.facts.items():
         for key, _, value in (word.partition("=") for word in fact.every("given")):
             before, default = old.facts.get(name), fact.parameters.defaults.get(key, "")
             is_new = before is not None and before.kind == "function" and key not in before.parameters.names
             if is_new and value.startswith("'") and default.startswith("'"):
-                found[key] = value
-    return found
+                given[key] = value
+    return given
 
 
 def _is_same(was: str, now: str) -> bool:

@@ -62,7 +62,7 @@ class Demand:
 
     def on(self, model: Model) -> Demand:
         """The demand under the name that a release has, where several imports bind it."""
-        name = next((one for one in self.also if known.holds(model, one)), None)
+        name = next((name for name in self.also if known.holds(model, name)), None)
         return replace(self, name=name) if name is not None and not known.holds(model, self.name) else self
 
     def runs_on(self, model: Model, exception: str) -> bool:
@@ -108,12 +108,12 @@ class Demands:
                 continue
             match node:
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() | ast.ClassDef() if not inner:
-                    waiting += [(one, tests, 0) for one in getattr(node, "decorator_list", ())]
+                    waiting += [(decorator, tests, 0) for decorator in getattr(node, "decorator_list", ())]
                     continue
                 case ast.Import() | ast.ImportFrom():
                     yield from _imported(node, home.on_line(node.lineno), when)
                 case ast.If(test=test, orelse=orelse) if is_for_types(test):
-                    waiting += [(one, tests, 0) for one in orelse]
+                    waiting += [(item, tests, 0) for item in orelse]
                     continue
                 case ast.IfExp(test=test, body=body, orelse=orelse):
                     waiting += [
@@ -160,7 +160,7 @@ class Demands:
                         yield _asked(meant, when, home.on_line(node.lineno), node, tests)
                         if meant.parts or not isinstance(node.value, ast.Attribute):
                             continue  # `self.a.b`: what is read of the object on the way counts too
-            waiting += [(one, tests, 0) for one in children(node)]
+            waiting += [(child, tests, 0) for child in children(node)]
 
     def _called(
         self, node: ast.Call, meant: Meant | None, home: Resolver, when: str, tests: Tests, unpacked: int, depth: int
@@ -193,7 +193,7 @@ class Demands:
             if held is not None and held.kind == "instance" and held.is_core and held.sure and held.node is None:
                 newest = known.model(RELEASES[-1])  # what a subclass has, the object may be of
                 below = newest.derived.get(held.name, ())
-                own = tuple(key for key in keywords if not any(newest.find(f"{one}.{key}") for one in below))
+                own = tuple(key for key in keywords if not any(newest.find(f"{part}.{key}") for part in below))
                 yield Meant((held.name,)), Call(0, own, star=True, double_star=True)
         elif name and (ref := place.expr(node.func)) is not None and ref.kind == "local-function":
             for meant, rest in passed_on(ref, keywords):
@@ -244,7 +244,7 @@ class Demands:
             return built(ref) if isinstance(node, ast.Name) and node.id != "cls" else None
         unbound = not ref.bound if base is None else base.kind == "class"
         # `from module import *` does not fail without a name.
-        bound = not at.home.model.stars or any(getattr(node, "id", "") in one.bindings for one in at.scope.chain())
+        bound = not at.home.model.stars or any(getattr(node, "id", "") in scope.bindings for scope in at.scope.chain())
         return Meant((ref.name,), isinstance(node, ast.Name) and bound, unbound)
 
 

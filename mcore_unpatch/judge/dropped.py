@@ -85,7 +85,7 @@ def drops(function: ast.AST, rest: str, name: str) -> bool:
     """Whether `**rest` is read for other names alone: it is never handed on, nor asked for `name`."""
     nodes = list(walk(function))
     reads = [node for node in nodes if isinstance(node, ast.Name) and node.id == rest]
-    keys = [key for node in nodes if (key := key_asked(node, lambda one: one in reads)) is not None]
+    keys = [key for node in nodes if (key := key_asked(node, lambda read: read in reads)) is not None]
     return name not in keys and len(keys) == len(reads)
 
 

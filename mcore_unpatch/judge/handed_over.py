@@ -42,8 +42,8 @@ class HandedOver:
         Where no spec here names one, and it is handed on, those of what it is put in the place of, or derives from.
         """
         if named := [slot for name in names for slot in self._specs.filled.get(name, ())]:
-            return [slot for one in named if (slot := self._megatrons(one))], True
-        stands = [one for name in names for one in self.stands_for.get(name, ())]
+            return [slot for name in named if (slot := self._megatrons(name))], True
+        stands = [slot for name in names for slot in self.stands_for.get(name, ())]
         own = _slots_of(tuple(theirs for theirs, _ in stands) or tuple(bases))
         if fields := {field for name in names for field in self._fields.get(name, ())}:
             parts = [path.partition(".") for path in fields]
@@ -58,12 +58,12 @@ class HandedOver:
 
     def _roles(self, names: frozenset[str]) -> set[str]:
         """What some classes are there for, wherever they are read."""
-        found: set[str] = set()
+        roles: set[str] = set()
         for path, tree in self._naming(names):
             if path not in self._read_as:
                 self._read_as[path] = {(name, role) for name, role in _roles(tree) if name in self._derived}
-            found |= {role for name, role in self._read_as[path] if name in names}
-        return found
+            roles |= {role for name, role in self._read_as[path] if name in names}
+        return roles
 
     def replaces(self, owner: str, method: str) -> bool:
         """Whether a class here that derives from one of Megatron's has a method of its own."""
@@ -79,14 +79,14 @@ class HandedOver:
         own = owner.rpartition(".")[2]
         family = self.family(own) - ({own} - self._derived.get(own, set()))
         homes = dict.fromkeys(path for name in sorted(family) for path in self._homes[name])
-        found = (self._methods_in(path) for path in homes if method.encode() in self._read(path))
-        return {on for some in found for cls, name, on in some if name == method and cls in family}
+        methods = (self._methods_in(path) for path in homes if method.encode() in self._read(path))
+        return {on for some in methods for cls, name, on in some if name == method and cls in family}
 
     @cache  # noqa: B019
     def _methods_in(self, path: str) -> list[tuple[str, str, bool]]:
         """The methods of the classes in a file, and whether each hands on; their annotated fields, which do not."""
-        classes = (one for _, tree in self._trees([path]) for one in walk(tree) if isinstance(one, ast.ClassDef))
-        items = [(one.name, item) for one in classes for item in one.body]
+        classes = (cls for _, tree in self._trees([path]) for cls in walk(tree) if isinstance(cls, ast.ClassDef))
+        items = [(cls.name, item) for cls in classes for item in cls.body]
         methods = [(cls, item.name, _hands_on(item)) for cls, item in items if isinstance(item, Function)]
         return methods + [
             (cls, item.target.id, False)
@@ -114,7 +114,7 @@ class HandedOver:
     @cached_property
     def _derived(self) -> dict[str, set[str]]:
         """Every class that is defined here or derived from here, with what derives from it."""
-        found: dict[str, set[str]] = {}
+        derived: dict[str, set[str]] = {}
         for path in self._paths:
             data = self._read(path)
             classes = [(name.decode(), _BASE.findall(bases)) for name, bases in _CLASS.findall(b"\n" + data)]
@@ -122,21 +122,21 @@ class HandedOver:
             renamed = every and b" as " in data and not every.isdisjoint(_AS.findall(data))
             named = {alias: name for name, alias in _ALIAS.findall(data)} if renamed else {}
             for name, bases in classes:
-                found.setdefault(name, set())
+                derived.setdefault(name, set())
                 self._homes[name].append(path)
                 for base in bases:
-                    found.setdefault(named[base].decode() if base in named else base.decode(), set()).add(name)
-        return found
+                    derived.setdefault(named[base].decode() if base in named else base.decode(), set()).add(name)
+        return derived
 
     @cached_property
     def _mentions(self) -> dict[str, list[str]]:
         """The files that say the name of a class, or a word of specs."""
-        found: dict[str, list[str]] = {}
+        mentions: dict[str, list[str]] = {}
         for path in self._paths:
             for word in map(bytes.decode, set(_WORD.findall(self._read(path)))):
                 if word in self._derived or word.endswith(_SPECS) or word in slots.table():
-                    found.setdefault(word, []).append(path)
-        return found
+                    mentions.setdefault(word, []).append(path)
+        return mentions
 
     def _naming(self, words: Iterable[str]) -> Iterator[tuple[str, ast.Module]]:
         """The files that say one of some words, and that can be read."""
@@ -154,16 +154,16 @@ class HandedOver:
         `module.Theirs = Ours`; in all of them `Ours if test else Theirs`.
         """
         every = slots.table()
-        found: dict[str, set[tuple[str, bool]]] = defaultdict(set)
+        meanings: dict[str, set[tuple[str, bool]]] = defaultdict(set)
         for node in (node for _, tree in self._naming(every) for node in walk(tree)):
             match node:
                 case ast.Assign(targets=[ast.Attribute(attr=theirs)], value=ours) if theirs in every:
-                    found[last_attribute(ours)].add((theirs, False))
-                case ast.IfExp(body=one, orelse=other):
-                    pairs = ((one, last_attribute(other)), (other, last_attribute(one)))
+                    meanings[last_attribute(ours)].add((theirs, False))
+                case ast.IfExp(body=body, orelse=other):
+                    pairs = ((body, last_attribute(other)), (other, last_attribute(body)))
                     for ours, theirs in ((ours, theirs) for ours, theirs in pairs if theirs in every):
-                        found[last_attribute(ours)].add((theirs, True))
-        return found
+                        meanings[last_attribute(ours)].add((theirs, True))
+        return meanings
 
     @cached_property
     def _files(self) -> list[_SpecFile]:
@@ -178,7 +178,7 @@ class HandedOver:
         holder, _, field = slot.partition(".")
         above = [base for base, derived in self._derived.items() if holder in derived]
         every = [slot, *(f"{base}.{field}" for base in above)]
-        return next((one for one in every if one in _every_slot()), slot if not above else "")
+        return next((candidate for candidate in every if candidate in _every_slot()), slot if not above else "")
 
     @cached_property
     def _fields(self) -> dict[str, list[str]]:
@@ -186,7 +186,7 @@ class HandedOver:
 
         `spec.submodules.field = ...`, with `.module` or not; `anything(field=ModuleSpec(module=...))`.
         """
-        found: dict[str, list[str]] = {}
+        fields: dict[str, list[str]] = {}
         for file in self._files:
             for scope, nodes in file.scopes:
                 targets = ((node.value, dotted(node.targets[0])) for node in nodes.of(ast.Assign))
@@ -194,8 +194,8 @@ class HandedOver:
                 words = (word for call in nodes.of(ast.Call) for word in call.keywords if word.arg not in _PARTS)
                 for value, path in (*put, *((word.value, word.arg or "") for word in words)):
                     for name in self._specs.named(value, scope):
-                        found.setdefault(name, []).append(path)
-        return found
+                        fields.setdefault(name, []).append(path)
+        return fields
 
 
 class _SpecFile:
@@ -223,8 +223,8 @@ def _roles(tree: ast.Module) -> Iterator[tuple[str, str]]:
     nodes = Nodes([tree])
     roles = roles_of(nodes)
     typed = (
-        *(one.annotation for one in nodes.of(ast.arg, ast.AnnAssign)),
-        *(one.returns for one in nodes.of(ast.FunctionDef, ast.AsyncFunctionDef)),
+        *(node.annotation for node in nodes.of(ast.arg, ast.AnnAssign)),
+        *(node.returns for node in nodes.of(ast.FunctionDef, ast.AsyncFunctionDef)),
     )
     apart = {id(node) for root in typed if root is not None for node in ast.walk(root)}
     apart |= {id(node.value) for node in nodes.of(ast.Attribute)}
@@ -244,8 +244,8 @@ def _every_slot() -> dict[str, None]:
 @cache
 def _slots_of(bases: tuple[str, ...]) -> list[str]:
     """The slots in which Megatron's own specs name a class; none for a layer, as several build those."""
-    found = [slot for name in bases for slot in slots.table().get(name.rpartition(".")[2], ())]
-    return [] if _LAYER in found else list(dict.fromkeys(found))
+    held = [slot for name in bases for slot in slots.table().get(name.rpartition(".")[2], ())]
+    return [] if _LAYER in held else list(dict.fromkeys(held))
 
 
 def building(slot: str, model: Model) -> list[Usage]:
@@ -258,7 +258,7 @@ def building(slot: str, model: Model) -> list[Usage]:
 def _named_in(slot: str) -> tuple[str, ...]:
     """The constructors of the classes that Megatron's own specs name in a slot and in no other of its holder."""
     holder = f"{slot.partition('.')[0]}."
-    names = [name for name, own in slots.table().items() if [one for one in own if one.startswith(holder)] == [slot]]
+    names = [name for name, own in slots.table().items() if [slot for slot in own if slot.startswith(holder)] == [slot]]
     return tuple(f"{full}.__init__" for name in names for full in api.classes(name))
 
 

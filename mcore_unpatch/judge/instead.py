@@ -98,7 +98,7 @@ def _made_public(found: Known, model: Model) -> str | None:
     """The one function with the same parameters whose name has an underscore more at its beginning, or none."""
     own, names = leaf(found.name), found.fact.parameters.names if found.fact.kind == "function" else ()
     likely = {f"_{own}", own.lstrip("_")} - {own} if names else set()
-    others = [other for one in sorted(likely) for other in model.ending(one) if other in model.facts]
+    others = [other for public in sorted(likely) for other in model.ending(public) if other in model.facts]
     same = [
         other for other in others if (fact := model.facts[other]).kind == "function" and fact.parameters.names == names
     ]

@@ -179,8 +179,8 @@ def _demands(case: Case, model: Model) -> Iterator[Statement]:
             continue
         for statement in statements:
             which = demand.name if statement.exception == "TypeError" else ""  # of a line several calls may raise
-            if (one := (statement.exception, statement.line, which)) not in said:
-                said.add(one)
+            if (place := (statement.exception, statement.line, which)) not in said:
+                said.add(place)
                 yield replace(statement, demand=demand)
 
 
@@ -233,8 +233,8 @@ def _where(case: Case, model: Model, wrong: object, of: Callable[[Call, Paramete
     """
 
     def terms(other: Model) -> str | None:
-        every = ((one, one.call, case.taken_from(one, other)) for one in case.callers(other))
-        calls = [one for one, call, taken in every if call is not None and of(call, taken) == wrong]
+        every = ((usage, usage.call, case.taken_from(usage, other)) for usage in case.callers(other))
+        calls = [usage for usage, call, taken in every if call is not None and of(call, taken) == wrong]
         return only_if(*calls) if calls else None
 
     condition = terms(model) or ""
@@ -245,8 +245,8 @@ def _where(case: Case, model: Model, wrong: object, of: Callable[[Call, Paramete
     before = [version for version in reversed(every) if version < own]
     later = [version for version in every if version > own]
     first, last = ([own, *takewhile(lambda one: terms(every[one]) == condition, some)][-1] for some in (before, later))
-    next_older = [one for one in before if one < first][:1]
-    unread = any(known.lacking(every[one], case.install.target) for one in next_older)
+    next_older = [number for number in before if number < first][:1]
+    unread = any(known.lacking(every[number], case.install.target) for number in next_older)
     if last == max(every):
         return f"megatron-core {show(first)}+{', maybe before' if unread else ''}{condition}"
     return f"megatron-core {show(first)}{f' to {show(last)}' if first != last else ''}{condition}"
@@ -260,10 +260,10 @@ def texts(statements: Iterable[Statement], case: Case, *kinds: str) -> list[str]
 
 def texts_on(by_release: Mapping[Model, list[Statement]], case: Case) -> list[str]:
     """The sentences of several releases: what each of some says of itself is said once, with all of them."""
-    found: dict[str, list[Model]] = {}
+    releases: dict[str, list[Model]] = {}
     for model, statements in by_release.items():
         own = re.compile(rf"(?<=megatron-core ){re.escape(model.label)}(?![\d.+])")
         for text in texts(statements, case):
-            found.setdefault(own.sub("\0", text), []).insert(0, model)
+            releases.setdefault(own.sub("\0", text), []).insert(0, model)
     order = list(by_release)[::-1]
-    return [text.replace("\0", labels(models, order)) for text, models in found.items()]
+    return [text.replace("\0", labels(models, order)) for text, models in releases.items()]

@@ -62,19 +62,19 @@ def _keys_under(name: str, place: Position, depth: int) -> list[str]:
     body = getattr(function.node, "body", None) if function is not None else None
     statements = body if isinstance(body, list) else []
     takes_out = any(_takes_out(inner, name) for statement in statements for inner in walk(statement))
-    found = _keys(value, place, depth) if isinstance(value, ast.expr) and not takes_out else []
+    keys = _keys(value, place, depth) if isinstance(value, ast.expr) and not takes_out else []
     for statement in statements:
         if statement.lineno > place.line:
             break
         match statement:
             case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=of), slice=ast.Constant(value=str(key)))]):
-                found += [key] if of == name else []
+                keys += [key] if of == name else []
             case ast.AugAssign(target=ast.Name(id=of), op=ast.BitOr(), value=more):
-                found += _keys(more, place, depth) if of == name else []
+                keys += _keys(more, place, depth) if of == name else []
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=of), attr="update")) as call):
                 as_dict = ast.Call(ast.Name("dict"), call.args, call.keywords)
-                found += _keys(as_dict, place, depth) if of == name else []
-    return found
+                keys += _keys(as_dict, place, depth) if of == name else []
+    return keys
 
 
 def _keys_given(ref: Ref | None, depth: int) -> list[str]:

@@ -42,7 +42,7 @@ def written(node: ast.Attribute | ast.Name, home: Resolver) -> Meant | None:
         return None
     root, _, rest = path.partition(".")
     scope, _ = home.model.at(node.lineno)
-    around = next((one for one in scope.chain() if root in one.bindings), None)
+    around = next((around for around in scope.chain() if root in around.bindings), None)
     if around is None:
         return None
     starts = home.kept((written, around, root), lambda: _imported(around.bindings[root]))
@@ -54,15 +54,15 @@ def written(node: ast.Attribute | ast.Name, home: Resolver) -> Meant | None:
 
 def _imported(bindings: list[Binding]) -> list[str]:
     """What a name is imported as, each once; nothing where it may be something else."""
-    found: dict[str, None] = {}
+    starts: dict[str, None] = {}
     for binding in bindings:
         if binding.kind == "import":
-            found[binding.detail] = None
+            starts[binding.detail] = None
         elif binding.kind == "from" and isinstance(binding.node, ast.ImportFrom) and not binding.node.level:
-            found[f"{binding.node.module}.{binding.detail}"] = None
+            starts[f"{binding.node.module}.{binding.detail}"] = None
         elif not (isinstance(binding.node, ast.Constant) and binding.node.value is None):  # the fallback of an import
             return []
-    return list(found)
+    return list(starts)
 
 
 def picked(node: ast.expr, home: Resolver) -> Meant | None:
@@ -78,7 +78,7 @@ def picked(node: ast.expr, home: Resolver) -> Meant | None:
 def only_value(node: ast.Name, home: Resolver) -> ast.expr | None:
     """What a variable is set to, where that happens once."""
     scope, _ = home.model.at(node.lineno)
-    bound = next((one.bindings[node.id] for one in scope.chain() if node.id in one.bindings), [])
+    bound = next((around.bindings[node.id] for around in scope.chain() if node.id in around.bindings), [])
     value = bound[0].node if len(bound) == 1 and bound[0].kind == "value" else None
     return value if isinstance(value, ast.expr) else None
 
@@ -97,10 +97,10 @@ def class_around(node: ast.expr, home: Resolver) -> ast.ClassDef | None:
 
 def own_member(home: Resolver, node: ast.ClassDef | None, name: str, itself: bool) -> bool:
     """Whether a class of the repository, or a base of it there, gives a member itself; a base outside may."""
-    for one in _own_classes(home, node) if node is not None else ():
-        if one is None:
+    for own in _own_classes(home, node) if node is not None else ():
+        if own is None:
             return True
-        where, cls = one
+        where, cls = own
         if itself or cls is not node:
             scopes = [where.model.functions[item] for item in cls.body if item in where.model.functions]
             if name in where.model.classes[cls].bindings or any(f"self.{name}" in scope.bindings for scope in scopes):
@@ -134,8 +134,8 @@ def built(ref: Ref) -> Meant | None:
         return None
     fields = {
         item.target.id
-        for one in _own_classes(ref.home, ref.node)
-        for item in (one[1].body if one is not None else ())
+        for own in _own_classes(ref.home, ref.node)
+        for item in (own[1].body if own is not None else ())
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
     }
     return Meant((ref.name,), True, True, 0, frozenset(fields))

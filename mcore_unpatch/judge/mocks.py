@@ -26,15 +26,15 @@ def may_create(node: ast.AST) -> bool:
 
 def replaced_in(tree: ast.Module) -> set[str]:
     """The names that mocks of a file replace, wherever that is."""
-    found = set()
+    replaced = set()
     for node in walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(value=of, attr=verb), args=[_, ast.Constant(value=str(name)), *_]):
-                found |= {name} if f".{path_text(of) or ''}".endswith(_MOCKERS.get(verb, "?")) else set()
+                replaced |= {name} if f".{path_text(of) or ''}".endswith(_MOCKERS.get(verb, "?")) else set()
             case ast.Call(func=function, args=[ast.Constant(value=str(name)), *_]):
                 is_patch = (path_text(function) or "").rpartition(".")[2] == "patch"
-                found |= {name.rpartition(".")[2]} if is_patch else set()
-    return found
+                replaced |= {name.rpartition(".")[2]} if is_patch else set()
+    return replaced
 
 
 def mocked(node: ast.Call) -> ast.Attribute | None:

@@ -47,9 +47,9 @@ def gone(home: Resolver, old: Model, new: Model) -> Iterator[Statement]:
             yield replace(raising(demand, "AttributeError", text, new, instead), caller=demand.name)
 
 
-def _differ_in_a_word(one: str, other: str) -> bool:
+def _differ_in_a_word(option: str, other: str) -> bool:
     """Whether a word of a name is another one: with more words, or less, it means something else."""
-    words, others = one.split("_"), other.split("_")
+    words, others = option.split("_"), other.split("_")
     return len(words) == len(others) and sum(a != b for a, b in zip(words, others, strict=True)) == 1
 
 
@@ -92,12 +92,12 @@ def _is_made(node: ast.expr, home: Resolver, old: Model, depth: int = 0) -> bool
 
 def _is_given(node: ast.Name, home: Resolver, old: Model, depth: int) -> bool:
     """A parameter that its function hands on as Megatron's arguments, or that calls in its file pass as those."""
-    function = next((one for one in home.model.at(node.lineno)[0].chain() if node.id in one.bindings), None)
+    function = next((scope for scope in home.model.at(node.lineno)[0].chain() if node.id in scope.bindings), None)
     if function is None or not isinstance(function.node, FunctionNode) or function.parent is None:
         return False
     if [binding.kind for binding in function.bindings[node.id]] != ["param"]:
         return False
-    inside = (one for one in home.once(_calls, function.node) if node.id in map(_name, one.args))
+    inside = (call for call in home.once(_calls, function.node) if node.id in map(_name, call.args))
     if any(_takes_arguments(call, node.id, home, old) for call in inside):
         return True
     is_method = function.parent.kind == "class"
@@ -118,7 +118,7 @@ def _takes_arguments(call: ast.Call, name: str, home: Resolver, old: Model) -> b
     """Whether a call hands a name to a function of Megatron's that takes its arguments: `validate_args(args)`."""
     meant = written(call.func, home) if isinstance(call.func, ast.Attribute | ast.Name) else None
     taken = old.called_with(meant.names[0]) if meant is not None and meant.names[0].startswith(TRAINING) else None
-    index = [_name(one) for one in call.args].index(name)
+    index = [_name(argument) for argument in call.args].index(name)
     return taken is not None and taken.positional[index : index + 1] == ("args",)
 
 

@@ -170,7 +170,7 @@ def _in_value(install: Install, new: Replacement) -> Iterator[ast.expr]:
     factory = made.node if made is not None and made.home is not None else None
     if isinstance(factory, FunctionNode) and isinstance(value, ast.Call):
         used = {node.id for node in walk(factory) if isinstance(node, ast.Name)}
-        names = [one.arg for one in (*factory.args.args, *factory.args.kwonlyargs)]
+        names = [argument.arg for argument in (*factory.args.args, *factory.args.kwonlyargs)]
         passed = [argument(value, factory, name, False) for name in names if name not in used]
         if any(node is not None and _reads(node, install, new) for node in passed):
             return
@@ -302,17 +302,17 @@ def _holds(name: str, install: Install, new: Replacement, depth: int = 0) -> boo
     inner = _scope(new)
     scopes = [*(inner.chain() if inner is not None else ()), *install.site.scope.chain()]
     for scope in scopes:
-        bound = [one for one in scope.bindings.get(name, ()) if one.kind not in ("narrow", "annotation")]
+        bound = [binding for binding in scope.bindings.get(name, ()) if binding.kind not in ("narrow", "annotation")]
         if not bound or (scope is inner and name in _own_bindings(new)):  # `original=original` is read outside
             continue
-        if name == install.attribute and all(one.kind in ("from", "import") for one in bound):
+        if name == install.attribute and all(binding.kind in ("from", "import") for binding in bound):
             return install.shape in ("module-attr", "string-target")  # taken by its name before it is replaced
-        values = [without_cast(one.node) for one in bound if not is_nothing(one.node)]
-        aliases = [one.id for one in values if isinstance(one, ast.Name)]
+        values = [without_cast(binding.node) for binding in bound if not is_nothing(binding.node)]
+        aliases = [value.id for value in values if isinstance(value, ast.Name)]
         if len(aliases) == len(values) and depth < _DEEPEST and aliases:
             return all(alias != name and _holds(alias, install, new, depth + 1) for alias in aliases)
-        plain = bool(values) and all(one.kind == "value" for one in bound)
-        return plain and all(_reads(one, install, new) for one in values)
+        plain = bool(values) and all(binding.kind == "value" for binding in bound)
+        return plain and all(_reads(value, install, new) for value in values)
     return False
 
 
@@ -333,15 +333,15 @@ def _kept_attributes(install: Install, new: Replacement) -> set[str]:
 
 def _stored(home: Resolver) -> dict[str, list[ast.expr]]:
     """The attributes that a file sets: `x.name = v`, `setattr(x, "name", v)`, `x.__dict__["name"] = v`."""
-    found: dict[str, list[ast.expr]] = defaultdict(list)
+    stored: dict[str, list[ast.expr]] = defaultdict(list)
     for site in home.model.sites:
         match site.target, site.value:
             case ast.Attribute(attr=name), ast.expr() as value:
-                found[name].append(value)
+                stored[name].append(value)
             case ast.Subscript(value=holder, slice=ast.Constant(value=str(name))), ast.expr() as value:
-                found[name] += [value] if dict_owner(holder) is not None else []
+                stored[name] += [value] if dict_owner(holder) is not None else []
     for call, _ in home.calls_of("setattr"):
         match call.args:
             case [_, ast.Constant(value=str(name)), value]:
-                found[name].append(value)
-    return found
+                stored[name].append(value)
+    return stored

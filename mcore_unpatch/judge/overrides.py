@@ -58,8 +58,8 @@ def _bases(cls: ast.ClassDef, home: Resolver) -> list[str]:
 def _methods(cls: ast.ClassDef, home: Resolver) -> set[str]:
     """The methods that a class has of the repository: its own, and those of the classes between it and Megatron's."""
     above = [(ref.node, ref.home) for ref in home.bases(cls) if ref.node is not cls]
-    found = {item.name for item in cls.body if isinstance(item, Function)}
-    return found.union(*(_methods(node, own) for node, own in above if isinstance(node, ast.ClassDef) and own))
+    methods = {item.name for item in cls.body if isinstance(item, Function)}
+    return methods.union(*(_methods(node, own) for node, own in above if isinstance(node, ast.ClassDef) and own))
 
 
 class _Override:
@@ -96,7 +96,7 @@ class _Override:
             assert usage.call is not None
             if wrong := taken.misfit(usage.call):
                 text = f"`{short(usage.place)}` of megatron-core {new.label} {unfit(wrong, self._shown)}"
-                text += only_if(*(one for one in after_ if one.call is not None and taken.misfit(one.call)))
+                text += only_if(*(usage for usage in after_ if usage.call is not None and taken.misfit(usage.call)))
                 if self._gets_there(usage, name, new):
                     yield self._said(RAISES, text, "TypeError", usage.place)
                 elif self._given.may_reach(self._family):

@@ -107,8 +107,8 @@ def handler_of(block: Block | None, exception: str) -> ast.ExceptHandler | ast.W
     while block is not None and block.kind not in ("function", "class"):
         if isinstance(block.owner, ast.With):
             calls = [item.context_expr for item in block.owner.items if isinstance(item.context_expr, ast.Call)]
-            quiet = [one for one in calls if (path_text(one.func) or "").rpartition(".")[2] in _EXPECTS]
-            if any(wanted & _names(name) for one in quiet for name in one.args):
+            quiet = [call for call in calls if (path_text(call.func) or "").rpartition(".")[2] in _EXPECTS]
+            if any(wanted & _names(name) for call in quiet for name in call.args):
                 return block.owner
         if block.kind == "try" and isinstance(block.owner, ast.Try):
             for handler in block.owner.handlers:
@@ -121,7 +121,7 @@ def handler_of(block: Block | None, exception: str) -> ast.ExceptHandler | ast.W
 def _names(types: ast.expr | None) -> set[str]:
     """The exceptions that are named, without their modules; an empty name where there is none."""
     every = types.elts if isinstance(types, ast.Tuple) else [types]
-    return {"" if one is None else (path_text(one) or "?").rpartition(".")[2] for one in every}
+    return {"" if caught is None else (path_text(caught) or "?").rpartition(".")[2] for caught in every}
 
 
 def _ruled_out(at: Position, tests: Tests, model: Model) -> bool:
@@ -183,13 +183,13 @@ def _plain(test: ast.expr, wanted: bool) -> Iterator[tuple[ast.expr, bool]]:
             yield test, wanted
 
 
-def _is_the_same(one: ast.expr, other: ast.expr, scope: Scope) -> bool:
+def _is_the_same(left: ast.expr, other: ast.expr, scope: Scope) -> bool:
     """Whether two tests that read alike ask for the same: no name of theirs is set from the first one on.
 
     What an object holds may be changed by any call in between; modules and classes that were imported stay as they are.
     """
-    first = min(one.lineno, other.lineno)
-    nodes = list(walk(one))
+    first = min(left.lineno, other.lineno)
+    nodes = list(walk(left))
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     if not _ASKS.issuperset(path_text(node.func) for node in calls):
         return False

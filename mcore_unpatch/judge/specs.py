@@ -40,7 +40,7 @@ def opened(home: Resolver, old: Model, new: Model, is_own: Callable[[str], bool]
     nodes = [*walk(home.model.tree)] if any(field.encode() in home.model.data for field in fields) else []
     asked = {name for node in nodes if isinstance(node, ast.Call) for name in asked_for(node)}
     lines: set[int] = set()
-    inside_first = sorted((one for one in nodes if isinstance(one, _OPENS)), key=lambda one: one.end_col_offset or 0)
+    inside_first = sorted((one for one in nodes if isinstance(one, _OPENS)), key=lambda node: node.end_col_offset or 0)
     openings = [(node, *_opening(node, home)) for node in inside_first]
     specs = {field for _, field, part in openings if part and field in fields}  # a test alone tells nothing
     on_line: dict[int, dict[str, None]] = defaultdict(dict)  # the fields that are opened there
@@ -91,13 +91,13 @@ def is_spec(field: str, model: Model) -> bool:
 @cache
 def _declared(model: Model) -> dict[str, tuple[str, str]]:
     """The fields of all `...Submodules`: whose, and what they are declared; a ModuleSpec where some of them are."""
-    found: dict[str, tuple[str, str]] = {}
+    declared: dict[str, tuple[str, str]] = {}
     for name, fact in model.facts.items():
         owner, _, field = name.rpartition(".")
         kind = leaf(fact.trait("type") or "")
-        if owner.endswith("Submodules") and kind and (kind == _SPEC or field not in found):
-            found[field] = owner, kind
-    return found
+        if owner.endswith("Submodules") and kind and (kind == _SPEC or field not in declared):
+            declared[field] = owner, kind
+    return declared
 
 
 def _opening(node: ast.expr, home: Resolver) -> tuple[str, str]:
@@ -143,7 +143,7 @@ def _tells_apart(test: ast.If | ast.IfExp, node: ast.expr, part: str, at: Positi
     """Whether a test for what a field is, that has another branch or leaves, stands around or above."""
     end = test.end_lineno or 0
     if test.lineno <= node.lineno <= end:
-        return bool(part or test.orelse) or all(one is not node for one in ast.walk(test.test))
+        return bool(part or test.orelse) or all(part is not node for part in ast.walk(test.test))
     if not isinstance(test, ast.If) or not isinstance(test.body[-1], _LEAVES) or end >= node.lineno:
         return False
     guard = at.home.on_line(test.lineno)

@@ -30,7 +30,7 @@ _PASSING = ("identity", "passthrough", "hidden")
 def has(trait: str, install: Install, new: Replacement, resolver: Resolver) -> bool:
     """Whether a patch has a trait; `!name` is its opposite, `a|b` one of several."""
     if "|" in trait:
-        return any(has(one, install, new, resolver) for one in trait.split("|"))
+        return any(has(either, install, new, resolver) for either in trait.split("|"))
     if trait.startswith("!"):
         return not has(trait[1:], install, new, resolver)
     return TRAITS[trait](install, new, resolver)
@@ -71,7 +71,7 @@ def _named_in_specs(install: Install, _: Replacement, __: Resolver) -> bool:
     if whole and install.attribute not in slots.table(install.judged):
         return False  # those that derive from it have it from their import on
     more = not whole or install.patches_more
-    there = more or any(known.holds(one, known.name_on(one, name)) for one in install.judged)
+    there = more or any(known.holds(release, known.name_on(release, name)) for release in install.judged)
     named = there and slots.named(name, install.judged)
     return bool(named) and not any(api.is_model(owner) for owner, _ in api.holders(name))
 
@@ -211,7 +211,7 @@ TRAITS: dict[str, Trait] = {
     "adds": lambda install, _, __: install.adds,
     # Some release that it is judged for has it, so that a subclass overrides it.
     "there": lambda install, _, __: (
-        not install.adds and not all(reasons.adds(install.target, one) for one in install.judged)
+        not install.adds and not all(reasons.adds(install.target, release) for release in install.judged)
     ),
     # The newest release has it too, or no release is known to.
     "lasts": lambda install, _, __: known.last(install.target) in (None, known.atlas().labels[-1]),

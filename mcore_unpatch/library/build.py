@@ -108,19 +108,19 @@ def _resolved(word: str, module: str, model: Model) -> str:
     key, sep, texts = word.partition(":@")
     if not sep:
         return word
-    found = []
+    resolved = []
     for text in texts.split("|"):
         known = model.find(f"{module}.{text}")
         kind = known.fact.kind if known is not None else ""
         wanted = kind == "class" or (key == "alias" and kind != "import")
         wanted = kind == "function" if key in ("picks", "whole") else wanted
         if known is not None and wanted:
-            found.append(known.name)
-    if key == "picks" and len(found) <= texts.count("|"):
+            resolved.append(known.name)
+    if key == "picks" and len(resolved) <= texts.count("|"):
         return ""  # not all of them are functions
     if key in ("several", "picks"):
-        return f"{key}:{'|'.join(dict.fromkeys(found))}" if found else ""
-    return f"{key}:{found[0]}" if len(found) == 1 else ""
+        return f"{key}:{'|'.join(dict.fromkeys(resolved))}" if resolved else ""
+    return f"{key}:{resolved[0]}" if len(resolved) == 1 else ""
 
 
 def _mark_unread(
@@ -133,8 +133,8 @@ def _mark_unread(
     """Names of modules, and fields of dataclasses, that nothing of the library reads, or few do: other packages may."""
     imported = {fact.detail for fact in facts.values() if fact.kind == "import"}
     for module in modules.values():
-        local = (one for body in module.functions for one in body.nodes.of(ast.ImportFrom))
-        outer = (one for one in statements(module.tree.body) if isinstance(one, ast.ImportFrom))
+        local = (node for body in module.functions for node in body.nodes.of(ast.ImportFrom))
+        outer = (statement for statement in statements(module.tree.body) if isinstance(statement, ast.ImportFrom))
         for node in (*outer, *local):
             imported |= {f"{source_of(node, module.package)}.{alias.name}" for alias in node.names}
     imported |= {known.name for detail in imported if (known := model.find(detail))}
@@ -157,20 +157,20 @@ def _needs(library: Library, modules: Mapping[str, ModuleFacts]) -> dict[str, fr
     """The packages that each module needs, those included that the modules it imports need."""
     imported = {name: set(_always_imported(library, module, modules)) for name, module in modules.items()}
     top = f"{library.top}."  # the folder may be shared by several distributions
-    found: dict[str, set[str]] = {}
+    needs: dict[str, set[str]] = {}
     for name, names in imported.items():
         outside = (other.split(".")[: 1 + other.startswith(top)] for other in names if not library.holds(other))
-        found[name] = set(map(".".join, outside)) - ALWAYS_THERE - {library.top}
+        needs[name] = set(map(".".join, outside)) - ALWAYS_THERE - {library.top}
     changed = True
     while changed:
         changed = False
         for name, names in imported.items():
-            more = set().union(*(found[other] for other in names if other in found)) - found[name]
-            found[name] |= more
+            more = set().union(*(needs[other] for other in names if other in needs)) - needs[name]
+            needs[name] |= more
             changed = changed or bool(more)
     # Without what the first package itself needs nothing of the library runs.
-    always = found.get(library.packages[0], set())
-    return {name: frozenset(needed - always) for name, needed in found.items() if needed - always}
+    always = needs.get(library.packages[0], set())
+    return {name: frozenset(needed - always) for name, needed in needs.items() if needed - always}
 
 
 def _always_imported(library: Library, module: ModuleFacts, modules: Mapping[str, ModuleFacts]) -> Iterator[str]:

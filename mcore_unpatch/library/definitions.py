@@ -76,8 +76,8 @@ class ModuleFacts:
         always, every = bound_names(tree.body)
         self._optional = every - always
         typed = [node for node in tree.body if isinstance(node, ast.If) and leaf_of(node.test) == "TYPE_CHECKING"]
-        bound = bound_names([one for node in tree.body for one in ([node] if node not in typed else node.orelse)])[1]
-        self._typed = bound_names([one for node in typed for one in node.body])[1] - bound
+        bound = bound_names([item for node in tree.body for item in ([node] if node not in typed else node.orelse)])[1]
+        self._typed = bound_names([item for node in typed for item in node.body])[1] - bound
         for node in statements(tree.body):
             self._take(node)
         for body in self.functions:
@@ -105,7 +105,7 @@ class ModuleFacts:
                 fact, known = self._function(body), self.facts.get(body.name)
                 if known is not None and known.kind == "function" and node not in self.tree.body:
                     # One of several, by what is installed: the others are often no more than a stand-in.
-                    longest = max(known, fact, key=lambda one: len(one.statements))
+                    longest = max(known, fact, key=lambda either: len(either.statements))
                     fact = replace(longest, digest=digests.digest_of(known.digest + fact.digest))
                 self._put(node.name, fact)
                 self.functions.append(body)
@@ -128,7 +128,7 @@ class ModuleFacts:
                     self._callables.update(target.id for target in targets if isinstance(target, ast.Name))
                 for leaf in (leaf for target in targets for leaf in names_in(target)):
                     own = self.facts.get(f"{self.name}.{leaf}", Fact("value"))
-                    constant = all(isinstance(one, ast.Constant) for one in flat(value))
+                    constant = all(isinstance(item, ast.Constant) for item in flat(value))
                     if not (constant and own.kind == "import" and own.detail.startswith(f"{self._top}.")):
                         # Else `None` or `None, None` or `False`, which stands in for an import that failed.
                         self._put(leaf, Fact("value", "", traits, self._digest(node)))
@@ -150,9 +150,9 @@ class ModuleFacts:
         traits += [f"by:{leaf_of(one)}" for one in node.decorator_list if leaf_of(one) not in _DECORATORS][:1]
         self._given[body.name] = returned(body.nodes)
         refusals = [one for one in body.nodes.of(ast.Raise, ast.Assert) if one not in node.body]  # of some calls alone
-        refused = {id(part) for one in refusals for part in ast.walk(one)}
+        refused = {id(part) for refusal in refusals for part in ast.walk(refusal)}
         words = (one for one in body.nodes.of(ast.Constant) if isinstance(one.value, str) and id(one) not in refused)
-        told = " ".join(one.value for one in words)
+        told = " ".join(text.value for text in words)
         traits += [f"says:{name}" for name in _successors(told)][:1]
         if texts := annotated(node.returns):
             traits.append(f"type:@{'|'.join(texts)}")
@@ -231,10 +231,10 @@ class ModuleFacts:
         method = body.node
         spec = method.args
         given = {arg.arg: annotated(arg.annotation) for arg in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)}
-        found: dict[str, dict[str, str]] = {}
+        attributes: dict[str, dict[str, str]] = {}
         ors = [one for one in body.nodes.of(ast.Assign) if isinstance(one.value, ast.BoolOp)]  # `given.part or Default`
-        ours = [one for one in ors if "submodules" in dotted(one.value.values[0])]
-        chosen = {dotted(target) for one in ours for target in one.targets}
+        ours = [assignment for assignment in ors if "submodules" in dotted(assignment.value.values[0])]
+        chosen = {dotted(target) for assignment in ours for target in assignment.targets}
         for node in body.nodes.of(ast.Assign, ast.AnnAssign):
             value: ast.expr | None = node.value
             texts = annotated(node.annotation) if isinstance(node, ast.AnnAssign) else []
@@ -244,7 +244,7 @@ class ModuleFacts:
                     continue
                 if target.value.id != "self":
                     continue
-                words = found.setdefault(target.attr, {})
+                words = attributes.setdefault(target.attr, {})
                 if isinstance(value, ast.Name):
                     texts = texts or given.get(value.id, [])
                 if texts:
@@ -262,24 +262,24 @@ class ModuleFacts:
                         words["builds"] = "" if opaque else f"@{called}"
                         if slot := slot_of(value):
                             words["slot"] = slot
-        return found
+        return attributes
 
 
 def _always_set(body: list[ast.stmt]) -> set[str]:
     """The attributes of `self` that some statements set in any case."""
-    found: set[str] = set()
+    always: set[str] = set()
     for node in body:
         match node:
             case ast.Assign(targets=targets):
                 stored = [inner for target in targets for inner in flat(target)]
-                found |= {one.attr for one in stored if isinstance(one, ast.Attribute) and dotted(one.value) == "self"}
+                always |= {one.attr for one in stored if isinstance(one, ast.Attribute) and dotted(one.value) == "self"}
             case ast.AnnAssign(target=ast.Attribute(value=ast.Name(id="self"), attr=name), value=ast.expr()):
-                found.add(name)
+                always.add(name)
             case ast.If():
-                found |= _always_set(node.body) & _always_set(node.orelse)
+                always |= _always_set(node.body) & _always_set(node.orelse)
             case ast.With() | ast.Try():
-                found |= _always_set(node.body)
-    return found
+                always |= _always_set(node.body)
+    return always
 
 
 def _successors(text: str) -> list[str]:
@@ -298,16 +298,16 @@ def _of_field(value: ast.expr | None) -> tuple[ast.expr | None, bool]:
 
 def _keys(attribute: str, owner: ast.ClassDef) -> list[str]:
     """The keys that the methods of a class write into a dict of the class; none where one is computed."""
-    found = []
+    keys = []
     for method in (item for item in owner.body if isinstance(item, Function)):
         nodes = list(ast.walk(method))
         held = [one for one in nodes if isinstance(one, ast.Assign) and getattr(one.value, "attr", "") == attribute]
-        names = {dotted(target) for one in held for target in one.targets}
+        names = {dotted(target) for assignment in held for target in assignment.targets}
         for node in nodes:
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
                 if dotted(node.value) in names or getattr(node.value, "attr", "") == attribute:
-                    found.append(getattr(node.slice, "value", None))
-    return sorted({str(key) for key in found}) if all(isinstance(key, str) and "," not in key for key in found) else []
+                    keys.append(getattr(node.slice, "value", None))
+    return sorted({str(key) for key in keys}) if all(isinstance(key, str) and "," not in key for key in keys) else []
 
 
 def _origin(value: ast.expr, given: set[str], chosen: set[str]) -> str:
@@ -321,7 +321,7 @@ def _origin(value: ast.expr, given: set[str], chosen: set[str]) -> str:
         case ast.Name(id=name) if name in given:
             return ARGUMENT
         case ast.IfExp(body=body, orelse=orelse):
-            kinds = {_origin(one, given, chosen) for one in (body, orelse)} - {""}
+            kinds = {_origin(branch, given, chosen) for branch in (body, orelse)} - {""}
             return next((origin for origin in ORIGINS if origin in kinds), "")
         case ast.Call(func=function):
             path = dotted(function)
@@ -368,8 +368,8 @@ def _handed_all(body: Body) -> str:
 def _picked(nodes: Nodes) -> list[str]:
     """The names that a function returns, as they are or by a variable: it may pick one of several functions."""
     own = nodes.own
-    found: list[str] = []
+    picked: list[str] = []
     for node in own.of(ast.Return):
         name = node.value.id if isinstance(node.value, ast.Name) else ""
-        found += [dotted(one.value) for one in own.of(ast.Assign) if dotted(one.targets[0]) == name] or [name]
-    return list(dict.fromkeys(found)) if len(found) > 1 and all(found) else []
+        picked += [dotted(one.value) for one in own.of(ast.Assign) if dotted(one.targets[0]) == name] or [name]
+    return list(dict.fromkeys(picked)) if len(picked) > 1 and all(picked) else []

@@ -78,9 +78,9 @@ def head(node: ast.stmt, package: str) -> bytes:
 
 def parts(node: ast.AST, package: str) -> bytes:
     """A digest for each statement of a definition in order, its own head first; each block ends with a mark."""
-    found: list[bytes] = []
-    _collect(node, package, found)
-    return b"".join(found)
+    collected: list[bytes] = []
+    _collect(node, package, collected)
+    return b"".join(collected)
 
 
 @cache
@@ -88,18 +88,18 @@ def _blocks(kind: type[ast.AST]) -> tuple[str, ...]:
     return tuple(name for name in _BLOCKS if name in kind._fields and kind is not ast.Lambda)
 
 
-def _collect(node: ast.AST, package: str, found: list[bytes]) -> None:
+def _collect(node: ast.AST, package: str, collected: list[bytes]) -> None:
     kind = node.__class__
     if isinstance(node, ast.stmt):
         if kind is ast.Expr and is_text(node):
             return
-        found.append(head(node, package))
+        collected.append(head(node, package))
     for name in _blocks(kind):  # type: ignore[arg-type]
         if block := getattr(node, name, None):
             for child in block:
-                _collect(child, package, found)
+                _collect(child, package, collected)
             if name != "body":
-                found.append(_MARKS[name])
+                collected.append(_MARKS[name])
 
 
 _MARKS = {name: bytes([number] * _FULL) for number, name in enumerate(_BLOCKS)}

@@ -151,11 +151,11 @@ class _OfVersion(Mapping[str, T]):
 
 def _runs(values: list[T]) -> list[tuple[int, T]]:
     """The values that differ from the one before, with their number; nothing before the first."""
-    found: list[tuple[int, T]] = []
+    runs: list[tuple[int, T]] = []
     for number, value in enumerate(values):
-        if (found and found[-1][1] != value) or (not found and value):
-            found.append((number, value))
-    return found
+        if (runs and runs[-1][1] != value) or (not runs and value):
+            runs.append((number, value))
+    return runs
 
 
 def _head(fact: Fact | None) -> str:

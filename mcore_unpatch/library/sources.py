@@ -83,7 +83,7 @@ def _in_wheel(file: Path, library: Library) -> Iterator[SourceFile]:
     packages = tuple(f"{package.replace('.', '/')}/" for package in library.packages)
     try:
         with zipfile.ZipFile(file) as archive:
-            for info in sorted(archive.infolist(), key=lambda one: one.filename):
+            for info in sorted(archive.infolist(), key=lambda entry: entry.filename):
                 if not (info.filename.endswith(".py") and info.filename.startswith(packages)):
                     continue
                 if info.flag_bits & 1:
@@ -138,11 +138,11 @@ def model_of(library: Library, label: str, files: Files) -> Model:
 
 
 def _digest(library: Library, files: Files) -> str:
-    found = blake2b(f"{_BUILDER} {library}".encode(), digest_size=20)
+    digest = blake2b(f"{_BUILDER} {library}".encode(), digest_size=20)
     for path, data in sorted(files.items()):
-        found.update(f"{path}\0{len(data)}\0".encode())
-        found.update(data)
-    return found.hexdigest()
+        digest.update(f"{path}\0{len(data)}\0".encode())
+        digest.update(data)
+    return digest.hexdigest()
 
 
 def cache_folder() -> Path:

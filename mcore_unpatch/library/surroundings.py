@@ -21,20 +21,20 @@ _MOST_WORDS = 60  # characters of a condition
 def local_names(body: Body, package: str) -> dict[str, str]:
     """What a function binds, functions within it included: where an import leads, or nothing."""
     nodes = body.nodes
-    found = {node.arg: "" for node in nodes.of(ast.arg)}
-    found |= {node.id: "" for node in nodes.of(ast.Name) if type(node.ctx) is ast.Store}
+    names = {node.arg: "" for node in nodes.of(ast.arg)}
+    names |= {node.id: "" for node in nodes.of(ast.Name) if type(node.ctx) is ast.Store}
     inner = nodes.of(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    found |= {node.name: "" for node in inner if node is not body.node}
+    names |= {node.name: "" for node in inner if node is not body.node}
     for node in nodes.of(ast.Import):
         for alias in node.names:
             top = alias.name.partition(".")[0]
-            found[alias.asname or top] = alias.name if alias.asname else top
+            names[alias.asname or top] = alias.name if alias.asname else top
     for node in nodes.of(ast.ImportFrom):
-        found |= {alias.asname or alias.name: f"{source_of(node, package)}.{alias.name}" for alias in node.names}
+        names |= {alias.asname or alias.name: f"{source_of(node, package)}.{alias.name}" for alias in node.names}
     for node in nodes.of(ast.Global):
         for name in node.names:
-            found.pop(name, None)
-    return found
+            names.pop(name, None)
+    return names
 
 
 def parameters_given(body: Body | None) -> frozenset[str]:
@@ -86,16 +86,16 @@ def roles_of(nodes: Nodes) -> ById:
 
 def conditions_of(nodes: Nodes, flags: frozenset[str] = frozenset()) -> ById:
     """Calls under a plain `if` on the config, the arguments or a flag, by their identity; of several the innermost."""
-    found: ById = {}
+    conditions: ById = {}
     for node in nodes.of(ast.If, ast.IfExp):
         several = isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And)
         body, orelse = (way if isinstance(way, list) else [way] for way in (node.body, node.orelse))
         for test in node.test.values if several else [node.test]:
             if words := _plain(test) or _flag(test, flags):
-                found |= {id(call): words for call in Nodes(body).of(ast.Call)}
-                found |= {id(call): f"not {words}" for call in Nodes([] if several else orelse).of(ast.Call)}
+                conditions |= {id(call): words for call in Nodes(body).of(ast.Call)}
+                conditions |= {id(call): f"not {words}" for call in Nodes([] if several else orelse).of(ast.Call)}
                 break
-    return found
+    return conditions
 
 
 def _plain(test: ast.expr) -> str:
@@ -172,15 +172,15 @@ class Handed:
         return found
 
     def _calls(self, start: _Parameter, model: Model, on_the_way: tuple[_Parameter, ...]) -> set[tuple[str, str]]:
-        found = set(self._called.get(start, ()))
+        called = set(self._called.get(start, ()))
         for callee, slot, condition in self._passed.get(start, ()):
             known = model.function(callee)
             names = parameters(model.detail_for_callers(known)).positional if known is not None else ()
             name = slot if isinstance(slot, str) else names[slot] if slot < len(names) else ""
             if known is not None and name and (known.name, name) not in (start, *on_the_way):
                 calls = self._calls((known.name, name), model, (start, *on_the_way))
-                found |= {(form, condition or inner) for form, inner in calls}
-        return found
+                called |= {(form, condition or inner) for form, inner in calls}
+        return called
 
 
 class ParserOptions:

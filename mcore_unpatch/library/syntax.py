@@ -81,7 +81,7 @@ def given_counts(function: Function | ast.Lambda) -> frozenset[int]:
     """How many values the `return a, b` statements of a function give; 0 stands for one that is not evident."""
     if isinstance(function, ast.Lambda):
         return frozenset({_count(function.body)})
-    return frozenset(0 if isinstance(one, str) else one for one in returned(Nodes([function])))
+    return frozenset(0 if isinstance(count, str) else count for count in returned(Nodes([function])))
 
 
 def returned(nodes: Nodes) -> frozenset[int | str]:
@@ -89,18 +89,18 @@ def returned(nodes: Nodes) -> frozenset[int | str]:
     nodes = nodes.own
     if ast.Yield in nodes or ast.YieldFrom in nodes:
         return frozenset({0})
-    found: set[int | str] = set()
+    counts: set[int | str] = set()
     for node in nodes.of(ast.Return):
         match node.value:
             case ast.Name(id=name):
-                found |= _held(name, nodes)
+                counts |= _held(name, nodes)
             case ast.Call(func=ast.Name(id=name)):
-                found.add(name)
+                counts.add(name)
             case None:
                 pass
             case value:
-                found.add(_count(value))
-    return frozenset(found)
+                counts.add(_count(value))
+    return frozenset(counts)
 
 
 def _held(name: str, nodes: Nodes) -> set[int]:

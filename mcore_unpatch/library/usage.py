@@ -78,10 +78,10 @@ class UseCollector:
                 self._note(name, how, place, replace(call, unpacked=given.unpacked))
         built = {name: seen for name, seen in self._seen.items() if name.endswith(".__init__")}
         for name, seen in built.items():  # who builds a class builds one of each of its bases
-            exact = [(call, one) for (how, call, _), places in seen.items() if how == EXACT for one in places]
-            places = [one for call, one in exact if (name, one[0], call) not in self._from_specs]
+            exact = [(call, place) for (how, call, _), places in seen.items() if how == EXACT for place in places]
+            places = [place for call, place in exact if (name, place[0], call) not in self._from_specs]
             owner = name.removesuffix(".__init__")
-            places = [one for one in places if owner not in self._model.lineage(one[0].rpartition(".")[0])[1:]]
+            places = [place for place in places if owner not in self._model.lineage(place[0].rpartition(".")[0])[1:]]
             if places:  # what a subclass hands on builds nothing
                 self._seen[owner].setdefault((CALLED, None, True), []).extend(places)
             for base in self._model.lineage(owner)[1:]:
@@ -107,7 +107,7 @@ class UseCollector:
             near = [(not place.startswith(owner), -builds * self._weight(place), place) for place, _ in places]
             every = sorted({condition for _, condition in places})
             told = call is not None and "" not in every and len(every) <= _MOST_CONDITIONS
-            told = told and len({one.removeprefix("not ") for one in every}) == len(every)  # not both ways
+            told = told and len({condition.removeprefix("not ") for condition in every}) == len(every)  # not both ways
             only = " or ".join(every) if told else ""
             yield Usage(how, min(near)[-1], len(users[how, call is None]), call, sure, only)
 
@@ -290,7 +290,7 @@ class UseCollector:
         """What calls of a variable reach that runs over a list of modules: `for layer in self.layers`."""
         owner, first = (where.body.owner, first_given(where.body)) if where.body is not None else ("", "")
         loops = where.nodes.of(ast.For) if owner else ()
-        for node in (one for one in loops if one.lineno <= line <= one.end_lineno):
+        for node in (loop for loop in loops if loop.lineno <= line <= loop.end_lineno):
             over = node.iter.args[0] if isinstance(node.iter, ast.Call) and node.iter.args else node.iter
             holder, _, attribute = dotted(over).partition(".")
             if variable in names_in(node.target) and holder == first:
@@ -378,7 +378,7 @@ def _method_owners(model: Model) -> dict[str, str]:
     for method, classes in owners.items():
         if method in _COMMON:
             continue
-        root = next((one for one in classes if all(one in model.lineage(other) for other in classes)), None)
+        root = next((cls for cls in classes if all(cls in model.lineage(other) for other in classes)), None)
         if root is not None:
             found[method] = root
     return found

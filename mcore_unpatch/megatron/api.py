@@ -39,13 +39,13 @@ def union() -> Model:
 @cache
 def _kinds() -> dict[str, str]:
     """Each name that some release has, and what kind of thing it was last: a letter, as the packed file writes it."""
-    found = {}
+    kinds = {}
     for name, line in known.atlas().lines.items():
         part = line.rpartition("\x1e")[2]
         if part.endswith("-"):
             part = line.rsplit("\x1e", 2)[-2]
-        found[name] = part.partition("\x1f")[0][-1]
-    return found
+        kinds[name] = part.partition("\x1f")[0][-1]
+    return kinds
 
 
 def _of_kind(names: Iterable[str], letters: str, of: str) -> list[str]:
@@ -167,8 +167,8 @@ def submodule(name: str, attribute: str) -> str | None:
 @cache
 def is_transient(name: str, attribute: str) -> bool:
     """Whether an attribute holds what a method makes while it works: no module, and not built with the object."""
-    found = [fact for ancestor in ancestry(name) for fact in _versions(f"{ancestor}.{attribute}")]
-    built = [(fact.trait("builds") or "", (fact.trait("from") or "").removeprefix("built:")) for fact in found]
+    facts = [fact for ancestor in ancestry(name) for fact in _versions(f"{ancestor}.{attribute}")]
+    built = [(fact.trait("builds") or "", (fact.trait("from") or "").removeprefix("built:")) for fact in facts]
     return bool(built) and all(within(cls) and not is_module_class(cls) and by != "__init__" for cls, by in built)
 
 
@@ -253,7 +253,7 @@ def method_owner(name: str) -> str | None:
     """
     owners = _owners_in_models(name)
     held = _of_kind(known.atlas().names.ending(name), "a", "c") if owners else []
-    if inside := next((one for one in held if one.startswith(_MODEL_PACKAGES)), ""):
+    if inside := next((name for name in held if name.startswith(_MODEL_PACKAGES)), ""):
         return inside.rpartition(".")[0]
     there = (owner for owner in owners if known.has(f"{owner}.{name}", RELEASES[-1]))
     return unique_method_owner(name) or next(there, next(iter(owners), None))
@@ -298,6 +298,6 @@ def defining_module(name: str, newest: bool = False) -> str | None:
     """The one module that defines `name`, where no other does; with `newest`, in the last release that has it."""
     defined = _of_kind(known.atlas().names.ending(name), "fvc", "m")
     if newest:
-        ends = {one: RELEASES.index(known.last(one) or RELEASES[0]) for one in defined}
-        defined = [one for one in defined if ends[one] == max(ends.values())]
+        ends = {module: RELEASES.index(known.last(module) or RELEASES[0]) for module in defined}
+        defined = [module for module in defined if ends[module] == max(ends.values())]
     return defined[0].rpartition(".")[0] if len(defined) == 1 else None

@@ -86,7 +86,7 @@ def name_on(known: Model, name: str) -> str:
 
 def lacking(known: Model, name: str) -> str:
     """The package of a name that a model does not hold at all: a wheel may lack what a checkout has; else nothing."""
-    package = next((one for one in PACKAGES if f"{name}.".startswith(f"{one}.")), "")
+    package = next((package for package in PACKAGES if f"{name}.".startswith(f"{package}.")), "")
     return package if package and not _holds(known, package) and not _is_checkout(known) else ""
 
 
@@ -159,7 +159,7 @@ def needed(name: str, release: Model) -> tuple[str, ...]:
 
 def minors() -> list[Model]:
     """The newest release of each minor version, oldest first."""
-    return [newest(version) for version in dict.fromkeys(minor(parse_version(one)) for one in RELEASES)]
+    return [newest(version) for version in dict.fromkeys(minor(parse_version(release)) for release in RELEASES)]
 
 
 def fates(name: str) -> list[tuple[str, Fact | None]]:
@@ -181,7 +181,7 @@ def moved_to(name: str) -> str | None:
 
 def built(name: str, release: Model) -> Usage | None:
     """The use that builds a class by its name."""
-    return next((one for one in release.uses(name) if one.how in (CALLED, EXACT)), None)
+    return next((usage for usage in release.uses(name) if usage.how in (CALLED, EXACT)), None)
 
 
 def module_of(place: str, release: Model) -> str:
@@ -203,7 +203,7 @@ def who(use: Usage, verb: str, release: Model) -> str:
 def told_apart(name: str, release: Model) -> str:
     """The last part of a name; of a module the last two where others end in it: `mimo.optimizer`."""
     *_, above, short = name.split(".")
-    alike = [one for one in release.ending(short) if _is_module(one, release)] if _is_module(name, release) else []
+    alike = [name for name in release.ending(short) if _is_module(name, release)] if _is_module(name, release) else []
     return f"{above}.{short}" if len(alike) > 1 or short == "torch" else short
 
 

@@ -25,7 +25,7 @@ Releases = tuple[Model, ...]
 @cache
 def table(releases: Releases = ()) -> dict[str, tuple[str, ...]]:
     """The slots of each class that specs name, by its short name, in the newest release that names it."""
-    every = [one for release in releases or known.minors() for one in _of_release(release).items()]
+    every = [row for release in releases or known.minors() for row in _of_release(release).items()]
     return dict(every)
 
 
@@ -60,14 +60,14 @@ def _derived(name: str, releases: Releases) -> list[str]:
     """Of the classes that specs name those that derive from one, the most used first, then the plainest."""
     own, slots = name.rpartition(".")[2], table(releases)
     derived = [one for one in slots if one != own and any(name in api.ancestry(full) for full in api.classes(one))]
-    return sorted(derived, key=lambda one: (-len(slots[one]), len(one)))
+    return sorted(derived, key=lambda other: (-len(slots[other]), len(other)))
 
 
 def naming(name: str, release: Model) -> str:
     """In words, where a subclass of a class can take its place; nothing where no spec names one."""
     if name.rpartition(".")[2] in table((release,)):
         return "a ModuleSpec names it"
-    derived = [f"`{one}`" for one in _derived(name, (release,))]
+    derived = [f"`{other}`" for other in _derived(name, (release,))]
     many = f"one of {_listed(derived, 'or', 'others')}, which ModuleSpecs name"
     return f"it is {many if len(derived) > 1 else f'a {derived[0]}, which a ModuleSpec names'}" if derived else ""
 
@@ -75,8 +75,8 @@ def naming(name: str, release: Model) -> str:
 @cache
 def holder(name: str, attribute: str) -> str | None:
     """The `...Submodules` in which the spec of a class (by its dotted name) names what `attribute` holds."""
-    for one in api.ancestry(name):
-        for dataclass in _submodules(one):
+    for ancestor in api.ancestry(name):
+        for dataclass in _submodules(ancestor):
             if api.attribute_class(dataclass, attribute) is not None:
                 return dataclass.rpartition(".")[2]
     return None
@@ -84,7 +84,7 @@ def holder(name: str, attribute: str) -> str | None:
 
 def unreached(name: str, releases: Releases) -> str:
     """In words, where a spec does not reach a class, or Megatron takes no other in its place."""
-    told = (f"`{one}`" for release in releases for one in _builders(known.name_on(release, name), release))
+    told = (f"`{builder}`" for release in releases for builder in _builders(known.name_on(release, name), release))
     who = list(dict.fromkeys(told))
     does = f"{_listed(who, 'and')} {'build' if len(who) > 1 else 'builds'} it by name"
     beside = f" {does}, out of reach of a spec: keep the patch for that." if who else ""
@@ -96,13 +96,13 @@ def unreached(name: str, releases: Releases) -> str:
 def _builders(name: str, release: Model) -> Iterator[str]:
     """Who builds a class by name, whatever specs say: classes, and functions that no spec names."""
     uses = (*release.uses(name), *release.uses(f"{name}.__init__"))
-    held = (one for one in map(".".join, api.holders(name)) if one in release.facts)
+    held = (holder for holder in map(".".join, api.holders(name)) if holder in release.facts)
     filled = {slot.partition(".")[0] for slot in table((release,)).get(name.rpartition(".")[2], ())}
-    for place in (*(one.place for one in uses if one.how in (CALLED, EXACT)), *held):
+    for place in (*(usage.place for usage in uses if usage.how in (CALLED, EXACT)), *held):
         owner, _, leaf = place.rpartition(".")
         fact, short = release.facts.get(owner), owner.rpartition(".")[2]
         if fact is None or fact.kind != "class":
-            yield from () if any(one.how == NAMED for one in release.uses(place)) else (leaf,)
+            yield from () if any(usage.how == NAMED for usage in release.uses(place)) else (leaf,)
         elif name not in release.lineage(owner) and filled.isdisjoint(_submodules(short)):
             yield short
 
@@ -118,14 +118,14 @@ def classes(name: str, releases: Releases) -> str:
     if not derived:
         return f"`{own}`"
     if own != name.rpartition(".")[2]:
-        return f"{_listed([f'`{one}`' for one in (own, *derived)], 'and of')}, as far as your specs name them,"
-    return f"`{own}` (also of {_listed([f'`{one}`' for one in derived], 'and')} where your specs name that)"
+        return f"{_listed([f'`{name}`' for name in (own, *derived)], 'and of')}, as far as your specs name them,"
+    return f"`{own}` (also of {_listed([f'`{name}`' for name in derived], 'and')} where your specs name that)"
 
 
 def where(name: str, releases: Releases) -> str:
     """In words, as what specs name it: `mlp` of `TransformerLayerSubmodules`."""
     fields: dict[str, dict[str, None]] = {}
-    for owner, field in (slot.split(".") for one in named(name, releases) for slot in table(releases)[one]):
+    for owner, field in (slot.split(".") for own in named(name, releases) for slot in table(releases)[own]):
         fields.setdefault(owner, {})[f"`{field}`"] = None
     shown = list(fields)[:_MOST_SHOWN]
     specs = {"ModuleSpec": " of the layer's `ModuleSpec`", "": ""}

@@ -98,7 +98,7 @@ class Outcome:
     def _left_before(self) -> list[Finding]:
         before = defaultdict(list)
         gone = set(self.plan.removes)
-        for finding in sorted(self.survey.findings, key=lambda one: (one in gone, one.sort_key)):
+        for finding in sorted(self.survey.findings, key=lambda finding: (finding in gone, finding.sort_key)):
             before[identity(finding)].append(finding)
         return [before[key].pop(0) if before[key := identity(finding)] else finding for finding in self.remaining]
 

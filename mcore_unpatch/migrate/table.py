@@ -51,7 +51,7 @@ def lines(outcome: Outcome) -> Iterator[Line]:
     told = [*_notes(outcome), *_told(outcome)]
     entries = [replace(entry, text=outcome.renumbered(entry.path, entry.text)) for entry in told]
     for kind, title in _SECTIONS.items():
-        chosen = sorted((entry for entry in entries if entry.kind == kind), key=lambda one: (one.path, one.line))
+        chosen = sorted((entry for entry in entries if entry.kind == kind), key=lambda entry: (entry.path, entry.line))
         yield from _entries(title, chosen, outcome)
     yield from _needs(outcome)
     if outcome.survey.findings:
@@ -66,8 +66,8 @@ def _head(outcome: Outcome) -> Iterator[Line]:
         unsafe = sum(finding.fix == "unsafe" for finding in outcome.left)
         without = f" without --unsafe-fixes, which is for {count(unsafe, 'finding')}" if unsafe else ""
         yield [(f"Nothing to migrate{without}.", "green")]
-        older = {one.path: outcome.options.older(one.path) for one in outcome.remarks}
-        held = [one.path for one in outcome.remarks if older[one.path] and older[one.path] in one.text]
+        older = {remark.path: outcome.options.older(remark.path) for remark in outcome.remarks}
+        held = [remark.path for remark in outcome.remarks if older[remark.path] and older[remark.path] in remark.text]
         if held:
             known = not all(map(outcome.survey.stacks.unsure, held))
             several = any(len(judged.stacks) > 1 for judged in outcome.survey.judged)

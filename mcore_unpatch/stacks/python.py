@@ -151,13 +151,13 @@ def _carried(repository: str, reference: str, source: dict[str, Any]) -> Revisio
 
 def _without_carets(text: str) -> str:
     """Poetry's `^0.18` and `~0.18` as specifiers; a bare version is that version."""
-    found = []
+    parts = []
     for part in filter(None, map(str.strip, text.split(","))):
         match = re.fullmatch(r"([\^~])(\d+)(?:\.(\d+))?([\w.]*)", part)
         if match is None:
-            found.append(f"=={part}" if part[0].isdigit() else part)
+            parts.append(f"=={part}" if part[0].isdigit() else part)
         elif match[1] == "^" and match[2] != "0":
-            found.append(f">={part[1:]},<{int(match[2]) + 1}")
+            parts.append(f">={part[1:]},<{int(match[2]) + 1}")
         else:
-            found.append(f">={part[1:]},<{match[2]}.{int(match[3] or 0) + 1}")
-    return ",".join(found) if text != "*" else ""
+            parts.append(f">={part[1:]},<{match[2]}.{int(match[3] or 0) + 1}")
+    return ",".join(parts) if text != "*" else ""

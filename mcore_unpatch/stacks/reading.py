@@ -63,7 +63,7 @@ def _named(ends: tuple[str, ...]) -> re.Pattern[str]:
     for kind, patterns in _KINDS.items():
         asked = (pattern for pattern in patterns.split() if pattern.endswith(ends))
         whole = ((pattern if "/" in pattern else f"*/{pattern}", pattern) for pattern in asked)
-        forms = "|".join(translate(one) for pair in whole for one in dict.fromkeys(pair))
+        forms = "|".join(translate(pattern) for pair in whole for pattern in dict.fromkeys(pair))
         kinds += [f"(?P<{kind}>{forms})"] if forms else []
     return re.compile("|".join(kinds))
 
@@ -76,8 +76,8 @@ def _kind(path: str) -> str | None:
 
 def read_all(top: Path, paths: Collection[str]) -> Found:
     """What some files (posix, relative to the top) say."""
-    found = Found()
-    modules = _text(top, ".gitmodules", "submodule", found) or ""
+    read = Found()
+    modules = _text(top, ".gitmodules", "submodule", read) or ""
     kinds = {path: kind for path in paths if (kind := _kind(path))}
     vendored = tuple(path.removesuffix("core/package_info.py") for path in kinds if kinds[path] == "vendored")
     projects = {posixpath.dirname(path) for path in paths if posixpath.basename(path) in PROJECT_FILES}
@@ -98,7 +98,7 @@ def read_all(top: Path, paths: Collection[str]) -> Found:
     for path, kind in kinds.items():
         if kind != "vendored" and path.startswith(vendored):
             continue
-        text = _text(top, path, kind, found)
+        text = _text(top, path, kind, read)
         if text is None:
             continue
         if kind == "requirements":
@@ -109,17 +109,17 @@ def read_all(top: Path, paths: Collection[str]) -> Found:
         try:
             _READERS[kind](file)
         except (ValueError, RecursionError) as error:
-            found.notes.append(f"{path} cannot be read: {' '.join(str(error).split()) or 'nested too deeply'}.")
+            read.notes.append(f"{path} cannot be read: {' '.join(str(error).split()) or 'nested too deeply'}.")
             continue
         platform, scope = _platform(path, *file.images), scope_of(path, kind)
         for source, lines in ((kind, file.found), (EXTRA, file.optional)):
             every = dict.fromkeys(lines)
-            found.said += [Said(path, line, revision, source, platform, scope) for line, revision in every]
-        found.notes += [f"{path}:{line}: {note}." for line, note in file.notes if kind != HINT]
+            read.said += [Said(path, line, revision, source, platform, scope) for line, revision in every]
+        read.notes += [f"{path}:{line}: {note}." for line, note in file.notes if kind != HINT]
     for folder, scope in dict.fromkeys(locals_of):
-        asked = [said for said in found.said if said.scope == folder != scope and said.source in OF_PYTHON]
-        found.said += [replace(said, scope=scope) for said in asked]
-    return found
+        asked = [said for said in read.said if said.scope == folder != scope and said.source in OF_PYTHON]
+        read.said += [replace(said, scope=scope) for said in asked]
+    return read
 
 
 def _of_workflow(file: ReadFile) -> None:

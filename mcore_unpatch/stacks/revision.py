@@ -102,8 +102,8 @@ def of_release(text: str) -> Revision | None:
         return Revision(name, (version,), f"newer than {RELEASES[-1]}, the newest known", certain=False, settle=_ASK)
     if fitting and "dev" not in name:
         return Revision(name, (version,), f"before {show(version)}", certain=False)
-    before = [one for one in RELEASES if parse_version(one) < version][-1:]
-    after = [one for one in RELEASES if parse_version(one) >= version][:1]
+    before = [release for release in RELEASES if parse_version(release) < version][-1:]
+    after = [release for release in RELEASES if parse_version(release) >= version][:1]
     around = tuple(map(parse_version, (*before, *after)))
     return Revision(name, around, _between(*before, *after), certain=False, settle=_ASK)
 
@@ -146,14 +146,14 @@ def of_reference(reference: str, repository: str = UPSTREAM) -> Revision:
 
 def _of_commit(name: str, commit: Commit, moves: bool = False) -> Revision:
     when = f"on {commit.day}" if moves else f"{commit.branch} of {commit.day}"
-    around = tuple(dict.fromkeys(one for one in (commit.before, commit.after) if one))
+    around = tuple(dict.fromkeys(release for release in (commit.before, commit.after) if release))
     said = parse_version(commit.version) if commit.version else parse_version(around[0])
     if commit.before == commit.after:
         return Revision(commit.before, (parse_version(commit.before),))
     if not set(around) & set(RELEASES):
         return _older(name, f"{when}, {_OLDER}")
     if commit.after:
-        versions = tuple(parse_version(one) for one in around if one in RELEASES)
+        versions = tuple(parse_version(release) for release in around if release in RELEASES)
         return Revision(name, versions, f"{when}, {_between(*around)}", certain=False, settle=_ASK)
     last = parse_version(commit.before)
     if commit.branch.startswith("core_r"):  # no release has followed on this branch
@@ -325,7 +325,7 @@ class Judged:
 
     def only_older(self, labels: Iterable[str]) -> bool:
         """Whether releases are judged for in place of older ones alone, which are not known."""
-        known = {show(one) for stack in self.stacks if not stack.revision.is_older for one in stack.versions}
+        known = {show(version) for stack in self.stacks if not stack.revision.is_older for version in stack.versions}
         return any(stack.revision.is_older for stack in self.stacks) and known.isdisjoint(labels)
 
     def __str__(self) -> str:

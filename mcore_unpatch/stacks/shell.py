@@ -189,7 +189,7 @@ class _Reader:
                 if (name := _REPOSITORY.match(address)) and _ADDRESS.search(address):
                     folder = given[at + 1] if len(given) > at + 1 and "clone" in given[:at] else name[2]
                     repository, of_git = f"{name[1]}/{name[2]}", "clone" in given[:at]
-                    references = [one for text in options for one in self._expand(text) if one]
+                    references = [word for text in options for word in self._expand(text) if word]
                     # A function of the script may check out what else it is given; `main` is git's default, not its.
                     beside = [one for text in given for one in self._expand(text) if one] if not of_git else []
                     references += [one for one in beside if is_commit(one) or of_reference(one, repository).versions]
@@ -211,7 +211,7 @@ class _Reader:
         if not given or given[0] in {".", "HEAD"} or (verb == "reset" and "--hard" not in words):
             return
         wanted = clone.fetched if given[-1] == "FETCH_HEAD" else given[-1]
-        references = [one for one in self._expand(wanted) if _REFERENCE.fullmatch(one)]
+        references = [word for word in self._expand(wanted) if _REFERENCE.fullmatch(word)]
         if references:
             clone.references, clone.line = references, number
 

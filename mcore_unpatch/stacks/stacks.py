@@ -135,14 +135,14 @@ class Stacks:
         while above[-1]:
             above.append(posixpath.dirname(above[-1]))
         said = [said for said in self.found.said if said.source != HINT and said.scope in above]
-        python = [one for one in said if one.source in OF_PYTHON]
+        python = [mention for mention in said if mention.source in OF_PYTHON]
         nearest = next((scope for scope in above if any(said.scope == scope for said in python)), None)
-        near = [one for one in python if one.scope == nearest]
+        near = [mention for mention in python if mention.scope == nearest]
         # A pin of the project says what it runs; ranges count where there is none. That of an extra is one of several.
-        exact = [one for one in near if not one.revision.is_range]
-        is_pinned = any(one.source != EXTRA for one in exact)
-        exact.sort(key=lambda one: one.source == EXTRA)
-        return [one for one in said if one.source not in OF_PYTHON] + (exact if is_pinned else near)
+        exact = [mention for mention in near if not mention.revision.is_range]
+        is_pinned = any(mention.source != EXTRA for mention in exact)
+        exact.sort(key=lambda mention: mention.source == EXTRA)
+        return [mention for mention in said if mention.source not in OF_PYTHON] + (exact if is_pinned else near)
 
     def _narrowed(self, stacks: tuple[Stack, ...], quietly: bool = False) -> tuple[Stack, ...]:
         if not self.only:
@@ -168,7 +168,7 @@ class Stacks:
 def _grouped(said: Iterable[Said]) -> tuple[Stack, ...]:
     """One stack for each Megatron: those that are known first, the newest first."""
     by_name: dict[str, dict[str, Said]] = {}
-    for one in said:
-        by_name.setdefault(one.revision.name, {}).setdefault(one.place, one)
+    for mention in said:
+        by_name.setdefault(mention.revision.name, {}).setdefault(mention.place, mention)
     stacks = [Stack(next(iter(some.values())).revision, tuple(some.values())) for some in by_name.values()]
     return tuple(sorted(stacks, key=lambda one: (bool(one.versions), one.versions[-1:], one.name), reverse=True))

@@ -138,8 +138,8 @@ def _finding(
     said = [statement for some in reversed(by_version.values()) for statement in some]
     breaks = judge.texts_on({model: by_model[model] for model in reversed(by_model)}, case)
     fails = [show(version) for version, some in by_version.items() if any(one.kind == RAISES for one in some)]
-    raising = [one for one in said if one.kind == RAISES]
-    raised_by = dict.fromkeys(name for one in raising for name in (one.caller, *one.also))
+    raising = [statement for statement in said if statement.kind == RAISES]
+    raised_by = dict.fromkeys(name for statement in raising for name in (statement.caller, *statement.also))
     asked = dict.fromkeys(one.name if one.demand is not None and one.when == CALL else "" for one in raising)
     end_line = node.end_lineno or node.lineno
     return Finding(
@@ -180,7 +180,7 @@ def _effect(said: list[Statement], install: Install, alive: Live) -> str:
     if any(statement.kind == RAISES for statement in said):
         return "breaks"
     if all(statement.kind == IDLE for statement in said) and len(alive.releases) < len(RELEASES):
-        return "changes" if said and any(known.has(install.target, one) for one in alive.releases) else ""
+        return "changes" if said and any(known.has(install.target, release) for release in alive.releases) else ""
     return "changes" if said else ""
 
 
@@ -208,7 +208,7 @@ def _message(install: Install, breaks: list[str]) -> str:
     elif install.adds or not (
         install.shape == "mock"
         or (isinstance(install.value, ast.Call) and wraps(install.site.target, install.value))  # it is read first
-        or not all(reasons.adds(install.target, one) for one in install.judged)
+        or not all(reasons.adds(install.target, release) for release in install.judged)
     ):
         text = f"adds `{short}` {_HOW[install.shape]}"
     elif (part := getattr(install.site.target, "attr", "")) in FUNCTION_PARTS:

@@ -45,7 +45,7 @@ def _marked(survey: Survey) -> list[Finding]:
             fixes.update(dict.fromkeys(gone, name))
             held.update(left)
         repository.close()
-        python = {one.path for one in fixes if one.path in editable and one.path.endswith(".py")}
+        python = {fix.path for fix in fixes if fix.path in editable and fix.path.endswith(".py")}
         broken = {path for path in python if why_not(repository.data(path), path)}  # `migrate` leaves it too
         if not broken:
             told = (

@@ -22,11 +22,11 @@ _SHOWN = 3
 
 def not_read(names: Iterable[str], read: Callable[[str], bytes]) -> str:
     """A sentence on the files with code that may patch Megatron and is not read; empty where there are none."""
-    found = [name for name in names if _may_hold_code(name) and _may_patch(name, read)]
-    if not found:
+    files = [name for name in names if _may_hold_code(name) and _may_patch(name, read)]
+    if not files:
         return ""
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return f"Not read, though code in them may patch Megatron: {', '.join(found[:_SHOWN])}{more}."
+    more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
+    return f"Not read, though code in them may patch Megatron: {', '.join(files[:_SHOWN])}{more}."
 
 
 def _may_hold_code(path: str) -> bool:

@@ -19,11 +19,11 @@ _OLDER = f"what runs here is older than {RELEASES[0]}, and may do so or not"
 def mark(findings: list[Finding], given: Callable[[], HandedOver], judged: Callable[[str], Judged]) -> list[Finding]:
     """The findings, those that break only where Megatron's own is at work, or on no known release that runs, as such
     that may break."""
-    beside = {(one.path, one.scope, one.target): one.line for one in findings}
+    beside = {(finding.path, finding.scope, finding.target): finding.line for finding in findings}
     for_good = [one for one in findings if not (one.in_test or one.temporary or one.confidence == "possible")]
-    bare = [one for one in for_good if not one.hands_on or one.target.endswith(".__init__")]
-    replaced = {name: one for one in bare for name in one.touches or (one.target,)}
-    patched = {one.target for one in for_good}
+    bare = [finding for finding in for_good if not finding.hands_on or finding.target.endswith(".__init__")]
+    replaced = {name: finding for finding in bare for name in finding.touches or (finding.target,)}
+    patched = {finding.target for finding in for_good}
 
     def said(one: Finding) -> str:
         older = _OLDER if judged(one.path).only_older(one.fails) else ""
@@ -44,7 +44,7 @@ def _caller(finding: Finding, given: Callable[[], HandedOver], beside: dict[tupl
     if not names:
         return ""
     owner, method = names[0]
-    short, lines = owner.rpartition(".")[2], [beside.get((finding.path, finding.scope, one)) for one, _ in names]
+    short, lines = owner.rpartition(".")[2], [beside.get((finding.path, finding.scope, name)) for name, _ in names]
     if all(lines):
         return f"line {lines[0]} puts another class in place of `{short}`, which may be all that runs"
     own = f"a subclass of `{short}` here has its own `{method}`, which may be all that runs"
@@ -61,7 +61,7 @@ def _asked(finding: Finding, replaced: dict[str, Finding]) -> str:
         whole = owner in replaced and (leaf(owner)[:1].isupper() or replaced[owner].shape == "sys-modules")
         made = f"{name}.__init__"
         reached.append(
-            next((one for one in (asked, name, made) if one in replaced), owner if whole else finding.target)
+            next((way for way in (asked, name, made) if way in replaced), owner if whole else finding.target)
         )
     if not reached or finding.target in reached:
         return ""
@@ -77,7 +77,7 @@ def _of_config(finding: Finding, given: Callable[[], HandedOver], patched: set[s
     if not fields or any(CONFIG not in (owner, *api.ancestry(owner)) for owner, _ in fields):
         return ""
     owner, field = fields[0]
-    if any(f"{one}.{made}" in patched for one in (owner, CONFIG) for made in ("__init__", "__post_init__")):
+    if any(f"{cls}.{made}" in patched for cls in (owner, CONFIG) for made in ("__init__", "__post_init__")):
         return f"the constructor of `{owner.rpartition('.')[2]}` is patched too, which may set it"
-    own = all(any(given().replaces(one, name) for one in (of, *api.ancestry(of))) for of, name in fields)
+    own = all(any(given().replaces(ancestor, name) for ancestor in (of, *api.ancestry(of))) for of, name in fields)
     return f"a config here has its own `{field}`, which may be what is read" if own else ""

@@ -49,22 +49,22 @@ def with_places(
         specs = {path: words for path in own if (words := _words_of_specs(path, project))}
     built = _built_here({*filter(None, map(_to_be_built, findings))}, own, project)
 
-    def told(one: Finding) -> Finding:
-        if _asks_for_a_spec(one):
-            return replace(one, steps=(*one.steps, _where_specs_are(one, specs, shown)))
-        if places := built.get(_to_be_built(one)):
-            said = _listed("This repository builds it", one, places, shown)
-            return replace(one, assessment=replace(one.assessment, evidence=f"{one.evidence} {said}"))
-        return one
+    def told(finding: Finding) -> Finding:
+        if _asks_for_a_spec(finding):
+            return replace(finding, steps=(*finding.steps, _where_specs_are(finding, specs, shown)))
+        if places := built.get(_to_be_built(finding)):
+            said = _listed("This repository builds it", finding, places, shown)
+            return replace(finding, assessment=replace(finding.assessment, evidence=f"{finding.evidence} {said}"))
+        return finding
 
-    return [told(one) for one in findings]
+    return [told(finding) for finding in findings]
 
 
 def _to_be_built(finding: Finding) -> str:
     """The class that a patch could be a subclass of, for the code that builds it; empty for none."""
     if finding.verdict != KEEP or not (_BUILDERS in finding.evidence or api.is_model(finding.target)):
         return ""
-    return next((one for one in (finding.target, finding.target.rpartition(".")[0]) if _is_class(one)), "")
+    return next((name for name in (finding.target, finding.target.rpartition(".")[0]) if _is_class(name)), "")
 
 
 def _is_class(name: str) -> bool:
@@ -74,8 +74,8 @@ def _is_class(name: str) -> bool:
 
 def _built_here(classes: set[str], paths: Iterable[str], project: Project) -> dict[str, dict[str, list[_Place]]]:
     """The calls of some classes, by class and file."""
-    found: dict[str, dict[str, list[_Place]]] = {}
-    named = "|".join(re.escape(one.rpartition(".")[2]) for one in sorted(classes)).encode()
+    built: dict[str, dict[str, list[_Place]]] = {}
+    named = "|".join(re.escape(cls.rpartition(".")[2]) for cls in sorted(classes)).encode()
     words = re.compile(rb"\b(%b)\b(?:\s+as\s+(\w+))?" % named)
     for path in paths if classes else ():
         with suppress(OSError, Unreadable, RecursionError):
@@ -83,12 +83,12 @@ def _built_here(classes: set[str], paths: Iterable[str], project: Project) -> di
             names = {match[2] or match[1] for match in words.finditer(data)} if b"megatron" in data else set()
             called = sorted(name.decode() for name in names if re.search(rb"\b%b\s*\(" % name, data))
             project.begin()
-            for call, at in (one for name in called for one in project.resolver(path).calls_of(name)):
+            for call, at in (call for name in called for call in project.resolver(path).calls_of(name)):
                 ref = at.expr(call.func)
                 if ref is not None and ref.home is None and (symbol := api.lookup(ref.name)) and symbol.name in classes:
-                    of_file = found.setdefault(symbol.name, {}).setdefault(path, [])
+                    of_file = built.setdefault(symbol.name, {}).setdefault(path, [])
                     of_file.append((call.lineno, symbol.name.rpartition(".")[2]))
-    return found
+    return built
 
 
 def _asks_for_a_spec(finding: Finding) -> bool:
@@ -97,7 +97,7 @@ def _asks_for_a_spec(finding: Finding) -> bool:
 
 def _words_of_specs(path: str, project: Project) -> list[_Place]:
     """The words of the specs that a file makes with their lines, and Megatron's functions that it has some from."""
-    found: list[_Place] = []
+    places: list[_Place] = []
     try:
         data = project.data(path)
         if b"megatron" not in data or not _SPECS.search(data):
@@ -105,27 +105,27 @@ def _words_of_specs(path: str, project: Project) -> list[_Place]:
         project.begin()
         resolver = project.resolver(path)
         nodes = [*walk(resolver.model.tree)]
-        names = {one.asname: one.name for node in nodes if isinstance(node, ast.ImportFrom) for one in node.names}
-        plain = [(one, node.value) for node in nodes if isinstance(node, ast.Assign) for one in node.targets]
+        names = {alias.asname: alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+        plain = [(to, node.value) for node in nodes if isinstance(node, ast.Assign) for to in node.targets]
         held = {one.id: value for one, value in plain if isinstance(one, ast.Name)}
         for node in nodes:
             parts: Iterable[ast.AST] = ()
             called = last_attribute(node.func) if isinstance(node, ast.Call) else ""
             if isinstance(node, ast.Call) and _FUNCTION.fullmatch(name := names.get(called, called)):
                 ref = resolver.on_line(node.lineno).expr(node.func)
-                found += [(node.lineno, name)] if ref is not None and ref.is_core else []
+                places += [(node.lineno, name)] if ref is not None and ref.is_core else []
             elif called.endswith(_MAKERS):
                 parts = walk(node)
             elif isinstance(node, ast.ClassDef) and node.name.endswith(_PROVIDER):
                 parts = (part for one in walk(node) if isinstance(one, ast.Return) for part in walk(one))
             given = [*parts]  # also by a variable, which may hold one of several
-            given += [one for part in given if (name := getattr(part, "id", "")) in held for one in walk(held[name])]
+            given += [node for part in given if (name := getattr(part, "id", "")) in held for node in walk(held[name])]
             words = [part for part in given if isinstance(part, ast.Name | ast.Attribute | ast.keyword)]
             every = [(part.lineno, last_attribute(part) or getattr(part, "arg", None) or "") for part in words]
-            found += [(line, names.get(word, word)) for line, word in every if not _FUNCTION.fullmatch(word)]
+            places += [(line, names.get(word, word)) for line, word in every if not _FUNCTION.fullmatch(word)]
     except (OSError, Unreadable, RecursionError):
         return []
-    return sorted(found)
+    return sorted(places)
 
 
 def _where_specs_are(finding: Finding, specs: dict[str, list[_Place]], shown: Callable[[str], str]) -> str:
@@ -139,7 +139,7 @@ def _where_specs_are(finding: Finding, specs: dict[str, list[_Place]], shown: Ca
         return bool(_FUNCTION.fullmatch(function)) and (not words or _may_name(function, classes))
 
     for what, fits in (("Specs name it", words.__contains__), ("Megatron makes specs", makes)):
-        there = {path: [one for one in places if fits(one[1])] for path, places in specs.items()}
+        there = {path: [place for place in places if fits(place[1])] for path, places in specs.items()}
         said += [_listed(what, finding, there, shown)] if any(there.values()) else []
     return " ".join([*(said or ["This repository is not seen to make such a spec."]), _ELSEWHERE])
 
@@ -147,9 +147,9 @@ def _where_specs_are(finding: Finding, specs: dict[str, list[_Place]], shown: Ca
 def _may_name(function: str, classes: set[str]) -> bool:
     """Whether a function of Megatron's may make a spec with one of some classes, by what the function is called."""
     for some, makers in _ONLY.items():
-        if classes and all(re.match(some, one) for one in classes) and not re.search(makers, function):
+        if classes and all(re.match(some, cls) for cls in classes) and not re.search(makers, function):
             return False
-    held = " ".join(slot for one in classes for slot in slots.table().get(one, ()))
+    held = " ".join(slot for cls in classes for slot in slots.table().get(cls, ()))
     parts = (re.search(part, function) and re.search(held_in, held) for part, held_in in _PARTS.items())
     return bool(_WHOLE.search(function)) or any(parts)
 

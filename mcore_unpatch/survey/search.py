@@ -85,7 +85,7 @@ class Search:
             series = f"{path.rpartition('/')[0]}/series".lstrip("/")
             listed = self.read(series) if self.source and self.exists(series) else None
             first = patch_files.applied_before(path, files, listed) if self.source else []
-            before = [self.read(one) for one in first]
+            before = [self.read(earlier) for earlier in first]
             whole.findings += patch_files.findings_in(path, self.read(path), self.source, before)
         except FileNotFoundError:
             return  # listed by git, deleted on disk

@@ -335,7 +335,7 @@ class Survey:
         there = [finding for finding in unpinned if finding.sort_key not in fresh_ones]
         new += (woken := compare.woken(asked.top, revisions, tree, there, before, renamed))
         fresh_ones |= {finding.sort_key for finding in woken}
-        self.known = [one for one in there if one.sort_key not in fresh_ones and options.reports(one)]
+        self.known = [finding for finding in there if finding.sort_key not in fresh_ones and options.reports(finding)]
         if options.baseline is not None and options.baseline.resolve().is_relative_to(asked.top):
             self.accepted = baseline.added(options.baseline, asked.top, revisions, renamed, before)
         if options.gate is not None:
@@ -362,10 +362,10 @@ class Survey:
         importers = (path for path in everything.own if not staged.keys().isdisjoint(project.imported(path)))
         python = sorted({*staged, *importers}.difference(patches))
         silenced = len(self._silenced)
-        found, _ = self._search(replace(everything, python=python, patches=patches, errors=[]), contents=staged)
+        findings, _ = self._search(replace(everything, python=python, patches=patches, errors=[]), contents=staged)
         more = self._silenced[silenced:]
         self._silenced[silenced:] = compare.new_findings(more, self._silenced[:silenced], {})
-        new = compare.new_findings(found, now, {})
+        new = compare.new_findings(findings, now, {})
         if new:
             told = f"{', '.join(islice(staged, 3))}{' and more' if len(staged) > 3 else ''}"
             self.notes.append(f"The work tree differs from what a commit would hold, and both were read: {told}.")

@@ -42,7 +42,7 @@ class Change:
         """What happened, in a few words."""
         match self.kind:
             case "signature" if self.before is not None and self.after is not None:
-                then, now = (("self", "cls", *one.fact.parameters.names) for one in (self.before, self.after))
+                then, now = (("self", "cls", *side.fact.parameters.names) for side in (self.before, self.after))
                 fresh = quoted(name for name in now if name not in then)
                 gone = quoted(name for name in then if name not in now)
                 said = [*([f"new parameter {fresh}"] if fresh else []), *([f"removed {gone}"] if gone else [])]
@@ -97,7 +97,7 @@ class Fate:
     @property
     def is_idle(self) -> bool:
         """Whether nothing calls it, on the older release either."""
-        return self.urgency == "harmless" and any(one.kind == IDLE for one in self.statements)
+        return self.urgency == "harmless" and any(statement.kind == IDLE for statement in self.statements)
 
     @property
     def fix(self) -> str:
@@ -144,7 +144,7 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model, ran: bool 
     copied = _copy_of(case, happened, old)
     different = judge.texts(statements, case, *SILENT)
     different += _unjudged(finding, happened, old, new) or (_unheld(finding, old, new) if not raises else [])
-    is_dead = any(one.kind == IDLE and not one.exception for one in statements)
+    is_dead = any(statement.kind == IDLE and not statement.exception for statement in statements)
     different += _body(case, happened, copied, old, new) if not is_dead else []
     reasons = [*raises, *different, *idle]
     # What the older release runs and the newer one never does is no help, unless the same is set elsewhere.
@@ -153,7 +153,7 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model, ran: bool 
         urgency = "breaks"
     elif copied is not None and copied.upstreamed:
         urgency, reasons = "unnecessary", []
-    elif finding.verdict == "delete" and (elsewhere or not any(one.kind == STOPS for one in statements)):
+    elif finding.verdict == "delete" and (elsewhere or not any(statement.kind == STOPS for statement in statements)):
         urgency, reasons = "unnecessary", [finding.evidence.partition("; `unpatch")[0].rstrip(".")]
     elif different:
         urgency = "different"
@@ -235,7 +235,7 @@ def _copy_of(case: Case, happened: Change, old: Model) -> Copy | None:
     now = split(happened.after.fact.statements) if happened.after else []
     had, has, then = set(split(fact.statements)), set(split(own)), set(split(happened.before.fact.statements))
     helpers = {getattr(one.function, "name", ""): one.function for _, one in case.new.helpers if one.function}
-    below = {one for helper in helpers.values() for one in split(statement_digests(helper, LIBRARY.top))}
+    below = {digest for helper in helpers.values() for digest in split(statement_digests(helper, LIBRARY.top))}
     missing = sum(statement not in then and statement not in has | below for statement in now)
     stale = sum(statement in has and statement not in now for statement in then)
     upstreamed = bool(now) and has <= set(now) and (had - has).isdisjoint(now)
@@ -322,7 +322,7 @@ def _unjudged(finding: Finding, happened: Change, old: Model, new: Model) -> lis
         caller = next((usage.place for usage in callers(new, happened.after.name)), "")
         calls = f" and `{'.'.join(caller.split('.')[-2:])}` calls it" if caller else ""
         homes = () if short[:1].isupper() else known.atlas().names.ending(name)  # it may have moved
-        unread = next((f" ({package} was not read)" for one in homes if (package := known.lacking(old, one))), "")
+        unread = next((f" ({package} was not read)" for home in homes if (package := known.lacking(old, home))), "")
         none = f"megatron-core {old.label} has none{unread}"
         return [f"`{short}` is new: {none}, {new.label} has one{calls}; this replaces it"]
     return []

@@ -54,7 +54,7 @@ class Item:
 def items(report: UpgradeReport) -> list[Item]:
     """Everything that is not harmless; what several lines of a file share is one item."""
     told = {_key(use) for use in (*report.uses.affected, *report.uses.already)}
-    within = {_key(one): fate.finding for fate in report.fates if fate.fix for one in fate.statements}
+    within = {_key(statement): fate.finding for fate in report.fates if fate.fix for statement in fate.statements}
     every = [_of_line(use, report, within.get(_key(use))) for use in report.uses.affected]
     every += [replace(_of_line(use, report, None), group=ALREADY) for use in report.uses.already]
     for fate in report.fates:
@@ -74,12 +74,12 @@ def items(report: UpgradeReport) -> list[Item]:
     return list(merged.values())
 
 
-def _both(one: Item, other: Item) -> Item:
+def _both(first: Item, other: Item) -> Item:
     """Two things to say of one line; each keeps its own advice where they differ."""
-    if set(other.reasons) <= set(one.reasons):
-        return one
-    told = [item.reasons if one.advice == other.advice else _advised(item) for item in (one, other)]
-    return replace(one, reasons=(*told[0], *told[1]), advice=one.advice if one.advice == other.advice else "")
+    if set(other.reasons) <= set(first.reasons):
+        return first
+    told = [item.reasons if first.advice == other.advice else _advised(item) for item in (first, other)]
+    return replace(first, reasons=(*told[0], *told[1]), advice=first.advice if first.advice == other.advice else "")
 
 
 def _advised(item: Item) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ def _of_fate(fate: Fate, report: UpgradeReport, told: set[tuple[object, ...]]) -
     raises = [statement for statement in own if statement.kind == RAISES]
     if group == RAISE and raises and all(statement.before for statement in raises):
         group = LATER  # as it does on the older release
-    if group == CHANGE and own and all(one.kind == IDLE for one in own):
+    if group == CHANGE and own and all(statement.kind == IDLE for statement in own):
         group = LATER
     if group == CHANGE and finding.shape == "patch-file":
         group = APPLY  # no source was held to it: nothing is known of numbers

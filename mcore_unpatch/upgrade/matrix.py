@@ -77,6 +77,6 @@ def lines(reports: Sequence[UpgradeReport], in_use: str) -> Iterator[Line]:
 def as_data(reports: Sequence[UpgradeReport], in_use: str) -> dict[str, object]:
     """The same as plain data."""
     span = supported(reports, in_use)
-    places = [(one.new.label, [f"{item.path}:{item.line}" for item in raising(one)]) for one in reports]
+    places = [(report.new.label, [f"{item.path}:{item.line}" for item in raising(report)]) for report in reports]
     told = [{"release": label, "raises": lines} for label, lines in places]
     return {"version": 1, "in_use": in_use, "releases": told, "floor": span and span[0], "ceiling": span and span[1]}

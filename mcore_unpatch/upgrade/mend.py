@@ -40,7 +40,7 @@ class Mended:
 
 def mend(report: UpgradeReport, sources: Sources) -> list[Mended]:
     """What can be written of each line that will raise."""
-    found = []
+    mended = []
     uses = [(use, use.demand) for use in report.uses.affected if use.will_raise and use.demand is not None]
     moves: dict[ast.AST, dict[str, str]] = {}  # by import: the names that other modules have now, with their module
     for _, demand in uses:
@@ -48,11 +48,11 @@ def mend(report: UpgradeReport, sources: Sources) -> list[Mended]:
             moves.setdefault(demand.node, {})[leaf(demand.name)] = module
     for use, demand in uses:
         if _is_patched(use, report):
-            found.append(Mended(use, (), "a patch of that name stands here, which nothing would call any more"))
+            mended.append(Mended(use, (), "a patch of that name stands here, which nothing would call any more"))
             continue
         edits, why_not = _edits(demand, report, sources, moves)
-        found.append(Mended(use, tuple(edits), why_not))
-    return found
+        mended.append(Mended(use, tuple(edits), why_not))
+    return mended
 
 
 def is_moved(use: Statement, report: UpgradeReport) -> bool:
@@ -255,9 +255,9 @@ def contents(
     report: UpgradeReport, mended: Sequence[Mended], merges: Sequence[Edit], conflicts: bool
 ) -> list[NewContent]:
     """The files as they become: each compiles, unless it is to hold conflicts, and raises less than before."""
-    edits = [*merges, *(edit for one in mended for edit in one.edits)]
+    edits = [*merges, *(edit for repair in mended for edit in repair.edits)]
     files = WorkTree(Path(report.scanned.top))
-    found = []
+    changed = []
     for path in sorted({edit.path for edit in edits}):
         before = files.read(path)
         after = splice(before, _apart([edit for edit in edits if edit.path == path]))
@@ -268,11 +268,11 @@ def contents(
         # Whether what was to be mended is: judged anew, on the new content.
         project = Project(files.exists, Overlay(files.read, {path: after}).read)
         uses = uses_of([path], project, report.old, report.new) if not broken else Uses()
-        done = sum(bool(one.edits) and one.use.path == path for one in mended)
+        done = sum(bool(repair.edits) and repair.use.path == path for repair in mended)
         raised = sum(use.will_raise and use.path == path for use in report.uses.affected)
         if broken or sum(use.will_raise for use in uses.affected) <= raised - done:
-            found.append(NewContent(path, before, after))
-    return found
+            changed.append(NewContent(path, before, after))
+    return changed
 
 
 def _apart(edits: list[Edit]) -> list[Edit]:

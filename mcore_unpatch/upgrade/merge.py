@@ -87,7 +87,7 @@ def _import_of(name: str, module: str, model: Model) -> str:
     fact = model.facts.get(f"{module}.{name}")
     if fact is None:
         plain = ("typing", "dataclasses", "abc", "collections")
-        standard = next((one for one in plain if name in dir(import_module(one))), "")
+        standard = next((module for module in plain if name in dir(import_module(module))), "")
         return f"from {standard} import {name}" if standard else ""
     source, _, last = (fact.detail if fact.kind == "import" else f"{module}.{name}").rpartition(".")
     named = last if last == name else f"{last} as {name}"
@@ -124,7 +124,7 @@ def _free_names(function: str) -> set[str]:
     """The names a function reads and does not bind itself."""
     [node] = ast.parse(function).body
     assert isinstance(node, Function)
-    names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
     return names - local_names(Body("", "", node), "").keys() - {node.name, *vars(builtins)}
 
 

@@ -65,7 +65,7 @@ def write_changed(
     paths: Sequence[str], merges: Sequence[tuple[Fate, Merge]], mended: Sequence[Mended], markers: bool
 ) -> None:
     """Say what was written, and of what was not, why."""
-    done = len({(one.use.path, one.use.line) for one in mended if one.edits and one.use.path in paths})
+    done = len({(repair.use.path, repair.use.line) for repair in mended if repair.edits and repair.use.path in paths})
     clean = sum(made.is_clean for _, made in merges)
     conflicts = sum(bool(made.conflicts) for _, made in merges)
     said = [f"Mended {count(done, 'line')}"] if done else []
@@ -77,7 +77,7 @@ def write_changed(
     if conflicts and not markers:
         text = f"{count(conflicts, 'copy has', 'copies have')} conflicts; --conflict-markers writes them as git does."
         show(wrapped(text, 0), stderr=True)
-    left = [one for one in mended if one.why_not or one.use.path not in paths]
+    left = [repair for repair in mended if repair.why_not or repair.use.path not in paths]
     for why in dict.fromkeys((one.use.path, one.use.line, one.why_not or "the result would not hold") for one in left):
         show(wrapped("Not mended: {}:{}: {}.".format(*why), 0), stderr=True)
 
@@ -190,9 +190,9 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
         return
     harmless = sum(not fate.is_idle for fate in report.of("harmless"))
     places = urgent(known)
-    found = groups(fate.finding for fate in report.fates)
+    grouped = groups(fate.finding for fate in report.fates)
     beside = {"tests": "in tests", "patch_files": "in patch files"}
-    apart = [f"{len(found[name])} {where}" for name, where in beside.items() if found[name]]
+    apart = [f"{len(grouped[name])} {where}" for name, where in beside.items() if grouped[name]]
     rest = f" ({', '.join(apart)})" if apart else ""
     uses = f"{count(report.uses.read, 'use')} of Megatron in {count(report.uses.files, 'file')}"
     fine = f"; {count(harmless, 'patch is', 'patches are')} harmless" if harmless else ""
@@ -210,7 +210,7 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     needs += [f"{count(files, 'patch file has', 'patch files have')} to be tried"] if files else []
     text = f"{' and '.join(needs)} before you can {_move(report)} to {release}."
     safe, unsafe = (sum(item.fix == kind for item in places) for kind in ("safe", "unsafe"))
-    mended = {(report.shown(one.path), one.line) for one in report.uses.affected if is_moved(one, report)}
+    mended = {(report.shown(use.path), use.line) for use in report.uses.affected if is_moved(use, report)}
     moved = sum((item.path, item.line) in mended for item in places)
     if moved:
         text += f" Next: the same command with --write can mend {'up to ' if moved > 1 else ''}{moved} of them."
@@ -224,7 +224,7 @@ def unread(report: UpgradeReport) -> str:
     old, new, said = report.old, report.new, []
     lack: dict[tuple[str, ...], list[str]] = {}
     for package, number in report.uses.beyond.items():
-        without = tuple(option for option, one in (("--from", old), ("--to", new)) if lacking(one, package))
+        without = tuple(option for option, release in (("--from", old), ("--to", new)) if lacking(release, package))
         lack.setdefault(without, []).append(f"{count(number, 'use')} of {package}")
     for options, counts in lack.items():
         uses, paths = ", ".join(counts), " and ".join(f"`{option} PATH`" for option in options)

@@ -52,7 +52,7 @@ class UpgradeReport:
         olds, news = (list(dict.fromkeys(side)) for side in zip(*(self.steps or [(self.old, self.new)]), strict=True))
         number = f" ({len(olds)} releases)" if len(olds) > _MOST_NAMED else ""
         said = f"{olds[0].label} ... {olds[-1].label}{number}" if number else ", ".join(old.label for old in olds)
-        return f"From megatron-core {said} to {', '.join(one.label for one in news)}"
+        return f"From megatron-core {said} to {', '.join(release.label for release in news)}"
 
     def of(self, urgency: str) -> list[Fate]:
         """The patches of one urgency."""
@@ -113,11 +113,11 @@ def each_release(
     """A report for each of several releases; the repository is scanned and read once."""
     steps = [(old, new) for new in releases]
     scanned, patches, used, _ = _read(paths, options, steps, None, progress, fixes=False)
-    found = []
+    reports = []
     for (_, new), uses in zip(steps, used, strict=True):
         fates = _sorted([fate(finding, case, old, new) for finding, case in patches])
-        found.append(UpgradeReport(scanned, old, new, fates, uses, [(old, new)]))
-    return found
+        reports.append(UpgradeReport(scanned, old, new, fates, uses, [(old, new)]))
+    return reports
 
 
 def _sorted(fates: list[Fate]) -> list[Fate]:
@@ -178,7 +178,7 @@ def _shapes(scanned: Report) -> dict[str, str]:
     """The shapes of the patches outside tests, by target."""
     apart = {"mock", *NO_PATCHES}
     by_reach = sorted(scanned.findings, key=lambda one: one.shape != "instance-attr")  # of a name the class's goes last
-    return {one.target: one.shape for one in by_reach if one.shape not in apart and not one.in_test}
+    return {finding.target: finding.shape for finding in by_reach if finding.shape not in apart and not finding.in_test}
 
 
 def patches_of(scanned: Report, project: Project) -> Iterator[_Patch]:

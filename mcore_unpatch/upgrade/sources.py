@@ -62,7 +62,7 @@ def _definition(files: Files, name: str) -> tuple[str, ast.AST | None]:
                 node: ast.AST | None = ast.parse(files[path])
                 for part in parts[length:]:
                     body = statements(getattr(node, "body", ()))
-                    node = next((one for one in body if getattr(one, "name", "") == part), None)
+                    node = next((item for item in body if getattr(item, "name", "") == part), None)
                 if node is not None:
                     return path, node
     return "", None
@@ -84,13 +84,13 @@ def stand_in(release: str, at_hand: Mapping[str, Files]) -> tuple[str, Files] | 
     folder = cached(release).parent
     kept = {path.name: path for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else {}
     installed = installed_source()
-    found = {**({installed.label: installed.files} if installed else {}), **at_hand}
+    files = {**({installed.label: installed.files} if installed else {}), **at_hand}
     version = minor(parse_version(release))
-    near = [label for label in (*kept, *found) if label in RELEASES and minor(parse_version(label)) == version]
+    near = [label for label in (*kept, *files) if label in RELEASES and minor(parse_version(label)) == version]
     if not near:
         return None
     newest = max(near, key=parse_version)
-    return newest, found[newest] if newest in found else read_source(kept[newest], LIBRARY)
+    return newest, files[newest] if newest in files else read_source(kept[newest], LIBRARY)
 
 
 def download(release: str) -> Files:

@@ -102,7 +102,7 @@ def uses_for(
     paths: Iterable[str], project: Project, steps: Sequence[tuple[Model, Model]], progress: Progress | None = None
 ) -> list[Uses]:
     """The same for several steps; each file is read once, those that import Megatron first."""
-    found = [Uses() for _ in steps]
+    by_step = [Uses() for _ in steps]
     every, read = list(paths), 0
     given = HandedOver(every, project.text, lambda path: project.parsed.tree(path, project.data(path)))
     own_spec = cache(lambda field: fills(field, map(project.text, every)))
@@ -121,7 +121,7 @@ def uses_for(
                 read = 0
             demands = list(demands_of(home))
             handed_on[path] = set(_handed_on(home))
-            for uses, (old, new) in zip(found, steps, strict=True):
+            for uses, (old, new) in zip(by_step, steps, strict=True):
                 uses.files += bool(demands)
                 uses.read += len(demands)
                 with project.effort.at_most(_MOST_STEPS):
@@ -132,7 +132,7 @@ def uses_for(
                 hidden: list[Demand] = []  # imports that fail and are caught
                 for demand in demands:
                     told = list(_judged(demand, old, new, uses))
-                    hidden += [demand] if demand.module and any(one.kind == CHANGES for one in told) else []
+                    hidden += [demand] if demand.module and any(statement.kind == CHANGES for statement in told) else []
                     told += woken(demand, hidden, old, new) if not told else ()
                     around = getattr(demand.at.scope.function, "node", None)  # a function that Megatron calls no more?
                     is_left = getattr(around, "lineno", 0) in stopped or _is_replaced(demand, given)
@@ -140,9 +140,9 @@ def uses_for(
         except FileNotFoundError:
             continue
         except (Unreadable, OSError, RecursionError, Exhausted) as error:
-            for uses in found:
+            for uses in by_step:
                 uses.unread.append(FileError(path, str(error) or "too deep or too large to be read whole"))
-    for uses in found:
+    for uses in by_step:
         asked = [use for use in (*uses.affected, *uses.already) if _may_be_set(use)]
         setters = _setters({leaf(use.name) for use in asked}, every, project)
         ours = {id(use) for use in asked if _is_set_here(use, setters, project, given)}
@@ -150,9 +150,9 @@ def uses_for(
         uses.already = [use for use in uses.already if id(use) not in ours]
         if any(map(_is_option, uses.affected)) and any(_OPENS.search(project.text(path)) for path in every):
             uses.affected = [_unless_put(affected) if _is_option(affected) else affected for affected in uses.affected]
-        once = {(one.path, one.line, one.text): one for one in uses.affected}
-        uses.affected = sorted(once.values(), key=lambda one: (not one.will_raise, one.path, one.line))
-    return found
+        once = {(use.path, use.line, use.text): use for use in uses.affected}
+        uses.affected = sorted(once.values(), key=lambda use: (not use.will_raise, use.path, use.line))
+    return by_step
 
 
 def _imports_megatron(path: str, project: Project) -> bool:
@@ -172,7 +172,7 @@ def _gets_it(path: str, project: Project, handed_on: dict[str, set[str]]) -> boo
         if source in handed_on and (leaf in handed_on[source] or _ANY in handed_on[source]):
             return True
         whole = project.locate(path, name.lstrip("."), level) if leaf and name not in modules else None
-        if any(one == _ANY or f".{one}".encode() in data for one in handed_on.get(whole or "", ())):
+        if any(name == _ANY or f".{name}".encode() in data for name in handed_on.get(whole or "", ())):
             return True
     return False
 
@@ -213,14 +213,14 @@ def _sets(name: str) -> re.Pattern[bytes]:
 
 def _setters(names: set[str], paths: Sequence[str], project: Project) -> dict[str, dict[str, bool]]:
     """The files that set attributes of some names, and whether that is on `self` alone; each file is read once."""
-    found: dict[str, dict[str, bool]] = {name: {} for name in names}
+    setters: dict[str, dict[str, bool]] = {name: {} for name in names}
     words = [(name, name.encode(), name.replace("_", "-").encode()) for name in names]
     for path in paths if names else ():
         text = project.text(path)
         for name, word, flag in words:
             if (word in text or flag in text) and (hits := _sets(name).findall(text)):
-                found[name][path] = all(hits)
-    return found
+                setters[name][path] = all(hits)
+    return setters
 
 
 def _is_set_here(use: Statement, setters: dict[str, dict[str, bool]], project: Project, given: HandedOver) -> bool:
@@ -279,7 +279,7 @@ def joined(several: Sequence[Uses], steps: Sequence[Step]) -> Uses:
         said = replace(use, text=use.text.replace(_OLD, ", ".join(dict.fromkeys(old.label for old, _ in some))))
         told.append(said if len(some) == len(steps) else replace(said, steps=steps_in_words(some, steps)))
     wrong = [{(use.path, use.line) for use in uses.already} for uses in several]
-    first.already = [use for use in first.already if all((use.path, use.line) in one for one in wrong)]
+    first.already = [use for use in first.already if all((use.path, use.line) in places for places in wrong)]
     first.affected = sorted(told, key=lambda use: (not use.will_raise, use.path, use.line))
     return first
 
@@ -319,7 +319,7 @@ def _judged(demand: Demand, old: Model, new: Model, uses: Uses) -> Iterator[Stat
     name = demand.name
     if package := known.lacking(old, name) or known.lacking(new, name):
         uses.beyond[package] = uses.beyond.get(package, 0) + 1
-    if not known.holds(old, name) and not any(known.holds(old, one) for one in demand.also):
+    if not known.holds(old, name) and not any(known.holds(old, name) for name in demand.also):
         yield from _unknown_to(old, demand, new, uses)
         return
     statements = list(raised(demand, new, old))
@@ -352,7 +352,7 @@ def _unknown_to(old: Model, demand: Demand, new: Model, uses: Uses) -> Iterator[
     if package or not told:
         yield from told
     elif any(map(known.ever, names)):
-        told = [one for one in told if any(raised(demand, old))]
+        told = [statement for statement in told if any(raised(demand, old))]
         if any(known.came_after(name, old.label) for name in names):  # so the Megatron in use is another one
             yield from (replace(one, text=f"{one.text}; {old.label} does not have it yet") for one in told)
         else:

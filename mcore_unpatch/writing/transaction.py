@@ -174,7 +174,7 @@ def undo(folder: Path) -> list[str]:
         if half_done and not half_undone:
             return restored
         # An undo that was killed began by what it left: all of its files migrated again.
-        return [path for one in half_undone or [state] for path in _undo(one)]
+        return [path for half in half_undone or [state] for path in _undo(half)]
 
 
 def _undo(state: State) -> list[str]:

@@ -91,7 +91,7 @@ class Wrapper:
         defaults = [_constant(default) for default in spec.defaults]
         self.is_odd = None in defaults  # a default that is more than a constant
         texts = [*[""] * (len(positional) - len(defaults)), *(default or "" for default in defaults)]
-        self.named = [_Parameter(*one) for one in zip(positional, texts, strict=True)]
+        self.named = [_Parameter(*pair) for pair in zip(positional, texts, strict=True)]
         self.module = self.named.pop(0).name if bound and self.named else _MODULE
         self.args = spec.vararg.arg if spec.vararg else ""
         self.kwargs = spec.kwarg.arg if spec.kwarg else ""
@@ -122,7 +122,7 @@ class Wrapper:
             return f"`{function.name}` has parameters of its own, which a caller may pass by name or leave out"
         calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and self._is_original(node.func)]
         wraps = [one for one in function.decorator_list if isinstance(one, ast.Call) and self._is_wraps(one)]
-        inside = [node for one in function.body for node in walk_without(one, [call.func for call in calls])]
+        inside = [node for item in function.body for node in walk_without(item, [call.func for call in calls])]
         if len(calls) != 1 or any(map(self._says_original, inside)):
             return f"`{function.name}` uses the original for more than one call"
         if len(wraps) != len(function.decorator_list):
@@ -177,7 +177,7 @@ class Wrapper:
         given += [f"*{self.args}"] if self.args else []
         by_name = [f"{keyword.arg}={keyword.arg}" for keyword in call.keywords if keyword.arg is not None]
         if by_name and not self.args:  # the last ones, each by its name
-            given = [one for one in given if f"{one}={one}" not in by_name] + by_name
+            given = [name for name in given if f"{name}={name}" not in by_name] + by_name
         given += [f"**{self.kwargs}"] if self.kwargs else []
         return ast.unparse(call) == f"{self.original}({', '.join(given)})"
 
@@ -294,4 +294,4 @@ def _constant(node: ast.expr | None) -> str | None:
 def _gathered(node: ast.AST) -> Iterator[str]:
     """The parameters whose values code reads."""
     known = [one for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr in _ALWAYS_THERE]
-    return (leaf(one) for one in walk_without(node, known) if leaf(one) in _GATHERED)
+    return (leaf(part) for part in walk_without(node, known) if leaf(part) in _GATHERED)

@@ -62,16 +62,16 @@ def name_of(module: ast.expr, around: Function | None) -> str:
     return MODEL if isinstance(node, ast.Name) and _is_model(node, around) else ""
 
 
-def may_be_the_same(one: Patch, other: Patch, name: Callable[[ast.expr, Function | None], str] = name_of) -> bool:
+def may_be_the_same(first: Patch, other: Patch, name: Callable[[ast.expr, Function | None], str] = name_of) -> bool:
     """Whether two patches may be of one module: not if these have other names, or one holds the other."""
-    names = name(one.target.value, one.around), name(other.target.value, other.around)
+    names = name(first.target.value, first.around), name(other.target.value, other.around)
     if all(names):
         return names[0] == names[1]
-    if one.source.path != other.source.path:
+    if first.source.path != other.source.path:
         return False
-    mine, theirs = (ast.unparse(behind(patch.target.value, patch.around)) for patch in (one, other))
+    mine, theirs = (ast.unparse(behind(patch.target.value, patch.around)) for patch in (first, other))
     holds = mine.startswith(f"{theirs}.") or theirs.startswith(f"{mine}.")
-    return not (one.around is other.around and holds)
+    return not (first.around is other.around and holds)
 
 
 def _is_module(node: ast.expr, around: Function | None) -> bool:
@@ -90,20 +90,20 @@ def _is_model(node: ast.expr, around: Function | None) -> bool:
         return False
     returned = [node.value for node in ast.walk(around) if isinstance(node, ast.Return)]
     kind = ast.unparse(around.returns) if around.returns is not None else ""
-    provides = kind.endswith("Model") and any(isinstance(one, ast.Name) and one.id == node.id for one in returned)
+    provides = kind.endswith("Model") and any(isinstance(value, ast.Name) and value.id == node.id for value in returned)
     return provides or bool(_attributes({node.id}, around) & _OF_MODELS)
 
 
 def _attributes(texts: set[str], around: Function) -> set[str]:
     """The attributes of an object that a function reads, also with `getattr`."""
-    found = set()
+    attributes = set()
     for node in ast.walk(around):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and ast.unparse(node.value) in texts:
-            found.add(node.attr)
+            attributes.add(node.attr)
         elif asked := _asked(node):
             if ast.unparse(asked[0]) in texts:
-                found.add(asked[1])
-    return found
+                attributes.add(asked[1])
+    return attributes
 
 
 def _asked(node: ast.AST) -> tuple[ast.expr, str] | None:
@@ -179,11 +179,11 @@ class Reached:
 
     def calls(self, names: set[str], path: str) -> Iterator[DirectCall]:
         """Where `forward` is called without the module, or handed on: in a file, and in others that say such a name."""
-        for one in self._files.saying(_SAID):
-            data = self._files.data(one) if one != path and not is_test(one) else b""
+        for source in self._files.saying(_SAID):
+            data = self._files.data(source) if source != path and not is_test(source) else b""
             before = b" ".join(data[max(0, at.start() - _NEAR) : at.start()] for at in _SAID.finditer(data))
-            if one == path or any(name.encode() in before for name in names):
-                yield from self._in(one)
+            if source == path or any(name.encode() in before for name in names):
+                yield from self._in(source)
 
 
 def _direct_calls(files: Workbench, path: str) -> list[DirectCall]:

@@ -84,10 +84,10 @@ class _Wrappers:
             return f"{of_class.path}:{of_class.line} replaces the method of the class, and the hook would wrap that"
         seen, waiting = {_key(situation.finding)}, [situation]
         while waiting:
-            one = waiting.pop()
-            for other in self._around_the_same(one):
+            wrapper = waiting.pop()
+            for other in self._around_the_same(wrapper):
                 where = f"{other.finding.path}:{other.finding.line} wraps the same method"
-                here, there = self._read(one)[1], self._read(other)[1]
+                here, there = self._read(wrapper)[1], self._read(other)[1]
                 if isinstance(here, str) or isinstance(there, str) or not here.form.commutes_with(there.form):
                     return f"{where}, and their order would change"
                 if _key(other.finding) not in seen:
@@ -106,7 +106,7 @@ class _Wrappers:
         if because := _looked_at(mine, branches):
             return because
         # The last of several branches takes what all have kept.
-        kept_for_others = any(isinstance(one, ast.stmt) and one.lineno > statement.lineno for one in branches)
+        kept_for_others = any(isinstance(branch, ast.stmt) and branch.lineno > statement.lineno for branch in branches)
         goes = [] if mine.keeps is None or kept_for_others or _still_kept(mine, branches) else [mine.keeps]
         said = _comments(patch.source, first_line(statement), last_line(statement))
         said.pop(last_line(statement), None)  # it stays where it is
@@ -137,17 +137,17 @@ class _Wrappers:
     def _around_the_same(self, situation: Situation) -> Iterator[Situation]:
         """Patches that may be of the same module: inside out, one would see what the other has changed already."""
         mine, (patch, here) = situation.finding, self._read(situation)
-        for one in _others(situation):
-            theirs = one.finding
+        for finding in _others(situation):
+            theirs = finding.finding
             if "possible" not in (mine.confidence, theirs.confidence) and _module(theirs) != _module(mine):
                 continue
-            other, there = self._read(one)
+            other, there = self._read(finding)
             if "possible" in (mine.confidence, theirs.confidence):
                 alike = may_be_the_same(patch, other, self._name) if patch and other else theirs.path == mine.path
             else:
                 alike = True
             if alike and not (isinstance(here, _Wrapped) and isinstance(there, _Wrapped) and _excludes(here, there)):
-                yield one
+                yield finding
 
 
 def _key(finding: Finding) -> _Key:
@@ -209,14 +209,14 @@ def _comments(source: Source, first: int, last: int) -> dict[int, str]:
     """The comments on some lines, those for tools left out."""
     text = textwrap.dedent(source.text_of(source.line_span(first, last)))
     tokens = tokenize.generate_tokens(io.StringIO(text, newline=None).readline)
-    found = {first + token.start[0] - 1: token.string for token in tokens if token.type == tokenize.COMMENT}
-    return {line: comment for line, comment in found.items() if not comment.startswith(_PRAGMAS)}
+    comments = {first + token.start[0] - 1: token.string for token in tokens if token.type == tokenize.COMMENT}
+    return {line: comment for line, comment in comments.items() if not comment.startswith(_PRAGMAS)}
 
 
 def _above(source: Source, node: ast.AST, around: Function | None) -> Iterator[ast.AST]:
-    for one in source.above(node):
-        yield one
-        if one is around:
+    for outer in source.above(node):
+        yield outer
+        if outer is around:
             return
 
 
