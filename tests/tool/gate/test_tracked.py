@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -127,18 +126,6 @@ OTHER_CODE = {
     "sync.sh": "rsync -a ours/ $MEGATRON/megatron/core/\n",
     "docker/Dockerfile.cuda": "FROM x\nRUN sed -i s/a/b/ /opt/Megatron-LM/megatron/core/utils.py\n",
 }
-
-
-def test_code_in_archives_is_told(repository: Repository) -> None:
-    for name, path, text in (
-        ("tool.pyz", "p.py", PATCH),
-        ("data.zip", "p.txt", PATCH),
-        ("plain.whl", "p.py", "import megatron.core\n"),
-    ):
-        with zipfile.ZipFile(repository.path / name, "w") as archive:
-            archive.writestr(path, text)
-    (repository.path / "broken.zip").write_bytes(b"PK\3\4 megatron")
-    assert "may patch Megatron: tool.pyz.\n" in unpatch("check", cwd=repository.path).err
 
 
 def test_a_link_to_a_folder_outside_is_told(repository: Repository, tmp_path: Path) -> None:
