@@ -80,11 +80,13 @@ def why(finding: Finding, version: Version, beside: Set[str] = frozenset()) -> s
             verb = "replaces" if finding.confidence == "certain" else "may replace"
             return f"It {verb} a whole module, so what it changes there cannot be told"
         reached = finding.shape in ("string-target", "sys-modules")  # it may be put into every module that has it
-        if not reached and (use := _telling(found.name, release)) and use.users == 1:
-            user = module_of(use.place, release)
-            if user != owner and f"{user}.{name}" in beside:
-                own = "under a name of its own, which this file replaces as well"
-                return f"`{told_apart(user, release)}` uses it {own}: this line does not reach it once it is imported"
+        uses = {*release.uses(found.name)}
+        others = [one for one in release.ending(name) if one in beside and one not in (target, found.name)]
+        copy = next((one for one in others if uses.issubset(release.uses(one))), "")
+        is_first = target == found.name or not uses.issubset(release.uses(target))
+        if not reached and copy and is_first and (use := _telling(found.name, release)):
+            known_as = f"`{told_apart(copy.rpartition('.')[0], release)}.{name}`, which this file replaces as well"
+            return f"{who(use, 'uses', release)} it as {known_as}: this line does not reach that once it is imported"
         held = _held_elsewhere(target, release, beside) if not reached else ""
         return _of_module(target, found, release) + held
     whole = finding.shape in ("class-attr", "string-target")

@@ -115,9 +115,20 @@ def test_who_has_a_name_of_its_own_is_no_reader_of_the_first() -> None:
     source = "from megatron.core.extensions import transformer_engine\ntransformer_engine.fused_permute = print\n"
     both = f"{source}from megatron.core.transformer.moe import moe_utils\nmoe_utils.fused_permute = print\n"
     [first, second] = found_in(both)
-    said = "`moe_utils` uses it under a name of its own, which this file replaces as well: this line does not reach it"
-    assert (first.evidence.startswith(said), "of its own" in second.evidence) == (True, False)
-    assert "of its own" not in found_in(source)[0].evidence
+    said = (
+        "`moe_utils` uses it as `moe_utils.fused_permute`, which this file replaces as well: this line does not reach"
+    )
+    assert (first.evidence.startswith(said), "as well" in second.evidence) == (True, False)
+    assert "as well" not in found_in(source)[0].evidence
+
+
+def test_a_package_whose_copy_all_read_is_no_reader_of_the_first() -> None:
+    """All of Megatron calls `tensor_parallel.checkpoint`, which the package imported when it was loaded."""
+    source = "from megatron.core import tensor_parallel\nfrom megatron.core.tensor_parallel import random\n"
+    [first, second] = found_in(f"{source}random.checkpoint = print\ntensor_parallel.checkpoint = print\n")
+    assert "more classes or modules use it as `tensor_parallel.checkpoint`, which this file" in first.evidence
+    assert "call it by name" in second.evidence
+    assert "as well" not in found_in(f"{source}random.checkpoint = print\n")[0].evidence
 
 
 def test_a_field_of_one_object_can_be_given_to_another() -> None:
