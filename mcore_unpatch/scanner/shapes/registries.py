@@ -19,6 +19,7 @@ _REGISTERS = re.compile(r"register|patch|replace|override|substitute|swap|monkey
 _PATCHES = re.compile(r"patch|replace|override|substitute|swap|monkey|wrap", re.IGNORECASE)
 # A parameter that takes a word for people, or for a dict.
 _LABEL = re.compile(r"(?:^|_)(?:id|key|label|tag|description)$")
+_TWICE = re.compile(r"(.+\.(\w+))\.\2(\.\w+)$")  # a class behind itself
 _TAKES_BACK = re.compile(r"unpatch|remove|unregister|restore|revert|undo|clear|pop", re.IGNORECASE)
 
 
@@ -39,6 +40,9 @@ def from_register_call(site: Site, resolver: Resolver) -> list[Install]:
             if not (isinstance(name, ast.Constant) and isinstance(name.value, str) and _may_have(dotted, name.value)):
                 break
             dotted = f"{dotted}.{name.value}"
+        # Of `module.Cls.Cls.method` a registry finds the class, which has no class of its own name in it, or nothing.
+        if (twice := _TWICE.match(dotted)) and (cls := api.lookup(twice[1])) and cls.kind == "class":
+            dotted = f"{twice[1]}{twice[3]}"
         symbol = api.lookup(dotted)
         if symbol is not None and symbol.kind == "module" and not others:
             continue  # a label or a module to import, no name to replace

@@ -254,6 +254,13 @@ class TestStringTarget:
         assert [one.target for one in findings] == [f"{name}.forward", f"{name}.sharded_state_dict"]
         check_found(f"from mine import *\nmanager.register_class('{name}', Mine)\n", target=name, shape="string-target")
 
+    def test_a_class_behind_itself_is_that_class(self) -> None:
+        """A registry finds the class by the first name, or nothing; a module that is called like its package stays."""
+        mlp, optimizer = f"{CORE}.transformer.mlp.MLP", f"{CORE}.optimizer.optimizer.ChainedOptimizer"
+        source = "from mine import patches\npatches.register('{}', print)\n"
+        check_found(source.format(f"{mlp}.MLP.forward"), target=f"{mlp}.forward")
+        check_found(source.format(f"{optimizer}.step"), target=f"{optimizer}.step")
+
     def test_re_exported_name(self) -> None:
         check_found(
             "from mine import patches\npatches.register('megatron.core.models.gpt.GPTModel.forward', print)\n",
