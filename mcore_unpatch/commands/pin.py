@@ -77,10 +77,10 @@ def pin(
     releases, why_these = pinned.releases_in_use(stacks, options.source, known)
     chosen = patches.pinned(known, releases, {} if names else said) if patches else dict(known.pins)
     for name in names:
-        one = pins.pin(name, releases, name in chosen and chosen[name].patched, chosen.get(name))
-        if one is None:
+        made = pins.pin(name, releases, name in chosen and chosen[name].patched, chosen.get(name))
+        if made is None:
             raise UsageError(f"megatron-core {releases[0].label} has no {name}; nothing was pinned.")
-        chosen[name] = replace(one, **said)
+        chosen[name] = replace(made, **said)
     for name in sorted({name for pin in chosen.values() for name in pin.leans_on} - set(chosen)):
         if leaned_on := pins.pin(name, releases, False):
             chosen[name] = leaned_on
@@ -158,11 +158,11 @@ class _Patches:
             name = finding.target
             if name not in stay:
                 continue
-            if one := pins.pin(name, releases, True, known.pins.get(name)):
+            if made := pins.pin(name, releases, True, known.pins.get(name)):
                 before = known.pins[name].where if name in known.pins and not whole else ()
                 others = [at for at in before if at.partition("::")[0] not in looked_at]
                 places = tuple(sorted([*others, *where[name]]))
-                chosen[name] = replace(one, stands_on=tuple(used.get(name, ())), where=places, **said)
+                chosen[name] = replace(made, stands_on=tuple(used.get(name, ())), where=places, **said)
             elif name in known.pins:  # what people wrote of it stays, and `check` says that it is gone
                 chosen[name] = known.pins[name]
             else:

@@ -29,43 +29,43 @@ def stacks(path: Repo = Path(), output_format: Format = opt.TextOrJson.text, sta
     for. Nothing is run. `megatron = ["0.18.0", "core_r0.16.0"]` in [tool.unpatch] states them once and for all.
     """
     _, options = opt.combine([path], stack=stack)
-    found = Stacks(top_of([path]), options.megatron, options.named_by, options.stacks)
+    known = Stacks(top_of([path]), options.megatron, options.named_by, options.stacks)
     with reporting():
         if output_format is opt.TextOrJson.json:
-            print(json.dumps(as_data(found), indent=2))
+            print(json.dumps(as_data(known), indent=2))
         else:
-            show(lines(found))
+            show(lines(known))
     return EXIT_CLEAN
 
 
-def as_data(found: Stacks) -> dict[str, object]:
+def as_data(stacks: Stacks) -> dict[str, object]:
     """The interface for machines, version 1."""
     return {
         "version": 1,
-        "root": str(found.top),
-        "judged": [stack.name for stack in found.of("").stacks],
-        "stacks": [stack.to_json() for stack in found.all],
-        "hints": [hint.to_json() for hint in found.hints],
-        "notes": [] if found.given else found.found.notes,
+        "root": str(stacks.top),
+        "judged": [stack.name for stack in stacks.of("").stacks],
+        "stacks": [stack.to_json() for stack in stacks.all],
+        "hints": [hint.to_json() for hint in stacks.hints],
+        "notes": [] if stacks.given else stacks.found.notes,
     }
 
 
-def lines(found: Stacks) -> Iterator[Line]:
+def lines(stacks: Stacks) -> Iterator[Line]:
     """The list for people."""
-    for stack in found.all:
+    for stack in stacks.all:
         yield from _stack(stack)
-    if hints := found.hints:
-        judged = not found.all and any(hint.versions for hint in hints)
+    if hints := stacks.hints:
+        judged = not stacks.all and any(hint.versions for hint in hints)
         yield [("Only a hint:" if judged else "Only a hint, not judged for:", "dim")]
         for hint in hints:
             yield from wrapped(f"{hint.revision}: {hint.place}", 2)
         yield []
-    if not found.given and found.found.notes:
+    if not stacks.given and stacks.found.notes:
         yield [("Not known:", "yellow")]
-        for note in found.found.notes:
+        for note in stacks.found.notes:
             yield from wrapped(note, 2)
         yield []
-    yield from wrapped(str(found.of("")), 0)
+    yield from wrapped(str(stacks.of("")), 0)
 
 
 def _stack(stack: Stack) -> Iterator[Line]:

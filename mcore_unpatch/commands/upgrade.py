@@ -216,7 +216,7 @@ def _sources(outcome: UpgradeReport, given: list[MegatronSource], may_download: 
     missing = [release for release in missing if release not in at_hand]
     if missing and not may_download:
         ways = {outcome.old.label: "--from", outcome.new.label: "--to"}
-        options = [f"{ways[one]} PATH" for one in missing if one in ways]
+        options = [f"{ways[package]} PATH" for package in missing if package in ways]
         instead = f", or {' and '.join(options)}" if len(options) == len(missing) else ""
         are = "source of megatron-core {} is" if len(missing) == 1 else "sources of megatron-core {} are"
         note(f"The {are.format(', '.join(missing))} missing, so copies are not compared: add --download{instead}.")

@@ -49,7 +49,7 @@ class SourceTree:
         try:
             self.project.begin()
             at = self.project.resolver(finding.path).on_line(finding.line)
-            runs = [run_on(Release(known.newest(one).label)) for one in self.versions(finding.path)]
+            runs = [run_on(Release(known.newest(version).label)) for version in self.versions(finding.path)]
             return self._is_called(at.scope, runs, at)
         except FileNotFoundError:
             return False
@@ -148,7 +148,7 @@ def awakened(
         if near.isdisjoint(part.encode() for part in finding.scope.split(".")):
             continue
         earlier = list(pairs(finding))
-        slept = bool(earlier) and not any(tree.makes(one) for tree in before for one in earlier)
+        slept = bool(earlier) and not any(tree.makes(finding) for tree in before for finding in earlier)
         if slept and now.makes(finding):
             told = f"{finding.message}; before this change no call of `{finding.scope}` made it"
             yield replace(finding, message=told)

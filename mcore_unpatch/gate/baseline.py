@@ -46,7 +46,7 @@ def write(file: Path, findings: list[Finding], root: Path) -> None:
     if file.is_symlink():
         raise UsageError(f"{shown(file)} is a link: name the file itself with --baseline")
     counts: Counts = {}
-    for (path, rule), n in sorted(Counter((_key(one, root, file), one.rule) for one in findings).items()):
+    for (path, rule), n in sorted(Counter((_key(finding, root, file), finding.rule) for finding in findings).items()):
         counts.setdefault(path, {})[rule] = n
     reading.replace_file(file, json.dumps({"version": 1, "counts": counts}, indent=2) + "\n")
 

@@ -162,7 +162,7 @@ def staged_otherwise(top: Path) -> dict[str, bytes]:
 def changed(top: Path, revisions: Iterable[str]) -> list[str]:
     """The files that each of some commits lacks or has otherwise than HEAD."""
     options = ("-r", "--name-only", "--diff-filter=d", "-z")  # plumbing looks for renames only where it is told to
-    first, *others = (git.names(git.run(top, "diff-tree", *options, one, "HEAD")) for one in revisions)
+    first, *others = (git.names(git.run(top, "diff-tree", *options, revision, "HEAD")) for revision in revisions)
     return [path for path in first if all(path in some for some in others)]
 
 

@@ -36,7 +36,7 @@ def settle(
     targets = {finding.target for finding in findings if finding.shape not in NO_PATCHES}
     left, gone = _unaccepted(findings, lock)
     if required:
-        for finding in [one for one in left if one.can_be_pinned]:
+        for finding in [finding for finding in left if finding.can_be_pinned]:
             said = "is patched but not pinned; run `unpatch pin --why REASON`"
             short = ".".join(finding.target.split(".")[-2:])
             left.append(replace(finding, rule=UNPINNED, message=f"`{short}` {said}", replacement=None))

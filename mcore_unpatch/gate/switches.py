@@ -40,10 +40,10 @@ class Gate:
         there before, in a first lock or baseline, switches nothing off.
         """
         there = {finding.target for finding in now}
-        settled = {finding.target for finding in before}.difference(one.target for one in new)
+        settled = {finding.target for finding in before}.difference(finding.target for finding in new)
         accepted = self._baseline(renamed, before)
         settings = [list(self._settings(before)) for before in self.before]
-        anew = [one for one in settings[0] if all(one in others for others in settings)]
+        anew = [setting for setting in settings[0] if all(setting in others for others in settings)]
         findings = [*anew, *accepted, *self._pins(settled, there), *self._carried(paths)]
         return [*findings, *self._moved_base()] if self.own_base else findings
 
@@ -95,7 +95,7 @@ class Gate:
     def _carried(self, paths: list[str]) -> Iterator[Finding]:
         for path in paths:
             known = (git.file_at(self.top, revision, path) for revision in self.revisions)
-            if f"/{path}".endswith(f"/{_MARK}") and not any(one is not None for one in known):
+            if f"/{path}".endswith(f"/{_MARK}") and not any(setting is not None for setting in known):
                 folder = path.removesuffix("/core/package_info.py")
                 what = f"what is below {folder}, which counts as Megatron's own source from now on"
                 yield self._finding(path, "", what)

@@ -81,10 +81,10 @@ def subjects(findings: Iterable[Finding]) -> str:
 
 def groups(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
     """The findings by where they are counted."""
-    found: dict[str, list[Finding]] = {name: [] for name in ("code", "tests", "patch_files", "possible", "other")}
+    grouped: dict[str, list[Finding]] = {name: [] for name in ("code", "tests", "patch_files", "possible", "other")}
     for finding in findings:
-        found[group_of(finding)].append(finding)
-    return found
+        grouped[group_of(finding)].append(finding)
+    return grouped
 
 
 def counts(findings: Sequence[Finding]) -> dict[str, int]:

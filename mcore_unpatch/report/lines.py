@@ -55,9 +55,9 @@ def show(output: Iterable[Line], stderr: bool = False) -> None:
         print(shown, file=stream)
 
 
-def count(number: int, one: str, many: str = "") -> str:
+def count(number: int, single: str, many: str = "") -> str:
     """`1 file`, `2 files`."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    return f"{number} {single if number == 1 else many or single + 's'}"
 
 
 def listed(words: Sequence[str]) -> str:

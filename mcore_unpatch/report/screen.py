@@ -22,15 +22,15 @@ def lines(report: Report, places: int = MOST) -> Iterator[Line]:
     """The screen, line by line; without the most urgent where they stand above it in full."""
     yield from wrapped(" ".join([f"{count(report.files_scanned, 'file')} read.", *map(str, report.judged)]), 0)
     yield []
-    found = groups(report.findings)
-    code = found["code"]
+    grouped = groups(report.findings)
+    code = grouped["code"]
     if code:
         yield [(f"{subjects(code)}:", "bold")]
         yield from _rows(code, _releases(code, report))
     alike: dict[tuple[str, str], list[Finding]] = {}
     first = _primary(report)
     newest = first.versions[-1] if first else ()
-    for finding in sorted(code, key=lambda one: urgency(one, newest)) if places else ():
+    for finding in sorted(code, key=lambda finding: urgency(finding, newest)) if places else ():
         alike.setdefault((finding.path, _sentence(finding)), []).append(finding)
     if alike:
         yield []
@@ -45,10 +45,10 @@ def lines(report: Report, places: int = MOST) -> Iterator[Line]:
     if code and len(report.findings) > len(code):
         yield []
     for name, head in _BESIDE.items():  # what is no code of the product, one line each
-        if found[name]:
-            yield from wrapped(f"{len(found[name])} ({brief(found[name])})", 0, f"{head}: ", hang=2)
-    if found["other"]:
-        yield from wrapped(subjects(found["other"]), 0, "Also: ", hang=2)
+        if grouped[name]:
+            yield from wrapped(f"{len(grouped[name])} ({brief(grouped[name])})", 0, f"{head}: ", hang=2)
+    if grouped["other"]:
+        yield from wrapped(subjects(grouped["other"]), 0, "Also: ", hang=2)
     yield []
     yield from _next(report, detailed=places == 0)
 
@@ -157,7 +157,7 @@ def _stacks(report: Report) -> set[Stack]:
 def _primary(report: Report) -> Stack | None:
     """The newest Megatron that a repository surely runs, in the most places."""
     told = _stacks(report)
-    return max(told, key=lambda one: (one.revision.certain, one.versions[-1], len(one.said)), default=None)
+    return max(told, key=lambda stack: (stack.revision.certain, stack.versions[-1], len(stack.said)), default=None)
 
 
 def _releases(findings: Sequence[Finding], report: Report) -> str:

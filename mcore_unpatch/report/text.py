@@ -34,7 +34,7 @@ def lines(report: Report) -> Iterator[Line]:
     alike: dict[object, list[str]] = {}
     for path, findings in files.items():
         # What two patch files have in common if one entry does for both.
-        content = tuple((one.touches, one.rule, one.message, one.evidence) for one in findings)
+        content = tuple((finding.touches, finding.rule, finding.message, finding.evidence) for finding in findings)
         alike.setdefault(content if findings[0].shape == _PATCH_FILE else path, []).append(path)
     for first, *others in alike.values():
         yield from ([(report.from_here(path), "bold")] for path in (first, *others))
@@ -112,7 +112,7 @@ def _summary(report: Report) -> Iterator[Line]:
         yield from wrapped(told, 0, "Next: ", "bold")
     elif patches:
         told = "`unpatch check --write-baseline`"
-        if any(one.can_be_pinned for one in patches):
+        if any(patch.can_be_pinned for patch in patches):
             told = f"`{screen.pin_command(report.judged)}`, then {told} for what cannot be pinned"
         else:
             told += f", until {'it is' if len(patches) == 1 else 'they are'} gone"

@@ -92,7 +92,7 @@ def table_of(text: bytes, file: Path, misspelt: list[str] | None = None) -> dict
     tool = tool if isinstance(tool, dict) else {}
     if misspelt is not None:
         near = get_close_matches(_TABLE, map(str.lower, tool), cutoff=0.8)
-        misspelt += [one for one in tool if one != _TABLE and (_TABLE in one or one.lower() in near)]
+        misspelt += [name for name in tool if name != _TABLE and (_TABLE in name or name.lower() in near)]
     if not isinstance(tool.get(_TABLE, {}), dict):
         raise UsageError(f"{file}: [tool.{_TABLE}] must be a table")
     return tool.get(_TABLE)

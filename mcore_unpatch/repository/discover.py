@@ -84,18 +84,18 @@ def discover(paths: list[Path], exclude: tuple[str, ...] = (), base: Path | None
     return found
 
 
-def whole_of(found: Discovery, paths: list[Path], exclude: tuple[str, ...]) -> Discovery:
+def whole_of(discovery: Discovery, paths: list[Path], exclude: tuple[str, ...]) -> Discovery:
     """All files of the projects that the given paths are part of, those of `exclude` too."""
     real = [existing(path) for path in paths]
-    if real == [found.top] and not exclude:
-        return found
+    if real == [discovery.top] and not exclude:
+        return discovery
     projects = dict.fromkeys(project_root(_folder(path)) for path in real)
     return discover([*projects, *real])
 
 
-def others(whole: Discovery, found: Discovery) -> Discovery:
+def others(whole: Discovery, part: Discovery) -> Discovery:
     """The files of a project that are not among those found."""
-    known = {*found.python, *found.patches}
+    known = {*part.python, *part.patches}
     python, patches = ([path for path in paths if path not in known] for paths in (whole.python, whole.patches))
     return replace(whole, python=python, patches=patches)
 

@@ -198,16 +198,16 @@ def contents(folder: Path, blobs: Iterable[str], *options: str) -> dict[str, byt
     """The bytes of blobs by their names, all in one call of git; what the clone lacks is left out."""
     wanted = sorted(set(blobs))
     output = run(folder, *options, "cat-file", "--batch", stdin="\n".join([*wanted, ""]).encode()) if wanted else b""
-    found: dict[str, bytes] = {}
+    by_name: dict[str, bytes] = {}
     position = 0
     while position < len(output):
         end = output.index(b"\n", position)
         name, *facts = output[position:end].decode().split()
         position = end + 1
         if facts[0] != "missing":
-            found[name] = output[position : position + int(facts[1])]
+            by_name[name] = output[position : position + int(facts[1])]
             position += int(facts[1]) + 1
-    return found
+    return by_name
 
 
 def names(output: bytes) -> list[str]:

@@ -82,7 +82,7 @@ class ScannedPart:
         """What all files but some gave."""
         kept = replace(self)
         for name in ["findings", "errors", "marked", "saying", "testing"]:
-            setattr(kept, name, [one for one in getattr(self, name) if getattr(one, "path", one) not in paths])
+            setattr(kept, name, [item for item in getattr(self, name) if getattr(item, "path", item) not in paths])
         return kept
 
 

@@ -153,10 +153,10 @@ class _Scratch:
             now = read_module(LIBRARY, name, self._source.files.get(name, b"")).facts
         except UsageError:
             return [module]
-        other = [one for one in {**now, **then} if now.get(one) != then.get(one) and one != module]
+        other = [name for name in {**now, **then} if now.get(name) != then.get(name) and name != module]
         self._facts |= then
         self._changed[name] = set(other)
-        inner = [one for one in other if not any(rest.startswith(f"{one}.") for rest in other)]
+        inner = [name for name in other if not any(rest.startswith(f"{name}.") for rest in other)]
         return inner or [module]
 
     def raises(self) -> list[str]:
@@ -165,7 +165,7 @@ class _Scratch:
         from mcore_unpatch.library.sources import model_of
 
         texts = {name: (self._folder / name).read_bytes() for name in self._changed}
-        every = {one for some in self._changed.values() for one in some}
+        every = {name for some in self._changed.values() for name in some}
         model = model_of(LIBRARY, self._source.label, self._source.files)
         return patched.broken(texts, self._facts, every, model)
 
@@ -245,7 +245,7 @@ def applied_before(path: str, patches: Sequence[str], series: bytes | None) -> l
     beside = {one.rpartition("/")[2]: one for one in patches if one.rpartition("/")[0] == folder and one != path}
     listed = [line.split()[0] for line in (series or b"").decode(errors="replace").splitlines() if line.split()]
     if name in listed:
-        return [beside[one] for one in listed[: listed.index(name)] if one in beside]
+        return [beside[file] for file in listed[: listed.index(name)] if file in beside]
     number = _NUMBERED.match(name)
-    earlier = (one for one in sorted(beside) if number and (other := _NUMBERED.match(one)) and other[1] < number[1])
-    return [beside[one] for one in earlier]
+    earlier = (file for file in sorted(beside) if number and (other := _NUMBERED.match(file)) and other[1] < number[1])
+    return [beside[file] for file in earlier]

@@ -88,9 +88,9 @@ def recall(place: Path, name: str) -> SearchResult | None:
     try:
         data = _stored(place / name)
         return SearchResult(
-            [finding_of(one) for one in data["findings"]],
-            [FileError(**one) for one in data["errors"]],
-            [finding_of(one) for one in data["silenced"]],
+            [finding_of(row) for row in data["findings"]],
+            [FileError(**row) for row in data["errors"]],
+            [finding_of(row) for row in data["silenced"]],
         )
     except _NOT_KEPT:
         return None
@@ -124,13 +124,13 @@ def _store(file: Path, data: object) -> None:
 def finding_of(data: dict[str, object]) -> Finding:
     """A finding as it was before it was written down."""
     live = dict(data["live"])  # type: ignore[call-overload]
-    guards = tuple(Guard(**{**one, "rules_out": tuple(one["rules_out"])}) for one in live["guards"])
+    guards = tuple(Guard(**{**row, "rules_out": tuple(row["rules_out"])}) for row in live["guards"])
     lives = Live(tuple(live["releases"]), live["newer"], tuple(live["depends"]), guards)
-    related = tuple(Related(**one) for one in data["related"])  # type: ignore[attr-defined]
+    related = tuple(Related(**row) for row in data["related"])  # type: ignore[attr-defined]
     names = ("steps", "breaks", "fails", "callers", "asked", "affected", "touches")
     texts: dict[str, tuple[str, ...]] = {name: tuple(data[name]) for name in names}  # type: ignore[arg-type]
     known = dict(data["assessment"])  # type: ignore[call-overload]
-    stacks = tuple(OnStacks(tuple(one["stacks"]), one["outcome"], one["verdict"]) for one in known["on_stacks"])
+    stacks = tuple(OnStacks(tuple(row["stacks"]), row["outcome"], row["verdict"]) for row in known["on_stacks"])
     assessment = Assessment(**{**known, "on_stacks": stacks})
     return Finding(**{**data, "live": lives, "related": related, "assessment": assessment, **texts})  # type: ignore[arg-type]
 
@@ -192,7 +192,7 @@ class FileMemory:
             fresh[finding.path].setdefault("findings", []).append(asdict(finding))
         for error in part.errors:
             fresh[error.path].setdefault("errors", []).append(asdict(error))
-        links = [(one, target) for one, target in sorted(part.links) if target not in self.files.imported(one)]
+        links = [(path, target) for path, target in sorted(part.links) if target not in self.files.imported(path)]
         for importer, target in links:  # they count from now on, for all who import the file that has one
             self._links.setdefault(importer, []).append(target)
         digests = (self._digested() if links else {}) | self._digests
@@ -200,12 +200,12 @@ class FileMemory:
 
     def _digested(self, readers: defaultdict[str, list[str]] | None = None) -> dict[str, str]:
         """All files that the results are made from, each with a digest of it and of what it is judged for."""
-        found = {}
+        digests = {}
         for path in _reached(self._paths, lambda path: _depends(path, self.files, self._links), readers):
             digest = hashlib.blake2b(_bytes(path, self.files.data), digest_size=16)
             digest.update(repr((path, self.versions(path))).encode(errors="surrogateescape"))
-            found[path] = digest.hexdigest()
-        return found
+            digests[path] = digest.hexdigest()
+        return digests
 
 
 class LastSearch:
@@ -251,16 +251,16 @@ def _reached(
     starts: Iterable[str], step: Callable[[str], Iterable[str]], back: defaultdict[str, list[str]] | None = None
 ) -> dict[str, None]:
     """All that some paths lead to, themselves included; `back` takes where each was come to from."""
-    found = dict.fromkeys(starts)
-    waiting = list(found)
+    reached = dict.fromkeys(starts)
+    waiting = list(reached)
     for path in waiting:
         for target in step(path):
             if back is not None:
                 back[target].append(path)
-            if target not in found:
-                found[target] = None
+            if target not in reached:
+                reached[target] = None
                 waiting.append(target)
-    return found
+    return reached
 
 
 def _depends(path: str, files: Files, links: Mapping[str, Iterable[str]]) -> Iterator[str]:
@@ -278,8 +278,8 @@ def _part(path: str, entry: Any) -> ScannedPart | None:
     """What a file gave; None where that is not known, or cannot be read."""
     part = ScannedPart(1)
     try:
-        part.findings = [finding_of(one) for one in entry.get("findings", ())]
-        part.errors = [FileError(**one) for one in entry.get("errors", ())]
+        part.findings = [finding_of(row) for row in entry.get("findings", ())]
+        part.errors = [FileError(**row) for row in entry.get("errors", ())]
     except _NOT_KEPT:
         return None
     for name in _LISTS:

@@ -140,7 +140,7 @@ def uses(name: str, path: str, project: Project) -> Iterator[tuple[ast.Call, Pos
     aliases = [alias for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names]
     names = {name, *(alias.asname for alias in aliases if alias.name == name and alias.asname)}
     listed = [node for node in resolver.model.tree.body if isinstance(node, ast.Assign)]
-    told = {id(one) for node in listed if path_text(node.targets[0]) == "__all__" for one in ast.walk(node)}
+    told = {id(part) for node in listed if path_text(node.targets[0]) == "__all__" for part in ast.walk(node)}
     reads = 0
     for node in nodes:
         if isinstance(node, ast.Constant):
@@ -157,9 +157,9 @@ def _narrow(finding: Finding, calls: Live, versions: tuple[Version, ...]) -> Fin
     own = finding.live
     releases = tuple(release for release in own.releases if release in calls.releases)
     live = Live(releases, own.newer and calls.newer, own.depends, (*own.guards, *calls.guards))
-    told, message = [one for one in finding.affected if live.on(parse_version(one))], finding.message
+    told, message = [release for release in finding.affected if live.on(parse_version(release))], finding.message
     finding = replace(
-        finding, live=live, affected=tuple(told), fails=tuple(one for one in finding.fails if one in told)
+        finding, live=live, affected=tuple(told), fails=tuple(release for release in finding.fails if release in told)
     )
     if not told:
         for said in finding.breaks:

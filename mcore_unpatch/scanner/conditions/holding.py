@@ -50,10 +50,10 @@ def run_on(release: Release, known: tuple[str, str] | None = None, named: Named 
 def _reaches(run: Run, at: Position, seen_from: Position | None = None) -> bool | None:
     """Whether a place is reached; None where that is not known."""
     if seen_from is None:
-        return both(holds(one, run) for one in conditions(at))
+        return both(holds(condition, run) for condition in conditions(at))
     asked = list(conditions(at))  # often nothing: a parameter is there wherever its function is
     held = {(condition.owner, condition.branch) for condition in conditions(seen_from)} if asked else ()
-    return both(holds(one, run) for one in asked if (one.owner, one.branch) not in held)
+    return both(holds(condition, run) for condition in asked if (condition.owner, condition.branch) not in held)
 
 
 def holds(condition: Condition, run: Run) -> bool | None:
@@ -211,7 +211,7 @@ def conditions(at: Position) -> Iterator[Condition]:
 
 def _asked_by_decorators(function: ast.AST) -> list[ast.expr]:
     """What a registry asks before it calls a function: `@register(condition=lambda context: ...)`."""
-    calls = [one for one in getattr(function, "decorator_list", ()) if isinstance(one, ast.Call)]
+    calls = [decorator for decorator in getattr(function, "decorator_list", ()) if isinstance(decorator, ast.Call)]
     asked = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == "condition"]
     return [one.body if isinstance(one, ast.Lambda) else ast.copy_location(ast.Call(one, [], []), one) for one in asked]
 
@@ -244,12 +244,12 @@ def may_leave(statement: ast.stmt, by_choice: bool = False) -> bool:
 
 def imported(statement: ast.stmt) -> list[str]:
     """The names of Megatron's that a statement imports: it raises where they are not there."""
-    found: list[str] = []
+    modules: list[str] = []
     if isinstance(statement, ast.Import):
-        found = [alias.name for alias in statement.names]
+        modules = [alias.name for alias in statement.names]
     elif isinstance(statement, ast.ImportFrom) and not statement.level and within(f"{statement.module}."):
-        found = [f"{statement.module}.{alias.name}".removesuffix(".*") for alias in statement.names]
-    return [name for name in found if within(name)]
+        modules = [f"{statement.module}.{alias.name}".removesuffix(".*") for alias in statement.names]
+    return [name for name in modules if within(name)]
 
 
 def _catches_missing(owner: ast.Try, body: tuple[ast.stmt, ...]) -> bool:

@@ -247,8 +247,8 @@ def _generator_exp(node: ast.GeneratorExp | ast.ListComp, at: Position, run: Run
     if not isinstance(values, str | tuple | list) or len(values) > LONGEST:
         return UNKNOWN
     name = first.target.id
-    found = [run.value(node.elt, at._replace(given={**(at.given or {}), name: one})) for one in values]
-    return UNKNOWN if any(one is UNKNOWN for one in found) else found
+    results = [run.value(node.elt, at._replace(given={**(at.given or {}), name: value})) for value in values]
+    return UNKNOWN if any(value is UNKNOWN for value in results) else results
 
 
 LITERALS: dict[type, Handler] = {
@@ -280,7 +280,7 @@ def as_bool(value: object) -> bool | None:
 def same(values: list[object]) -> object:
     """The one value that all of these are."""
     first = values[0]
-    return first if all(type(one) is type(first) and one == first for one in values[1:]) else UNKNOWN
+    return first if all(type(value) is type(first) and value == first for value in values[1:]) else UNKNOWN
 
 
 def tried(function: Callable[..., Any], *arguments: Any) -> object:

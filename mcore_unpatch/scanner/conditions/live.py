@@ -19,7 +19,7 @@ _OF_THE_OBJECT = ("isinstance", "issubclass", "hasattr", "getattr", "callable")
 _MARK = "_"  # begins the names of what a patch leaves behind
 _LONGEST = 100  # letters of a part of a condition that is said
 _TURNED = {ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
-_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {**_TURNED, **{other: one for one, other in _TURNED.items()}}
+_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {**_TURNED, **{other: sign for sign, other in _TURNED.items()}}
 
 
 def _runs(known: tuple[str, str] | None = None, named: Named | None = None) -> list[Run]:
@@ -105,7 +105,7 @@ def _in_expression(install: Install, at: Position) -> Iterator[Condition]:
         while around is not node:
             if isinstance(around, ast.BoolOp):
                 branch = "if" if isinstance(around.op, ast.And) else "else"
-                index = next((at for at, one in enumerate(around.values) if _contains(one, node)), 0)
+                index = next((at for at, value in enumerate(around.values) if _contains(value, node)), 0)
                 for test in around.values[:index]:
                     yield Condition(branch, around, at, test)
                 around = around.values[index]
@@ -134,7 +134,7 @@ def _words(condition: Condition, run: Run, is_everywhere: bool) -> str:
     said, is_all = _open(test, wanted is not False, condition.at, run)
     if not said or (is_all and is_everywhere and wanted is not None):
         return f"only if {' and '.join(said)}" if said else ""
-    return f"depends on {', '.join(one.removeprefix('not ') for one in said)}"
+    return f"depends on {', '.join(word.removeprefix('not ') for word in said)}"
 
 
 def _open(test: ast.expr, wanted: bool, at: Position, run: Run) -> tuple[list[str], bool]:
@@ -160,7 +160,7 @@ def _open(test: ast.expr, wanted: bool, at: Position, run: Run) -> tuple[list[st
 
 def _asks_the_object(node: ast.expr) -> bool:
     if isinstance(node, ast.Compare) and any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
-        return any(isinstance(one, ast.Constant) and one.value is None for one in (node.left, *node.comparators))
+        return any(isinstance(side, ast.Constant) and side.value is None for side in (node.left, *node.comparators))
     match node:
         case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name)), *_]):
             return name.startswith(_MARK)

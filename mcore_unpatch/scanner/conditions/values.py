@@ -352,12 +352,12 @@ def _marks_in(home: Resolver, function: FunctionNode) -> frozenset[tuple[str | N
 
     `new.mine = True` is a mark on what is put in place, which is asked for under another name: None stands for it.
     """
-    found: set[tuple[str | None, str]] = set()
+    marks: set[tuple[str | None, str]] = set()
     for subject, key, value in filter(None, (site.written for site in home.sites_in(function))):
         flag = isinstance(subject, ast.Name) and isinstance(value, ast.Constant) and value.value is True
         names = strings(key, home.on_line(value.lineno))
-        found |= {(text, name) for name in names for text in (path_text(subject) or "", None)[: 1 + flag]}
-    return frozenset(found)
+        marks |= {(text, name) for name in names for text in (path_text(subject) or "", None)[: 1 + flag]}
+    return frozenset(marks)
 
 
 KINDS: dict[type, Handler] = {**LITERALS, ast.Name: _name, ast.Attribute: _attribute, ast.Call: _call}

@@ -80,5 +80,5 @@ def classes(node: ast.AST | None, at: Position) -> Ref | None:
 
 def _under(node: ast.Name, at: Position) -> Ref | None:
     """The first class of a collection that goes by a name, in this file or in the one it comes from."""
-    behind = (one for group in origins(node.id, at) for one in group)
-    return next((ref for one in behind if (ref := classes(*one))), None)
+    behind = (origin for group in origins(node.id, at) for origin in group)
+    return next((ref for origin in behind if (ref := classes(*origin))), None)

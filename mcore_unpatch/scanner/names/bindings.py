@@ -49,7 +49,7 @@ def forwards(home: Resolver) -> list[Ref]:
 def _forwards(home: Resolver) -> Iterator[Ref]:
     for binding in home.model.scope.bindings.get("__getattr__", ()):
         function = binding.node
-        asked = [one.arg for one in function.args.args] if isinstance(function, FunctionNode) else []
+        asked = [argument.arg for argument in function.args.args] if isinstance(function, FunctionNode) else []
         for node, at in home.returns_of(function) if function is not None else ():
             match node.value:
                 case ast.Call(func=ast.Name(id="getattr"), args=[of, ast.Name(id=name), *_]) if [name] == asked:

@@ -154,22 +154,22 @@ def _find_attribute(node: ast.ClassDef, name: str, home: Resolver) -> Ref | None
 
 def _assigned_to_self(node: ast.ClassDef, home: Resolver) -> dict[str, list[tuple[Binding, Scope]]]:
     """What the methods of a class assign to `self.name`, by name."""
-    found: dict[str, list[tuple[Binding, Scope]]] = {}
+    assignments: dict[str, list[tuple[Binding, Scope]]] = {}
     for scope in [home.model.functions[statement] for statement in node.body if statement in home.model.functions]:
         for path, bindings in scope.bindings.items():
             if path.startswith("self."):
                 assigned = [(binding, scope) for binding in bindings if binding.kind in {"value", "annotation"}]
-                found.setdefault(path.removeprefix("self."), []).extend(assigned)
-    return found
+                assignments.setdefault(path.removeprefix("self."), []).extend(assigned)
+    return assignments
 
 
 def methods(node: ast.ClassDef) -> dict[str, FunctionNode]:
     """The methods in the body of a class by name, the first of each."""
-    found: dict[str, FunctionNode] = {}
+    by_name: dict[str, FunctionNode] = {}
     for statement in node.body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.setdefault(statement.name, statement)
-    return found
+            by_name.setdefault(statement.name, statement)
+    return by_name
 
 
 # --- calls -----------------------------------------------------------------------------------------------------
@@ -196,8 +196,8 @@ def _call(node: ast.Call, at: Position) -> Ref | None:
         return _unwrapped(node, at)
     if leaf == "get_attr_wrapped_model" and len(node.args) == 2 and not node.keywords:
         model = ast.Call(ast.Name("unwrap_model", ast.Load()), node.args[:1], [])
-        found = _getattr(ast.copy_location(ast.Call(node.func, [model, node.args[1]], []), node), at)
-        return found.but(why=f"the result of `{leaf}`") if found is not None and not found.sure else found
+        held = _getattr(ast.copy_location(ast.Call(node.func, [model, node.args[1]], []), node), at)
+        return held.but(why=f"the result of `{leaf}`") if held is not None and not held.sure else held
     if leaf in PASS_THROUGH_CALLS and first is not None:
         return at.expr(first)
     if isinstance(node.func, ast.Attribute) and leaf in PASS_THROUGH_METHODS:
@@ -224,7 +224,7 @@ def _imported_names(node: ast.Call, leaf: str, at: Position) -> list[str]:
     for name in strings(node.args[0], at):
         dots = len(name) - len(name.lstrip("."))
         above = [package.rsplit(".", dots - 1)[0] for package in packages] if dots else [""]
-        whole += [f"{one}.{name[dots:]}".strip(".") for one in above]
+        whole += [f"{package}.{name[dots:]}".strip(".") for package in above]
     if leaf == "__import__" and len(node.args) < 4 and not any(k.arg == "fromlist" for k in node.keywords):
         return [name.partition(".")[0] for name in whole]
     return whole
@@ -292,8 +292,8 @@ def _from_arguments(call: ast.Call, called: Ref, at: Position) -> Ref | None:
     if home is None or not isinstance(function, FunctionNode):
         return None
     scope = home.model.functions[function]
-    for one, _ in home.returns_of(function):
-        value: ast.AST | None = one.value
+    for returned, _ in home.returns_of(function):
+        value: ast.AST | None = returned.value
         if isinstance(value, ast.Name) and [b.kind for b in scope.bindings.get(value.id, ())] == ["value"]:
             value = scope.bindings[value.id][0].node
         match value:
@@ -319,7 +319,7 @@ def _returned(node: FunctionNode, home: Resolver) -> Ref | None:
         ref = annotation(node.returns, home.outside(node))
         if ref and ref.is_core:
             return ref
-    places = [(one.value, at) for one, at in home.returns_of(node) if one.value]
+    places = [(returned.value, at) for returned, at in home.returns_of(node) if returned.value]
     return _either(places or _yielded(node, home))
 
 

@@ -237,13 +237,13 @@ class Resolver:
     def core_reads(self, statement: ast.stmt) -> list[str]:
         """What a statement reads of Megatron's modules and classes, as `module.name` and `Class.name`."""
         at = self.on_line(statement.lineno)
-        found = []
+        reads = []
         for node in walk(statement):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 base = at.expr(node.value)
                 if base is not None and base.is_core and base.kind in {"module", "class"} and base.node is None:
-                    found.append(f"{base.name}.{node.attr}")
-        return found
+                    reads.append(f"{base.name}.{node.attr}")
+        return reads
 
 
 def _line(site: Site) -> int:

@@ -45,7 +45,7 @@ def strings(node: ast.AST | None, at: Position, steps: int = DEPTH) -> list[str]
             return [ref.name.rpartition(".")[0]] if ref and ref.is_core and ref.kind in {"class", "function"} else []
         case ast.Call(func=ast.Attribute(attr="join", value=ast.Constant(value=str(mark))), args=[parts]):
             several = [strings(*part, steps - 1) for part in elements(parts, at)]
-            return [mark.join(one[0] for one in several)] if all(len(one) == 1 for one in several) else []
+            return [mark.join(texts[0] for texts in several)] if all(len(texts) == 1 for texts in several) else []
         case ast.Call(func=ast.Attribute(attr="split", value=whole), args=[ast.Constant(value=".")]):
             return strings(whole, at, steps - 1)  # cut where the last part is taken
         case ast.Subscript(value=parts, slice=ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=1))):
@@ -54,7 +54,7 @@ def strings(node: ast.AST | None, at: Position, steps: int = DEPTH) -> list[str]
             given = next(origins(name, at, looped=True), [])
             if len(given) != 1 or given[0].at.scope is not at.scope.home_of(name):
                 steps = min(steps, _PASSED_ON) - 1
-            return list(dict.fromkeys(text for one in given for text in strings(*one, steps - 1)))
+            return list(dict.fromkeys(text for origin in given for text in strings(*origin, steps - 1)))
     return []
 
 
@@ -64,7 +64,7 @@ def _joined(parts: list[ast.expr], at: Position, steps: int) -> list[str]:
     if prod(map(len, several)) > _MOST_JOINED:
         return []
     at.home.project.effort.spend(len(several))
-    return ["".join(one) for one in product(*several)]
+    return ["".join(pieces) for pieces in product(*several)]
 
 
 class Given(NamedTuple):
@@ -117,7 +117,7 @@ def elements(node: ast.AST | None, at: Position) -> list[Given]:
         return []
     found = table.node.keys if isinstance(table.node, ast.Dict) else items(table)
     at.home.project.effort.spend(len(found))
-    return [table.other(one) for one in found if one is not None]
+    return [table.other(element) for element in found if element is not None]
 
 
 def items(table: Given) -> list[ast.expr]:
@@ -134,6 +134,6 @@ def display(given: Given, known: Mapping[str, Given] | None = None, steps: int =
         return None
     if known and path in known:
         return known[path]
-    behind = [one for group in origins(path, given.at, steps) for one in group]
-    table = next((one for one in behind if isinstance(one.node, _WRITTEN)), None)
+    behind = [origin for group in origins(path, given.at, steps) for origin in group]
+    table = next((origin for origin in behind if isinstance(origin.node, _WRITTEN)), None)
     return table or (display(behind[0], None, steps - 1) if behind else None)

@@ -127,10 +127,10 @@ class Replacement:
 
 
 def _grouped(pairs: Iterable[tuple[str, ast.expr]]) -> dict[str, list[ast.expr]]:
-    found: dict[str, list[ast.expr]] = {}
+    groups: dict[str, list[ast.expr]] = {}
     for name, node in pairs:
-        found.setdefault(name, []).append(node)
-    return found
+        groups.setdefault(name, []).append(node)
+    return groups
 
 
 def _is_head(node: ast.expr) -> bool:
@@ -196,19 +196,19 @@ def named_definition(install: Install, resolver: Resolver) -> tuple[ast.AST | No
     home = resolver.find(module)
     if home is None and module.rpartition(".")[2] == resolver.model.path.rpartition("/")[2].removesuffix(".py"):
         home = resolver  # the file itself
-    found = home.model.scope.bindings.get(name, ()) if home is not None else ()
-    return next((binding.node for binding in found if binding.kind in ("def", "class")), None), home or resolver
+    bindings = home.model.scope.bindings.get(name, ()) if home is not None else ()
+    return next((binding.node for binding in bindings if binding.kind in ("def", "class")), None), home or resolver
 
 
 def _words(node: ast.AST) -> frozenset[str]:
-    found: set[str] = set()
+    words: set[str] = set()
     for item in walk(node):
         if isinstance(item, ast.Name):
-            found.add(item.id)
+            words.add(item.id)
         elif isinstance(item, ast.Attribute):
-            found.add(item.attr)
+            words.add(item.attr)
         elif isinstance(item, ast.arg | ast.keyword) and item.arg:
-            found.add(item.arg)
+            words.add(item.arg)
         elif isinstance(item, ast.FunctionDef):
-            found.add(item.name)
-    return frozenset(found)
+            words.add(item.name)
+    return frozenset(words)

@@ -62,13 +62,13 @@ def _put_back_again(installs: Iterable[Install], resolver: Resolver) -> dict[tup
     Of an object that is known by its name alone these are no patches.
     """
     attributes, known = {install.attribute for install in installs}, {id(install.site) for install in installs}
-    found: dict[tuple[str, str, Scope | None], list[Site]] = {}
+    put_back: dict[tuple[str, str, Scope | None], list[Site]] = {}
     for site in resolver.model.sites:
         target = site.target
         if isinstance(target, ast.Attribute) and target.attr in attributes and id(site) not in known:
             if (home := _home(site, resolver)) is not None:
-                found.setdefault((target.attr, ast.dump(target.value), home), []).append(site)
-    return found
+                put_back.setdefault((target.attr, ast.dump(target.value), home), []).append(site)
+    return put_back
 
 
 def _home(site: Site, resolver: Resolver) -> Scope | None:
@@ -92,13 +92,13 @@ def _key(install: Install) -> tuple[str, str]:
 
 def backup_attributes(resolver: Resolver) -> dict[str, str]:
     """`x.kept = x.name`: kept -> name, over the whole module."""
-    found = {}
+    backups = {}
     for site in resolver.model.sites:
         value = method_in(site.value) if site.value is not None else None
         if isinstance(site.target, ast.Attribute) and isinstance(value, ast.Attribute):
             if site.target.attr != value.attr:
-                found[site.target.attr] = value.attr
-    return found
+                backups[site.target.attr] = value.attr
+    return backups
 
 
 def _restores(install: Install, resolver: Resolver, backups: dict[str, str]) -> str:
@@ -141,18 +141,18 @@ def _holds_original(name: str, install: Install, resolver: Resolver) -> bool:
 def removals(installs: Iterable[Install], resolver: Resolver) -> list[Install]:
     """What a file removes from Megatron's classes and modules and has not put there: patches as well."""
     known = {(install.owner, install.attribute) for install in installs}
-    found = []
+    taken_back = []
     for site, subject, names in _deleted(resolver):
         base = resolver.at(site).expr(subject)
         if base is None or not base.is_core or base.node is not None or base.kind not in {"class", "module"}:
             continue
         shape = f"{base.kind}-attr" if isinstance(site.node, ast.Delete) else "setattr"
-        found += [
+        taken_back += [
             Install(site, site.node, f"{base.name}.{name}", shape, base.sure, base.why, None, base.name, name, subject)
             for name in names
             if base.has(name) and (base.name, name) not in known
         ]
-    return found
+    return taken_back
 
 
 def _deleted(resolver: Resolver) -> Iterator[tuple[Site, ast.expr, list[str]]]:
@@ -168,14 +168,14 @@ def _deleted(resolver: Resolver) -> Iterator[tuple[Site, ast.expr, list[str]]]:
 
 def _given_back(resolver: Resolver) -> dict[str, list[Site]]:
     """Where the class's own method is given back, by its name: by a deletion, or later by an exit stack."""
-    found: dict[str, list[Site]] = {}
+    given_back: dict[str, list[Site]] = {}
     callbacks = [(site, site.call.args) for site in resolver.model.calls if _is_callback(site)]
     sets = [(site, args) for site, args in callbacks if len(args) == 4 and path_text(args[0]) == "setattr"]
     later = [(site, strings(args[2], resolver.at(site))) for site, args in sets]
     for site, names in (*((site, names) for site, _, names in _deleted(resolver)), *later):
         if len(names) == 1:
-            found.setdefault(names[0], []).append(site)
-    return found
+            given_back.setdefault(names[0], []).append(site)
+    return given_back
 
 
 class Undone:

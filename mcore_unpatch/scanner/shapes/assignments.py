@@ -109,7 +109,7 @@ def _attribute(
 ) -> list[Install]:
     """`subject.name = value`, where `subject` was resolved to `base`."""
     said = site.node.args if isinstance(site.node, ast.Call) else []
-    named = not shape or any(isinstance(one, ast.Constant) and one.value == name for one in said)
+    named = not shape or any(isinstance(argument, ast.Constant) and argument.value == name for argument in said)
     base = evidence.of_object(site, resolver, subject, base, name, value, named)
     if base is None or not base.is_core:
         return []
@@ -125,10 +125,10 @@ def _attribute(
             return []
         known = [module for module in (base.name, *base.also) if api.in_module(module, name)]
         if known:
-            found = install("module-attr", known[0])
+            patch = install("module-attr", known[0])
             if len(known) > 1:  # a loop over several is one patch
-                found.why, found.patches_more = f"and in {_more_modules(known)}", True
-            return [found]
+                patch.why, patch.patches_more = f"and in {_more_modules(known)}", True
+            return [patch]
         replaces = isinstance(value, ast.Call) and wraps(site.target, value)  # what a fork or an older one has
         adds = not is_in_no_wheel(base.name)
         patches = replaces or (is_callable if adds else _is_code)(site, resolver, value)

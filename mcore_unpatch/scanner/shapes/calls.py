@@ -194,7 +194,7 @@ def _rows(call: ast.Call, at: Position) -> Iterator[list[ast.expr]]:
 
 
 def _nodes(table: ast.expr, at: Position) -> list[ast.expr]:
-    return [one.node for one in elements(table, at)]
+    return [element.node for element in elements(table, at)]
 
 
 def is_mock(text: str, site: Site, resolver: Resolver) -> bool:
@@ -258,8 +258,8 @@ def from_mock(site: Site, resolver: Resolver, text: str) -> list[Install]:
             names = [keyword.arg for keyword in call.keywords if keyword.arg]
         if not of_a_test:
             installs = set_by_name(site, resolver, first, base, names, new or call)
-            for one in installs:
-                one.shape = "mock"
+            for made in installs:
+                made.shape = "mock"
             return installs
         names = names or ["*"]
         return [i for name in names for i in install(f"{base.via or base.name}.{name}")]

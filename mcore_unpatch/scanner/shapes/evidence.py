@@ -99,7 +99,7 @@ def _by_use(site: Site, resolver: Resolver, subject: ast.expr, own: Ref | None, 
         if word != name and _is_telling(word) and not _is_own(own, word)
     }
     fitting = {cls: [word for word in words if api.has_callable(cls, word)] for cls in _HANDED_AROUND}
-    cls, fit = max(fitting.items(), key=lambda one: len(one[1]))
+    cls, fit = max(fitting.items(), key=lambda item: len(item[1]))
     if 2 * len(fit) <= len(words) or (_is_own(own, name) and not api.has_callable(cls, name)):
         return None
     return Ref("instance", cls, False, f"`{fit[0]}` on line {words[fit[0]]}, which only Megatron's classes have")
@@ -134,11 +134,11 @@ def _home(path: str, scope: Scope) -> ast.AST:
 
 def _attributes_used(node: ast.AST) -> dict[str, dict[str, int]]:
     """The attributes that are read from or set on each object below a node, with their first lines."""
-    found: dict[str, dict[str, int]] = {}
+    used: dict[str, dict[str, int]] = {}
     for inner in walk(node):
         if isinstance(inner, ast.Attribute) and (path := path_text(inner.value)):
-            found.setdefault(path, {}).setdefault(inner.attr, inner.lineno)
-    return found
+            used.setdefault(path, {}).setdefault(inner.attr, inner.lineno)
+    return used
 
 
 def _by_seam(site: Site, resolver: Resolver, subject: ast.expr, name: str, value: ast.expr) -> Ref | None:

@@ -44,14 +44,14 @@ def from_installers(resolver: Resolver) -> Iterator[Site]:
 
 def installers(resolver: Resolver) -> frozenset[str]:
     """The functions and classes of a file that set an attribute, by a name they are given, of what they are given."""
-    found: set[str] = set()
+    helpers: set[str] = set()
     for site in resolver.model.calls:
         if isinstance(site.node, ast.Call) and is_setattr(site.node) and is_parametric(site, resolver):
-            found |= _given_to(site.node.args[0], site.scope, resolver)
-    for _ in range(_LEVELS if found else 0):
-        callers = [one for name in found for one in resolver.calls_of(name)]
-        found |= {owner for call, at in callers for arg in call.args for owner in _given_to(arg, at.scope, resolver)}
-    return frozenset(found)
+            helpers |= _given_to(site.node.args[0], site.scope, resolver)
+    for _ in range(_LEVELS if helpers else 0):
+        callers = [call for name in helpers for call in resolver.calls_of(name)]
+        helpers |= {owner for call, at in callers for arg in call.args for owner in _given_to(arg, at.scope, resolver)}
+    return frozenset(helpers)
 
 
 def is_parametric(site: Site, resolver: Resolver) -> bool:
@@ -94,7 +94,7 @@ def from_helper_call(site: Site, resolver: Resolver) -> list[Install]:
     if not installs and called.home is not resolver and isinstance(called.node, FunctionNode):
         setters = [inner for inner in called.home.sites_in(called.node) if is_setattr(inner.node)]
         given = fillings.of_call(call, called, at)
-        installs = [one for inner in setters for one in from_rows(site, inner, called.home, given)]
+        installs = [install for inner in setters for install in from_rows(site, inner, called.home, given)]
         installs = installs or _assigned_by_helper(site, resolver, called.home, called.node)
     return installs
 
@@ -190,7 +190,7 @@ def _through(site: Site, resolver: Resolver, write: _Write) -> list[Install]:
 def _names(site: Site, write: _Write, node: ast.expr) -> list[str]:
     """The names that a helper sets; of a whole class it is given, those of its methods."""
     if isinstance(node, ast.BoolOp):  # name or fn.__name__
-        return next((found for value in node.values if (found := _names(site, write, value))), [])
+        return next((names for value in node.values if (names := _names(site, write, value))), [])
     if (given := write.filling.get(path_text(node) or "")) is not None:
         return strings(*given)
     if isinstance(node, ast.Attribute) and node.attr == "__name__":
@@ -239,7 +239,7 @@ def from_rows(site: Site, setter: Site, home: Resolver, given: Filling) -> list[
     subject, name, value = setter.call.args
     if path_text(subject) is None and not isinstance(subject, ast.Call):
         return []
-    found = []
+    installs = []
     for row in fillings.rows_around(setter, home, given):
         texts = {path: known[0] for path, cell in row.items() if len(known := strings(*cell)) == 1}
         for path, dotted in texts.items():
@@ -250,8 +250,8 @@ def from_rows(site: Site, setter: Site, home: Resolver, given: Filling) -> list[
                 new = put.node if put is not None else value
                 # The row itself, if it is here.
                 node = cell.node if cell.at.home is home and site is setter else site.node
-                found.append(Install(site, node, target, "string-target", True, "", new, *parted(target)))
-    return found
+                installs.append(Install(site, node, target, "string-target", True, "", new, *parted(target)))
+    return installs
 
 
 def _rest(path: str, texts: dict[str, str], subject: ast.expr, name: ast.expr, scope: Scope) -> str | None:

@@ -115,7 +115,7 @@ def is_function(site: Site, resolver: Resolver, value: ast.expr) -> bool:
 def wraps(target: ast.expr | None, value: ast.Call) -> bool:
     """`x.forward = traced(x.forward)`."""
     said = ast.unparse(target) if isinstance(target, ast.Attribute) else None
-    return any(isinstance(one, ast.Attribute) and ast.unparse(one) == said for one in value.args)
+    return any(isinstance(argument, ast.Attribute) and ast.unparse(argument) == said for argument in value.args)
 
 
 def function_in(value: ast.expr | None, at: Position, depth: int = 0) -> Found:
@@ -138,14 +138,14 @@ def function_in(value: ast.expr | None, at: Position, depth: int = 0) -> Found:
             ref = at.expr(value)
             if ref is not None and isinstance(ref.node, FunctionNode):
                 return ref.node, ref.home or at.home
-    found = (function_in(one, at, depth + 1) for one in inner if depth <= _DEEPEST)
-    return next((one for one in found if one[0] is not None), (None, at.home))
+    functions = (function_in(node, at, depth + 1) for node in inner if depth <= _DEEPEST)
+    return next((pair for pair in functions if pair[0] is not None), (None, at.home))
 
 
 def returned_by(node: ast.AST | None, home: Resolver, depth: int = 1) -> Found:
     """The function that a factory returns."""
-    found = (function_in(one.value, at, depth) for one, at in home.returns_of(node)) if node is not None else ()
-    return next((one for one in found if one[0] is not None), (None, home))
+    functions = (function_in(one.value, at, depth) for one, at in home.returns_of(node)) if node is not None else ()
+    return next((pair for pair in functions if pair[0] is not None), (None, home))
 
 
 def is_built(value: ast.expr, scope: Scope) -> bool:

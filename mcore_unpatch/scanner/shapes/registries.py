@@ -48,7 +48,7 @@ def from_register_call(site: Site, resolver: Resolver) -> list[Install]:
             continue  # a label or a module to import, no name to replace
         if symbol is not None and symbol.kind == "class" and others and isinstance(others[0], ast.List | ast.Tuple):
             named = [(core_target(f"{dotted}.{last_attribute(one)}"), one) for one in others[0].elts if path_text(one)]
-            return [Install(site, one, to, "string-target", True, "", one, *parted(to)) for to, one in named]
+            return [Install(site, node, to, "string-target", True, "", node, *parted(to)) for to, node in named]
         target = core_target(dotted)
         replacement = others[0] if others else _decorated_name(site)
         install = Install(site, call, target, "string-target", True, "", replacement, *parted(target))
@@ -134,14 +134,14 @@ def from_table_method(site: Site, _: Resolver) -> list[Install]:
 
 def _table(site: Site, table: ast.expr | None) -> list[Install]:
     """One patch per dotted name that a table pairs with a function."""
-    found = []
+    rows = []
     for key, value in pairs(table):
         dotted = _dotted(key)
         if dotted is None or isinstance(value, ast.Constant):
             continue
         target = core_target(dotted)
-        found.append(Install(site, key, target, "string-target", True, "", value, *parted(target)))
-    return found
+        rows.append(Install(site, key, target, "string-target", True, "", value, *parted(target)))
+    return rows
 
 
 def pairs(node: ast.expr | None) -> Iterator[tuple[ast.expr, ast.expr]]:

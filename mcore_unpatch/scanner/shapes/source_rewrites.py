@@ -19,7 +19,7 @@ _FILE = re.compile(r"(?:^|/)(megatron/[\w/]+)\.py$")
 
 def from_module(resolver: Resolver) -> list[Install]:
     """`inspect.getsource(X)` and `exec` in one function: one patch of X, at the `exec`."""
-    found = []
+    installs = []
     for site in resolver.model.calls:
         subject = _source_subject(site)
         runner = resolver.execs.get(site.scope.function) if subject is not None else None
@@ -27,10 +27,10 @@ def from_module(resolver: Resolver) -> list[Install]:
             continue
         ref = resolver.at(site).expr(subject)
         if ref is not None and ref.is_core and given_to(subject, site.scope) is None:
-            found.append(
+            installs.append(
                 Install(runner, runner.node, ref.name, "source-rewrite", ref.sure, ref.why, None, *parted(ref.name))
             )
-    return found
+    return installs
 
 
 def from_exec(site: Site, resolver: Resolver) -> list[Install]:
@@ -72,7 +72,7 @@ def from_finder(site: Site, resolver: Resolver) -> list[Install]:
 def from_texts(site: Site) -> list[Install]:
     """`RULES = {"megatron/core/x.py": "- old\\n+ new"}`: texts for the files of Megatron's source."""
     table = site.value if isinstance(site.value, ast.Dict) else ast.Dict([], [])
-    found = []
+    installs = []
     for key, value in zip(table.keys, table.values, strict=True):
         name = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
         if (
@@ -82,12 +82,12 @@ def from_texts(site: Site) -> list[Install]:
             and any("\n" in t for t in _texts(value))
         ):
             why = "a table of texts for files of Megatron's source"
-            found.append(Install(site, key, module, "source-rewrite", False, why, None, *parted(module)))
-    return found
+            installs.append(Install(site, key, module, "source-rewrite", False, why, None, *parted(module)))
+    return installs
 
 
 def _texts(node: ast.AST) -> list[str]:
-    return [one.value for one in walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    return [part.value for part in walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
 
 
 def _module(text: str) -> str:

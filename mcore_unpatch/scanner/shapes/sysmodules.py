@@ -17,7 +17,7 @@ def from_loops(resolver: Resolver) -> list[Install]:
     """Assignments to a loop variable that runs over `sys.modules`."""
     if b"modules" not in resolver.model.data:
         return []
-    found = []
+    installs = []
     for site in (*resolver.model.sites, *resolver.model.calls):
         loop = _loop_over_modules(site.block, resolver)
         write = site.written if loop is not None else None
@@ -28,8 +28,8 @@ def from_loops(resolver: Resolver) -> list[Install]:
         if isinstance(value, ast.Constant) and api.attribute_names().isdisjoint(names):
             continue  # a mark on the module
         for target, sure, why in _targets(names, loop, site, resolver):
-            found.append(Install(site, site.node, target, "sys-modules", sure, why, value, *parted(target), subject))
-    return found
+            installs.append(Install(site, site.node, target, "sys-modules", sure, why, value, *parted(target), subject))
+    return installs
 
 
 def _loop_over_modules(block: Block, resolver: Resolver) -> ast.For | None:
@@ -67,13 +67,13 @@ def _targets(names: list[str], loop: ast.For, site: Site, resolver: Resolver) ->
         ref = resolver.at(site)._replace(line=side.lineno).expr(side)
         if ref is not None and ref.is_core and ref.kind in {"function", "class", "value"}:
             return [(ref.name, True, "the comparison in the loop")]
-    found = []
+    targets = []
     for name in names:
         owner = api.defining_module(name, newest=resolver.once(_says_megatron, loop))
         if owner is not None:
-            found.append((f"{owner}.{name}", False, f"the name `{name}`, defined in Megatron Core"))
-    if found or not names:
-        return found
+            targets.append((f"{owner}.{name}", False, f"the name `{name}`, defined in Megatron Core"))
+    if targets or not names:
+        return targets
     if resolver.once(_says_megatron, loop):
         return [(f"{ROOT}.{name}", False, "the loop's filter on Megatron") for name in names]
     return []

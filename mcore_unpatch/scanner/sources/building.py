@@ -236,18 +236,18 @@ class _Walker:
     # --- calls -------------------------------------------------------------------------------------------------
 
     def expressions(self, node: ast.AST, scope: Scope, block: Block, statement: ast.stmt | None = None) -> None:
-        for found in calls_and_names_on(node, self.call_lines) if self.call_lines else ():
+        for part in calls_and_names_on(node, self.call_lines) if self.call_lines else ():
             owner = statement or node
             assert isinstance(owner, ast.stmt)
-            if isinstance(found, ast.Call):
-                self.model.calls.append(Site(found, owner, scope, block))
-                self.text(found, scope, block)
-            elif isinstance(found, ast.NamedExpr):
-                self.bind_target(found.target, "value", found.value, scope, block)
-            elif isinstance(found.target, ast.Name):  # [setattr(cls, "forward", fn) for cls in classes]
-                self.bind(scope, found.target.id, Binding("item", owner.lineno, block, found.iter))
+            if isinstance(part, ast.Call):
+                self.model.calls.append(Site(part, owner, scope, block))
+                self.text(part, scope, block)
+            elif isinstance(part, ast.NamedExpr):
+                self.bind_target(part.target, "value", part.value, scope, block)
+            elif isinstance(part.target, ast.Name):  # [setattr(cls, "forward", fn) for cls in classes]
+                self.bind(scope, part.target.id, Binding("item", owner.lineno, block, part.iter))
             else:
-                self.site(found.target, _first(found.iter), owner, scope, block)
+                self.site(part.target, _first(part.iter), owner, scope, block)
 
     def text(self, call: ast.Call, scope: Scope, block: Block) -> None:
         """The statements of `exec("...")`, where the text is written out: they stand where the call does."""

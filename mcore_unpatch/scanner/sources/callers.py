@@ -57,16 +57,16 @@ class Callers:
 
     def _lines(self, name: bytes) -> dict[int, None]:
         """The lines where a name stands before a parenthesis."""
-        data, found = self._model.data, dict[int, None]()
+        data, lines = self._model.data, dict[int, None]()
         position, line, start = 0, 1, data.find(name)
         while start >= 0:
             end = start + len(name)
             if _CALLED.match(data, end) and not _IN_A_NAME.match(data, start - 1 if start else end):
                 line += data.count(b"\n", position, start)
                 position = start
-                found[line] = None
+                lines[line] = None
             start = data.find(name, end)
-        return found
+        return lines
 
 
 def argument(call: ast.Call, function: FunctionNode, name: str, is_method: bool) -> ast.expr | None:

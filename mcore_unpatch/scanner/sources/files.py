@@ -130,16 +130,16 @@ class Files:
     def _find_lead(self, path: str, steps: int, fact: str) -> bool:
         """Whether a fact holds of a file, or of one that it imports, through so many files."""
         text = self._text(path)
-        return getattr(text, fact) or (steps > 0 and any(self._leads(one, steps - 1, fact) for one in text.imported))
+        return getattr(text, fact) or (steps > 0 and any(self._leads(path, steps - 1, fact) for path in text.imported))
 
     def installers_for(self, path: str) -> frozenset[str]:
         """The functions and classes that set attributes of what they are given, of the files that a file imports."""
-        return frozenset().union(*(self.installers(one) for one in self.imported(path)))
+        return frozenset().union(*(self.installers(target) for target in self.imported(path)))
 
     def _find_installers(self, path: str) -> frozenset[str]:
         own = prefilter.installers(self.text(path))
         below = self._text(path).imported if path.endswith("__init__.py") else ()  # what it passes on
-        return own.union(*(self.installers(one) for one in below if not one.endswith("__init__.py")))
+        return own.union(*(self.installers(target) for target in below if not target.endswith("__init__.py")))
 
     def _text(self, path: str) -> TextFacts:
         if path not in self._texts:
@@ -155,7 +155,7 @@ class Files:
                 data = _with_plain_line_ends(self.read(path))
         except (OSError, Unreadable):
             return TextFacts()
-        found: dict[str, None] = {}
+        targets: dict[str, None] = {}
         folder = posixpath.dirname(path)
         elsewhere: set[str] = set()  # most names are of libraries, or below what is no package: that is asked once
         for name in islice(dict.fromkeys(prefilter.imported_modules(data)), _IMPORTS):
@@ -169,11 +169,11 @@ class Files:
             module = name.lstrip(".")
             target = self._found(folder, module, len(name) - len(module))
             if target and target != path:
-                found[target] = None
+                targets[target] = None
             if target and len(bases) == 1 and not target.endswith("__init__.py") and not self.exists(target[:-3]):
                 elsewhere.add(name)
         return TextFacts(
-            prefilter.mentions_megatron(path, data), prefilter.imports_megatron(prefilter.plain(data)), tuple(found)
+            prefilter.mentions_megatron(path, data), prefilter.imports_megatron(prefilter.plain(data)), tuple(targets)
         )
 
 

@@ -50,7 +50,7 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
 
 def calls_on(node: ast.AST, lines: Sequence[int]) -> Iterator[ast.Call]:
     """Calls below `node` that span one of the (sorted) lines; everything else is not walked."""
-    return (found for found in calls_and_names_on(node, lines) if isinstance(found, ast.Call))
+    return (part for part in calls_and_names_on(node, lines) if isinstance(part, ast.Call))
 
 
 def calls_and_names_on(node: ast.AST, lines: Sequence[int]) -> Iterator[ast.Call | ast.comprehension | ast.NamedExpr]:

@@ -193,14 +193,14 @@ def call_lines(data: bytes) -> list[int]:
     starts = {match.start() for match in re.finditer(b":=", data)} if b":=" in data else set()
     if calls_matter(data, True) or b"delattr" in data:
         starts |= _call_starts(data)
-    found: list[int] = []
+    lines: list[int] = []
     position, line = 0, 1
     for start in sorted(starts):
         line += data.count(b"\n", position, start)
         position = start
-        if not found or found[-1] != line:
-            found.append(line)
-    return found
+        if not lines or lines[-1] != line:
+            lines.append(line)
+    return lines
 
 
 def _call_starts(data: bytes) -> set[int]:
@@ -224,12 +224,12 @@ def _runs_text(data: bytes) -> Iterator[int]:
 
 def _aliases(data: bytes) -> set[bytes]:
     """The names that something goes by which writes attributes."""
-    found = {match[1] for match in _places(_IMPORTED_AS, _IMPORTED_AS, data)}
+    aliases = {match[1] for match in _places(_IMPORTED_AS, _IMPORTED_AS, data)}
     for match in _places(_NAMED_WORDS, _NAMED, data):
         before = data[max(0, match.start() - LOOK_BACK) : match.start()]
         if b"=" in before and (name := _NAME_OF.search(before)):
-            found.add(name[1])
-    return found
+            aliases.add(name[1])
+    return aliases
 
 
 def _places(words: Iterable[bytes], patterns: dict[bytes, re.Pattern[bytes]], data: bytes) -> Iterator[re.Match[bytes]]:
@@ -243,15 +243,15 @@ def installers(data: bytes) -> frozenset[str]:
     places = [(match[1], match.start()) for pattern in patterns for match in pattern.finditer(data)]
     places += Assignments(data).of_methods()
     definitions = list(_DEFINITION.finditer(data)) if places else []
-    found: set[bytes] = set()
+    names: set[bytes] = set()
     for _ in range(_LEVELS if places else 0):
-        new = {name for path, start in places for name in _given_to(path, data, start, definitions)} - found
+        new = {name for path, start in places for name in _given_to(path, data, start, definitions)} - names
         if not new:
             break
-        found |= new
+        names |= new
         calls = re.finditer(rb"\b(?:%b)\(\s*+(\w++)" % b"|".join(sorted(new)), data)
         places = [(match[1], match.start()) for match in calls]
-    return frozenset(map(bytes.decode, found))
+    return frozenset(map(bytes.decode, names))
 
 
 def _given_to(path: bytes, data: bytes, start: int, definitions: list[re.Match[bytes]]) -> Iterator[bytes]:
@@ -298,7 +298,7 @@ def _may_setattr(data: bytes, mocks: bool) -> bool:
 def _may_delete(data: bytes) -> bool:
     """`del GPTModel.forward`."""
     known = known_attributes()
-    return any(not known.isdisjoint(ANY_WORD.findall(one)) for one in _DELETION.findall(data))
+    return any(not known.isdisjoint(ANY_WORD.findall(targets)) for targets in _DELETION.findall(data))
 
 
 def takes_all_names(data: bytes) -> bool:
@@ -308,13 +308,13 @@ def takes_all_names(data: bytes) -> bool:
 
 def imported_modules(data: bytes) -> list[str]:
     """Names that may be modules as import statements write them, leading dots included."""
-    found = []
+    modules = []
     for match in _IMPORT.finditer(b"\n" + data):
         if match[1]:
             module = match[1].decode()
-            found.append(module)
+            modules.append(module)
             prefix = module if module.endswith(".") else f"{module}."
-            found += [prefix + name for name in _NAME.findall(match[2].decode(errors="replace"))]
+            modules += [prefix + name for name in _NAME.findall(match[2].decode(errors="replace"))]
         else:
-            found += [part.split()[0] for part in match[3].decode().split(",") if part.strip()]
-    return found
+            modules += [part.split()[0] for part in match[3].decode().split(",") if part.strip()]
+    return modules
