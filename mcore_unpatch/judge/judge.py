@@ -91,8 +91,11 @@ def _of_class(case: Case, model: Model) -> Iterator[Statement]:
             assert usage.call is not None
             if found.name != target and not usage.sure and not usage.place.startswith(f"{module}."):
                 continue  # told by the name of the method alone, where the class has a name of its own
-            if found.name in model.lineage(usage.place.rpartition(".")[0])[1:]:
+            caller = usage.place.rpartition(".")[0]
+            if found.name in model.lineage(caller)[1:]:
                 continue  # a subclass calls the class that it was made with
+            if method.name != "__init__" and caller in model.lineage(found.name) and not case.derives_from(caller):
+                continue  # what Megatron's class inherits, the new one does not
             if misfit := taken.misfit(replace(usage.call, positions=usage.call.positions - shift)):
                 wrong[usage] = misfit
         for usage, misfit in wrong.items():
