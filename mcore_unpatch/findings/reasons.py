@@ -354,7 +354,7 @@ def _who_builds(owner: str, release: Model, only: str = "O") -> str:
     """Whether another class can take the place of one."""
     short, use = leaf(owner), _telling(owner, release)
     if LANGUAGE_MODULE in api.ancestry(owner) or CONFIG in (owner, *api.ancestry(owner)):
-        taken = "; `core_transformer_config_from_args` takes one as `config_class`, but not with MLA"
+        taken = "; Megatron's own `core_transformer_config_from_args` takes one as `config_class`, but not with MLA"
         return (
             f"{only}nly the code that builds {_built_as(owner, release)} can use a subclass{taken * (owner == CONFIG)}"
         )

@@ -171,7 +171,7 @@ def test_a_config_that_is_replaced_whole_is_more_than_its_fields() -> None:
     )
     fields, built = finding.steps
     assert "what else yours does in `__post_init__`" in fields
-    assert "takes it as `config_class`, but with MLA" in built
+    assert "Megatron's own `core_transformer_config_from_args` takes it as `config_class`, but with MLA" in built
     [of_mla] = found(
         "from megatron.core.transformer.transformer_config import MLATransformerConfig\ndef new(self): ...\n"
         "MLATransformerConfig.__init__ = new\n"
