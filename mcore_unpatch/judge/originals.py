@@ -170,7 +170,7 @@ def _in_value(install: Install, new: Replacement) -> Iterator[ast.expr]:
     factory = made.node if made is not None and made.home is not None else None
     if isinstance(factory, FunctionNode) and isinstance(value, ast.Call):
         used = {node.id for node in walk(factory) if isinstance(node, ast.Name)}
-        names = [argument.arg for argument in (*factory.args.args, *factory.args.kwonlyargs)]
+        names = [parameter.arg for parameter in (*factory.args.args, *factory.args.kwonlyargs)]
         passed = [argument(value, factory, name, False) for name in names if name not in used]
         if any(node is not None and _reads(node, install, new) for node in passed):
             return

@@ -112,7 +112,7 @@ def from_helper(site: Site, resolver: Resolver, home: Resolver, function: Functi
             if ref is None or not ref.is_core:
                 continue
             target = ref.name
-            texts = [text for argument in call.args for text in strings(argument, resolver.at(site))]
+            texts = [text for given in call.args for text in strings(given, resolver.at(site))]
             if ref.kind in {"class", "module"}:
                 named = next((s for s in texts if s.isidentifier() and ref.has(s)), None)
                 target = f"{ref.name}.{named}" if named else ref.name
