@@ -56,9 +56,8 @@ def why(finding: Finding, version: Version, beside: Set[str] = frozenset()) -> s
     `beside` are the names that its file replaces as well.
     """
     if finding.confidence == "possible":
-        return (
-            "Which class it changes is not known: annotate the object with its class, and a scan tells what can be done"
-        )
+        advice = "if always one of Megatron's, annotate the object with it, and a scan tells what can be done"
+        return f"Which class it changes is not known: {advice}"
     release = known.newest(version)
     target = known.name_on(release, finding.target)
     owner, _, name = target.rpartition(".")
