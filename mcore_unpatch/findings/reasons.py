@@ -79,13 +79,15 @@ def why(finding: Finding, version: Version, beside: Set[str] = frozenset()) -> s
             verb = "replaces" if finding.confidence == "certain" else "may replace"
             return f"It {verb} a whole module, so what it changes there cannot be told"
         reached = finding.shape in ("string-target", "sys-modules")  # it may be put into every module that has it
-        uses = {*release.uses(found.name)}
-        others = [one for one in release.ending(name) if one in beside and one not in (target, found.name)]
-        copy = next((one for one in others if uses.issubset(release.uses(one))), "")
-        is_first = target == found.name or not uses.issubset(release.uses(target))
-        if not reached and copy and is_first and (use := _telling(found.name, release)):
-            known_as = f"`{told_apart(copy.rpartition('.')[0], release)}.{name}`, which this file replaces as well"
-            return f"{who(use, 'uses', release)} it as {known_as}: this line does not reach that once it is imported"
+        use, uses = None if reached else _telling(found.name, release), {*release.uses(found.name)}
+        if use is not None:
+            alone = f"{module_of(use.place, release)}.{name}" if use.users == 1 else ""
+            is_first = target == found.name or not uses.issubset(release.uses(target))
+            copies = (one for one in release.ending(name) if one in beside and one not in (target, found.name))
+            through = (one for one in copies if one == alone or (is_first and uses.issubset(release.uses(one))))
+            if copy := next(through, ""):
+                as_well = f"`{told_apart(copy.rpartition('.')[0], release)}.{name}`, which this file replaces as well"
+                return f"{who(use, 'uses', release)} it as {as_well}: this line does not reach that once it is imported"
         held = _held_elsewhere(target, release, beside) if not reached else ""
         return _of_module(target, found, release) + held
     whole = finding.shape in ("class-attr", "string-target")

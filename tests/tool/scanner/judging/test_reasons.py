@@ -130,6 +130,13 @@ def test_a_package_whose_copy_all_read_is_no_reader_of_the_first() -> None:
     assert "as well" not in found_in(f"{source}random.checkpoint = print\n")[0].evidence
 
 
+def test_who_builds_a_class_under_a_name_of_its_own_is_no_reader_of_the_first() -> None:
+    name, source = "MoEFlexTokenDispatcher", "from megatron.core.transformer.moe import moe_layer, token_dispatcher\n"
+    [first, second] = found_in(f"{source}token_dispatcher.{name} = print\nmoe_layer.{name} = print\n")
+    said = f"`MoELayer` uses it as `moe_layer.{name}`, which this file replaces as well"
+    assert (said in first.evidence, "as well" in second.evidence) == (True, False)
+
+
 def test_a_field_of_one_object_can_be_given_to_another() -> None:
     """What is set on the class no object reads: each has its own."""
     name = f"{CORE}.dist_checkpointing.mapping.ShardedTensorFactory.merge_fn"
