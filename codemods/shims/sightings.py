@@ -54,7 +54,7 @@ class Blockers:
         self, exports: Exports, looks: Iterable[Use], changed: Mapping[tuple[str, str], list[Difference]]
     ) -> None:
         self.exports, self.editable = exports, exports.repository.editable
-        self.of: defaultdict[Flow, list[Blocker]] = defaultdict(list)
+        self.of: defaultdict[Flow, dict[Blocker, None]] = defaultdict(dict)
         self._keeping: set[tuple[Flow, str]] = set()
         for (path, name), differences in changed.items():
             flow = (path, exports.definitions[path].shim.names[name])
@@ -76,8 +76,7 @@ class Blockers:
             self._through_the_module(look)
 
     def _add(self, flow: Flow, hold: Blocker) -> None:
-        if hold not in self.of[flow]:
-            self.of[flow].append(hold)
+        self.of[flow][hold] = None
 
     def everywhere(self, rule: str, hold: Blocker) -> None:
         """A reason that holds wherever the patch is defined."""
