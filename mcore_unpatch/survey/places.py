@@ -118,7 +118,9 @@ def _words_of_specs(path: str, project: Project) -> list[_Place]:
                 parts = walk(node)
             elif isinstance(node, ast.ClassDef) and node.name.endswith(_PROVIDER):
                 parts = (part for one in walk(node) if isinstance(one, ast.Return) for part in walk(one))
-            given = [*parts]  # also by a variable, which may hold one of several
+            if not (given := [*parts]):
+                continue  # as for nearly all nodes
+            # Also by a variable, which may hold one of several.
             given += [node for part in given if (name := getattr(part, "id", "")) in held for node in walk(held[name])]
             words = [part for part in given if isinstance(part, ast.Name | ast.Attribute | ast.keyword)]
             every = [(part.lineno, last_attribute(part) or getattr(part, "arg", None) or "") for part in words]
