@@ -96,7 +96,7 @@ def why(finding: Finding, version: Version, beside: Set[str] = frozenset()) -> s
 
 def _later(package: str, name: str, release: Model, say: Callable[[Model], str]) -> str:
     """What is said of the first release whose wheel holds a package that uses a name, where this one's lacks it."""
-    holding = (release for release in known.minors() if not known.lacking(release, package) and release.find(name))
+    holding = (minor for minor in known.minors() if not known.lacking(minor, package) and minor.find(name))
     later = next(holding, None) if known.lacking(release, package) else None
     places = [name, *(usage.place for usage in later.uses(name))] if later is not None else []
     if later is None or not any(place.startswith(f"{package}.") for place in places):
@@ -157,7 +157,7 @@ def _was_elsewhere(target: str, release: str, fact: Fact, before: str) -> bool:
     """Whether the release before one had what is new there in another module: itself, or the class that it is of."""
     then, now, owner = known.model(before), known.model(release), target.rpartition(".")[0]
     pairs = [(target, fact), *([(owner, own)] if (own := now.facts.get(owner, fact)).kind == "class" else [])]
-    return any(leaf(then.moved(name, before, now) or "") == leaf(name) for name, before in pairs)
+    return any(leaf(then.moved(name, its_fact, now) or "") == leaf(name) for name, its_fact in pairs)
 
 
 def _minor(release: str) -> str:
@@ -210,9 +210,8 @@ def _of_missing(finding: Finding, version: Version) -> str:
     others = f", only Megatron {span}" if span else ""
     if holder is None or holder.kind not in ("class", "module") or release.find(known.name_on(release, owner)) is None:
         above = (one for one in accumulate(finding.target.split("."), "{}.{}".format) if not known.holds(release, one))
-        first = next(
-            (name for name in above if name.count(".") > 1), finding.target
-        )  # the package, the module or the class
+        # The package, the module or the class.
+        first = next((part for part in above if part.count(".") > 1), finding.target)
         missing = f"`{leaf(first)}` in `{leaf(first.rpartition('.')[0])}`: what it changes is not known"
         return f"{on} has no {f'`{leaf(owner)}.{name}`{others}' if others else missing}"
     if there:
@@ -221,15 +220,15 @@ def _of_missing(finding: Finding, version: Version) -> str:
     if holder.kind == "class" and api.has_callable(holder.name, name):
         facts = filter(None, map(release.facts.get, release.lineage(holder.name)))
         made = name in _MADE and any(fact.trait("dataclass") is not None for fact in facts)
-        base = next((name for name in outside if leaf(name) != "ABC"), "object")
+        base = next((outer for outer in outside if leaf(outer) != "ABC"), "object")
         whence = f"is a dataclass: Python makes its `{name}`" if made else f"inherits `{name}` from `{base}`"
         return f"`{leaf(owner)}` {whence}. {_who_builds(holder.name, release)}"
     if unknown := [base for base in outside if leaf(base) not in _KNOWN_BASES]:
         return f"`{leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{unknown[0]}` is a base of it"
     similar = () if finding.assessment.is_read or name.startswith("__") else release.ending(name)
-    nearest = sorted(similar, key=lambda name: not name.startswith(f"{owner}."))  # a class of the module itself
+    nearest = sorted(similar, key=lambda other: not other.startswith(f"{owner}."))  # a class of the module itself
     alike = (leaf(one.rpartition(".")[0]) for one in nearest)
-    like = next((f", but in `{name}`" for name in alike if name.lstrip("_")[:1].isupper()), "")
+    like = next((f", but in `{cls}`" for cls in alike if cls.lstrip("_")[:1].isupper()), "")
     adds += ", and nothing of Megatron reads it there" if like and holder.kind == "module" else ""
     if finding.shape == "module-attr" and finding.message.startswith("replaces"):  # it is read to be wrapped
         adds = "what it changes is not known"
@@ -264,8 +263,8 @@ def _of_module(target: str, found: Known, release: Model) -> str:
         return f"{nobody}, and code of yours that does can take another"
     is_copy, original = target in release.facts and target != found.name, _telling(found.name, release)
     importing = [one for name in _importing(target, release) if (one := _telling(name, release))] if is_copy else []
-    if every := [known_use for known_use in (use, *importing) if known_use is not None]:
-        use = replace(every[0], users=sum(use.users for use in every))
+    if every := [each for each in (use, *importing) if each is not None]:
+        use = replace(every[0], users=sum(each.users for each in every))
     if use is None and target in release.imported:
         return "Megatron imports it from there by name: no argument or config field for another is known"
     if use is None and is_copy and original is not None:
@@ -313,7 +312,7 @@ def _held_elsewhere(target: str, release: Model, beside: Set[str] = frozenset())
     else:  # who has it from another module is not reached at all
         copies = _importing(target, release)
     held = [copy for copy in copies if own is not None and (there := release.find(copy)) and there.name == own.name]
-    held = [name for name in held if (fact := release.facts[name]).kind == "import" and fact.trait("typing") is None]
+    held = [copy for copy in held if (fact := release.facts[copy]).kind == "import" and fact.trait("typing") is None]
     held += [copy for copy in copies if release.facts[copy].kind == "value" and copy.rpartition(".")[0] in users]
     held = sorted({*held}.difference(beside), key=lambda copy: (copy.rpartition(".")[0] not in users, copy))
     if not held:

@@ -62,7 +62,7 @@ class Demand:
 
     def on(self, model: Model) -> Demand:
         """The demand under the name that a release has, where several imports bind it."""
-        name = next((name for name in self.also if known.holds(model, name)), None)
+        name = next((other for other in self.also if known.holds(model, other)), None)
         return replace(self, name=name) if name is not None and not known.holds(model, self.name) else self
 
     def runs_on(self, model: Model, exception: str) -> bool:

@@ -253,7 +253,7 @@ def method_owner(name: str) -> str | None:
     """
     owners = _owners_in_models(name)
     held = _of_kind(known.atlas().names.ending(name), "a", "c") if owners else []
-    if inside := next((name for name in held if name.startswith(_MODEL_PACKAGES)), ""):
+    if inside := next((owner for owner in held if owner.startswith(_MODEL_PACKAGES)), ""):
         return inside.rpartition(".")[0]
     there = (owner for owner in owners if known.has(f"{owner}.{name}", RELEASES[-1]))
     return unique_method_owner(name) or next(there, next(iter(owners), None))

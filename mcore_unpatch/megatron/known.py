@@ -203,7 +203,9 @@ def who(use: Usage, verb: str, release: Model) -> str:
 def told_apart(name: str, release: Model) -> str:
     """The last part of a name; of a module the last two where others end in it: `mimo.optimizer`."""
     *_, above, short = name.split(".")
-    alike = [name for name in release.ending(short) if _is_module(name, release)] if _is_module(name, release) else []
+    alike = (
+        [other for other in release.ending(short) if _is_module(other, release)] if _is_module(name, release) else []
+    )
     return f"{above}.{short}" if len(alike) > 1 or short == "torch" else short
 
 

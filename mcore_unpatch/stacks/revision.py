@@ -102,8 +102,8 @@ def of_release(text: str) -> Revision | None:
         return Revision(name, (version,), f"newer than {RELEASES[-1]}, the newest known", certain=False, settle=_ASK)
     if fitting and "dev" not in name:
         return Revision(name, (version,), f"before {show(version)}", certain=False)
-    before = [release for release in RELEASES if parse_version(release) < version][-1:]
-    after = [release for release in RELEASES if parse_version(release) >= version][:1]
+    before = [known for known in RELEASES if parse_version(known) < version][-1:]
+    after = [known for known in RELEASES if parse_version(known) >= version][:1]
     around = tuple(map(parse_version, (*before, *after)))
     return Revision(name, around, _between(*before, *after), certain=False, settle=_ASK)
 

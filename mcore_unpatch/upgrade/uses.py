@@ -319,7 +319,7 @@ def _judged(demand: Demand, old: Model, new: Model, uses: Uses) -> Iterator[Stat
     name = demand.name
     if package := known.lacking(old, name) or known.lacking(new, name):
         uses.beyond[package] = uses.beyond.get(package, 0) + 1
-    if not known.holds(old, name) and not any(known.holds(old, name) for name in demand.also):
+    if not known.holds(old, name) and not any(known.holds(old, other) for other in demand.also):
         yield from _unknown_to(old, demand, new, uses)
         return
     statements = list(raised(demand, new, old))

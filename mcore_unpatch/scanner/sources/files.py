@@ -130,7 +130,7 @@ class Files:
     def _find_lead(self, path: str, steps: int, fact: str) -> bool:
         """Whether a fact holds of a file, or of one that it imports, through so many files."""
         text = self._text(path)
-        return getattr(text, fact) or (steps > 0 and any(self._leads(path, steps - 1, fact) for path in text.imported))
+        return getattr(text, fact) or (steps > 0 and any(self._leads(one, steps - 1, fact) for one in text.imported))
 
     def installers_for(self, path: str) -> frozenset[str]:
         """The functions and classes that set attributes of what they are given, of the files that a file imports."""
