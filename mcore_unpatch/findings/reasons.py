@@ -5,31 +5,17 @@ Each sentence follows from the model of the release, none from what a patch may 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Set
+from collections.abc import Set
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
+from mcore_unpatch.findings.builders import ahead, leaf, minor_of, no_other, of_class, out_of_reach, telling, who_builds
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.library.fact import Fact
-from mcore_unpatch.library.model import (
-    ASKED,
-    BASE,
-    CALLED,
-    COMPARED,
-    DEFAULT,
-    DERIVED,
-    EXACT,
-    NAMED,
-    SLOT,
-    USED,
-    Known,
-    Model,
-    Usage,
-)
-from mcore_unpatch.megatron import api, known, slots
-from mcore_unpatch.megatron.known import built, module_of, told_apart, who
-from mcore_unpatch.megatron.layout import COMPILED, CONFIG, EXTERNAL_METHODS, GPT_MODEL, LANGUAGE_MODULE
+from mcore_unpatch.library.model import Known, Model
+from mcore_unpatch.megatron import api, known
+from mcore_unpatch.megatron.known import module_of, told_apart, who
+from mcore_unpatch.megatron.layout import COMPILED, EXTERNAL_METHODS, LANGUAGE_MODULE
 from mcore_unpatch.megatron.versions import (
     PACKAGES,
     TRAINING,
@@ -46,8 +32,6 @@ _COMES = "`unpatch pin` tells when Megatron has it"
 _INHERITED = "`unpatch pin` tells when the class defines its own"
 _MADE = ("__init__", "__eq__", "__repr__")  # by `dataclass`
 _KNOWN_BASES = (*EXTERNAL_METHODS, "ABC", "Generic", "Protocol", "object")  # whose methods are known
-_NOBODY = ("Nothing of", "Who reads", "Megatron does not build")
-_TELLING = (NAMED, DEFAULT, EXACT, CALLED, DERIVED, USED, ASKED, COMPARED, BASE)
 
 
 def why(finding: Finding, version: Version, beside: Set[str] = frozenset()) -> str:
@@ -64,14 +48,14 @@ def why(finding: Finding, version: Version, beside: Set[str] = frozenset()) -> s
     holder = api.lookup(owner)
     found = release.find(target)
     if found is None and (package := known.lacking(release, target)):
-        told = _later(package, target, release, lambda later: why(finding, parse_version(later.label), beside))
-        lacks = f"The wheel of megatron-core {_minor(release.label)} lacks {package}"
+        told = ahead(package, target, release, lambda later: why(finding, parse_version(later.label), beside))
+        lacks = f"The wheel of megatron-core {minor_of(release.label)} lacks {package}"
         return told or f"{lacks}: `unpatch scan --target-mcore PATH` tells who calls it"
     if found is None and target.startswith(COMPILED):
         return "Megatron has it compiled, without a source in Python: what it changes there cannot be told"
     part = release.find(owner) if found is None else None
     if part is not None and part.fact.trait("from") and part.fact.trait("slot") is None:  # what an object builds itself
-        return _of_class(part.name.rpartition(".")[0], leaf(owner), part, release, False)
+        return of_class(part.name.rpartition(".")[0], leaf(owner), part, release, False)
     if found is None:
         return _of_missing(finding, version)
     if holder is None or holder.kind == "module":
@@ -79,31 +63,12 @@ def why(finding: Finding, version: Version, beside: Set[str] = frozenset()) -> s
             verb = "replaces" if finding.confidence == "certain" else "may replace"
             return f"It {verb} a whole module, so what it changes there cannot be told"
         reached = finding.shape in ("string-target", "sys-modules")  # it may be put into every module that has it
-        use, uses = None if reached else _telling(found.name, release), {*release.uses(found.name)}
-        if use is not None:
-            alone = f"{module_of(use.place, release)}.{name}" if use.users == 1 else ""
-            is_first = target == found.name or not uses.issubset(release.uses(target))
-            copies = (one for one in release.ending(name) if one in beside and one not in (target, found.name))
-            through = (one for one in copies if one == alone or (is_first and uses.issubset(release.uses(one))))
-            if copy := next(through, ""):
-                as_well = f"`{told_apart(copy.rpartition('.')[0], release)}.{name}`, which this file replaces as well"
-                return f"{who(use, 'uses', release)} it as {as_well}: this line does not reach that once it is imported"
+        if not reached and (instead := _by_a_copy(target, found, release, beside)):
+            return instead
         held = _held_elsewhere(target, release, beside) if not reached else ""
         return _of_module(target, found, release) + held
     whole = finding.shape in ("class-attr", "string-target")
-    return _of_class(there.name if (there := release.find(holder.name)) else owner, name, found, release, whole)
-
-
-def _later(package: str, name: str, release: Model, say: Callable[[Model], str]) -> str:
-    """What is said of the first release whose wheel holds a package that uses a name, where this one's lacks it."""
-    holding = (minor for minor in known.minors() if not known.lacking(minor, package) and minor.find(name))
-    later = next(holding, None) if known.lacking(release, package) else None
-    places = [name, *(usage.place for usage in later.uses(name))] if later is not None else []
-    if later is None or not any(place.startswith(f"{package}.") for place in places):
-        return ""
-    said = say(later)
-    lacks = f"The wheel of megatron-core {_minor(release.label)} lacks {package}"
-    return "" if said.startswith(_NOBODY) else f"{lacks}. On {_minor(later.label)}: {said}"
+    return of_class(there.name if (there := release.find(holder.name)) else owner, name, found, release, whole)
 
 
 def history(target: str) -> str:
@@ -111,7 +76,7 @@ def history(target: str) -> str:
     target = _defined(target)
     for release in known.minors():
         if (fact := release.facts.get(target)) and fact.trait("unread") is not None and (now := fact.trait("alias")):
-            return f"Since {_minor(release.label)} another name of `{leaf(now)}`, which Megatron uses instead"
+            return f"Since {minor_of(release.label)} another name of `{leaf(now)}`, which Megatron uses instead"
     fates = known.fates(target)
     there = [(label, fact) for label, fact in fates if fact is not None]
     if not there and target.startswith(f"{TRAINING}."):
@@ -119,19 +84,18 @@ def history(target: str) -> str:
     if not there or any(not fact.digest for _, fact in there):
         return ""
     pairs = pairwise(there)
-    changed = [
-        _minor(label) for (_, then), (label, now) in pairs if (then.digest, then.detail) != (now.digest, now.detail)
-    ]
+    differing = (label for (_, a), (label, b) in pairs if (a.digest, a.detail) != (b.digest, b.detail))
+    changed = [minor_of(label) for label in differing]
     later = [label for label, _ in fates[fates.index(there[-1]) + 1 :]]
     now = f" (now `{moved}`)" if later and (moved := known.moved_to(target)) else ""
-    gone = f"one since {_minor(later[0])}{now}" if later else ""
+    gone = f"one since {minor_of(later[0])}{now}" if later else ""
     if gone and not changed:
         return f"G{gone}"
     if not changed and there[0][0] == fates[-1][0]:
-        return f"{'Moved' if _was_elsewhere(target, *there[0], fates[-2][0]) else 'New'} in {_minor(there[0][0])}"
+        return f"{'Moved' if _was_elsewhere(target, *there[0], fates[-2][0]) else 'New'} in {minor_of(there[0][0])}"
     if not changed and _is_all_there_is(target):
         came = there[0] != fates[0] and not known.lacking(known.model(fates[0][0]), target)
-        return f"Unchanged since {'it came in ' if came else ''}{_minor(there[0][0])}"
+        return f"Unchanged since {'it came in ' if came else ''}{minor_of(there[0][0])}"
     if not changed:
         return ""
     said = " and ".join(changed)
@@ -158,10 +122,6 @@ def _was_elsewhere(target: str, release: str, fact: Fact, before: str) -> bool:
     then, now, owner = known.model(before), known.model(release), target.rpartition(".")[0]
     pairs = [(target, fact), *([(owner, own)] if (own := now.facts.get(owner, fact)).kind == "class" else [])]
     return any(leaf(then.moved(name, its_fact, now) or "") == leaf(name) for name, its_fact in pairs)
-
-
-def _minor(release: str) -> str:
-    return show(minor(parse_version(release)))
 
 
 def guard(target: str, version: Version) -> str:
@@ -202,7 +162,7 @@ def _of_missing(finding: Finding, version: Version) -> str:
     if name == "__bases__":
         return f"It changes which classes `{leaf(owner)}` inherits from, for every object of it"
     if name == "__class__" and holder is not None and holder.kind == "class":
-        return f"It makes a built `{leaf(owner)}` one of another class. {_who_builds(owner, known.newest(version))}"
+        return f"It makes a built `{leaf(owner)}` one of another class. {who_builds(owner, known.newest(version))}"
     adds = f"the patch adds it{', and this repository reads it' if finding.assessment.is_read else ''}"
     on, release = f"megatron-core {show(version)}", known.newest(version)
     there = [minor(parse_version(label)) for label, fact in known.fates(finding.target) if fact is not None]
@@ -222,7 +182,7 @@ def _of_missing(finding: Finding, version: Version) -> str:
         made = name in _MADE and any(fact.trait("dataclass") is not None for fact in facts)
         base = next((outer for outer in outside if leaf(outer) != "ABC"), "object")
         whence = f"is a dataclass: Python makes its `{name}`" if made else f"inherits `{name}` from `{base}`"
-        return f"`{leaf(owner)}` {whence}. {_who_builds(holder.name, release)}"
+        return f"`{leaf(owner)}` {whence}. {who_builds(holder.name, release)}"
     if unknown := [base for base in outside if leaf(base) not in _KNOWN_BASES]:
         return f"`{leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{unknown[0]}` is a base of it"
     similar = () if finding.assessment.is_read or name.startswith("__") else release.ending(name)
@@ -253,16 +213,16 @@ def adds(target: str, release: Model) -> bool:
 def _of_module(target: str, found: Known, release: Model) -> str:
     """A name of a module: those who use it find it there."""
     unread = release.facts.get(target, found.fact).trait("unread") is not None
-    use = None if unread else _telling(target, release)
+    use = None if unread else telling(target, release)
     if use is None and (
-        told := _later(TRAINING, target, release, lambda later: _of_module(target, later.find(target) or found, later))
+        told := ahead(TRAINING, target, release, lambda later: _of_module(target, later.find(target) or found, later))
     ):
         return told
     if unread:
-        nobody = f"Nothing of megatron-core {_minor(release.label)} reads it; {_others(release)} may"
+        nobody = f"Nothing of megatron-core {minor_of(release.label)} reads it; {_others(release)} may"
         return f"{nobody}, and code of yours that does can take another"
-    is_copy, original = target in release.facts and target != found.name, _telling(found.name, release)
-    importing = [one for name in _importing(target, release) if (one := _telling(name, release))] if is_copy else []
+    is_copy, original = target in release.facts and target != found.name, telling(found.name, release)
+    importing = [one for name in _importing(target, release) if (one := telling(name, release))] if is_copy else []
     if every := [each for each in (use, *importing) if each is not None]:
         use = replace(every[0], users=sum(each.users for each in every))
     if use is None and target in release.imported:
@@ -272,22 +232,22 @@ def _of_module(target: str, found: Known, release: Model) -> str:
         taken = f"Megatron takes it from `{there}`; that it reads it from `{here}` is not known"
         return f"{taken}, {_others(release)} may"
     if (use := use or original) is None:
-        return f"Who reads it in megatron-core {_minor(release.label)} is not evident; {_others(release)} may"
+        return f"Who reads it in megatron-core {minor_of(release.label)} is not evident; {_others(release)} may"
     if (is_class := found.fact.kind == "class") and LANGUAGE_MODULE in api.ancestry(found.name):
-        return _who_builds(found.name, release)
+        return who_builds(found.name, release)
     match use.how:
         case "s":
             named = f"{who(use, 'names', release)} it in a ModuleSpec: yours can name another"
-            return f"{named}{_out_of_reach(found.name, release)}"
+            return f"{named}{out_of_reach(found.name, release)}"
         case "a":
             taken = f"{who(use, 'takes', release)} it by default: another can be passed only where you make that call"
-            return f"{taken} yourself{_out_of_reach(found.name, release)}"
+            return f"{taken} yourself{out_of_reach(found.name, release)}"
         case "c" | "e":
             beside = release.members(found.name.rpartition(".")[0]) if found.fact.kind == "function" else ()
             picking = (name for name, fact in beside if found.name in (fact.trait("picks") or "").split("|"))
             picks = next((f"`{name}` picks" for name in picking), "")
             does = picks or who(use, "builds" if is_class else "calls", release)
-            return f"{does} it by name{_no_other(found.name, release)}"
+            return f"{does} it by name{no_other(found.name, release)}"
         case "i" | "q":
             return f"{who(use, 'tests', release)} for it by name, so no other can be passed there"
         case "b":
@@ -300,6 +260,19 @@ def _importing(target: str, release: Model) -> list[str]:
     """The names under which other modules have what they import from there."""
     named = ((name, release.facts.get(name)) for name in release.ending(leaf(target)))
     return [name for name, fact in named if fact is not None and (fact.kind, fact.detail) == ("import", target)]
+
+
+def _by_a_copy(target: str, found: Known, release: Model, beside: Set[str]) -> str:
+    """That Megatron has a name of a module by a copy that is replaced as well, out of reach of this; else nothing."""
+    use, uses, name = telling(found.name, release), {*release.uses(found.name)}, leaf(target)
+    alone = f"{module_of(use.place, release)}.{name}" if use is not None and use.users == 1 else ""
+    is_first = target == found.name or not uses.issubset(release.uses(target))
+    copies = (one for one in release.ending(name) if one in beside and one not in (target, found.name))
+    through = (one for one in copies if one == alone or (is_first and uses.issubset(release.uses(one))))
+    if use is None or not (copy := next(through, "")):
+        return ""
+    as_well = f"`{told_apart(copy.rpartition('.')[0], release)}.{name}`, which this file replaces as well"
+    return f"{who(use, 'uses', release)} it as {as_well}: this line does not reach that once it is imported"
 
 
 def _held_elsewhere(target: str, release: Model, beside: Set[str] = frozenset()) -> str:
@@ -323,124 +296,8 @@ def _held_elsewhere(target: str, release: Model, beside: Set[str] = frozenset())
     return f"; no effect in `{first}`{more}{'' if always else ' if imported before'}"
 
 
-def _of_class(owner: str, name: str, found: Known, release: Model, whole: bool = True) -> str:
-    """A method or an attribute, of the `whole` class or of one object: what counts is who builds the object."""
-    short = leaf(owner)
-    origin, _, method = (found.fact.trait("from") or "").partition(":")
-    use = _telling(owner, release)
-    if origin == "argument" and use is not None and use.how in (CALLED, EXACT):
-        return f"`{short}.{method}` takes `{name}` as an argument, but {who(use, 'makes', release)} the call"
-    if origin:
-        return f"`{short}.{method}` {_MAKING[origin].format(name)}"
-    if not api.has_callable(owner, name):
-        made, taken = release.facts.get(owner), release.called_with(owner)
-        if whole and made is not None and made.trait("dataclass") is not None and taken and name in taken.names:
-            own = "each object gets its own when it is built, so only what reads the class itself sees this"
-            return f"`{name}` is a field of `{short}`: {own}"
-        later = "" if made is None or made.trait("dataclass") is None else ", or given to `dataclasses.replace`"
-        return f"`{name}` is a field of `{short}`: it can be set where one is built{later or ', not later'}"
-    if use is not None and use.how == USED and name[:2] != "__":  # nobody builds one: what matters is who calls it
-        called = _telling(f"{owner}.{name}", release)
-        if called is not None and called.how == EXACT:
-            return f"{who(called, 'calls', release)} it by name, so no other can be passed there"
-        later_on = _later(TRAINING, found.name, release, lambda later: _of_class(owner, name, found, later))
-        if called is None and later_on:
-            return later_on
-    of_model = "It is a method of the model itself: o" if LANGUAGE_MODULE in api.ancestry(owner) else ""
-    return _who_builds(owner, release, of_model or "O")
-
-
-def _who_builds(owner: str, release: Model, only: str = "O") -> str:
-    """Whether another class can take the place of one."""
-    short, use = leaf(owner), _telling(owner, release)
-    if LANGUAGE_MODULE in api.ancestry(owner) or CONFIG in (owner, *api.ancestry(owner)):
-        taken = "; Megatron's own `core_transformer_config_from_args` takes one as `config_class`, but not with MLA"
-        return (
-            f"{only}nly the code that builds {_built_as(owner, release)} can use a subclass{taken * (owner == CONFIG)}"
-        )
-    heirs = (usage for name in (owner, *release.derived.get(owner, ())) for usage in release.uses(name))
-    # What is given a spec is built by name, and takes from it what it builds itself.
-    takes_spec = any(one.call is not None and "spec" in one.call.keywords for one in release.uses(f"{owner}.__init__"))
-    if takes_spec or (use is not None and use.how == DEFAULT):
-        use = built(owner, release) or (None if takes_spec else use)
-    is_named = not takes_spec and any(heir.how in (NAMED, SLOT) for heir in heirs)
-    named = slots.naming(owner, release) if is_named else ""
-    where = f"; a subclass helps only where {named}" if named else ""
-    if use is not None and use.how in (CALLED, EXACT, DERIVED):
-        what = f"subclasses of `{short}`" if use.how == DERIVED else f"`{short}`"
-        return f"{who(use, 'builds', release)} {what} by name{where or _no_other(owner, release)}"
-    if use is not None and use.how == DEFAULT and not where:
-        takes = who(use, "takes", release)
-        return f"{takes} `{short}` by default: a subclass can be passed only where you make that call yourself"
-    if use is not None and use.how == USED and not where:
-        return f"{who(use, 'uses', release)} `{short}` by name: no argument or config field for a subclass is known"
-    if use := built(owner, release):
-        return f"{who(use, 'builds', release)} `{short}` by name{where}"
-    if told := _later(TRAINING, owner, release, lambda later: _who_builds(owner, later)):
-        return told
-    unread = f", as far as was read ({TRAINING} was not)" if known.lacking(release, TRAINING) else ""
-    return f"Megatron does not build `{short}` by name{unread}" + (
-        where or "; only the code that builds it can use a subclass"
-    )
-
-
-def _no_other(name: str, release: Model) -> str:
-    """That who calls or builds something takes no other; nothing where a parameter is called like the class."""
-    places = (release.function(use.place) for use in (*release.uses(name), *release.uses(f"{name}.__init__")))
-    words = {word.replace("_", "") for place in places if place for word in place.fact.parameters.names if "_" in word}
-    taken = any(leaf(name).lower().endswith(word) for word in words) and leaf(name) != leaf(name).lower()
-    return "" if taken else ", so no other can be passed there"
-
-
-def _built_as(owner: str, release: Model) -> str:
-    """A model as code builds it: of the base of all models two that derive from it."""
-    if owner != LANGUAGE_MODULE:
-        return f"`{leaf(owner)}`"
-    models = sorted(release.derived.get(owner, ()), key=lambda model: (model != GPT_MODEL, -len(release.uses(model))))
-    named = ", ".join(f"`{leaf(model)}`" for model in models[:2])
-    return f"{f'{named} or another' if named else 'a'} class that derives from `{leaf(owner)}`"
-
-
-def _out_of_reach(owner: str, release: Model) -> str:
-    """Who builds a class by name beside those that take another; else nothing."""
-    use = built(owner, release)
-    return f"; {who(use, 'builds', release)} it by name, out of reach" if use else ""
-
-
 def _others(release: Model) -> str:
     """Who may use a name besides what the model of a release holds."""
     return (
         f"{TRAINING}, which was not read, or other packages" if known.lacking(release, TRAINING) else "other packages"
     )
-
-
-_MAKING = {
-    "spec": "builds `{}` from a ModuleSpec, which names what builds it, not a built module",
-    "argument": "takes `{}` as an argument: another can be passed where one is built, not later",
-    "built": "builds `{}` by name, so no other can be passed",
-    "made": "makes `{}` itself, so no other can be passed",
-}
-
-
-def _telling(name: str, release: Model) -> Usage | None:
-    """The use that tells most of who decides; what is partly applied outside of specs is no more than used."""
-    told = [replace(usage, how=USED) if _is_applied(usage) else usage for usage in release.uses(name)]
-    own = module_of(name, release)
-    for how in _TELLING:
-        uses = [usage for usage in told if usage.how == how]
-        if uses:
-            # Those in the module of the name come first, then the programs that run a training.
-            far = {one: (module_of(one.place, release) != own, not one.place.startswith(TRAINING)) for one in uses}
-            nearest = min(uses, key=lambda one: (one.call is not None, far[one], one.place))
-            return replace(nearest, users=max(usage.users for usage in uses))
-    return None
-
-
-def _is_applied(use: Usage) -> bool:
-    """`partial(f, ...)`, which names a class or function as a ModuleSpec does, in code that makes no spec."""
-    return use.how == NAMED and not re.search("spec|submodules", ".".join(use.place.split(".")[-2:]), re.IGNORECASE)
-
-
-def leaf(name: str) -> str:
-    """The last part of a name."""
-    return name.rpartition(".")[2]

@@ -10,8 +10,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
+from mcore_unpatch.findings.builders import leaf
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.findings.reasons import leaf
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.records import record, replace
