@@ -97,9 +97,10 @@ class FixRunner:
         wanted = list(codemod.fix(source, match))
         notes = tuple(answer.text for answer in wanted if isinstance(answer, Note))
         reason = Reason(finding.rule, level, title, notes, finding.line)
-        there = replace(reason, finding_line=0, notes=())  # what is said of the finding is said in its own file
         both = [(one.source, one.change) if isinstance(one, Elsewhere) else (source, one) for one in wanted]
-        asked = [Asked(at, one, reason if at is source else there) for at, one in both if isinstance(one, Change)]
+        asked = [
+            Asked(at, one, reason if at is source else reason.elsewhere) for at, one in both if isinstance(one, Change)
+        ]
         coming = [(at, change) for at, change in both if isinstance(change, AddImport)]
         moving = [answer for answer in wanted if isinstance(answer, MoveImport)]
         touched = [(one.path, one.touches) for one in asked] + [(source.path, source.span(one.node)) for one in moving]
@@ -124,7 +125,8 @@ class FixRunner:
                 self.found.asked += asked
                 for at, new in coming:
                     used = _saying([one.change for one in asked if one.source is at], new.name) or [match.node]
-                    self.bench.imports(at.path).add(new.module, [new.name], reason if at is source else there, used)
+                    why = reason if at is source else reason.elsewhere
+                    self.bench.imports(at.path).add(new.module, [new.name], why, used)
                 for move in moving:
                     self.bench.imports(finding.path).move(move.node, set(move.names), move.module, reason)
                 settled = [more for answer in wanted if isinstance(answer, Settles) for more in answer.findings]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from mcore_unpatch.editing.edits import Applicability
 from mcore_unpatch.editing.source import Function, Source, Span, last_line
-from mcore_unpatch.records import dataclass, record
+from mcore_unpatch.records import dataclass, record, replace
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -28,6 +28,11 @@ class Reason:
     title: str
     notes: tuple[str, ...] = ()
     finding_line: int = 0  # of the finding that this and other changes answer together
+
+    @property
+    def elsewhere(self) -> Reason:
+        """The same for a change of another file: what is said of the finding is said in its own."""
+        return replace(self, finding_line=0, notes=())
 
 
 def least_safe(reasons: Iterable[Reason]) -> Reason:

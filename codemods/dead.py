@@ -22,7 +22,7 @@ from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.syntax import bound_by_import, is_pure
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Options, Remark, as_name
-from mcore_unpatch.editing.source import Function, Source, first_line, last_line, mentioned
+from mcore_unpatch.editing.source import Function, Source, lines_of, mentioned
 from mcore_unpatch.findings.finding import Finding, Guard
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import NEWEST, Version, parse_version, reached, show
@@ -103,7 +103,7 @@ def delete_dead(
         asked, emptied, staying = _changes(bench, list(cuts[path].values()))
         fits = spans.take([(request.path, request.touches) for request in asked])
         for finding in answered[path]:
-            why = next((why for function, why in staying if _is_inside(finding.line, function)), "")
+            why = next((why for function, why in staying if finding.line in lines_of(function)), "")
             if not why and not fits:
                 why = "another edit changes the same lines"
             if why:
@@ -113,7 +113,7 @@ def delete_dead(
         if fits:
             contribution.asked += asked
             for source, node, name in emptied.imports if asked else ():
-                bench.imports(source.path).drop(node, {name}, _elsewhere(least_safe(one.reason for one in asked)))
+                bench.imports(source.path).drop(node, {name}, least_safe(one.reason for one in asked).elsewhere)
     return contribution, dead, closed
 
 
@@ -129,7 +129,7 @@ def _changes(bench: Workbench, cuts: Sequence[_DeadBranch]) -> tuple[list[Asked]
         if not emptied.why_not or emptied.function is None:
             break
         staying.append((emptied.function, emptied.why_not))
-        cuts = [cut for cut in cuts if not _is_inside(cut.guard.lineno, staying[-1][0])]
+        cuts = [cut for cut in cuts if cut.guard.lineno not in lines_of(staying[-1][0])]
     else:
         return [], Emptied(), staying
     last = least_safe(cut.reason for cut in outer)
@@ -140,23 +140,14 @@ def _changes(bench: Workbench, cuts: Sequence[_DeadBranch]) -> tuple[list[Asked]
     ]
     for where in emptied.statements:
         changes = remove(where, emptied.outermost(where), with_comments=True)
-        why = last if where is source else _elsewhere(last)
+        why = last if where is source else last.elsewhere
         asked += [Asked(where, change, whole.get(change.node, why)) for change in changes]
     return asked, emptied, staying
-
-
-def _elsewhere(reason: Reason) -> Reason:
-    """Why something in another file goes: with a patch that is deleted, whose own notes are not about this line."""
-    return replace(reason, finding_line=0, notes=())
 
 
 def _restores(finding: Finding) -> Iterator[tuple[str, int]]:
     """Where the original is put back."""
     return ((finding.path, related.line) for related in finding.related if related.role == "restore")
-
-
-def _is_inside(line: int, statement: ast.stmt) -> bool:
-    return first_line(statement) <= line <= last_line(statement)
 
 
 def _is_dead(finding: Finding, versions: Sequence[Version]) -> bool:
@@ -196,7 +187,7 @@ class _DeadBranch:
     @property
     def lines(self) -> set[int]:
         """The lines that are dead."""
-        return {line for node in self.dead for line in range(first_line(node), last_line(node) + 1)}
+        return {line for node in self.dead for line in lines_of(node)}
 
     def undoes(self, finding: Finding, needed: Collection[tuple[str, int]]) -> bool:
         """Whether what puts the original back goes too, alone it would be a patch itself; or a patch stays for it."""

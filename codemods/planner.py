@@ -146,7 +146,10 @@ def _pass(
     held: Sequence[str] = (),
 ) -> tuple[Workbench, Contribution, Finding | None]:
     """Every codemod once, without the moves of the held rules; and the patch that is in the way of the others."""
-    bench, found = _moved(repository, findings, options, known, held)
+    bench, found = _with_the_hook(repository, options.older), Contribution()
+    for move in [kind(analysis, bench, options, findings, held) for kind, analysis in known]:
+        found.add(move.outcome())
+    bench.editable = repository.editable
     moves = bool(found.asked or bench.import_changes())
     taken = [*bench.import_changes(), *found.asked]
     deleted, dead, closed = delete_dead(bench, _open(findings, found, options), options, taken, moves)
@@ -156,17 +159,6 @@ def _pass(
     found.add(FixRunner(bench, options, Taken([*taken, *deleted.asked]), staying, told).run(alive))
     below = RemainingPatches.of(findings, dead.union(found.removes)).blocking("", standing.HOOK) if moves else None
     return bench, found, below
-
-
-def _moved(
-    repository: Repository, findings: Sequence[Finding], options: Options, known: Known, held: Sequence[str] = ()
-) -> tuple[Workbench, Contribution]:
-    """The downstreams' moves but those of the held rules, on a bench of their own."""
-    contribution, bench = Contribution(), _with_the_hook(repository, options.older)
-    for move in [kind(analysis, bench, options, findings, held) for kind, analysis in known]:
-        contribution.add(move.outcome())
-    bench.editable = repository.editable
-    return bench, contribution
 
 
 def _open(findings: Iterable[Finding], contribution: Contribution, options: Options) -> list[Finding]:

@@ -13,7 +13,7 @@ from mcore_unpatch.codemods.changes import Asked, Insert, Reason, Remove
 from mcore_unpatch.codemods.syntax import names_in
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Edit, Options, Remark, as_name, splice
-from mcore_unpatch.editing.source import Function, Source, first_line, last_line
+from mcore_unpatch.editing.source import Function, Source, first_line, lines_of
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import find
 from mcore_unpatch.repository.paths import is_test
@@ -61,12 +61,8 @@ def _texts(source: Source, gone: Sequence[Finding], staying: Sequence[Finding], 
         owner, name = finding.target.split(".")[-2:]
         # A word of many meanings, such as `forward`, is meant only in the function that patches it.
         common, kind = "_" not in name.strip("_"), re.sub(r"^(_?(?:set|get)_|)", "", name)
-        around = {
-            line
-            for function in source.every(ast.FunctionDef, ast.AsyncFunctionDef)
-            if first_line(function) <= finding.line <= last_line(function)
-            for line in range(first_line(function), last_line(function) + 1)
-        }
+        functions = map(lines_of, source.every(ast.FunctionDef, ast.AsyncFunctionDef))
+        around = {line for whole in functions if finding.line in whole for line in whole}
         words = {kind: r"\b", owner: r"\b", name: r"(?<![\w.])" if common else r"\b"}
         for number in sorted(set(lines) - told):
             line = source.line(number)
@@ -118,7 +114,7 @@ def _is_after(source: Source, installer: str, read: ast.expr) -> bool:
     functions = [one for one in source.every(ast.FunctionDef, ast.AsyncFunctionDef) if isinstance(one, Function)]
     words = {id(function): {node.id for node in walk(function) if isinstance(node, ast.Name)} for function in functions}
     words |= {id(one): words[id(one)] | {arg.arg for arg in one.args.args} for one in functions}  # fixtures
-    around = [function for function in functions if first_line(function) <= read.lineno <= last_line(function)]
+    around = [function for function in functions if read.lineno in lines_of(function)]
     saying = {installer, *(function.name for function in functions if installer in words[id(function)])}
     return not around or any(saying & words[id(function)] for function in around)
 
@@ -225,10 +221,9 @@ def _comment(finding: Finding, indent: int) -> str:
 
 def _statement(source: Source, finding: Finding) -> ast.stmt:
     """The innermost statement of a finding that begins its own line."""
-    around = [node for node in source.every(ast.stmt) if first_line(node) <= finding.line <= last_line(node)]
-    return max(
-        (node for node in around if not source.line(first_line(node))[: node.col_offset].strip()), key=first_line
-    )
+    around = [node for node in source.every(ast.stmt) if finding.line in lines_of(node)]
+    own_line = (node for node in around if not source.line(first_line(node))[: node.col_offset].strip())
+    return max(own_line, key=first_line)
 
 
 def _is_annotated(source: Source, statement: ast.stmt, rule: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.library.syntax import dotted, last_attribute
@@ -74,24 +74,14 @@ def _is_looked_up(call: ast.Call) -> bool:
     return isinstance(key, ast.Constant) and isinstance(key.value, str) and key.value.isidentifier()
 
 
-def is_one_of(node: ast.AST, nodes: Iterable[ast.AST]) -> bool:
-    """Whether a node is one of these very nodes."""
-    return any(node is other for other in nodes)
-
-
 def walk_without(tree: ast.AST, left_out: Sequence[ast.AST]) -> Iterator[ast.AST]:
     """Every node but those below some."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
-        if not is_one_of(node, left_out):
+        if node not in left_out:
             yield node
             waiting += ast.iter_child_nodes(node)
-
-
-def names_outside(tree: ast.AST, gone: Sequence[ast.AST]) -> set[str]:
-    """The names that code mentions which stays."""
-    return {node.id for node in walk_without(tree, gone) if isinstance(node, ast.Name)}
 
 
 def identifiers(tree: ast.AST) -> set[str]:

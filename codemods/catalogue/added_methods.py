@@ -16,7 +16,7 @@ from mcore_unpatch.codemods.removal import heads_others, remove
 from mcore_unpatch.codemods.seams.added import find_alias, made_before, to_subclass
 from mcore_unpatch.codemods.syntax import body_of, is_stored, leaf, names_in, parameters
 from mcore_unpatch.editing.edits import as_name
-from mcore_unpatch.editing.source import Function, Source, first_line, last_line
+from mcore_unpatch.editing.source import Function, Source, first_line, last_line, lines_of
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.repository.paths import is_test
 
@@ -217,8 +217,8 @@ class _Adding:
         if not functions or len(functions) != len(branches) or not raises or not plain:
             yield Left(_FORM)
             return
-        lines = range(first_line(self.function), last_line(self.function) + 1)
-        if body_of(self.function) is not self.function.body or any("#" in self.source.line(line) for line in lines):
+        commented = any("#" in self.source.line(line) for line in lines_of(self.function))
+        if body_of(self.function) is not self.function.body or commented:
             yield Left(f"`{self.function.name}` has a docstring or comments, which speak of what goes")
             return
         loops = [node for node in ast.walk(self.function) if isinstance(node, ast.For)]

@@ -11,12 +11,13 @@ from mcore_unpatch.codemods.changes import Reason
 from mcore_unpatch.codemods.imports.places import Import
 from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.editing.source import Source
+from mcore_unpatch.editing.source import Source, lines_of
 from mcore_unpatch.scanner.sources.nodes import children, walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _WORD = re.compile(rb"[\w\x80-\xff]+")
+# Says that an import is there for others.
 _KEPT = re.compile(r"#\s*noqa(?!:)|#\s*noqa:[^#]*\bF401\b", re.IGNORECASE)
 _Key = tuple[str, str, str, str | None]  # the function, the module, the name and its alias: the same before and after
 
@@ -31,7 +32,8 @@ def drop_leftovers(bench: Workbench, path: str, new: bytes, reason: Reason) -> b
     going = [
         (node, alias.name, bound, bool(key[0]))
         for key, node, alias, bound, used in (_imported(before) if unused else ())
-        if used and key in unused and alias.name != alias.asname and not _is_kept(before, node)
+        if used and key in unused and alias.name != alias.asname
+        if not any(_KEPT.search(before.line(line)) for line in lines_of(node))
     ]
     asked_for = _asked_for(bench, path, {bound for _, _, bound, is_local in going if not is_local})
     going = [leftover for leftover in going if leftover[3] or leftover[2] not in asked_for]
@@ -95,12 +97,6 @@ def _quoted(text: str) -> set[str]:
         return {node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}
     except SyntaxError:
         return set()
-
-
-def _is_kept(source: Source, node: Import) -> bool:
-    """Whether the file says that an import is there for others."""
-    lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    return any(_KEPT.search(source.line(line)) for line in lines)
 
 
 def _asked_for(bench: Workbench, path: str, names: set[str]) -> set[str]:

@@ -15,7 +15,7 @@ from mcore_unpatch.codemods.shims.exports import ShimReference, Use
 from mcore_unpatch.codemods.shims.sightings import OFFER, Analysis, Flow, by_rule, closure, flow_of, listed, words
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Applicability, Options, Remark
-from mcore_unpatch.editing.source import first_line, last_line
+from mcore_unpatch.editing.source import lines_of
 from mcore_unpatch.findings.finding import USE, Finding
 from mcore_unpatch.gate.suppress import comments
 from mcore_unpatch.repository.paths import is_test
@@ -89,12 +89,8 @@ class Move:
         path = definition.source.path
         lines = [finding.line for finding in self.findings if finding.path == path and finding.can_move]
         told = [comment.line for comment in comments(definition.source.data)]
-        spans = [(first_line(unit.node), last_line(unit.node)) for unit in closure(definition, rule)]
-
-        def inside(lines: list[int]) -> bool:
-            return any(first <= line <= last for line in lines for first, last in spans)
-
-        return path in self.bench.editable and inside(lines) and not inside(told)
+        own = {line for unit in closure(definition, rule) for line in lines_of(unit.node)}
+        return path in self.bench.editable and not own.isdisjoint(lines) and own.isdisjoint(told)
 
     def outcome(self) -> Contribution:
         """Edits of every file but those of imports, remarks on what differs or stays, and the findings that go."""

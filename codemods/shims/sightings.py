@@ -16,7 +16,7 @@ from mcore_unpatch.codemods.shims.definitions import Definition, Unit, reached
 from mcore_unpatch.codemods.shims.exports import Exports, Need, ShimOrigin, ShimReference, Use
 from mcore_unpatch.codemods.standing import PROCESSOR, processors
 from mcore_unpatch.editing.edits import Repository
-from mcore_unpatch.editing.source import first_line, last_line
+from mcore_unpatch.editing.source import first_line, lines_of
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import DEFINITION, USE, Finding
 from mcore_unpatch.findings.rules import rules
@@ -208,8 +208,8 @@ def definitions(exports: Exports, known: Iterable[Finding]) -> Iterator[Finding]
             lines.setdefault(finding.path, []).append(finding.line)
     for path, definition in exports.definitions.items():
         for rule, names in by_rule(definition).items():
-            spans = [(first_line(unit.node), last_line(unit.node)) for unit in closure(definition, rule)]
-            if any(first <= line <= last for line in lines.get(path, ()) for first, last in spans):
+            spans = [lines_of(unit.node) for unit in closure(definition, rule)]
+            if any(line in span for line in lines.get(path, ()) for span in spans):
                 continue
             node = min((definition.defined[name].node for name in names), key=first_line)
             target = _target(exports, ShimOrigin(definition.shim, names[0], definition), names)

@@ -172,6 +172,11 @@ def last_line(node: ast.stmt) -> int:
     return node.end_lineno or node.lineno
 
 
+def lines_of(node: ast.stmt) -> range:
+    """The lines of a statement, its decorators included."""
+    return range(first_line(node), last_line(node) + 1)
+
+
 Suite = list[ast.stmt]
 SUITES = ("body", "orelse", "finalbody")
 

@@ -9,16 +9,7 @@ from typing import Literal
 
 from mcore_unpatch.codemods.changes import Change, Header, Replace, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.syntax import (
-    body_of,
-    identifiers,
-    is_one_of,
-    is_value,
-    leaf,
-    names_in,
-    names_outside,
-    walk_without,
-)
+from mcore_unpatch.codemods.syntax import body_of, identifiers, is_value, leaf, names_in, walk_without
 from mcore_unpatch.editing.source import Source, first_line, last_line
 from mcore_unpatch.library.syntax import Nodes
 
@@ -138,7 +129,7 @@ class Wrapper:
         last = body[-1]
         if isinstance(last, ast.Return) and last.value is calls[0] and len(returns) == 1:
             return self._before(body[:-1], last, calls[0])
-        if is_one_of(calls[0], ast.walk(body[0])):
+        if calls[0] in ast.walk(body[0]):
             return self._after(body, calls[0], returns)
         return f"`{function.name}` does something before and after the original, or calls it on a condition"
 
@@ -208,7 +199,8 @@ class Wrapper:
             return f"`{name}` does not forward all its arguments"
         if default := next((parameter.name for parameter in self.named if parameter.default), ""):
             return f"`{name}` has a default of its own for `{default}`, which the original may not have"
-        used = names_outside(self.function, [call, *self.function.decorator_list])
+        rest = walk_without(self.function, [call, *self.function.decorator_list])
+        used = {node.id for node in rest if isinstance(node, ast.Name)}
         read = {parameter.name for parameter in self.named} & used
         if read and {self.args, self.kwargs} & used:
             return f"`{name}` uses its arguments both by name and as `*args` or `**kwargs`"
@@ -248,8 +240,8 @@ class Wrapper:
         places = [node for node in whole if isinstance(node, ast.Attribute | ast.Subscript)]
         before = [node for node in places if (node.lineno, node.col_offset) < (call.lineno, call.col_offset)]
         given = {self.args, self.kwargs, *(parameter.name for parameter in self.named)}
-        early = [node for node in before if not is_one_of(node, around) and not names_in(node) <= given]
-        return not special and not early and all(is_one_of(call, ast.walk(other)) for other in others)
+        early = [node for node in before if node not in around and not names_in(node) <= given]
+        return not special and not early and all(call in ast.walk(other) for other in others)
 
     def _before(self, body: list[ast.stmt], last: ast.Return, call: ast.Call) -> Form | str:
         """The original last: a pre-hook, which may give other arguments."""

@@ -30,7 +30,7 @@ from mcore_unpatch.codemods.seams.hooks.module import (
     why_not,
 )
 from mcore_unpatch.codemods.seams.patch import Patch, bound_to, find_patch
-from mcore_unpatch.codemods.syntax import is_name, is_one_of, is_stored, names_in, parameters, walk_without
+from mcore_unpatch.codemods.syntax import is_name, is_stored, names_in, parameters, walk_without
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line
 from mcore_unpatch.findings.finding import Finding
@@ -228,21 +228,21 @@ def _excludes(wrapped: _Wrapped, other: _Wrapped) -> bool:
     first, second = sorted((wrapped.patch.statement, other.patch.statement), key=lambda node: node.lineno)
     beyond = [second, *_above(source, second, around)]
     node: ast.AST = first
-    while not is_one_of(source.parents[node], beyond):
+    while source.parents[node] not in beyond:
         suite = source.home.get(id(node), [])
         if suite and isinstance(suite[-1], _LEAVES):
             return True
         node = source.parents[node]
     branch = source.parents[node]
     if isinstance(branch, ast.If):
-        return is_one_of(node, branch.body) and any(is_one_of(node, branch.orelse) for node in beyond)
+        return node in branch.body and any(node in branch.orelse for node in beyond)
     return False
 
 
 def _beside(patch: Patch, around: Function) -> ast.FunctionDef | str:
     """The wrapper of a patch, or why it is not found."""
     function = patch.function
-    if not isinstance(function, ast.FunctionDef) or not is_one_of(function, ast.walk(around)):
+    if not isinstance(function, ast.FunctionDef) or function not in ast.walk(around):
         return "the wrapper is not defined next to the assignment"
     module = bound_to(patch.value) if patch.bound else None
     if module is not None and ast.unparse(module) != ast.unparse(patch.target.value):
