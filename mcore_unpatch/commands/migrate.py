@@ -18,7 +18,7 @@ from mcore_unpatch.editing.placing import coloured
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate import run as migration, table
 from mcore_unpatch.migrate.outcome import Outcome
-from mcore_unpatch.report.lines import count
+from mcore_unpatch.report.lines import count, show
 from mcore_unpatch.repository.discover import project_root
 from mcore_unpatch.repository.paths import from_here, shown
 from mcore_unpatch.writing.transaction import undo as take_back
@@ -104,4 +104,4 @@ def _write(outcome: Outcome, style: opt.TextOrJson, diff: bool) -> None:
         sys.stdout.buffer.flush()
         if outcome.diff_base != Path.cwd():
             note(f"The paths in this diff are relative to {outcome.diff_base}; apply it there.")
-    table.write(outcome, stderr=diff)
+    show(table.lines(outcome), stderr=diff)

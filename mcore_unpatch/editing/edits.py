@@ -134,16 +134,6 @@ class Repository(Project):
         return self.read(path)
 
 
-def no_release(_: str) -> tuple[Version, ...]:
-    """What a project asks for that names no release."""
-    return ()
-
-
-def none_older(_: str) -> str:
-    """Why a file may not have something: it may."""
-    return ""
-
-
 @record
 class Options:
     """What a migration may do."""
@@ -153,11 +143,11 @@ class Options:
     selection: Selection = field(default_factory=Selection)
     target: Version = NEWEST
     # The oldest and the newest release that the project of a file asks for; none where it names no release.
-    pinned: Callable[[str], tuple[Version, ...]] = no_release
+    pinned: Callable[[str], tuple[Version, ...]] = lambda _: ()
     # Which Megatron that a file runs on is not known, and how to settle it; nothing where all are.
-    unsure: Callable[[str], str] = none_older
+    unsure: Callable[[str], str] = lambda _: ""
     # Why a file may not have what needs the hook: the release that it is for, and who says so; nothing where it may.
-    older: Callable[[str], str] = none_older
+    older: Callable[[str], str] = lambda _: ""
 
     def applies(self, level: Applicability) -> bool:
         """Whether edits of a level are to be made."""

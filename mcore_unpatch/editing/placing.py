@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import groupby
+from operator import attrgetter
 
 from mcore_unpatch.editing.edits import Edit, NewContent, Plan, Repository, Unsound, in_order, splice
 from mcore_unpatch.errors import UsageError
@@ -40,7 +40,7 @@ class PlacedEdit:
 def rewrites_of(plan: Plan, project: Repository) -> list[NewContent]:
     """The files that change; raises `Unsound` for edits that cannot be made."""
     rewrites = []
-    for path, edits in groupby(sorted(plan.edits, key=lambda edit: edit.path), key=lambda edit: edit.path):
+    for path, edits in _by_path(plan):
         if path not in project.editable:
             raise UsageError(
                 f"a rewrite reaches into {shown(path)}, which is not among the files to migrate; nothing was written. "
@@ -58,10 +58,12 @@ def rewrites_of(plan: Plan, project: Repository) -> list[NewContent]:
 
 def changes_of(plan: Plan, data: Callable[[str], bytes]) -> list[PlacedEdit]:
     """Every edit of a plan, placed in the `data` of its file; in order of files and positions."""
-    by_path: dict[str, list[Edit]] = defaultdict(list)
-    for edit in plan.edits:
-        by_path[edit.path].append(edit)
-    return [change for path in sorted(by_path) for change in _placed(data(path), by_path[path])]
+    return [change for path, edits in _by_path(plan) for change in _placed(data(path), edits)]
+
+
+def _by_path(plan: Plan) -> Iterator[tuple[str, list[Edit]]]:
+    by_path = attrgetter("path")
+    return ((path, list(edits)) for path, edits in groupby(sorted(plan.edits, key=by_path), by_path))
 
 
 def _placed(data: bytes, edits: list[Edit]) -> Iterator[PlacedEdit]:

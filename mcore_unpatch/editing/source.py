@@ -15,6 +15,7 @@ from mcore_unpatch.scanner.sources.parsed import Parsed
 
 Node = TypeVar("Node", bound=ast.AST)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+Suite = list[ast.stmt]
 
 
 class Span(NamedTuple):
@@ -63,8 +64,9 @@ class Source:
 
     @cached_property
     def home(self) -> dict[int, Suite]:
-        """The suite that a statement stands in, by the statement's id."""
-        return {id(node): suite for suite in suites(self.tree) for node in suite}
+        """The suite that a statement stands in, by the statement's id: a body, a branch, a handler."""
+        fields = (getattr(node, name, None) for node in self.nodes for name in ("body", "orelse", "finalbody"))
+        return {id(node): suite for suite in fields if isinstance(suite, list) for node in suite}
 
     @cached_property
     def starting(self) -> dict[tuple[int, int], ast.stmt | ast.expr]:
@@ -175,16 +177,3 @@ def last_line(node: ast.stmt) -> int:
 def lines_of(node: ast.stmt) -> range:
     """The lines of a statement, its decorators included."""
     return range(first_line(node), last_line(node) + 1)
-
-
-Suite = list[ast.stmt]
-SUITES = ("body", "orelse", "finalbody")
-
-
-def suites(tree: ast.AST) -> Iterator[Suite]:
-    """Every list of statements in a tree: bodies, branches, handlers."""
-    for node in walk(tree):
-        for name in SUITES:
-            value = getattr(node, name, None)
-            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
-                yield value

@@ -20,10 +20,7 @@ from mcore_unpatch.survey.parallel import no_collection
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.writing import transaction
-from mcore_unpatch.writing.files import exclusive
-from mcore_unpatch.writing.journal import locate
-from mcore_unpatch.writing.recovery import describe_interrupted, recover
-from mcore_unpatch.writing.transaction import written_by_last
+from mcore_unpatch.writing.recovery import describe_interrupted
 
 OLDEST_PYTHON = 12  # what the shims need: the tool alone runs on 3.11
 _COMMENT = re.compile(r"(?m)(?:^|\s)#.*$")
@@ -54,13 +51,10 @@ def preview(request: Request, planner: Planner | None = None, progress: Progress
 def migrate(request: Request, planner: Planner | None = None, progress: Progress | None = None) -> Outcome:
     """Migrate; raises `UsageError` with every file as it was. A run that was killed before is taken back first."""
     top = top_of(request.paths)
-    state = locate(top)
-    state.refuse_inside_work_tree()
-    with exclusive(state.lock_file):
-        recover(top)
+    with transaction.begun(top) as state:
         root, allowed = root_of(request.paths), (request.allow_dirty, request.allow_no_vcs)
         # Before anything is looked at; what the last migration wrote may stand there, for a second run does nothing.
-        transaction.refuse_unsafe(root, top, (), *allowed, ours=written_by_last(state))
+        transaction.refuse_unsafe(root, top, (), *allowed, ours=transaction.written_by_last(state))
         outcome = _prepare(request, planner or rewrites.plan, progress)
         if outcome.rewrites:
             paths = [item.path for item in outcome.rewrites]

@@ -11,7 +11,7 @@ from mcore_unpatch.megatron.versions import RELEASES, parse_version
 from mcore_unpatch.migrate.outcome import Outcome
 from mcore_unpatch.records import record, replace
 from mcore_unpatch.report.counts import group_of, groups
-from mcore_unpatch.report.lines import Line, count, show, wrapped
+from mcore_unpatch.report.lines import Line, count, wrapped
 from mcore_unpatch.report.screen import brief, pin_command
 
 _MOST_LINES = 6  # of a file that are named for one rule
@@ -37,11 +37,6 @@ class _Entry:
     text: str
     subject: str = ""
     detail: str = ""
-
-
-def write(outcome: Outcome, stderr: bool = False) -> None:
-    """Print the table."""
-    show(lines(outcome), stderr)
 
 
 def lines(outcome: Outcome) -> Iterator[Line]:
@@ -219,11 +214,9 @@ def _needs(outcome: Outcome) -> Iterator[Line]:
         rows.append(("megatron-core", f"{outcome.plan.requirement} is now required"))
         floor = parse_version(outcome.plan.requirement.partition(">=")[2])
         if older := outcome.survey.stacks.older_than(floor):
-            named = ", ".join(f"{stack.name} ({stack.place})" for stack in older)
-            rows.append(("older ones", f"stop working with this: {named}"))
+            rows.append(("older ones", f"stop working with this: {', '.join(map(str, older))}"))
         if low := outcome.survey.stacks.reaching_below(floor):
-            named = ", ".join(f"{stack.name} ({stack.place})" for stack in low)
-            rows.append(("allowed", f"are older ones too, raise this: {named}"))
+            rows.append(("allowed", f"are older ones too, raise this: {', '.join(map(str, low))}"))
     if needed := outcome.dependency:
         rows.append(("dependency", f"{needed.line} (add it to your dependencies)"))
         if needed.python:

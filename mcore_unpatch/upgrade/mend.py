@@ -234,15 +234,9 @@ def write(
 ) -> list[str]:
     """Write the edits that hold, and say which files were changed; `allowed`: in spite of changes, without git."""
     from mcore_unpatch.writing import transaction
-    from mcore_unpatch.writing.files import exclusive
-    from mcore_unpatch.writing.journal import locate
-    from mcore_unpatch.writing.recovery import recover
 
     top = Path(report.scanned.top)
-    state = locate(top)
-    state.refuse_inside_work_tree()
-    with exclusive(state.lock_file):
-        recover(top)
+    with transaction.begun(top) as state:
         changed = contents(report, mended, merges, conflicts)
         if changed:
             paths = [item.path for item in changed]

@@ -62,12 +62,8 @@ class Record:
     def __post_init__(self) -> None:
         """Raise `ValueError` for what nobody here can have written."""
         journals = [token for token in (self.pending, self.last) if token is not None]
-        flags = (self.replacing, self.undoing)
-        if (
-            not isinstance(self.base, str)
-            or not all(map(is_token, journals))
-            or not all(type(f) is bool for f in flags)
-        ):
+        flags = {type(self.replacing), type(self.undoing)}
+        if not isinstance(self.base, str) or not all(map(is_token, journals)) or flags != {bool}:
             raise ValueError
 
     def encoded(self) -> bytes:

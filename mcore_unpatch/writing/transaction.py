@@ -13,7 +13,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,13 +24,21 @@ from mcore_unpatch.repository import git
 from mcore_unpatch.repository.discover import project_root
 from mcore_unpatch.repository.paths import from_here, shown
 from mcore_unpatch.writing import files, interrupts, journal
-from mcore_unpatch.writing.files import exclusive
-from mcore_unpatch.writing.interrupts import deferred
 from mcore_unpatch.writing.journal import Journal, State, interrupted, locate
 from mcore_unpatch.writing.recovery import recover, take_back
 
 _NO_SECOND_NAMES = {errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 _LISTED = 20  # files with uncommitted changes
+
+
+@contextmanager
+def begun(top: Path) -> Iterator[State]:
+    """Hold the lock of a work tree, with what a killed run left half done taken back; raises `UsageError`."""
+    state = locate(top)
+    state.refuse_inside_work_tree()
+    with files.exclusive(state.lock_file):
+        recover(top)
+        yield state
 
 
 def write(state: State, rewrites: Sequence[NewContent], remember: bool = True) -> None:
@@ -38,7 +47,7 @@ def write(state: State, rewrites: Sequence[NewContent], remember: bool = True) -
     With `remember` the journal is kept, so that the migration can be taken back.
     """
     _refuse_unwritable(state, rewrites)
-    with deferred() as check:
+    with interrupts.deferred() as check:
         try:
             before = state.load()
             made = journal.record(state, rewrites, before, remember)
@@ -95,12 +104,10 @@ def _replace(made: Journal, index: int, item: NewContent) -> None:
 def _keep(target: Path, kept: Path) -> bool:
     try:
         os.link(target, kept)
-    except FileNotFoundError:
-        return False
     except OSError as error:
-        if error.errno in _NO_SECOND_NAMES:
-            return False
-        raise
+        if error.errno not in {errno.ENOENT, *_NO_SECOND_NAMES}:
+            raise
+        return False
     return True
 
 
@@ -167,7 +174,7 @@ def undo(folder: Path) -> list[str]:
     top = project_root(folder.resolve())
     state = locate(top)
     state.refuse_inside_work_tree()
-    with exclusive(state.lock_file):
+    with files.exclusive(state.lock_file):
         half_done = interrupted(top)
         half_undone = [state for state in half_done if state.load().undoing]
         restored = recover(top)

@@ -19,6 +19,7 @@ from mcore_unpatch.findings.finding import Assessment, Finding
 from mcore_unpatch.migrate import table
 from mcore_unpatch.migrate.outcome import Dependency, Outcome
 from mcore_unpatch.migrate.run import Request, preview
+from mcore_unpatch.stacks.revision import Revision, Stack
 from mcore_unpatch.survey.survey import ScanOptions
 
 SAID = Path(__file__).with_name("tables.txt")
@@ -56,7 +57,7 @@ def outcome(
     **plan: Any,
 ) -> Outcome:
     judged = _Judged(stacks=[SimpleNamespace(said=True)] * stacks)
-    named = [SimpleNamespace(name=name, place=f"{name}.txt:1") for name in below]
+    named = [Stack(Revision(name), why=f"{name}.txt:1") for name in below]
 
     def read(path: str) -> bytes:
         if path != "a.py":

@@ -10,7 +10,7 @@ import pytest
 
 from mcore_unpatch.editing.edits import Edit, Repository, in_order, splice
 from mcore_unpatch.editing.placing import unified
-from mcore_unpatch.editing.source import Source, suites
+from mcore_unpatch.editing.source import Source
 from mcore_unpatch.migrate.run import too_old_python
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.writing import files
@@ -101,11 +101,12 @@ def test_bytes_of_a_name(data: bytes) -> None:
 
 
 def test_every_list_of_statements() -> None:
-    tree = ast.parse(
-        "if a:\n    b\nelse:\n    c\nfor d in e:\n    f\nelse:\n    g\n"
-        "try:\n    h\nexcept i:\n    j\nelse:\n    k\nfinally:\n    l\n"
+    whole = Source(
+        "a.py",
+        b"if a:\n    b\nelse:\n    c\nfor d in e:\n    f\nelse:\n    g\n"
+        b"try:\n    h\nexcept i:\n    j\nelse:\n    k\nfinally:\n    l\n",
     )
-    firsts = [ast.unparse(suite[0]) for suite in suites(tree)]
+    firsts = [ast.unparse(suite[0]) for suite in whole.home.values()]
     assert sorted(first for first in firsts if len(first) == 1) == list("bcfghjkl")
 
 
