@@ -94,7 +94,7 @@ def _analyse(paths: list[str], task: Task, project: Project) -> ScannedPart:
             data = project.data(path)
             if IGNORE_MARK in data:
                 part.marked.append(path)
-            if call_sites.tests_a_release(data):
+            if call_sites.tests_a_release(data) and project.related(path):
                 part.testing.append(path)
             if any(word in data for word in task.words):
                 part.saying.append(path)

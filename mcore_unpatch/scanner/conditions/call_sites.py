@@ -101,8 +101,7 @@ def _everywhere(name: str, said: list[str], project: Project) -> Live | None:
 def _calls(path: str, names: dict[str, bytes], project: Project) -> Iterable[tuple[str, Live]]:
     """The calls of some functions in a file, and the releases on which each is reached."""
     data = project.text(path)
-    words = prefilter.words_of(data)
-    called = [name for name, word in names.items() if word in words and _may_call(word, data)]
+    called = [name for name, word in names.items() if word in data and _may_call(word, data)]
     resolver = _resolver(path, project) if called else None
     if resolver is None:
         return
