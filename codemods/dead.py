@@ -18,6 +18,7 @@ from itertools import chain
 from mcore_unpatch.codemods import standing
 from mcore_unpatch.codemods.changes import Asked, Change, Reason, Taken, Unwrap, least_safe
 from mcore_unpatch.codemods.emptied import Emptied, with_emptied
+from mcore_unpatch.codemods.imports.places import Import
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.syntax import bound_by_import, is_pure
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
@@ -30,7 +31,6 @@ from mcore_unpatch.scanner.sources.nodes import walk
 
 _TITLE = "deletes what never runs"
 _NOT_NEEDED = "deletes what Megatron does not need"
-_IMPORTS = ast.Import | ast.ImportFrom
 _FOR_THE_NAME = re.compile(r"hasattr|getattr|\bNone\b")  # a condition that asks whether there is a method at all
 
 
@@ -273,10 +273,10 @@ def _of_try(cut: Callable[..., _DeadBranch], source: Source, node: ast.Try, bran
         dead = tuple(node.handlers[0].body)
         inside = {id(child) for child in walk(node)}
         kept = [*node.body, *node.orelse]
-        bound = {bound_by_import(alias, one) for one in kept if isinstance(one, _IMPORTS) for alias in one.names}
+        bound = {bound_by_import(alias, one) for one in kept if isinstance(one, Import) for alias in one.names}
         named = {name for node in source.nodes if id(node) not in inside for name in mentioned(node)}
         local = not isinstance(source.parents[node], ast.Module)
-        if local and all(isinstance(statement, _IMPORTS) for statement in kept) and bound.isdisjoint(named):
+        if local and all(isinstance(statement, Import) for statement in kept) and bound.isdisjoint(named):
             return cut(dead=dead, whole=(node,))  # it only asked whether the names are there
         return cut(dead=dead, change=Unwrap(node, "body"))
     return cut(dead=(*node.body, *node.orelse), change=Unwrap(node, "handler")) if branch == "try" else None

@@ -38,9 +38,9 @@ class StatementHash(NamedTuple):
 class UpstreamVersion:
     """One upstream version of a function: the releases that have it, its hash and its statements."""
 
-    releases: tuple[str, ...]
+    releases: Sequence[str]
     hash: str
-    parts: tuple[StatementHash, ...]
+    parts: Sequence[StatementHash]
 
 
 @record
@@ -64,29 +64,21 @@ class Fingerprints:
         self.project: str = data["project"]
         self.releases: tuple[str, ...] = tuple(data["releases"])
         self._known = {
-            file: {
-                name: tuple(
-                    UpstreamVersion(
-                        tuple(one["releases"]), one["hash"], tuple(StatementHash(*part) for part in one["parts"])
-                    )
-                    for one in versions
-                )
-                for name, versions in names.items()
-            }
+            (file, name): [
+                UpstreamVersion(one["releases"], one["hash"], [StatementHash(*part) for part in one["parts"]])
+                for one in versions
+            ]
             for file, names in data["files"].items()
+            for name, versions in names.items()
         }
 
     def knows(self, file: str, name: str) -> bool:
         """Whether any release has such a name in that file."""
-        return name in self._known.get(file, ())
+        return (file, name) in self._known
 
-    def releases_of(self, file: str, name: str, node: ast.stmt, package: str) -> tuple[str, ...]:
-        """The releases whose function this is; empty if somebody changed it. `package` is what a fork is called."""
-        return self.releases_with(file, name, fingerprint(node, package))
-
-    def releases_with(self, file: str, name: str, digest: str) -> tuple[str, ...]:
-        """The same by hash."""
-        return next((known.releases for known in self._known.get(file, {}).get(name, ()) if known.hash == digest), ())
+    def has(self, file: str, name: str, digest: str) -> bool:
+        """Whether a release has the function, or the import, of this hash; not if somebody changed it."""
+        return any(known.hash == digest for known in self._known.get((file, name), ()))
 
     def imports(self, file: str, node: ast.AST, package: str) -> bool:
         """Whether a statement imports what upstream does, if from a file that moved into another folder."""
@@ -96,14 +88,14 @@ class Fingerprints:
         homes = [".".join([*folders[:number], *folders[number + 1 :], last]) for number in range(1, len(folders))]
         homes.append(".".join([*folders, last]))
         return all(
-            any(self.releases_with(file, f"import {alias.name}", _hash(f"{home}:{alias.name}", 6)) for home in homes)
+            any(self.has(file, f"import {alias.name}", _hash(f"{home}:{alias.name}", 6)) for home in homes)
             for alias in node.names
         )
 
     def difference(self, file: str, name: str, node: ast.stmt, package: str, source: Source) -> Difference:
         """How a changed function of a source differs from that of an upstream file."""
         found, path = list(parts(node, package)), source.path
-        versions = self._known.get(file, {}).get(name, ())
+        versions = self._known.get((file, name))
         if not versions:
             text = f"--- {self.project}: no release has `{name}` in {file}\n+++ {path}\n"
             own = [source.line(number) for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)]

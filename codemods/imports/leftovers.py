@@ -11,11 +11,10 @@ from mcore_unpatch.codemods.changes import Reason
 from mcore_unpatch.codemods.imports.places import Import
 from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.editing.source import Source, lines_of
+from mcore_unpatch.editing.source import Function, Source, lines_of
 from mcore_unpatch.scanner.sources.nodes import children, walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
-_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _WORD = re.compile(rb"[\w\x80-\xff]+")
 # Says that an import is there for others.
 _KEPT = re.compile(r"#\s*noqa(?!:)|#\s*noqa:[^#]*\bF401\b", re.IGNORECASE)
@@ -62,7 +61,7 @@ def _imports(scope: ast.AST, body: list[ast.stmt] | None = None) -> Iterator[tup
     for node in getattr(scope, "body", []) if body is None else body:
         if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and node.module != "__future__"):
             yield scope, node
-        elif isinstance(node, _FUNCTIONS):
+        elif isinstance(node, Function):
             yield from _imports(node)
         elif isinstance(node, ast.ClassDef):
             yield from _imports(scope, [inner for inner in node.body if not isinstance(inner, Import)])
@@ -75,7 +74,7 @@ def _used(scope: ast.AST, bound: dict[ast.AST, set[str]]) -> Iterator[str]:
     waiting: list[tuple[ast.AST, frozenset[str]]] = [(node, frozenset()) for node in children(scope)]
     while waiting:
         node, hidden = waiting.pop()
-        if isinstance(node, _FUNCTIONS):
+        if isinstance(node, Function):
             hidden = hidden.union(bound.get(node, ()))
         if isinstance(node, ast.Name):
             yield from {node.id} - hidden

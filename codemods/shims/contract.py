@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from mcore_unpatch.errors import FileError
     from mcore_unpatch.findings.finding import Finding
 
-_WORD = re.compile(rb"\w++")
-
 
 @dataclass(frozen=True)
 class Shim:
@@ -48,20 +46,11 @@ class Contract:
     private: tuple[str, ...] = ()
 
     @cached_property
-    def names(self) -> frozenset[bytes]:
-        """What a file says that has a part in it."""
+    def hint(self) -> re.Pattern[bytes]:
+        """What a file says that has a part in it: one of the names, or a module's."""
         names = [name for shim in self.shims for name in shim.names]
         modules = [shim.module for shim in self.shims] if self.keeps_names else []
-        return frozenset(name.encode() for name in (*modules, *names, *self.private))
-
-    def says(self, data: bytes) -> bool:
-        """Whether a file says one of the names, or a module's: else it has no part in it."""
-        return any(word in data for word in self.words) and not self.names.isdisjoint(_WORD.findall(data))
-
-    @cached_property
-    def hint(self) -> re.Pattern[bytes]:
-        """The same as a pattern."""
-        return re.compile(rb"\b(?:%s)\b" % b"|".join(sorted(self.names)))
+        return re.compile(rf"\b(?:{'|'.join([*modules, *names, *self.private])})\b".encode())
 
     def shim_at(self, path: str) -> Shim | None:
         """The shim for a path, by the name of the file alone."""
@@ -90,7 +79,7 @@ class ShimCodemod(Codemod):
 
     def says(self, data: bytes) -> bool:
         """Whether a file says one of the names."""
-        return self.contract.says(data)
+        return super().says(data) and self.contract.hint.search(data) is not None
 
     def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:
         """Every use of a name, and definitions without a patch."""

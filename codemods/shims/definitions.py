@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Asked, Insert, Reason, below
-from mcore_unpatch.codemods.fingerprints.compare import Difference, Fingerprints, load, origins
+from mcore_unpatch.codemods.fingerprints.compare import Difference, Fingerprints, fingerprint, load, origins
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.syntax import bound_by_import
@@ -121,7 +121,7 @@ class Definition:
             compared += [(self.contract.helper_file, source, unit) for unit in own if unit.key in wanted]
         for file, source, unit in compared:
             if unit not in self._compared:  # several names lead to it
-                ours = known.releases_of(file, unit.key, unit.node, self.package)
+                ours = known.has(file, unit.key, fingerprint(unit.node, self.package))
                 difference = None if ours else known.difference(file, unit.key, unit.node, self.package, source)
                 self._compared[unit] = difference
         differing = [part for _, _, unit in compared if (part := self._compared[unit])]
@@ -133,9 +133,8 @@ class Definition:
         foreign = []
         for unit in closure:
             for name in sorted(unit.binds & used) if unit.is_import else ():
-                if known.knows(self.shim.file, f"import {name}") and not known.releases_with(
-                    self.shim.file, f"import {name}", hashes.get(name, "")
-                ):
+                about = (self.shim.file, f"import {name}")
+                if known.knows(*about) and not known.has(*about, hashes.get(name, "")):
                     line = unit.node.lineno
                     text = (
                         f"--- {known.project}: `{name}` comes from elsewhere\n+++ {path}\n+{self.source.line(line)}\n"

@@ -80,7 +80,7 @@ class SourceTree:
     def _saying(self, name: str) -> list[str]:
         if name not in self._texts:
             word = name.encode()
-            self._texts[name] = [path for path in self.paths if not is_test(path) and word in self.data(path)]
+            self._texts[name] = [path for path in self.paths if not is_test(path) and word in self.project.text(path)]
         return self._texts[name]
 
     def before(self, added: Set[str], contents: Mapping[str, bytes]) -> SourceTree:
@@ -94,13 +94,9 @@ class SourceTree:
         def exists(path: str) -> bool:
             return path in contents or (path not in added and self.exists(path))
 
-        now = [self.data(path) for path in (*added, *contents)]
+        now = [self.project.text(path) for path in (*added, *contents)]
         paths = sorted({*self.paths, *contents}.difference(added))
         return SourceTree(paths, exists, read, self.versions, [*contents.values(), *now])
-
-    def data(self, path: str) -> bytes:
-        """The bytes of a file; none where it cannot be read."""
-        return self.project.text(path)
 
 
 def _is_shut(at: Position, call: ast.Call, place: Position, run: Run) -> bool:
@@ -161,7 +157,7 @@ def _near(words: set[bytes], now: SourceTree, changed: Mapping[str, object]) -> 
     for _ in range(_DEEPEST):
         said: dict[bytes, list[str]] = {}
         for path in now.paths if leads else ():
-            data = now.data(path)
+            data = now.project.text(path)
             here = [word for word, through in leads.items() if word in data and not through <= near]
             if here and (path in changed or not changed.keys().isdisjoint(now.project.imported(path))):
                 near.update(*(leads[word] for word in here))
@@ -172,7 +168,7 @@ def _near(words: set[bytes], now: SourceTree, changed: Mapping[str, object]) -> 
         for word, paths in said.items():
             if leads[word] <= near or len(paths) > _MOST_FILES or word.startswith(b"__"):
                 continue
-            for name in {name for path in paths for name in _around(word, now.data(path))} - leads[word]:
+            for name in {name for path in paths for name in _around(word, now.project.text(path))} - leads[word]:
                 above[name] = above.get(name, frozenset({name})) | leads[word]
         leads = above
     return near

@@ -189,7 +189,8 @@ class ParserOptions:
     def __init__(self) -> None:
         self._names: set[str] = set()
         self._factories: set[str] = set()  # classes that make options of the fields of a dataclass
-        self._opened: list[tuple[str, str, ast.Call, Nodes]] = []
+        # Classes that are built with another one, which may be a dataclass that they make options of.
+        self.opened: list[tuple[str, str, ast.Call, Nodes]] = []
 
     def added(self, node: ast.Call, owner: str) -> None:
         """`parser.add_argument(...)`, in a method of a class or not."""
@@ -210,14 +211,10 @@ class ParserOptions:
         if isinstance(node.value, ast.Name) and node.value.id == "args":
             self._names.add(node.attr)
 
-    def opened(self, cls: str, target: str, node: ast.Call, nodes: Nodes) -> None:
-        """A class that is built with another one, which may be a dataclass that it makes options of."""
-        self._opened.append((cls, target, node, nodes))
-
     def names(self, model: Model) -> set[str]:
         """All of them."""
         found = set(self._names)
-        for cls, target, node, nodes in self._opened:
+        for cls, target, node, nodes in self.opened:
             known = model.find(target) if cls in self._factories else None
             taken = model.called_with(known.name) if known is not None and known.fact.kind == "class" else None
             found |= set(taken.names).difference(_left_out(node, nodes)) if taken is not None else set()

@@ -221,7 +221,7 @@ class UseCollector:
                 values = ((word.arg, default_text(word.value).removeprefix("=")) for word in node.keywords)
                 self.given[name].update((key, value) for key, value in values if key and value)
             if node.args and name.endswith(".__init__") and (target := dotted(node.args[0])):
-                self.options.opened(name.removesuffix(".__init__"), where.name(target), node, where.nodes)
+                self.options.opened.append((name.removesuffix(".__init__"), where.name(target), node, where.nodes))
 
     def _alias(self, path: str, where: _Where) -> str:
         """The name of a module by which something is called that another one defines, if it is such a name."""

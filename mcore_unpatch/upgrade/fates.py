@@ -143,7 +143,7 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model, ran: bool 
     idle = judge.texts(statements, case, IDLE)
     copied = _copy_of(case, happened, old)
     different = judge.texts(statements, case, *SILENT)
-    different += _unjudged(finding, happened, old, new) or (_unheld(finding, old, new) if not raises else [])
+    different += _unjudged(finding, happened, old, new, bool(raises))
     is_dead = any(statement.kind == IDLE and not statement.exception for statement in statements)
     different += _body(case, happened, copied, old, new) if not is_dead else []
     reasons = [*raises, *different, *idle]
@@ -308,8 +308,11 @@ def _stands_for_itself(case: Case, happened: Change, old: Model, new: Model) -> 
     return not shared and bool(then) and then == now and not returned.endswith("ModuleSpec")
 
 
-def _unjudged(finding: Finding, happened: Change, old: Model, new: Model) -> list[str]:
-    """What the two releases cannot be compared on: a name that is new, names that are not evident."""
+def _unjudged(finding: Finding, happened: Change, old: Model, new: Model, raises: bool) -> list[str]:
+    """What the two releases cannot be compared on: a name that is new, or that neither has, names that are not evident.
+
+    That neither has it is said by what raises, too.
+    """
     owner, _, name = finding.target.rpartition(".")
     short = ".".join(finding.target.split(".")[-2:])
     for model, option in ((old, "--from"), (new, "--to")):
@@ -325,12 +328,7 @@ def _unjudged(finding: Finding, happened: Change, old: Model, new: Model) -> lis
         unread = next((f" ({package} was not read)" for home in homes if (package := known.lacking(old, home))), "")
         none = f"megatron-core {old.label} has none{unread}"
         return [f"`{short}` is new: {none}, {new.label} has one{calls}; this replaces it"]
-    return []
-
-
-def _unheld(finding: Finding, old: Model, new: Model) -> list[str]:
-    owner = finding.target.rpartition(".")[0]
-    if not within(owner) or any(known.holds(model, owner) for model in (old, new)):
+    if raises or not within(owner) or any(known.holds(model, owner) for model in (old, new)):
         return []
     return [f"neither release has `{'.'.join(owner.split('.')[-2:])}`, so what this changes is not known"]
 
