@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import cached_property
 
@@ -67,10 +67,16 @@ class Model:
     """The facts and uses of one version; both may be read lazily."""
 
     def __init__(
-        self, library: Library, label: str, facts: Mapping[str, Fact], uses: Mapping[str, tuple[Usage, ...]]
+        self,
+        library: Library,
+        label: str,
+        facts: Mapping[str, Fact],
+        uses: Mapping[str, tuple[Usage, ...]],
+        names: Callable[[], NameIndex] | None = None,
     ) -> None:
+        """Without `names` those of the facts are taken; they may be more than these: what it has not is left out."""
         self.library, self.label = library, label
-        self.facts, self._uses = facts, uses
+        self.facts, self._uses, self._index = facts, uses, names
         self._found: dict[str, Known | None] = {}
         self._lineages: dict[str, tuple[str, ...]] = {}
 
@@ -195,8 +201,7 @@ class Model:
 
     @cached_property
     def _names(self) -> NameIndex:
-        known: NameIndex | None = getattr(self.facts, "names", None)
-        return known or NameIndex(self.facts)
+        return NameIndex(self.facts) if self._index is None else self._index()
 
     @cached_property
     def imported(self) -> frozenset[str]:

@@ -66,14 +66,14 @@ class Atlas:
         """The model of one version."""
         if label not in self._models:
             number = self.labels.index(label)
-            facts = _OfVersion(self, lambda: self.lines, lambda name: self._fact(name, number))
-            uses = _OfVersion(self, lambda: self.uses, lambda name: self._usages(name, number))
-            self._models[label] = Model(self.library, label, facts, uses)
+            facts = _OfVersion(lambda: self.lines, lambda name: self._fact(name, number))
+            uses = _OfVersion(lambda: self.uses, lambda name: self._usages(name, number))
+            self._models[label] = Model(self.library, label, facts, uses, lambda: self.names)
         return self._models[label]
 
     def union(self) -> Model:
         """All versions as one: each name as the newest has it that has it at all."""
-        return Model(self.library, "any", _OfVersion(self, lambda: self.lines, self._fact), {})
+        return Model(self.library, "any", _OfVersion(lambda: self.lines, self._fact), {}, lambda: self.names)
 
     def _fact(self, name: str, number: int | None = None) -> Fact | None:
         """What a name is in a version; without one, in the last that has it."""
@@ -125,13 +125,8 @@ class Atlas:
 class _OfVersion(Mapping[str, T]):
     """What one version says of names, each read when it is first asked for: of a name that it lacks, nothing."""
 
-    def __init__(self, atlas: Atlas, every: Callable[[], Iterable[str]], read: Callable[[str], T | None]) -> None:
-        self._atlas, self._every, self._read = atlas, every, cache(read)
-
-    @property
-    def names(self) -> NameIndex:
-        """The names of all versions: what this one has not is left out by who asks."""
-        return self._atlas.names
+    def __init__(self, every: Callable[[], Iterable[str]], read: Callable[[str], T | None]) -> None:
+        self._every, self._read = every, cache(read)
 
     def get(self, name: str, default: Any = None) -> Any:
         """What is said of a name: asked for so often that it is not left to an exception."""

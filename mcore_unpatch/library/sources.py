@@ -157,8 +157,8 @@ def cache_folder() -> Path:
 class ModuleByModule(Mapping[str, Fact]):
     """The facts of a source, module by module as they are asked for."""
 
-    def __init__(self, library: Library, files: Files, names: Callable[[], NameIndex]) -> None:
-        self._library, self._names = library, names
+    def __init__(self, library: Library, files: Files) -> None:
+        self._library = library
         modules = {path: path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in files}
         self._waiting = {modules[path]: (path, data) for path, data in files.items()}
         self.read: dict[str, Fact] = {}
@@ -184,12 +184,7 @@ class ModuleByModule(Mapping[str, Fact]):
             self.read |= read_module(self._library, path, data).facts
             self._waiting[module] = ("", b"")
 
-    @property
-    def names(self) -> NameIndex:
-        """Names that it may have: what it has not is left out by who asks."""
-        return self._names()
-
 
 def light_model(library: Library, label: str, files: Files, names: Callable[[], NameIndex]) -> Model:
     """A model for a few questions about names, of which it knows `names`, and nothing of how the library uses them."""
-    return Model(library, label, ModuleByModule(library, files, names), {})
+    return Model(library, label, ModuleByModule(library, files), {}, names)
