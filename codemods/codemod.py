@@ -10,18 +10,18 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
+from mcore_unpatch.codemods.changes import Change
+from mcore_unpatch.editing.edits import Repository
+from mcore_unpatch.editing.source import Source
+from mcore_unpatch.errors import FileError
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import Rule
+from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.records import dataclass, record, replace
 
 if TYPE_CHECKING:  # a codemod is declared in little time, and loads what it works with when it is asked
     from mcore_unpatch.codemods.answering import Situation
-    from mcore_unpatch.codemods.changes import Change
     from mcore_unpatch.codemods.shims.move import Move
-    from mcore_unpatch.editing.edits import Repository
-    from mcore_unpatch.editing.source import Source
-    from mcore_unpatch.errors import FileError
-    from mcore_unpatch.findings.finding import Finding
-    from mcore_unpatch.megatron.versions import Version
 
 
 @record

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from mcore_unpatch.codemods.codemod import Codemod, Match
+from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.sources.parsing import Unreadable
-
-if TYPE_CHECKING:
-    from mcore_unpatch.codemods.codemod import Codemod, Match
-    from mcore_unpatch.editing.edits import Repository
 
 
 def finding_at(

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods import catalogue
 from mcore_unpatch.codemods.codemod import Codemod
+from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.errors import FileError, UsageError
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.survey.parallel import ScannedPart, Task
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
-
-    from mcore_unpatch.editing.edits import Repository
 
 GROUP = "mcore_unpatch.codemods"
 _CODE = re.compile(r"[A-Z]{2,}[0-9]{3}")
@@ -82,8 +81,6 @@ def complete(
     asked = {path: finding for path, finding in saying.items() if finding}
     if not asked:
         return
-    from mcore_unpatch.editing.edits import Repository
-
     repository = Repository([*asked], task.exists, task.read, parsed=parsed)
     repository.paths = _with_those_between(repository, [*asked], some)
     errors = set()

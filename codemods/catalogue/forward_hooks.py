@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Left, Match
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mcore_unpatch.editing.source import Source
+from mcore_unpatch.editing.source import Source
 
 _MTP = "mtp-pre-hook"  # a row of what is known of Megatron's own ways
 

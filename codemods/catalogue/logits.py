@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from mcore_unpatch.codemods.codemod import COMPAT, ByHand, Codemod, Example, Match, MoveImport
+from mcore_unpatch.codemods.syntax import bound_by_import, module_of
+from mcore_unpatch.editing.edits import Repository
+from mcore_unpatch.editing.source import Source
+from mcore_unpatch.errors import FileError
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import Rule
-
-if TYPE_CHECKING:
-    from mcore_unpatch.editing.edits import Repository
-    from mcore_unpatch.editing.source import Source
-    from mcore_unpatch.errors import FileError
-    from mcore_unpatch.findings.finding import Finding
-
+from mcore_unpatch.repository.paths import is_test
 
 Homes = Mapping[str, Sequence[str]]
 _MILES = "miles.backends.training_utils"
@@ -74,8 +73,6 @@ that says what to use. Tests are left, as they are about the trainer's own funct
 
     def find(self, source: Source) -> Iterator[Match]:
         """Imports of the functions that the file uses itself; tests are about the trainer's own."""
-        from mcore_unpatch.repository.paths import is_test
-
         imports = {node: names for node in source.every(ast.ImportFrom) if (names := self._names(source, node))}
         if is_test(source.path) or all((node.module or "").startswith("megatron.") for node in imports):
             return
@@ -94,16 +91,12 @@ that says what to use. Tests are left, as they are about the trainer's own funct
 
     def findings(self, project: Repository, known: Sequence[Finding]) -> Iterator[Finding | FileError]:
         """Only what Megatron's side of the trainer uses: other backends have real logits, and maybe no Megatron."""
-        from mcore_unpatch.findings.finding import Finding
-
         uses = list(super().findings(project, known))
         reached = _used_by_megatron(project) if uses else set()
         yield from (use for use in uses if not isinstance(use, Finding) or use.path in reached)
 
     def _names(self, source: Source, node: ast.ImportFrom) -> list[str]:
         """The functions that a statement imports and the file uses; what is only passed on stays."""
-        from mcore_unpatch.codemods.syntax import bound_by_import, module_of
-
         if not any(alias.name in self.homes for alias in node.names):
             return []
         module, used = f".{module_of(source, node)}", {name.id for name in source.every(ast.Name)}

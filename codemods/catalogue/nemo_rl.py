@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.codemod import Example
 from mcore_unpatch.codemods.shims.contract import Contract, Shim, ShimCodemod
+from mcore_unpatch.editing.edits import Repository
+from mcore_unpatch.editing.source import Source
+from mcore_unpatch.errors import FileError
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import Rule
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.shims.exports import Exports
     from mcore_unpatch.codemods.shims.move import Move
-    from mcore_unpatch.editing.edits import Repository
-    from mcore_unpatch.editing.source import Source
-    from mcore_unpatch.errors import FileError
-    from mcore_unpatch.findings.finding import Finding
 
 COMPAT = "mcore_unpatch.compat.nemo_rl"
 RULE = "MCU706"

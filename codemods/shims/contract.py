@@ -6,14 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from mcore_unpatch.codemods.codemod import Codemod
-
-if TYPE_CHECKING:
-    from mcore_unpatch.editing.edits import Repository
-    from mcore_unpatch.errors import FileError
-    from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.editing.edits import Repository
+from mcore_unpatch.errors import FileError
+from mcore_unpatch.findings.finding import Finding
 
 
 @dataclass(frozen=True)

@@ -7,21 +7,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Asked, Insert, Reason, below
 from mcore_unpatch.codemods.fingerprints.compare import Difference, Fingerprints, fingerprint, load, origins
+from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.syntax import bound_by_import
+from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Source, last_line
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
-
-if TYPE_CHECKING:  # a look at a file, as `check` takes it, edits nothing
-    from mcore_unpatch.codemods.imports.editor import ImportEditor
-    from mcore_unpatch.editing.edits import Repository
-
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)

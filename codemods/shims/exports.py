@@ -7,9 +7,11 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from mcore_unpatch.codemods.changes import Asked, Reason, least_safe
+from mcore_unpatch.codemods.imports.editor import ImportEditor
+from mcore_unpatch.codemods.imports.places import Import
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.syntax import bound_by_import, leaf
@@ -19,10 +21,6 @@ from mcore_unpatch.errors import FileError
 from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.records import dataclass, field, record
 from mcore_unpatch.scanner.sources.parsing import Unreadable
-
-if TYPE_CHECKING:  # a look at a file, as `check` takes it, edits nothing
-    from mcore_unpatch.codemods.imports.editor import ImportEditor
-    from mcore_unpatch.codemods.imports.places import Import
 
 _AS_IT_IS_IMPORTED = ast.If | ast.Try | ast.ExceptHandler
 # The last part of what is called, where something else is put in the place of a name.
