@@ -21,6 +21,7 @@ from mcore_unpatch.codemods.codemod import (
     Needs,
     Note,
     Settles,
+    Situation,
 )
 from mcore_unpatch.codemods.quote import matches
 from mcore_unpatch.codemods.standing import RemainingPatches
@@ -33,17 +34,6 @@ from mcore_unpatch.findings.finding import Finding
 _MOST = 100
 _TOO_MANY = f"no rewrite is proposed for a file with more than {_MOST} patches: split it, or migrate by hand"
 _TAKEN = "another edit changes the same lines"
-
-
-@dataclass(frozen=True)
-class Situation:
-    """A finding, and all that a codemod may have to see for it."""
-
-    finding: Finding
-    files: Workbench
-    options: Options
-    open: Sequence[Finding]  # all findings that are to be answered
-    staying: RemainingPatches
 
 
 @dataclass

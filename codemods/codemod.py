@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from mcore_unpatch.codemods.changes import Change
-from mcore_unpatch.editing.edits import Repository
+from mcore_unpatch.codemods.standing import RemainingPatches
+from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.editing.edits import Options, Repository
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding
@@ -20,7 +22,6 @@ from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.records import dataclass, record, replace
 
 if TYPE_CHECKING:  # a codemod is declared in little time, and loads what it works with when it is asked
-    from mcore_unpatch.codemods.answering import Situation
     from mcore_unpatch.codemods.shims.move import Move
 
 
@@ -33,6 +34,17 @@ class Example:
     after: str = ""  # empty where the code is to stay
     unsafe: bool = False  # it takes --unsafe-fixes
     path: str = "pkg/megatron_module.py"  # of the file, where that matters
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A finding, and all that a codemod may have to see for it."""
+
+    finding: Finding
+    files: Workbench
+    options: Options
+    open: Sequence[Finding]  # all findings that are to be answered
+    staying: RemainingPatches
 
 
 @dataclass(frozen=True, slots=True, eq=False)

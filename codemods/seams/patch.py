@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from mcore_unpatch.codemods.codemod import COMPAT
+from mcore_unpatch.codemods.codemod import COMPAT, Situation
 from mcore_unpatch.codemods.syntax import identifiers, is_stored, leaf, walk_without
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import Finding
-
-if TYPE_CHECKING:
-    from mcore_unpatch.codemods.answering import Situation
 
 
 @dataclass(frozen=True)

@@ -124,12 +124,10 @@ class AuditReport:
 
     def save(self, folder: Path | str) -> Path:
         """Write `audit.<rank>.json` into a folder, whole or not at all; returns the file."""
-        from mcore_unpatch.repository.reading import replace_file
-
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         file = target / f"audit.{self.rank or 'process'}.json"
-        replace_file(file, json.dumps(self.to_json(), indent=2) + "\n")
+        reading.replace_file(file, json.dumps(self.to_json(), indent=2) + "\n")
         return file
 
 

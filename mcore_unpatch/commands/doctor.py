@@ -10,10 +10,14 @@ from json import dumps
 from typing import Annotated
 
 import typer
+from packaging.version import Version
 
+from mcore_unpatch.audit import wheel
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_FINDINGS, guarded, reporting
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.records import asdict, record
+from mcore_unpatch.report.lines import show, wrapped
+from mcore_unpatch.stacks.sources import installed_model
 
 HOOK = "output_processor"
 _GPT = "megatron.core.models.gpt.gpt_model.GPTModel"
@@ -39,8 +43,6 @@ def doctor(json: Json = False) -> int:
         if json:
             print(dumps({"version": 1, "lines": [asdict(line) for line in lines]}, indent=2))
         else:
-            from mcore_unpatch.report.lines import show, wrapped
-
             width = max(len(line.about) for line in lines)
             for line in lines:
                 show(wrapped(line.said, 0, f"{_SIGNS[line.state]}  {line.about:{width}}  "))
@@ -83,8 +85,6 @@ def _python() -> Line:
 
 
 def _torch() -> list[Line]:
-    from packaging.version import Version
-
     lines = []
     for name, needed in (("torch", (2, 6)), ("triton", (3, 2))):
         version = _version(name)
@@ -100,9 +100,6 @@ def _torch() -> list[Line]:
 
 
 def _megatron() -> list[Line]:
-    from mcore_unpatch.audit import wheel
-    from mcore_unpatch.stacks.sources import installed_model
-
     folder, distribution = wheel.folder_in_use(), wheel.installed()
     if folder is None:
         return [Line("megatron-core", "not installed", "wrong", "pip install 'mcore-unpatch[compat]' (Python 3.12)")]
@@ -120,8 +117,6 @@ def _megatron() -> list[Line]:
 
 def _hooks() -> list[Line]:
     """Whether the hook is there, by the source of the installed Megatron."""
-    from mcore_unpatch.stacks.sources import installed_model
-
     try:
         release = installed_model()
     except UsageError as error:

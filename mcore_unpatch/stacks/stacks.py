@@ -11,6 +11,7 @@ from pathlib import Path
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.versions import NEWEST, Version, show
+from mcore_unpatch.repository.discover import listed
 from mcore_unpatch.stacks.reading import EXTRA, HINT, OF_PYTHON, Found, read_all
 from mcore_unpatch.stacks.revision import Judged, Revision, Said, Stack
 
@@ -29,8 +30,6 @@ class Stacks:
     @cached_property
     def files(self) -> list[str]:
         """All files of the repository."""
-        from mcore_unpatch.repository.discover import listed
-
         return listed(self.top)
 
     @cached_property

@@ -27,6 +27,7 @@ from mcore_unpatch.scanner.sources.work_tree import Overlay, WorkTree
 from mcore_unpatch.upgrade.run import UpgradeReport
 from mcore_unpatch.upgrade.sources import Sources
 from mcore_unpatch.upgrade.uses import Uses, uses_of
+from mcore_unpatch.writing import transaction
 
 
 @record
@@ -233,8 +234,6 @@ def write(
     report: UpgradeReport, mended: Sequence[Mended], merges: Sequence[Edit], conflicts: bool, allowed: tuple[bool, bool]
 ) -> list[str]:
     """Write the edits that hold, and say which files were changed; `allowed`: in spite of changes, without git."""
-    from mcore_unpatch.writing import transaction
-
     top = Path(report.scanned.top)
     with transaction.begun(top) as state:
         changed = contents(report, mended, merges, conflicts)

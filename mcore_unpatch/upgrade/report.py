@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from mcore_unpatch.findings.finding import Assessment, Finding, Report
 from mcore_unpatch.megatron.known import lacking
 from mcore_unpatch.megatron.versions import RELEASES
+from mcore_unpatch.report import services, text as plain
 from mcore_unpatch.report.counts import groups
 from mcore_unpatch.report.lines import Line, OutputFormat, count, show, width, wrapped
 from mcore_unpatch.report.pages import Card, Pane, head_of, origin_of, page
@@ -40,10 +42,6 @@ def write(
     report: UpgradeReport, style: OutputFormat, merges: Sequence[tuple[Fate, Merge]] = (), every: bool = False
 ) -> None:
     """Print the report in the format asked for; text shows the merges as well."""
-    import json
-
-    from mcore_unpatch.report import services, text
-
     known = items(report)
     if style is OutputFormat.text:
         show(lines(report, known, {(fate.finding.path, fate.finding.line): made for fate, made in merges}, every))
@@ -52,7 +50,7 @@ def write(
     elif style is OutputFormat.github:
         print("\n".join(services.github(as_findings(report, known), "warning")))
     elif style is OutputFormat.concise:
-        show(text.concise(as_findings(report, known)))
+        show(plain.concise(as_findings(report, known)))
     elif style is OutputFormat.html:
         print(html(report, known, " ".join(closing(report, known)), merges), end="")
     else:

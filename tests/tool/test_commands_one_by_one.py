@@ -151,12 +151,11 @@ def test_the_doctor_on_megatron(
     folder: str | None, version: str | None, changed: list[str], said: str, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mcore_unpatch.audit import wheel
-    from mcore_unpatch.stacks import sources
 
     monkeypatch.setattr(wheel, "folder_in_use", lambda: folder)
     monkeypatch.setattr(wheel, "installed", lambda: version and SimpleNamespace(version=version))
     monkeypatch.setattr(wheel, "changed_files", lambda: (changed, []))
-    monkeypatch.setattr(sources, "installed_model", lambda: SimpleNamespace(label="0.19"))
+    monkeypatch.setattr(doctor, "installed_model", lambda: SimpleNamespace(label="0.19"))
     (line,) = doctor._megatron()
     assert (line.said, line.state, bool(line.remedy)) == (said, state, state == "wrong")
 

@@ -13,10 +13,9 @@ import tokenize
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Rewrite
-from mcore_unpatch.codemods.codemod import Fix, Note
+from mcore_unpatch.codemods.codemod import Fix, Note, Situation
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.hooks.form import WHOLE_MODEL, Form, Wrapper
 from mcore_unpatch.codemods.seams.hooks.module import (
@@ -34,10 +33,6 @@ from mcore_unpatch.codemods.syntax import is_name, is_stored, names_in, paramete
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line
 from mcore_unpatch.findings.finding import Finding
-
-if TYPE_CHECKING:
-    from mcore_unpatch.codemods.answering import Situation
-
 
 NOT_PLAIN, OTHER_CLASS = "it is not a plain assignment", "this changes the class of the module"
 _OF_ALL = {"class-attr", "class-of-instance", "string-target"}
