@@ -98,13 +98,9 @@ class FixRunner:
         if touched and not left:
             # The compat layer is not installed beside an older release.
             shims = bool(moving) or any(change.module.startswith(COMPAT) for _, change in coming)
-            left += filter(
-                None,
-                [
-                    self.options.without_hook(finding.path) if codemod.needs_hook or shims else "",
-                    standing.missing_import(source, match.node, self.options.judged(finding.path)),
-                ],
-            )
+            older = self.options.without_hook(finding.path) if codemod.needs_hook or shims else ""
+            missing = standing.missing_import(source, match.node, self.options.judged(finding.path))
+            left += filter(None, [older, missing])
         if touched and not left:
             if codemod.needs_hook and (below := self._below(finding)):
                 left.append(standing.because(below, "the hook goes through it"))

@@ -44,26 +44,15 @@ VERL = Contract(
     package="verl",
     shims=(FUSED, MTP, OVERLAP),
     words=(
-        b"fused_forward",
-        b"forward_fused",
-        b"FusedOutputProcessorContext",
-        b"fused_output_processor",
-        b"mtp_patch",
-        b"patch_mtp_layer",
-        b"patch_postprocess",
-        b"1f1b_overlap",
+        *(b"fused_forward", b"forward_fused", b"FusedOutputProcessorContext", b"fused_output_processor", b"mtp_patch"),
+        *(b"patch_mtp_layer", b"patch_postprocess", b"1f1b_overlap"),
     ),
     helper_file="models/mcore/util.py",
     # The shims pack and unpack for themselves: a fork's change of these is lost as well.
     helpers=(
-        "build_vlm_attn_mask_thd",
-        "postprocess_packed_seqs",
+        *("preprocess_packed_seqs", "preprocess_thd_engine", "preprocess_thd_no_padding", "build_vlm_attn_mask_thd"),
+        *("postprocess_packed_seqs", "postprocess_thd_engine", "postprocess_thd_no_padding"),
         "postprocess_packed_seqs_for_dict_output",
-        "postprocess_thd_engine",
-        "postprocess_thd_no_padding",
-        "preprocess_packed_seqs",
-        "preprocess_thd_engine",
-        "preprocess_thd_no_padding",
     ),
 )
 

@@ -10,7 +10,7 @@ from mcore_unpatch.codemods.catalogue.verl import FUSED, VERL
 from mcore_unpatch.codemods.changes import Argument, Asked
 from mcore_unpatch.codemods.shims.exports import ShimOrigin, Use
 from mcore_unpatch.codemods.shims.move import Move
-from mcore_unpatch.codemods.syntax import leaf
+from mcore_unpatch.codemods.syntax import is_value, leaf
 from mcore_unpatch.codemods.workbench import Contribution
 from mcore_unpatch.editing.edits import Remark
 from mcore_unpatch.editing.source import Source
@@ -70,13 +70,6 @@ def _guards(source: Source) -> Iterator[Remark]:
     """`if ... mtp ...:` around `use_fused_kernels = False`."""
     for node in source.every(ast.If):
         if any("mtp" in leaf(part).lower() for part in walk(node.test)):
-            off = (
-                statement
-                for statement in node.body
-                if isinstance(statement, ast.Assign)
-                and isinstance(statement.value, ast.Constant)
-                and statement.value.value is False
-                and any("fused" in dotted(target) for target in statement.targets)
-            )
-            if next(off, None) is not None:
+            off = [one for one in node.body if isinstance(one, ast.Assign) and is_value(one.value, False)]
+            if any("fused" in dotted(target) for statement in off for target in statement.targets):
                 yield Remark(source.path, node.lineno, "MCU701", "guard", _GUARD)

@@ -28,17 +28,8 @@ _REGISTERS = {"register_forward_hook", "register_forward_pre_hook"}
 # YaRN's embedding calls its own `forward` for its cache, MimoModel that of its submodules.
 _OF_MEGATRON, _ROTARY = ("RotaryEmbedding", "ModalitySubmodules"), "rotary_pos_emb"
 # What is given a `forward` and does not run it.
-_ASKS = {
-    "wraps",
-    "update_wrapper",
-    "signature",
-    "getfullargspec",
-    "getsource",
-    "id",
-    "callable",
-    "isinstance",
-    "hasattr",
-}
+_ASKS = {"wraps", "update_wrapper", "signature", "getfullargspec", "getsource"}
+_ASKS |= {"id", "callable", "isinstance", "hasattr"}
 
 FORWARD, MODEL = "forward", "a whole model"
 # What modules have, and nothing else that has a `forward`.
