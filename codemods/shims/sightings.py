@@ -72,8 +72,7 @@ class Blockers:
             self._given_to_the_hook(look)
             for need in look.needs:
                 self._replaced(look, need)
-            self._out_of_reach(look)
-            self._through_the_module(look)
+            self._going_on(look)
 
     def _add(self, flow: Flow, hold: Blocker) -> None:
         self.of[flow][hold] = None
@@ -107,22 +106,18 @@ class Blockers:
                 hold = Blocker(f"{path}:{need.line} replaces `{need.name}` here", final=path not in self.editable)
                 self._add(flow, hold)
 
-    def _out_of_reach(self, look: Use) -> None:
-        """A file that may not be edited keeps what it has, unless the file it has it from may be."""
-        path = look.path
-        if path in self.editable:
-            return
-        for place in look.asked:
-            if place.origin.where not in self.editable and place.origin.where != path:
-                because = self.exports.repository.not_editable(path)
-                self.keeps(place, path, f"uses it too and {because}")
+    def _going_on(self, look: Use) -> None:
+        """A file that may not be edited keeps what it has, unless the file it has it from may be.
 
-    def _through_the_module(self, look: Use) -> None:
-        """An installed downstream's module that is imported whole goes on with the patch; a file here passes it on."""
+        So does one that imports an installed downstream's module whole; a file here passes it on.
+        """
+        path = look.path
         for place in look.asked:
+            if path not in self.editable and place.origin.where not in self.editable and place.origin.where != path:
+                self.keeps(place, path, f"uses it too and {self.exports.repository.not_editable(path)}")
             if place.origin.definition is None and not isinstance(place.node, ast.ImportFrom):
                 why = f"reaches it through its module: import it from `{place.origin.shim.compat}` by name"
-                self.keeps(place, look.path, why)
+                self.keeps(place, path, why)
 
     def keeps(self, place: ShimReference, path: str, why: str) -> None:
         """A place that goes on with the patch as it is; the first of a file speaks for all."""

@@ -82,11 +82,12 @@ class Outcome:
     @property
     def left(self) -> list[Finding]:
         """The remaining findings as `scan` has them: where they stood before, and what breaks after the migration."""
-        pairs = zip(self._left_before, self.remaining, strict=True)
-        return [
-            replace(self._as_scanned(before), effect=now.effect, breaks=now.breaks, fails=now.fails)
-            for before, now in pairs
-        ]
+        left = []
+        for before, now in zip(self._left_before, self.remaining, strict=True):
+            known = self.fixable.get(before, before)
+            known = before if known.fix == "safe" else known  # one that was not made after all is none
+            left.append(replace(known, effect=now.effect, breaks=now.breaks, fails=now.fails))
+        return left
 
     @property
     def done(self) -> list[Finding]:
@@ -101,11 +102,6 @@ class Outcome:
         for finding in sorted(self.survey.findings, key=lambda finding: (finding in gone, finding.sort_key)):
             before[identity(finding)].append(finding)
         return [before[key].pop(0) if before[key := identity(finding)] else finding for finding in self.remaining]
-
-    def _as_scanned(self, finding: Finding) -> Finding:
-        """With the fix that is still to be had: a safe one that was not made after all is none."""
-        known = self.fixable.get(finding, finding)
-        return finding if known.fix == "safe" else known
 
     @property
     def answered(self) -> list[Finding]:

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mcore_unpatch import rewrites
-from mcore_unpatch.editing.edits import Options, Remark
+from mcore_unpatch.editing.edits import Remark
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.outcome import Dependency, Outcome
 from mcore_unpatch.records import field, record, replace
 from mcore_unpatch.repository import reading
@@ -71,17 +70,13 @@ def _prepare(request: Request, planner: Planner, progress: Progress | None) -> O
     made = sound_plan(known, known.findings, options, planner)
     rewrites, remaining = made.rewrites, made.remaining
     plan = replace(made.plan, remarks=(*made.plan.remarks, *_left(known, made.left)))
-    outcome = Outcome(known, plan, options, rewrites, remaining, fixable=_fixable(known, remaining, options))
+    outcome = Outcome(known, plan, options, rewrites, remaining)
+    if not options.unsafe_fixes and any(map(fixes.may_be_fixed, remaining)):
+        # What `scan` says of the findings, before a byte is written: what else could be done of the rest.
+        outcome.fixable = {finding: finding for finding in fixes.assessed(known)}
     if rewrites and plan.dependency:
         outcome.dependency = Dependency(plan.dependency, too_old_python(known.found.root, known.found.top))
     return outcome
-
-
-def _fixable(known: Survey, remaining: list[Finding], options: Options) -> dict[Finding, Finding]:
-    """The findings with what `scan` says of them, before a byte is written: what else could be done of the rest."""
-    if options.unsafe_fixes or not any(map(fixes.may_be_fixed, remaining)):
-        return {}
-    return {finding: finding for finding in fixes.assessed(known)}
 
 
 def _left(known: Survey, reasons: dict[str, str]) -> Iterator[Remark]:

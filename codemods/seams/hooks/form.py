@@ -111,7 +111,8 @@ class Wrapper:
             return f"`{function.name}` has comments between its parameters"
         if self.is_odd:
             return f"`{function.name}` has parameters of its own, which a caller may pass by name or leave out"
-        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and self._is_original(node.func)]
+        every = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+        calls = [call for call in every if ast.unparse(call.func) == self.original]
         wraps = [one for one in function.decorator_list if isinstance(one, ast.Call) and self._is_wraps(one)]
         inside = [node for item in function.body for node in walk_without(item, [call.func for call in calls])]
         if len(calls) != 1 or any(map(self._says_original, inside)):
@@ -150,9 +151,6 @@ class Wrapper:
     def _has_comment(self, statement: ast.stmt) -> bool:
         source, last = self.source, last_line(statement)
         return b"#" in source.data[source.span(statement).start : source.line_span(last, last).end]
-
-    def _is_original(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node) == self.original
 
     def _says_original(self, node: ast.AST) -> bool:
         """By its name alone, whatever it may be an attribute of."""

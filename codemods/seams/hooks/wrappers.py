@@ -75,8 +75,10 @@ class _Wrappers:
         _, mine = self._read(situation)
         if isinstance(mine, str):
             return mine
-        if of_class := next(_of_its_class(situation), None):
-            return f"{of_class.path}:{of_class.line} replaces the method of the class, and the hook would wrap that"
+        of_class = f"{_module(situation.finding)}.{FORWARD}"
+        for one in situation.staying.findings:  # the wrapper kept what the class had by then
+            if one.target == of_class and one.shape in _OF_ALL and not one.in_test:
+                return f"{one.path}:{one.line} replaces the method of the class, and the hook would wrap that"
         seen, waiting = {_key(situation.finding)}, [situation]
         while waiting:
             wrapper = waiting.pop()
@@ -151,13 +153,6 @@ def _key(finding: Finding) -> _Key:
 
 def _module(finding: Finding) -> str:
     return finding.target.rpartition(".")[0]
-
-
-def _of_its_class(situation: Situation) -> Iterator[Finding]:
-    """Patches of the class: the wrapper kept what the class had by then."""
-    for one in situation.staying.findings:
-        if one.target == f"{_module(situation.finding)}.{FORWARD}" and one.shape in _OF_ALL and not one.in_test:
-            yield one
 
 
 def _others(situation: Situation) -> Iterator[Situation]:
