@@ -15,6 +15,7 @@ from mcore_unpatch.report.lines import Line, count, wrapped
 from mcore_unpatch.report.screen import brief, pin_command
 
 _MOST_LINES = 6  # of a file that are named for one rule
+_PINNED = "`unpatch pin` tells"  # as the reason of what can be pinned says
 _SECTIONS = {
     "numerics": "Results may change",
     "note": "Good to know",
@@ -189,8 +190,10 @@ def _summary(outcome: Outcome) -> Iterator[Line]:
     heads = {"code": "in code", "tests": "in tests", "patch_files": "in patch files", "possible": "possible by name"}
     rest = [f"{len(left[name])} {head} ({brief(left[name])})" for name, head in heads.items() if left[name]]
     yield from wrapped("; ".join(rest) or "nothing", 0, "Left: ", "bold")
-    if kept := sum(finding.verdict == "keep" for finding in left["code"]):
-        stay = "the patch that stays" if kept == 1 else f"the {kept} patches that stay"
+    kept = [finding for finding in left["code"] if finding.verdict == "keep"]
+    if pinned := sum(_PINNED in finding.evidence for finding in kept):  # not what this Megatron lacks
+        some = "the" if pinned == len(kept) else f"{pinned} of the"
+        stay = "the patch that stays" if len(kept) == 1 else f"{some} {len(kept)} patches that stay"
         command = pin_command(outcome.survey.judged)
         yield from wrapped(f"{command}, which tells when Megatron changes under {stay}", 0, "Next: ", "bold")
     if outcome.written:

@@ -121,8 +121,11 @@ def test_a_migration_ends_by_offering_a_pin_for_what_stays(tmp_path: Path) -> No
     write_files(tmp_path, {"patches.py": kept, "requirements.txt": "megatron-core==0.19.2\n"})
     said = unpatch("migrate", "--diff", cwd=tmp_path).err
     assert "Next: unpatch pin, which tells when Megatron changes under the patch that stays" in said
+    gone = "from megatron.core.dist_checkpointing.strategies import base\n\nbase.async_calls = print\n"
+    write_files(tmp_path, {"gone.py": gone})
+    assert "under 1 of the 2 patches that stay" in " ".join(unpatch("migrate", "--diff", cwd=tmp_path).err.split())
     write_files(tmp_path, {"patches.py": "x = 1\n"})
-    assert "unpatch pin" not in unpatch("migrate", "--diff", cwd=tmp_path).err
+    assert "Next: unpatch pin" not in unpatch("migrate", "--diff", cwd=tmp_path).err
 
 
 def test_a_way_of_a_later_release_is_not_said_to_be_none(tmp_path: Path) -> None:
