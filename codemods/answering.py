@@ -103,7 +103,7 @@ class FixRunner:
             left += filter(None, [older, missing])
         if touched and not left:
             if codemod.needs_hook and (below := self._below(finding)):
-                left.append(standing.because(below, "the hook goes through it"))
+                left.append(below)
             elif not self.options.applies(level):
                 self.closed.add(finding)
                 return
@@ -128,10 +128,10 @@ class FixRunner:
         for by_hand in (answer for answer in wanted if isinstance(answer, ByHand) and not left):
             self._remark(finding, "by-hand", by_hand.text)
 
-    def _below(self, finding: Finding) -> Finding | None:
-        """Another patch that stays, and that the hook goes through."""
+    def _below(self, finding: Finding) -> str:
+        """What is said of another patch that stays, and that the hook goes through."""
         gone = [finding, *self.found.removes]
-        return RemainingPatches.of(self.staying.findings, gone).blocking(finding.path, standing.HOOK)
+        return RemainingPatches.of(self.staying.findings, gone).in_the_way(finding.path)
 
     def _remark(self, finding: Finding, kind: RemarkKind, text: str) -> None:
         self.found.remarks.append(Remark(finding.path, finding.line, finding.rule, kind, text))

@@ -121,13 +121,12 @@ def _found(
     The shims refuse a model while a patch of what carries the hook stays: then no move is made that needs it.
     """
     bench, found, below = _pass(repository, findings, options, known, told)
-    if below is not None:
+    if below:
         bench.close()
         bench, found, _ = _pass(repository, findings, options, known, told, standing.RULES_ON_THE_HOOK)
-    held = standing.because(below, "the hook goes through it") if below is not None else ""
     uses = _rules_of_uses()
     for finding in (one for one in _open(findings, found, options) if one.rule in uses and one.path in bench.editable):
-        if why := options.older(finding.path) or (finding.rule in standing.RULES_ON_THE_HOOK and held):
+        if why := options.older(finding.path) or (finding.rule in standing.RULES_ON_THE_HOOK and below):
             found.held[finding] = why
             found.remarks.append(Remark(finding.path, finding.line, finding.rule, "left", f"not rewritten: {why}"))
     return bench, found
@@ -144,8 +143,8 @@ def _pass(
     known: Known,
     told: bool,
     held: Sequence[str] = (),
-) -> tuple[Workbench, Contribution, Finding | None]:
-    """Every codemod once, without the moves of the held rules; and the patch that is in the way of the others."""
+) -> tuple[Workbench, Contribution, str]:
+    """Every codemod once, without the moves of the held rules; and what is said of a patch in the way of the others."""
     bench, found = _with_the_hook(repository, options.older), Contribution()
     for move in [kind(analysis, bench, options, findings, held) for kind, analysis in known]:
         found.add(move.outcome())
@@ -157,7 +156,7 @@ def _pass(
     alive = [finding for finding in _open(findings, found, options) if finding not in dead | closed]
     staying = RemainingPatches.of(findings, dead.union(found.removes))
     found.add(FixRunner(bench, options, Taken([*taken, *deleted.asked]), staying, told).run(alive))
-    below = RemainingPatches.of(findings, dead.union(found.removes)).blocking("", standing.HOOK) if moves else None
+    below = RemainingPatches.of(findings, dead.union(found.removes)).in_the_way("") if moves else ""
     return bench, found, below
 
 

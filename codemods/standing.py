@@ -15,8 +15,7 @@ from mcore_unpatch.megatron.versions import Version, show, within
 from mcore_unpatch.scanner.sources.nodes import walk
 
 PROCESSOR = HOOK_ARGUMENTS[0]
-Methods = frozenset[tuple[str, str]]
-HOOK: Methods = frozenset(HOOK_CARRIERS)
+HOOK = frozenset(HOOK_CARRIERS)
 # The rules of the names whose shims run in the hook, and refuse a model that is patched.
 RULES_ON_THE_HOOK = ("MCU701", "MCU702", "MCU705", "MCU706")
 # One model alone; every other shape changes the class, and with it all models.
@@ -35,20 +34,18 @@ class RemainingPatches:
         gone = set(removed)
         return cls(tuple(one for one in findings if one not in gone and one.shape not in {"mock", "patch-file"}))
 
-    def blocking(self, path: str, methods: Methods) -> Finding | None:
-        """A patch of one of the methods that code in `path` may meet: one in the same file, or one of all models."""
+    def in_the_way(self, path: str) -> str:
+        """Why the hook does not work for code in `path`: a patch of what carries it, in the same file or of all models.
+
+        With the patch that has to go first; nothing where there is none.
+        """
         for finding in self.findings:
             owner, _, name = finding.target.rpartition(".")
             met = finding.path == path or (finding.shape not in _OF_ONE_MODEL and not finding.in_test)
-            if (owner, name) in methods and met:
-                return finding
-        return None
-
-
-def because(finding: Finding, what: str) -> str:
-    """The reason, with the patch that has to go first."""
-    name = ".".join(finding.target.split(".")[-2:])
-    return f"`{name}` stays patched in {finding.path}, line {finding.line}, and {what}: move that patch first"
+            if (owner, name) in HOOK and met:
+                patched = f"`{owner.rpartition('.')[2]}.{name}` stays patched in {finding.path}, line {finding.line}"
+                return f"{patched}, and the hook goes through it: move that patch first"
+        return ""
 
 
 def missing_import(source: Source, at: ast.AST, versions: Sequence[Version]) -> str:

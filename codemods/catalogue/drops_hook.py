@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from mcore_unpatch.codemods import standing
 from mcore_unpatch.codemods.changes import AddParameters, Argument
 from mcore_unpatch.codemods.codemod import AddImport, Codemod, Example, Fix, Left, Match
 from mcore_unpatch.codemods.standing import RemainingPatches
@@ -81,11 +80,11 @@ the project asks for has the hook.
         calls = list(_calls(source, function))
         # Another class that drops the hook is no patch.
         patches = tuple(finding for finding in situation.staying.findings if finding.shape not in NO_PATCHES)
-        below = RemainingPatches(patches).blocking(source.path, standing.HOOK)
+        below = RemainingPatches(patches).in_the_way(source.path)
         if older := situation.options.without_hook(source.path):
             yield Left(older)
-        elif below is not None:
-            yield Left(standing.because(below, "the hook goes through it"))
+        elif below:
+            yield Left(below)
         elif situation.finding.shape == WRAPPER:
             yield Left("which model it holds is not known, and others than GPTModel raise for the two arguments")
         elif not calls:

@@ -124,5 +124,7 @@ def test_which_patch_keeps_the_hook_from_code(shape: str, in_test: bool, path: s
     finding = Finding("MCU101", path, 3, 1, 3, f"{owner}.{name}", shape, "why", in_test=in_test)
     other = Finding("MCU101", path, 4, 1, 4, f"{GPT}.set_input_tensor", shape, "why")
     left = RemainingPatches.of([other, finding], [])
-    assert left.blocking("here.py", HOOK) == (finding if blocks else None)
-    assert RemainingPatches.of([other, finding], [finding]).blocking("here.py", HOOK) is None
+    short = f"{owner.rpartition('.')[2]}.{name}"
+    told = f"`{short}` stays patched in {path}, line 3, and the hook goes through it: move that patch first"
+    assert left.in_the_way("here.py") == (told if blocks else "")
+    assert RemainingPatches.of([other, finding], [finding]).in_the_way("here.py") == ""
