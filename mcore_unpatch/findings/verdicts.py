@@ -10,6 +10,7 @@ from typing import Any
 
 from mcore_unpatch.findings import reasons
 from mcore_unpatch.findings.finding import Finding, OnStacks
+from mcore_unpatch.library.fact import quoted
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, parse_version, releases_of, show
@@ -173,6 +174,15 @@ class _Seen:
         gone = (known.is_gone(self.finding.target, version, imported=True) for version in self.versions)
         return bool(self.versions) and not self.finding.patches_more and all(gone)
 
+    @property
+    def readers(self) -> str:
+        """The modules that import it on the newest of the releases and use it, in brackets."""
+        release = known.newest(self.versions[-1])
+        copies = (name for name in release.ending(self.finding.target.rpartition(".")[2]) if release.uses(name))
+        imports = (name for name in copies if name in release.facts and release.facts[name].kind == "import")
+        modules = [known.told_apart(name.rpartition(".")[0], release) for name in sorted(imports)]
+        return f" ({quoted(modules)})" if modules else ""
+
     def is_of_what_moved(self) -> bool:
         """Megatron has it in another module now, and calls that one."""
         return self.is_of_what_is_gone() and self.moved is not None
@@ -312,7 +322,7 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
         STEPS,
         (
             "`{0.module}` has no such name after megatron-core {0.last}, so nothing of Megatron reads it there: patch "
-            "what reads it now, or delete this line, unless other code imports the name from there."
+            "what reads it now{0.readers}, or delete this line, unless other code imports the name from there."
         ),
     ),
     (lambda case: case.row is None and case.way, STEPS, "{0.capital_way}."),

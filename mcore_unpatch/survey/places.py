@@ -5,116 +5,171 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache, partial
 
+from mcore_unpatch.findings.builders import leaf
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.verdicts import KEEP, STEPS
+from mcore_unpatch.library.makers import off_in
 from mcore_unpatch.library.syntax import last_attribute
-from mcore_unpatch.megatron import api, slots
+from mcore_unpatch.megatron import api, known, slots
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.stacks.sources import INFO
 
 _BY_SPEC = "MCU402"  # what a ModuleSpec answers
 _MAKERS, _PROVIDER = ("ModuleSpec", "Submodules"), "SpecProvider"
-_SPECS = re.compile(rb"ModuleSpec|Submodules\(|SpecProvider|_spec")
-_FUNCTION = re.compile(r"_?get_\w*_specs?(_\w+)?")  # of Megatron's
-_WHOLE = re.compile("layer|block|stack|modelopt")  # one for all of a layer; the others are for a part of it
-_PARTS = {
-    "mlp|moe": r"(MLP|MoE)Submodules|\.mlp\b",
-    "dsa|delta_net|attention": r"Attention|DSA|Delta|\.self_attention\b",
-}
-_ONLY = {  # classes that only some of them name
-    "TE": "^(?!.*_local_)",
-    "Wrapped": "^(?!.*(_te_|transformer_engine))",
-    "Mamba|Hybrid": "mamba|hybrid|stack",
-    "DSA|GatedDelta": "dsa|delta|variant|mamba|hybrid|stack",
-}
+_SPECS = re.compile(rb"ModuleSpec|Submodules\(|SpecProvider")
+_WORDS = bytes(code if chr(code).isalnum() or code == ord("_") else ord(" ") for code in range(128)) + b" " * 128
 _ELSEWHERE = "Keep the patch for models whose spec is made elsewhere."
-_BUILDERS = "nly the code that builds"  # as evidence says it
 _MOST_SHOWN = 2
 _Place = tuple[int, str]  # a line of a file, and what is named there
+_Answers = dict[str, list[_Place]]  # by word
+_Question = Callable[[str, bytes, Iterable[str]], Iterator[tuple[str, _Place]]]  # to a file, of some names
 
 
 def with_places(
     findings: list[Finding], paths: Iterable[str], project: Project, shown: Callable[[str], str]
 ) -> list[Finding]:
     """The findings, with where the specs that answer some are made, and where what others need is built."""
-    own = [path for path in paths if not is_test(path)]
-    specs: dict[str, list[_Place]] = {}
-    if any(map(_asks_for_a_spec, findings)):
-        specs = {path: words for path in own if (words := _words_of_specs(path, project))}
-    built = _built_here({*filter(None, map(_to_be_built, findings))}, own, project)
+    every = tuple(paths)
+    megatrons = tuple(f"{path.removesuffix(INFO)}megatron/" for path in every if f"/{path}".endswith(f"/{INFO}"))
+    own = (path for path in every if not is_test(path) and not path.startswith(megatrons))
+    places = _Places(findings, own, project, shown)
 
     def told(finding: Finding) -> Finding:
         if _asks_for_a_spec(finding):
-            return replace(finding, steps=(*finding.steps, _where_specs_are(finding, specs, shown)))
-        if places := built.get(_to_be_built(finding)):
-            said = _listed("This repository builds it", finding, places, shown)
+            return replace(finding, steps=(*finding.steps, places.of_specs(finding)))
+        if said := places.of_builders(finding):
             return replace(finding, assessment=replace(finding.assessment, evidence=f"{finding.evidence} {said}"))
         return finding
 
     return [told(finding) for finding in findings]
 
 
-def _to_be_built(finding: Finding) -> str:
-    """The class that a patch could be a subclass of, for the code that builds it; empty for none."""
-    if finding.verdict != KEEP or not (_BUILDERS in finding.evidence or api.is_model(finding.target)):
-        return ""
-    return next((name for name in (finding.target, finding.target.rpartition(".")[0]) if _is_class(name)), "")
-
-
-def _is_class(name: str) -> bool:
-    symbol = api.lookup(name)
-    return symbol is not None and symbol.kind == "class"
-
-
-def _built_here(classes: set[str], paths: Iterable[str], project: Project) -> dict[str, dict[str, list[_Place]]]:
-    """The calls of some classes, by class and file."""
-    built: dict[str, dict[str, list[_Place]]] = {}
-    named = "|".join(re.escape(cls.rpartition(".")[2]) for cls in sorted(classes)).encode()
-    words = re.compile(rb"\b(%b)\b(?:\s+as\s+(\w+))?" % named)
-    for path in paths if classes else ():
-        with suppress(OSError, Unreadable, RecursionError):
-            data = project.data(path)
-            names = {match[2] or match[1] for match in words.finditer(data)} if b"megatron" in data else set()
-            called = sorted(name.decode() for name in names if re.search(rb"\b%b\s*\(" % name, data))
-            project.begin()
-            for call, at in (call for name in called for call in project.resolver(path).calls_of(name)):
-                ref = at.expr(call.func)
-                if ref is not None and ref.home is None and (symbol := api.lookup(ref.name)) and symbol.name in classes:
-                    of_file = built.setdefault(symbol.name, {}).setdefault(path, [])
-                    of_file.append((call.lineno, symbol.name.rpartition(".")[2]))
-    return built
-
-
 def _asks_for_a_spec(finding: Finding) -> bool:
     return finding.rule == _BY_SPEC and finding.verdict == STEPS and bool(finding.steps)
 
 
-def _words_of_specs(path: str, project: Project) -> list[_Place]:
-    """The words of the specs that a file makes with their lines, and Megatron's functions that it has some from."""
-    places: list[_Place] = []
-    try:
-        data = project.data(path)
-        if b"megatron" not in data or not _SPECS.search(data):
-            return []
-        project.begin()
-        resolver = project.resolver(path)
-        nodes = [*walk(resolver.model.tree)]
+def _to_be_built(finding: Finding) -> str:
+    """The class that a kept patch changes, where code that builds one can take another; empty for none."""
+    kept = finding.verdict == KEEP and finding.can_be_pinned and finding.confidence == "certain"
+    names = (finding.target, finding.target.rpartition(".")[0]) if kept else ()
+    return next((symbol.name for name in names if (symbol := api.lookup(name)) and symbol.kind == "class"), "")
+
+
+def _answering(target: str) -> set[str]:
+    """What a spec names that answers the patch of a target: a class, a field, or what a function makes."""
+    owner, _, name = target.rpartition(".")
+    holder = api.lookup(owner)
+    own = set() if holder is not None and holder.kind == "class" and api.has_callable(owner, name) else {name}
+    return {*own, *slots.named(owner), *slots.named(target)}
+
+
+def _is_called(name: bytes, data: bytes) -> bool:
+    """Whether a name is called, as far as the text tells."""
+    before = (data[max(match.start() - 6, 0) : match.start()] for match in re.finditer(rb"%b\s*\(" % name, data))
+    return any(text != b"class " and not re.search(rb"\w\Z", text) for text in before)
+
+
+class _Places:
+    """The places of a repository that tell of some findings. Of the files with the words the nearest are parsed."""
+
+    def __init__(
+        self, findings: list[Finding], paths: Iterable[str], project: Project, shown: Callable[[str], str]
+    ) -> None:
+        self._project, self._shown = project, shown
+        self._read = cache(self._read_now)
+        answers = {word for one in findings if _asks_for_a_spec(one) for word in _answering(one.target)}
+        self._makers: dict[str, set[str]] = {}  # what specs can name that are made by functions of a name
+        for maker in slots.makers():
+            if answers & (named := slots.named_by(maker, frozenset())):
+                self._makers.setdefault(leaf(maker), set()).update(named)
+        classes = {leaf(cls) for cls in map(_to_be_built, findings)} - {""}
+        words = {word.encode(): word for word in {*answers, *self._makers, *classes}}
+        self._holding: dict[str, list[str]] = {}  # the files, by word
+        for path in paths if words else ():
+            with suppress(OSError):
+                data = project.data(path)
+                for word in words.keys() & data.translate(_WORDS).split() if b"megatron" in data else ():
+                    self._holding.setdefault(words[word], []).append(path)
+
+    def of_specs(self, finding: Finding) -> str:
+        """Where specs name what a finding is about, and where functions of Megatron's make some that may."""
+        words = _answering(finding.target)
+        makers = [name for name, named in self._makers.items() if words & named]
+        held = words - self._makers.keys()
+        named = self._listed("Specs name it", finding, held, held, partial(self._read, self._named, ()))
+        makes = "Megatron makes specs that can name it"
+        made = self._listed(makes, finding, makers, words, partial(self._read, self._made, tuple(self._makers)))
+        said = " ".join(filter(None, (named, made)))
+        return f"{said or 'This repository is not seen to make such a spec.'} {_ELSEWHERE}"
+
+    def of_builders(self, finding: Finding) -> str:
+        """Where the repository builds the class that a finding is about; nothing where it does not."""
+        if not (cls := _to_be_built(finding)):
+            return ""
+        names = (leaf(cls),)
+        return self._listed("This repository builds it", finding, names, [cls], partial(self._read, self._built, names))
+
+    def _listed(
+        self, what: str, finding: Finding, held: Iterable[str], words: Iterable[str], read: Callable[[str], _Answers]
+    ) -> str:
+        """The first place in each of some files, of those that hold some words, the nearest to a finding first."""
+        files = {path for word in held for path in self._holding.get(word, ())}
+        found: list[str] = []
+        for path in sorted(files, key=lambda path: (-len(os.path.commonpath([path, finding.path])), path)):
+            if there := [place for word in words for place in read(path).get(word, ())]:
+                line, name = min(there)
+                found.append(f"{self._shown(path)}:{line} (`{name}`)")
+            if len(found) > _MOST_SHOWN:
+                break
+        others = " and in other files" if len(found) > _MOST_SHOWN else ""
+        return f"{what} here: {', '.join(found[:_MOST_SHOWN])}{others}." if found else ""
+
+    def _read_now(self, ask: _Question, names: tuple[str, ...], path: str) -> _Answers:
+        """What a file answers to a question, by word."""
+        found: _Answers = {}
+        with suppress(OSError, Unreadable, RecursionError):
+            self._project.begin()
+            for word, place in ask(path, self._project.data(path), names):
+                found.setdefault(word, []).append(place)
+        return found
+
+    def _built(self, path: str, data: bytes, names: Iterable[str]) -> Iterator[tuple[str, _Place]]:
+        """The classes that are called."""
+        return ((name, (call.lineno, leaf(name))) for call, name in self._calls(path, data, names))
+
+    def _made(self, path: str, data: bytes, names: Iterable[str]) -> Iterator[tuple[str, _Place]]:
+        """The classes that specs can name which functions of Megatron's make."""
+        for call, name in self._calls(path, data, names):
+            off = off_in(call, known.parameter_names(name, api.union()) or ())
+            yield from ((word, (call.lineno, leaf(name))) for word in slots.named_by(name, off))
+
+    def _calls(self, path: str, data: bytes, names: Iterable[str]) -> Iterator[tuple[ast.Call, str]]:
+        """The calls of what Megatron has under some names, with its full name there."""
+        there = re.finditer(rb"(?:%b)\b(?:\s+as\s+(\w+))?" % "|".join(names).encode(), data)
+        written = sorted({match[1] or match[0] for match in there})
+        called = [name.decode() for name in written if _is_called(name, data)]
+        for call, at in (call for name in called for call in self._project.resolver(path).calls_of(name)):
+            ref = at.expr(call.func)
+            if ref is not None and ref.home is None and (symbol := api.lookup(ref.name)) is not None:
+                yield call, symbol.name
+
+    def _named(self, path: str, data: bytes, _: Iterable[str]) -> Iterator[tuple[str, _Place]]:
+        """The words of specs."""
+        nodes = [*walk(self._project.resolver(path).model.tree)] if _SPECS.search(data) else []
         names = {alias.asname: alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
         plain = [(to, node.value) for node in nodes if isinstance(node, ast.Assign) for to in node.targets]
         held = {one.id: value for one, value in plain if isinstance(one, ast.Name)}
         for node in nodes:
             parts: Iterable[ast.AST] = ()
-            called = last_attribute(node.func) if isinstance(node, ast.Call) else ""
-            if isinstance(node, ast.Call) and _FUNCTION.fullmatch(name := names.get(called, called)):
-                ref = resolver.on_line(node.lineno).expr(node.func)
-                places += [(node.lineno, name)] if ref is not None and ref.is_core else []
-            elif called.endswith(_MAKERS):
+            if isinstance(node, ast.Call) and last_attribute(node.func).endswith(_MAKERS):
                 parts = walk(node)
             elif isinstance(node, ast.ClassDef) and node.name.endswith(_PROVIDER):
                 parts = (part for one in walk(node) if isinstance(one, ast.Return) for part in walk(one))
@@ -122,45 +177,6 @@ def _words_of_specs(path: str, project: Project) -> list[_Place]:
                 continue  # as for nearly all nodes
             # Also by a variable, which may hold one of several.
             given += [node for part in given if (name := getattr(part, "id", "")) in held for node in walk(held[name])]
-            words = [part for part in given if isinstance(part, ast.Name | ast.Attribute | ast.keyword)]
-            every = [(part.lineno, last_attribute(part) or getattr(part, "arg", None) or "") for part in words]
-            places += [(line, names.get(word, word)) for line, word in every if not _FUNCTION.fullmatch(word)]
-    except (OSError, Unreadable, RecursionError):
-        return []
-    return sorted(places)
-
-
-def _where_specs_are(finding: Finding, specs: dict[str, list[_Place]], shown: Callable[[str], str]) -> str:
-    """Where specs name what a finding is about, and where functions of Megatron's make some that may."""
-    owner, _, name = finding.target.rpartition(".")
-    classes = {*slots.named(owner), *slots.named(finding.target)}
-    words = {name, *classes} if not _FUNCTION.fullmatch(name) else ()
-    said = []
-
-    def makes(function: str) -> bool:
-        return bool(_FUNCTION.fullmatch(function)) and (not words or _may_name(function, classes))
-
-    for what, fits in (("Specs name it", words.__contains__), ("Megatron makes specs", makes)):
-        there = {path: [place for place in places if fits(place[1])] for path, places in specs.items()}
-        said += [_listed(what, finding, there, shown)] if any(there.values()) else []
-    return " ".join([*(said or ["This repository is not seen to make such a spec."]), _ELSEWHERE])
-
-
-def _may_name(function: str, classes: set[str]) -> bool:
-    """Whether a function of Megatron's may make a spec with one of some classes, by what the function is called."""
-    for some, makers in _ONLY.items():
-        if classes and all(re.match(some, cls) for cls in classes) and not re.search(makers, function):
-            return False
-    held = " ".join(slot for cls in classes for slot in slots.table().get(cls, ()))
-    parts = (re.search(part, function) and re.search(held_in, held) for part, held_in in _PARTS.items())
-    return bool(_WHOLE.search(function)) or any(parts)
-
-
-def _listed(what: str, finding: Finding, there: dict[str, list[_Place]], shown: Callable[[str], str]) -> str:
-    """The first place in each file, the nearest to a finding first."""
-    files = [path for path, places in there.items() if places]
-    near = sorted(files, key=lambda path: (-len(os.path.commonpath([path, finding.path])), path))
-    more = len(near) - _MOST_SHOWN
-    others = f" and {more} more {'file' if more == 1 else 'files'}" if more > 0 else ""
-    places = [f"{shown(path)}:{min(there[path])[0]} (`{min(there[path])[1]}`)" for path in near[:_MOST_SHOWN]]
-    return f"{what} here: {', '.join(places)}{others}."
+            for part in (part for part in given if isinstance(part, ast.Name | ast.Attribute | ast.keyword)):
+                word = last_attribute(part) or getattr(part, "arg", None) or ""
+                yield names.get(word, word), (part.lineno, names.get(word, word))

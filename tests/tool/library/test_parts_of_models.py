@@ -249,3 +249,41 @@ def second(): return Main()
 def test_on_which_flag_of_its_own_alone_a_function_calls(body: str, condition: str) -> None:
     toy = model({"a": f"def f(x): pass\ndef g(wide, deep):\n    {body}\n"})
     assert [use.condition for use in toy.calls("toy.a.f")] == [condition]
+
+
+MAKERS = """
+class Fast: ...
+class Slow: ...
+class Plain: ...
+class Norm: ...
+class Router: ...
+Layer = Norm
+class PartSubmodules:
+    router: type = Router
+class FastSpecProvider:
+    def linear(self): return Fast
+    def norm(self): return Plain
+class SlowSpecProvider:
+    def linear(self): return Slow
+    def norm(self): return Layer
+def part_spec(backend): return ModuleSpec(module=backend.linear(), submodules=PartSubmodules(norm=ModuleSpec(Norm)))
+def get_spec(size, fast=True, *, wide=False):
+    if wide and size: return ModuleSpec(module=Plain)
+    return part_spec(FastSpecProvider() if fast else SlowSpecProvider())
+def slow_spec(*args, **more): return get_spec(1, False, **more)
+def same_spec(quick): return get_spec(1, fast=quick)
+def build(): return get_spec(1)
+def no_spec(): return 1
+every = PartSubmodules(a=Fast, b=Slow, c=Plain)
+"""
+
+
+def test_which_classes_the_specs_of_a_function_may_name() -> None:
+    toy = model({"a": MAKERS})
+    told = {name.removeprefix("toy.a."): fact.trait("specs") for name, fact in toy.facts.items() if fact.trait("specs")}
+    assert told == {
+        "part_spec": "Norm,Router",
+        "get_spec": "fast/Fast,fast/FastSpecProvider,Norm,size/Plain,wide/Plain,Router,Slow,SlowSpecProvider,part_spec",
+        "slow_spec": "Norm,Plain,Router,Slow,SlowSpecProvider,get_spec,part_spec",
+        "same_spec": "quick/Fast,quick/FastSpecProvider,Norm,Plain,Router,Slow,SlowSpecProvider,get_spec,part_spec",
+    }

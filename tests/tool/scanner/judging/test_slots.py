@@ -184,7 +184,7 @@ MAKERS = {
 }
 ELSEWHERE = "Keep the patch for models whose spec is made elsewhere."
 MADE = (
-    "Megatron makes specs here: pkg/near.py:4 (`get_gpt_layer_local_spec`), pkg/provider.py:3 "
+    "Megatron makes specs that can name it here: pkg/near.py:4 (`get_gpt_layer_local_spec`), pkg/provider.py:3 "
     "(`get_gpt_layer_local_spec`)."
 )
 
@@ -195,7 +195,8 @@ def test_where_specs_name_the_class_is_a_step_more() -> None:
     assert finding.steps[-1] == f"{named} {MADE} {ELSEWHERE}"
     more = {path.replace("b.py", name): text for name in ("b.py", "c.py") for path, text in MAKERS.items()}
     assert (
-        "a.py:6 (`SelfAttention`), b.py:4 (`SelfAttention`) and 1 more file." in found_in(more, fixes=True)[0].steps[-1]
+        "a.py:6 (`SelfAttention`), b.py:4 (`SelfAttention`) and in other files."
+        in found_in(more, fixes=True)[0].steps[-1]
     )
 
 
@@ -213,28 +214,36 @@ def test_a_function_that_makes_specs_is_called_and_not_named() -> None:
     assert finding.steps[-1] == f"{MADE} {ELSEWHERE}"
 
 
+GPT = "megatron.core.models.gpt.gpt_layer_specs"
+FUSED_MLA = ("transformer.multi_latent_attention", "FusedMLASelfAttention")
+TE_LINEAR = ("extensions.transformer_engine", "TERowParallelLinear")
+
+
 @pytest.mark.parametrize(
-    ("function", "patched", "told"),
+    ("call", "patched", "told"),
     [
-        ("get_moe_module_spec", ("transformer.transformer_layer", "TransformerLayer"), False),
-        ("get_mlp_module_spec", ("transformer.attention", "SelfAttention"), False),
-        ("_get_mlp_module_spec", ("extensions.transformer_engine", "TERowParallelGroupedLinear"), True),
-        ("get_mlp_module_spec", ("transformer.moe.moe_layer", "MoELayer"), True),
-        ("get_dsa_module_spec_for_backend", ("transformer.moe.moe_layer", "MoELayer"), False),
-        ("get_gpt_layer_local_spec", ("extensions.transformer_engine", "TERowParallelGroupedLinear"), False),
-        ("get_gpt_decoder_block_spec", ("extensions.transformer_engine", "TERowParallelGroupedLinear"), True),
-        ("get_gpt_layer_local_spec", ("ssm.mamba_layer", "MambaLayer"), False),
-        ("get_mamba_stack_modelopt_spec", ("ssm.mamba_layer", "MambaLayer"), True),
-        ("get_gpt_layer_with_inference_spec", ("ssm.gated_delta_net", "GatedDeltaNet"), False),
+        ("get_moe_module_spec()", ("transformer.transformer_layer", "TransformerLayer"), False),
+        ("get_mlp_module_spec()", ("transformer.attention", "SelfAttention"), False),
+        ("_get_mlp_module_spec()", ("extensions.transformer_engine", "TERowParallelGroupedLinear"), True),
+        ("get_mlp_module_spec()", ("transformer.moe.moe_layer", "MoELayer"), True),
+        ("get_mlp_module_spec(use_te=use_te)", TE_LINEAR, True),
+        ("get_mlp_module_spec(use_te=False)", TE_LINEAR, False),
+        ("get_mlp_module_spec(False)", TE_LINEAR, False),
+        ("get_mlp_module_spec(use_te=False)", ("transformer.mlp", "MLP"), True),
+        ("get_gpt_decoder_block_spec(config, True)", FUSED_MLA, True),
+        ("get_gpt_decoder_block_spec(config, use_transformer_engine=False)", FUSED_MLA, False),
+        ("get_gpt_layer_local_spec()", TE_LINEAR, False),
+        ("get_gpt_layer_local_spec()", ("ssm.mamba_layer", "MambaLayer"), False),
+        ("get_gpt_layer_with_inference_spec()", ("ssm.gated_delta_net", "GatedDeltaNet"), False),
+        ("get_gpt_layer_with_transformer_engine_submodules()", TE_LINEAR, True),
     ],
 )
-def test_a_function_that_makes_specs_of_another_part_is_not_listed(
-    function: str, patched: tuple[str, str], told: bool
-) -> None:
+def test_only_what_puts_the_class_into_specs_is_listed(call: str, patched: tuple[str, str], told: bool) -> None:
     module, name = patched
-    maker = f"from megatron.core.models.gpt.gpt_layer_specs import {function}\nspec = {function}()\n"
+    function = call.partition("(")[0]
+    maker = f"from {GPT} import {function}\ndef make(config, use_te):\n    return {call}\n"
     [finding] = found_in({"patches.py": PATCH.format(module=module, name=name), "a.py": maker}, fixes=True)
-    assert (f"a.py:2 (`{function}`)" in finding.steps[-1]) == told
+    assert (f"a.py:3 (`{function}`)" in finding.steps[-1]) == told
 
 
 def test_without_specs_that_is_said_and_of_other_patches_nothing() -> None:
@@ -410,7 +419,8 @@ def test_a_class_that_the_judged_module_no_longer_imports_has_no_answer_in_specs
     assert (gone.verdict, gone.steps) == ("steps", ())
     assert gone.evidence == (
         "`moe_module_specs` has no such name after megatron-core 0.12.3, so nothing of Megatron reads it there: "
-        "patch what reads it now, or delete this line, unless other code imports the name from there."
+        "patch what reads it now (`transformer_engine_spec_provider`, `backends`), or delete this line, unless other "
+        "code imports the name from there."
     )
     assert on("0.12.1", source).steps[0].startswith("Name `Mine` in your `ModuleSpec`")
 
