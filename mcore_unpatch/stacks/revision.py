@@ -308,9 +308,10 @@ class Stack:
 
 @record
 class Judged:
-    """The stacks that patches of a file are judged for."""
+    """The stacks that patches of a file are judged for, or of several `files`."""
 
     stacks: tuple[Stack, ...]
+    files: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def versions(self) -> tuple[Version, ...]:
@@ -323,10 +324,14 @@ class Judged:
         known = any(stack.versions for stack in self.stacks)
         return " and ".join(dict.fromkeys(f"{stack.place}{_unless_known(stack, known)}" for stack in self.stacks))
 
-    def only_older(self, labels: Iterable[str]) -> bool:
-        """Whether releases are judged for in place of older ones alone, which are not known."""
+    def runs_instead(self, labels: Iterable[str]) -> str:
+        """What runs in place of all of some releases that are judged for, as it is not known; else nothing."""
+        unknown = [stack.name for stack in self.stacks if stack.said and not stack.versions]
+        if unknown and not any(stack.versions for stack in self.stacks):
+            return f"{unknown[0]}, which is not known"
         known = {show(version) for stack in self.stacks if not stack.revision.is_older for version in stack.versions}
-        return any(stack.revision.is_older for stack in self.stacks) and known.isdisjoint(labels)
+        is_older = any(stack.revision.is_older for stack in self.stacks) and known.isdisjoint(labels)
+        return _OLDER if is_older else ""
 
     def __str__(self) -> str:
         """The line of every report: which Megatrons, from where."""
@@ -342,7 +347,8 @@ class Judged:
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         named = [stack.name for stack in self.stacks]
-        return {"releases": [show(version) for version in self.versions], "why": self.why, "stacks": named}
+        releases = [show(version) for version in self.versions]
+        return {"releases": releases, "why": self.why, "stacks": named, "files": list(self.files)}
 
 
 def _unless_known(stack: Stack, others: bool = False) -> str:

@@ -10,10 +10,7 @@ from mcore_unpatch.judge.handed_over import HandedOver
 from mcore_unpatch.judge.instead import leaf
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.layout import CONFIG
-from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.stacks.revision import Judged
-
-_OLDER = f"what runs here is older than {RELEASES[0]}, and may do so or not"
 
 
 def mark(findings: list[Finding], given: Callable[[], HandedOver], judged: Callable[[str], Judged]) -> list[Finding]:
@@ -26,8 +23,9 @@ def mark(findings: list[Finding], given: Callable[[], HandedOver], judged: Calla
     patched = {finding.target for finding in for_good}
 
     def said(one: Finding) -> str:
-        older = _OLDER if judged(one.path).only_older(one.fails) else ""
-        return older or _caller(one, given, beside) or _asked(one, replaced) or _of_config(one, given, patched)
+        if instead := judged(one.path).runs_instead(one.fails):
+            return f"what runs here is {instead}, and may do so or not"
+        return _caller(one, given, beside) or _asked(one, replaced) or _of_config(one, given, patched)
 
     return [_marked(one, why) if one.effect == "breaks" and (why := said(one)) else one for one in findings]
 

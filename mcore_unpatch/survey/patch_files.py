@@ -214,7 +214,7 @@ def _finding(
     breaks = (*([failed] if fits[FAILS] else []), *(f"{text} on megatron-core {label}" for text in raises))
     done = f"megatron-core {label} has all of these changes, and nothing is left to apply" if [*fits] == [DONE] else ""
     does = what.partition(" in ")[0]
-    kept = f"It {does}; `--target-mcore PATH` says whether it still applies, and to what"
+    kept = f"It {does}; whether it applies was not tried: `--target-mcore PATH` tells"
     if breaks:
         kept = f"It {breaks[0]}; make it anew for that release, or leave it out"  # each says what the file does
     elif source is not None:

@@ -127,8 +127,11 @@ class Survey:
     @property
     def judged(self) -> list[Judged]:
         """What the files with findings are judged for; what two say in the same words is said once."""
-        every = map(self.stacks.of, [finding.path for finding in self.findings] or [""])
-        return list({str(judged): judged for judged in dict.fromkeys(every)}.values())
+        found = {str(judged := self.stacks.of("")): judged} if not self.findings else {}
+        for path in dict.fromkeys(finding.path for finding in self.findings):
+            judged = found.setdefault(str(self.stacks.of(path)), self.stacks.of(path))
+            found[str(judged)] = replace(judged, files=(*judged.files, self.found.shown(path)))
+        return list(found.values())
 
     @property
     def _jobs(self) -> int:

@@ -40,11 +40,12 @@ SCHEMA = {
             "items": {
                 "type": "object",
                 "additionalProperties": False,
-                "required": ["releases", "why", "stacks"],
+                "required": ["releases", "why", "stacks", "files"],
                 "properties": {
                     "releases": {"type": "array", "items": {"type": "string", "pattern": r"^\d+\.\d+(\.\d+)?$"}},
                     "why": {"type": "string"},
                     "stacks": {"type": "array", "items": {"type": "string"}},
+                    "files": {"type": "array", "items": {"type": "string", "pattern": r"^[^/\\]"}},
                 },
             },
         },

@@ -392,3 +392,24 @@ def test_what_breaks_where_a_release_speaks_for_an_older_one_may_break(
     assert "TypeError on megatron-core" in finding["message"]
     assert ("what runs here is older than 0.12.0, and may do so or not" in finding["message"]) == may
     assert ("older than 0.12.0, the oldest known, judged as 0.12.0" in judged["why"]) == ("0.8.0" in runs)
+
+
+@pytest.mark.parametrize(("known", "may"), [({}, True), (CUDA, False)])
+def test_what_breaks_where_nobody_knows_what_runs_may_break(known: dict[str, str], may: bool, tmp_path: Path) -> None:
+    patch = "from megatron.core.models.T5 import T5Model\ndef ours(self, ids): ...\nT5Model.forward = ours\n"
+    write_files(tmp_path, {**FORK, **known, "a.py": patch})
+    [finding] = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
+    assert "TypeError on megatron-core" in finding["message"]
+    runs = "what runs here is we/Megatron-LM@ours, which is not known, and may do so or not"
+    assert (runs in finding["message"]) == may
+
+
+def test_json_says_which_files_are_judged_for_which_stacks(tmp_path: Path) -> None:
+    patch = "from megatron.core.models.gpt import GPTModel\ndef ours(self): ...\nGPTModel.forward = ours\n"
+    folders = {"one": "0.17.0", "two": "0.18.0"}
+    project = "[project]\nname = 'x'\ndependencies = ['megatron-core=={}']\n"
+    projects = {f"{folder}/pyproject.toml": project.format(version) for folder, version in folders.items()}
+    write_files(tmp_path, {**projects, **{f"{folder}/{name}.py": patch for folder in folders for name in "ab"}})
+    judged = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["judged"]
+    assert [one["files"] for one in judged] == [[f"{folder}/{name}.py" for name in "ab"] for folder in folders]
+    assert [one["stacks"] for one in judged] == [[version] for version in folders.values()]
