@@ -14,7 +14,7 @@ from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 # What was resolved is kept for files of so many bytes.
-_MOST_BYTES = 1_000_000
+_MOST_BYTES = 1_400_000
 
 
 class Project(Files):

@@ -15,7 +15,7 @@ from mcore_unpatch.scanner.sources.scopes import ModuleModel
 T = TypeVar("T")
 
 # Bytes of source up to which trees are kept; these take some forty times of that.
-_MOST = 1_000_000
+_MOST = 1_400_000
 
 
 class RecentValues(Generic[T]):
