@@ -32,7 +32,7 @@ _MAKING = {
     "spec": "builds `{}` from a ModuleSpec, which names what builds it, not a built module",
     "argument": "takes `{}` as an argument: another can be passed where one is built, not later",
     "built": "builds `{}` by name, so no other can be passed",
-    "made": "makes `{}` itself, so no other can be passed",
+    "made": "sets `{}` itself",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -36,20 +36,38 @@ _Question = Callable[[str, bytes, Iterable[str]], Iterator[tuple[str, _Place]]] 
 def with_places(
     findings: list[Finding], paths: Iterable[str], project: Project, shown: Callable[[str], str]
 ) -> list[Finding]:
-    """The findings, with where the specs that answer some are made, and where what others need is built."""
+    """The findings, with where the specs that answer some are made, where others are built, and what nothing calls."""
     every = tuple(paths)
     megatrons = tuple(f"{path.removesuffix(INFO)}megatron/" for path in every if f"/{path}".endswith(f"/{INFO}"))
     own = (path for path in every if not is_test(path) and not path.startswith(megatrons))
     places = _Places(findings, own, project, shown)
+    kept = {one.installed_by for one in findings if one.verdict == KEEP and not one.in_test}
+    idle = named_once(kept - {""}, every, project)
 
     def told(finding: Finding) -> Finding:
         if _asks_for_a_spec(finding):
             return replace(finding, steps=(*finding.steps, places.of_specs(finding)))
-        if said := places.of_builders(finding):
-            return replace(finding, assessment=replace(finding.assessment, evidence=f"{finding.evidence} {said}"))
-        return finding
+        if finding.verdict != KEEP:
+            return finding
+        never = f"No Python file here calls `{finding.installed_by}`, which it stands in."
+        said = (finding.evidence, places.of_builders(finding), never if finding.installed_by in idle else "")
+        return replace(finding, assessment=replace(finding.assessment, evidence=" ".join(filter(None, said))))
 
     return [told(finding) for finding in findings]
+
+
+def named_once(names: Iterable[str], paths: Sequence[str], project: Project) -> frozenset[str]:
+    """The functions whose name no file has but for their definition."""
+    count = {name.encode(): 0 for name in names}
+    for near in (True, False):  # few are left after the files that have to do with Megatron
+        left = {name for name, number in count.items() if number < 2}
+        for path in paths if left else ():
+            data = project.text(path)
+            if (b"megatron" in data) == near and any(name in data for name in left):
+                words = data.translate(_WORDS).split()
+                for name in left.intersection(words):
+                    count[name] += words.count(name)
+    return frozenset(name.decode() for name, number in count.items() if number == 1)
 
 
 def _asks_for_a_spec(finding: Finding) -> bool:

@@ -25,11 +25,12 @@ from mcore_unpatch.scanner.sources.work_tree import WorkTree
 from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.survey import detect
 from mcore_unpatch.survey.parallel import no_collection
+from mcore_unpatch.survey.places import named_once
 from mcore_unpatch.survey.scan import report_of
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.upgrade.fates import URGENCIES, Fate, Step, fate, worst
-from mcore_unpatch.upgrade.uses import Uses, joined, named_once, outermost, uses_for
+from mcore_unpatch.upgrade.uses import Uses, joined, outermost, uses_for
 
 _MOST_NAMED = 4  # releases in use, in the first line
 

@@ -284,16 +284,6 @@ def joined(several: Sequence[Uses], steps: Sequence[Step]) -> Uses:
     return first
 
 
-def named_once(names: Iterable[str], paths: Sequence[str], project: Project) -> frozenset[str]:
-    """The functions whose name no file has but for their definition."""
-    count = dict.fromkeys(names, 0)
-    for path in paths:
-        data = project.text(path)
-        for name in [name for name, number in count.items() if number < 2 and name.encode() in data]:
-            count[name] += len(re.findall(rb"\b%b\b" % name.encode(), data))
-    return frozenset(name for name, number in count.items() if number == 1)
-
-
 def demands_of(home: Resolver) -> Iterator[Demand]:
     """What one file asks of Megatron: when it is imported, and in each of its functions."""
     asks = Demands(follow=False)

@@ -69,7 +69,7 @@ def test_what_no_release_has_is_told_from_where_it_is_missing() -> None:
     assert why(twice, (0, 12)) == said.format("DistributedDataParallel", "DistributedDataParallel")
     assert why(f"{CORE}.transformer.nothing.Class.method", (0, 12)) == said.format("nothing", "transformer")
     part = f"{GPT}.output_layer.forward"  # of a module that objects hold
-    assert why(part) == "`GPTModel.__init__` makes `output_layer` itself, so no other can be passed"
+    assert why(part) == "`GPTModel.__init__` sets `output_layer` itself"
 
 
 def test_another_name_of_a_class_is_told_as_the_class() -> None:
