@@ -14,7 +14,7 @@ from mcore_unpatch.codemods.syntax import names_in
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Edit, Options, Remark, as_name, splice
 from mcore_unpatch.editing.source import Function, Source, first_line, lines_of
-from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.finding import OWN_MODELS, Finding
 from mcore_unpatch.findings.rules import find
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -39,7 +39,8 @@ def left_behind(
         by_path[edit.path].append(edit)
     bench.look_for(*(as_name(word) for one in gone if one.path in by_path and (word := _word_of_tests(one))))
     for path in {finding.path: None for finding in gone if finding.path in by_path}:
-        here = [finding for finding in gone if finding.path == path and "." in finding.target]
+        # Texts about a model of one's own stay true.
+        here = [one for one in gone if one.path == path and "." in one.target and one.shape not in OWN_MODELS]
         staying = [finding for finding in findings if finding.path == path and finding not in gone]
         ends = ([1 + bench.data(path).count(b"\n", 0, end) for end in (edit.start, edit.end)] for edit in by_path[path])
         changed = {line for first, last in ends for line in range(first, last)}

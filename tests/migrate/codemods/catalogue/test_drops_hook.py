@@ -22,6 +22,14 @@ def test_megatrons_own_end_gets_it() -> None:
     assert made(ends.format("", "")) == ends.format(f", {TAKEN}", f", {HOOK}")
 
 
+def test_what_a_model_says_of_its_own_method_stays_true() -> None:
+    body = (
+        "class A(GPTModel):\n    def forward(self, input_ids):\n"
+        '        """The forward of GPTModel, overridden."""\n        return self._postprocess(input_ids)\n'
+    )
+    assert not migrate({"m.py": (HEAD + body).encode()}, Options(unsafe_fixes=True)).plan.remarks
+
+
 TYPED = """{imports}
 from megatron.core.models.gpt.gpt_model import GPTModel
 
