@@ -134,6 +134,11 @@ class Repository(Project):
         return self.read(path)
 
 
+def _none(_: str) -> Any:
+    """Nothing of note about a file; a function with a name, because results of a migration are pickled."""
+    return ""
+
+
 @record
 class Options:
     """What a migration may do."""
@@ -143,11 +148,11 @@ class Options:
     selection: Selection = field(default_factory=Selection)
     target: Version = NEWEST
     # The oldest and the newest release that the project of a file asks for; none where it names no release.
-    pinned: Callable[[str], tuple[Version, ...]] = lambda _: ()
+    pinned: Callable[[str], tuple[Version, ...]] = _none
     # Which Megatron that a file runs on is not known, and how to settle it; nothing where all are.
-    unsure: Callable[[str], str] = lambda _: ""
+    unsure: Callable[[str], str] = _none
     # Why a file may not have what needs the hook: the release that it is for, and who says so; nothing where it may.
-    older: Callable[[str], str] = lambda _: ""
+    older: Callable[[str], str] = _none
 
     def applies(self, level: Applicability) -> bool:
         """Whether edits of a level are to be made."""
