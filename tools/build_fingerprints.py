@@ -22,15 +22,14 @@ from typing import Any
 from mcore_unpatch.codemods.catalogue.nemo_rl import NEMO_RL
 from mcore_unpatch.codemods.catalogue.verl import VERL
 from mcore_unpatch.codemods.fingerprints.compare import fingerprint, origins, parts
-from mcore_unpatch.codemods.shims.definitions import reached, units
+from mcore_unpatch.codemods.shims.definitions import helping, reached, units
 
 OUTPUT = Path(__file__).parents[1] / "codemods" / "fingerprints"
 Read = Callable[[str], str | None]
 
 # File -> the functions wanted of it.
 WANTED: dict[str, dict[str, tuple[str, ...]]] = {
-    contract.package: {shim.file: tuple(shim.names) for shim in contract.shims}
-    | ({contract.helper_file: contract.helpers} if contract.helpers else {})
+    contract.package: {shim.file: tuple(shim.names) for shim in contract.shims} | dict(contract.helpers)
     for contract in (VERL, NEMO_RL)
 }
 
@@ -53,7 +52,7 @@ def of_file(text: str, wanted: tuple[str, ...], project: str, file: str, helpers
     tree = ast.parse(text)
     everything = units(tree)
     roots = [unit for unit in everything if unit.binds & set(wanted) and not unit.is_import]
-    closure = roots if helpers else reached(roots, everything)
+    closure = helping(wanted, everything) if helpers else reached(roots, everything, running=True)
     found: dict[str, Any] = {}
     for unit in closure:
         if not unit.is_import:
@@ -74,7 +73,7 @@ def collect(project: str, releases: Iterable[tuple[str, Read]]) -> dict[str, Any
         seen.append(release)
         for file, wanted in WANTED[project].items():
             text = read(f"{project}/{file}")
-            helpers = file == VERL.helper_file
+            helpers = file in VERL.helpers
             for name, one in of_file(text, wanted, project, file, helpers).items() if text is not None else ():
                 versions = files[file].setdefault(name, [])
                 same = next((known for known in versions if known["hash"] == one["hash"]), None)

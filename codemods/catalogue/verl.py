@@ -47,13 +47,16 @@ VERL = Contract(
         *(b"fused_forward", b"forward_fused", b"FusedOutputProcessorContext", b"fused_output_processor", b"mtp_patch"),
         *(b"patch_mtp_layer", b"patch_postprocess", b"1f1b_overlap"),
     ),
-    helper_file="models/mcore/util.py",
-    # The shims pack and unpack for themselves: a fork's change of these is lost as well.
-    helpers=(
-        *("preprocess_packed_seqs", "preprocess_thd_engine", "preprocess_thd_no_padding", "build_vlm_attn_mask_thd"),
-        *("postprocess_packed_seqs", "postprocess_thd_engine", "postprocess_thd_no_padding"),
-        "postprocess_packed_seqs_for_dict_output",
-    ),
+    # The shims pack and unpack for themselves, and have kernels: a fork's change of these is lost as well.
+    helpers={
+        "models/mcore/util.py": (
+            *("preprocess_packed_seqs", "preprocess_thd_engine", "preprocess_thd_no_padding"),
+            *("postprocess_packed_seqs", "postprocess_thd_engine", "postprocess_thd_no_padding"),
+            *("postprocess_packed_seqs_for_dict_output", "build_vlm_attn_mask_thd"),
+        ),
+        "utils/kernel/linear_cross_entropy.py": ("linear_cross_entropy",),
+        "utils/kernel/kernels.py": ("linear_cross_entropy",),
+    },
 )
 
 
@@ -161,7 +164,8 @@ def forward(model):
     applied = """
 A function goes as a `safe` edit only if it and all it calls are those of a release: its syntax tree without
 docstrings, comments and annotations has a hash in `codemods/fingerprints/verl.json`, the names it imports come from
-where upstream has them, and the packing helpers of `util.py`, which the shims have their own of, are unchanged too.
+where upstream has them, and what the shims have their own of is unchanged too: the packing helpers of `util.py`, and
+the kernels.
 Otherwise the function and its callers are left, and the report shows which statements differ from the nearest release;
 one that only leaves parts of it out, has its helpers elsewhere or words errors otherwise goes with `--unsafe-fixes`.
 What passes `output_processor` itself, as the fused forward of 0.9 does, stays too. `--select MCU1,MCU7 --unsafe-fixes`

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -16,9 +17,10 @@ from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Source, last_line
+from mcore_unpatch.library.digests import dump
 from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.parsing import Unreadable
 
+_NAME = re.compile(r"Name\(id='(\w+)'\)")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 
@@ -36,6 +38,11 @@ class Unit:
         """What fingerprints call it: the names it binds."""
         return ", ".join(sorted(self.binds))
 
+    @cached_property
+    def runs_on(self) -> frozenset[str]:
+        """The names it uses for more than annotations, which fingerprints leave out."""
+        return self.uses.intersection(_NAME.findall(dump(self.node, "")))
+
     @property
     def is_import(self) -> bool:
         """Whether it is a plain import statement."""
@@ -47,8 +54,8 @@ def units(tree: ast.Module) -> list[Unit]:
     return [Unit(node, frozenset(_bound(node)), frozenset(_used(node))) for node in tree.body]
 
 
-def reached(start: Iterable[Unit], among: Iterable[Unit]) -> list[Unit]:
-    """The units that `start` leads to by the names they use, itself included, in the order of the file."""
+def reached(start: Iterable[Unit], among: Iterable[Unit], *, running: bool = False) -> list[Unit]:
+    """The units that `start` leads to by the names they use or run on, itself included, in the order of the file."""
     everything = list(among)
     binding: defaultdict[str, list[Unit]] = defaultdict(list)
     for unit in everything:
@@ -57,11 +64,18 @@ def reached(start: Iterable[Unit], among: Iterable[Unit]) -> list[Unit]:
     names = set(start)
     waiting = list(names)
     while waiting:
-        for name in waiting.pop().uses:
+        unit = waiting.pop()
+        for name in unit.runs_on if running else unit.uses:
             new = set(binding.pop(name, ())) - names
             names |= new
             waiting += new
     return [unit for unit in everything if unit in names]
+
+
+def helping(names: Iterable[str], among: Sequence[Unit]) -> list[Unit]:
+    """The definitions in a file of helpers that some of its names lead to; all of them if it has none of the names."""
+    start = [unit for unit in among if unit.binds.intersection(names)] or among
+    return [unit for unit in reached(start, among, running=True) if unit.binds and not unit.is_import]
 
 
 @dataclass(eq=False)
@@ -107,14 +121,14 @@ class Definition:
         """What somebody changed in a name's function or in what it calls; empty if all of it is upstream's."""
         if name not in self.defined:
             return []
-        closure = reached([self.defined[name]], self.units)
+        closure = reached([self.defined[name]], self.units, running=True)
         known = load(self.contract.package)
-        used = frozenset().union(*(unit.uses for unit in closure if not unit.is_import))
+        used = frozenset().union(*(unit.runs_on for unit in closure if not unit.is_import))
         compared = [(self.shim.file, self.source, unit) for unit in closure if not unit.is_import]
-        wanted = used.intersection(self.contract.helpers)
-        if wanted and self._helpers is not None:
-            source, own = self._helpers  # the shim brings its own of these
-            compared += [(self.contract.helper_file, source, unit) for unit in own if unit.key in wanted]
+        for file, names in self.contract.helpers.items():  # the shim brings its own of these
+            if (wanted := used.intersection(names)) and file in self._helpers:
+                source, own = self._helpers[file]
+                compared += [(file, source, unit) for unit in helping(wanted, own)]
         for file, source, unit in compared:
             if unit not in self._compared:  # several names lead to it
                 ours = known.has(file, unit.key, fingerprint(unit.node, self.package))
@@ -140,16 +154,12 @@ class Definition:
         return foreign
 
     @cached_property
-    def _helpers(self) -> tuple[Source, list[Unit]] | None:
-        """The file with the downstream's helpers, and its statements."""
-        path = self.source.path.removesuffix(self.shim.file) + self.contract.helper_file
-        if not self.source.path.endswith(self.shim.file):
-            return None
-        try:
-            source = self.files.source(path)
-        except (Unreadable, OSError):
-            return None
-        return source, units(source.tree)
+    def _helpers(self) -> dict[str, tuple[Source, list[Unit]]]:
+        """The files with the downstream's helpers, and their statements."""
+        above = self.source.path.removesuffix(self.shim.file)
+        paths = {file: above + file for file in self.contract.helpers if above != self.source.path}
+        found = {file: self.files.readable(path) for file, path in paths.items() if self.files.exists(path)}
+        return {file: (source, units(source.tree)) for file, source in found.items() if source}
 
     def without(
         self,

@@ -158,6 +158,7 @@ def test_a_body_with_parts_left_out_goes_with_consent() -> None:
 def test_comments_docstrings_and_annotations_change_no_body() -> None:
     files = releases.patched_part("0.8.0", "mtp_patch.py")
     text = files[FORKED].decode()
+    text = text.replace("from typing import Callable", "from collections.abc import Callable")
     text = text.replace(
         "def patch_postprocess(model: torch.nn.Module):",
         'def patch_postprocess(model) -> None:\n    """Ours."""\n    # ours',
@@ -194,6 +195,29 @@ def test_a_changed_helper_is_a_change() -> None:
     [told] = {one.replacement for one in result.before if one.path == registry}  # as `scan` has it
     assert told.startswith("`preprocess_packed_seqs` here differs from verl's in ")
     assert "port that first (`unpatch migrate --diff` shows it), then import them from `mcore_unpatch.compat" in told
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("utils/kernel/linear_cross_entropy.py", b"should_return_fp32_grad = False", b"should_return_fp32_grad = True"),
+        ("utils/kernel/kernels.py", b"_use_triton: bool = True", b"_use_triton: bool = False"),
+        ("models/mcore/util.py", b"align_size * 128", b"align_size * 64"),  # a helper's helper
+    ],
+)
+def test_what_a_shim_has_its_own_of_is_compared_down_to_the_kernels(file: str, old: bytes, new: bytes) -> None:
+    files = {
+        path: data
+        for path, data in releases.verl("0.8.0").items()
+        if path.endswith(("mcore/model_forward_fused.py", "mcore/util.py")) or "utils/kernel/" in path
+    }
+    assert b"def patch_fused_forward" not in migrate(files).files[FUSED]
+    path = f"verl/{file}"
+    changed = files | {path: files[path].replace(old, new)}
+    assert changed != files
+    result = migrate(changed, Options(unsafe_fixes=True))
+    assert b"def patch_fused_forward" in result.files[FUSED]
+    assert (path, "differs") in {(remark.path, remark.kind) for remark in result.plan.remarks}
 
 
 def test_a_fork_under_another_name_and_in_another_place() -> None:
