@@ -34,12 +34,11 @@ _Question = Callable[[str, bytes, Iterable[str]], Iterator[tuple[str, _Place]]] 
 
 
 def with_places(
-    findings: list[Finding], paths: Iterable[str], project: Project, shown: Callable[[str], str]
+    findings: list[Finding], own: Iterable[str], every: Sequence[str], project: Project, shown: Callable[[str], str]
 ) -> list[Finding]:
     """The findings, with where the specs that answer some are made, where others are built, and what nothing calls."""
-    every = tuple(paths)
     megatrons = tuple(f"{path.removesuffix(INFO)}megatron/" for path in every if f"/{path}".endswith(f"/{INFO}"))
-    own = (path for path in every if not is_test(path) and not path.startswith(megatrons))
+    own = (path for path in own if not is_test(path) and not path.startswith(megatrons))
     places = _Places(findings, own, project, shown)
     kept = {one.installed_by for one in findings if one.verdict == KEEP and not one.in_test}
     idle = named_once(kept - {""}, every, project)
@@ -49,7 +48,7 @@ def with_places(
             return replace(finding, steps=(*finding.steps, places.of_specs(finding)))
         if finding.verdict != KEEP:
             return finding
-        never = f"No Python file here calls `{finding.installed_by}`, which it stands in."
+        never = f"Nothing in this repository calls `{finding.installed_by}`, which it stands in."
         said = (finding.evidence, places.of_builders(finding), never if finding.installed_by in idle else "")
         return replace(finding, assessment=replace(finding.assessment, evidence=" ".join(filter(None, said))))
 

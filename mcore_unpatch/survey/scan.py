@@ -43,7 +43,7 @@ def report_of(survey: Survey) -> Report:
         def complete() -> list[Finding]:
             known = fixes.assessed(survey) if fixable else before
             project = survey.project()
-            return places.with_places(known, survey.whole.own, project, found.shown)
+            return places.with_places(known, survey.whole.own, survey.everything, project, found.shown)
 
         survey.findings = (
             survey.completed((str(found.root), fixable, sorted(found.links)), complete) if before else before

@@ -241,8 +241,7 @@ class Survey:
     @cached_property
     def _contents(self) -> str:
         """A digest of every file of the repository."""
-        files = [*self.whole.python, *self.whole.patches, *self._settings]
-        return remembered.key((), files, self.files.read)
+        return remembered.key((), self.everything, self.files.read)
 
     def _file_memory(self, place: Path, project: Project, asked: object) -> FileMemory:
         """What files gave before, where the same files were there and the same was asked."""
@@ -262,6 +261,11 @@ class Survey:
         own = self.whole.own
         carried = {*self.whole.python, *self.whole.patches}.difference(own)
         return unread.RepositoryFiles(own, carried, self._settings, self.files.read)
+
+    @property
+    def everything(self) -> list[str]:
+        """The files of the repository, but for prose."""
+        return [*self.whole.python, *self.whole.patches, *self._settings]
 
     @cached_property
     def _settings(self) -> list[str]:

@@ -159,7 +159,7 @@ def _read(
     scanned.errors = sorted([*scanned.errors, *(error for error in errors if error.path not in known_errors)])
     names = {finding.installed_by for finding, _ in patches if not finding.in_test}
     names |= {outermost(use) for uses in used for use in uses.affected if use.will_raise and not is_test(use.path)}
-    return scanned, patches, used, named_once(filter(None, names), survey.found.own, project)
+    return scanned, patches, used, named_once(filter(None, names), survey.everything, project)
 
 
 def _is_ours(use: Statement, old: Model, new: Model, shapes: dict[str, str]) -> bool:

@@ -277,12 +277,18 @@ def test_where_the_repository_builds_what_only_its_builder_can_change(patch: str
 
 
 @pytest.mark.parametrize(
-    ("caller", "idle"), [("", True), ("import a\na.install()\n", False), ("go(a, 'install')\n", False)]
+    ("name", "caller", "idle"),
+    [
+        ("run.py", "", True),
+        ("run.py", "import a\na.install()\n", False),
+        ("run.py", "go(a, 'install')\n", False),
+        ("run.sh", "python -c 'import a; a.install()'\n", False),
+    ],
 )
-def test_a_patch_in_a_function_that_nothing_calls_is_said_to_be_so(caller: str, idle: bool) -> None:
+def test_a_patch_in_a_function_that_nothing_calls_is_said_to_be_so(name: str, caller: str, idle: bool) -> None:
     patch = "from megatron.core.models.gpt import GPTModel\ndef install():\n    GPTModel.set_input_tensor = print\n"
-    [finding] = found_in({"a.py": patch, "run.py": caller}, fixes=True)
-    said = "No Python file here calls `install`, which it stands in."
+    [finding] = found_in({"a.py": patch, name: caller}, fixes=True)
+    said = "Nothing in this repository calls `install`, which it stands in."
     assert finding.evidence.endswith(said) == idle
 
 
