@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from mcore_unpatch.editing.edits import Edit
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.reasons import guard
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
 from mcore_unpatch.migrate.outcome import Outcome
 from mcore_unpatch.records import record, replace
@@ -15,7 +16,6 @@ from mcore_unpatch.report.lines import Line, count, wrapped
 from mcore_unpatch.report.screen import brief, pin_command
 
 _MOST_LINES = 6  # of a file that are named for one rule
-_PINNED = "`unpatch pin` tells"  # as the reason of what can be pinned says
 _SECTIONS = {
     "numerics": "Results may change",
     "note": "Good to know",
@@ -191,7 +191,9 @@ def _summary(outcome: Outcome) -> Iterator[Line]:
     rest = [f"{len(left[name])} {head} ({brief(left[name])})" for name, head in heads.items() if left[name]]
     yield from wrapped("; ".join(rest) or "nothing", 0, "Left: ", "bold")
     kept = [finding for finding in left["code"] if finding.verdict == "keep"]
-    if pinned := sum(_PINNED in finding.evidence for finding in kept):  # not what this Megatron lacks
+    releases = outcome.survey.stacks.versions
+    # Not what this Megatron lacks.
+    if pinned := sum(bool(guard(finding.target, releases(finding.path)[-1])) for finding in kept):
         some = "the" if pinned == len(kept) else f"{pinned} of the"
         stay = "the patch that stays" if len(kept) == 1 else f"{some} {len(kept)} patches that stay"
         command = pin_command(outcome.survey.judged)

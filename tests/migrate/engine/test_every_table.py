@@ -16,6 +16,7 @@ from sample_repository import Sample, planner as rewriting
 from mcore_unpatch.editing.edits import Edit, NewContent, Options, Plan, Remark, Repository, splice
 from mcore_unpatch.editing.placing import moved_line
 from mcore_unpatch.findings.finding import Assessment, Finding
+from mcore_unpatch.megatron.versions import NEWEST
 from mcore_unpatch.migrate import table
 from mcore_unpatch.migrate.outcome import Dependency, Outcome
 from mcore_unpatch.migrate.run import Request, preview
@@ -69,7 +70,12 @@ def outcome(
         files=SimpleNamespace(read=read),
         findings=[*left, *done],
         judged=[judged],
-        stacks=SimpleNamespace(older_than=lambda _: named, reaching_below=lambda _: named[1:], unsure=lambda _: unsure),
+        stacks=SimpleNamespace(
+            older_than=lambda _: named,
+            reaching_below=lambda _: named[1:],
+            unsure=lambda _: unsure,
+            versions=lambda _: (NEWEST,),
+        ),
     )
     options = Options(older=lambda _: older, unsure=lambda _: unsure, unsafe_fixes=unsafe)
     rewrites = [NewContent("a.py", FILE, b"")] if edits else []

@@ -45,7 +45,10 @@ def data(folder: Path) -> dict[str, Any]:
 
 def test_the_whole(data: dict[str, Any], folder: Path) -> None:
     assert (data["version"], data["root"], data["files_scanned"], data["written"]) == (1, str(folder), 2, False)
-    assert data["judged"] == [{"releases": ["0.19.2"], "why": "requirements.txt:1", "stacks": ["0.19.2"]}]
+    files = ["megatron.patch", "src/critic.py"]
+    assert data["judged"] == [
+        {"releases": ["0.19.2"], "why": "requirements.txt:1", "stacks": ["0.19.2"], "files": files}
+    ]
     assert [(file["path"], file["rules"]) for file in data["files"]] == [("src/critic.py", ["MCU501"])]
     assert (data["requirement"], data["errors"], data["remarks"]) == ("megatron-core>=0.18", [], [])
     assert [(row["rule"], row["path"], row["line"]) for row in data["remaining"]] == [

@@ -151,10 +151,8 @@ def test_the_doctor_on_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_doctor_s_line_for_each_hook(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mcore_unpatch.stacks import sources
-
     def hooks(version: str | None) -> list[tuple[str, str]]:
-        monkeypatch.setattr(sources, "installed_model", lambda: release(version) if version else None)
+        monkeypatch.setattr(doctor, "installed_model", lambda: release(version) if version else None)
         return [(line.about, line.state) for line in doctor._hooks()]
 
     assert hooks("0.19") == [
