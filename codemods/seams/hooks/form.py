@@ -87,13 +87,13 @@ class Wrapper:
         self.args = spec.vararg.arg if spec.vararg else ""
         self.kwargs = spec.kwarg.arg if spec.kwarg else ""
         self.all_args, self.all_kwargs = self.args or "args", self.kwargs or "kwargs"  # as the hook names them
-        self.original, self.mentions = original, {original}
+        self.original, self.mentions, self.is_bound = original, {original}, False
         self.own: list[str] = []  # parameters that only hold a value
         self.withheld: list[_Parameter] = []  # that a caller may pass by name, and the original does not get
         for parameter, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
             text = ast.unparse(value) if value is not None else ""
             if text and text in {original, target}:
-                self.original = parameter.arg
+                self.original, self.is_bound = parameter.arg, True
                 self.mentions.add(parameter.arg)
             elif value is not None and (parameter.arg.startswith("_") or text == parameter.arg):
                 self.own.append(f"{parameter.arg}={source.text(value)}")
@@ -101,7 +101,6 @@ class Wrapper:
                 self.withheld.append(_Parameter(parameter.arg, constant))
             else:
                 self.is_odd = True
-        self.is_bound = self.original != original
         self.changes: list[Change] = []
 
     def read(self) -> Form | str:

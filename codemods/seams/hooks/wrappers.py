@@ -190,7 +190,7 @@ def _wrapped(patch: Patch, reached: Callable[[], Reached]) -> _Wrapped | str:
         return f"`{ast.unparse(patch.target)}` is not saved under one name"
     if any(isinstance(node, _LOOPS) for node in _above(patch.source, patch.statement, around)):
         if not wrapper.is_bound:
-            return f"`{function.name}` is defined in a loop, and calls the last original"
+            return f"`{function.name}` is defined in a loop, where the original is another each time"
     form = wrapper.read()
     return form if isinstance(form, str) else _Wrapped(patch, function, original, keeps, form)
 
