@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from mcore_unpatch.editing.edits import Edit
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.reasons import guard
+from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
 from mcore_unpatch.migrate.outcome import Outcome
 from mcore_unpatch.records import record, replace
@@ -66,9 +67,10 @@ def _head(outcome: Outcome) -> Iterator[Line]:
         held = [remark.path for remark in outcome.remarks if older[remark.path] and older[remark.path] in remark.text]
         if held:
             known = not all(map(outcome.survey.stacks.unsure, held))
-            several = any(len(judged.stacks) > 1 for judged in outcome.survey.judged)
-            unsure = "One of the Megatrons that run" if several else "Which Megatron runs"
-            why = "A Megatron that runs here has no hook." if known else f"{unsure} here is not known."
+            stacks = [stack for judged in outcome.survey.judged for stack in judged.stacks]
+            unsure = "One of the Megatrons that run" if len(stacks) > 1 else "Which Megatron runs"
+            lacks = "has" if any(max(stack.needed, default=HOOK_SINCE) < HOOK_SINCE for stack in stacks) else "may have"
+            why = f"A Megatron that runs here {lacks} no hook." if known else f"{unsure} here is not known."
             consent = " --unsafe-fixes" if outcome.options.unsafe_fixes else ""
             command = f"`unpatch migrate --diff{consent} --target-mcore {RELEASES[-1]}`"
             yield from wrapped(f"{why} {command} shows the edits for that release.", 0)
@@ -218,8 +220,12 @@ def _needs(outcome: Outcome) -> Iterator[Line]:
     if outcome.plan.requirement and outcome.rewrites:
         rows.append(("megatron-core", f"{outcome.plan.requirement} is now required"))
         floor = parse_version(outcome.plan.requirement.partition(">=")[2])
-        if older := outcome.survey.stacks.older_than(floor):
-            rows.append(("older ones", f"stop working with this: {', '.join(map(str, older))}"))
+        older = outcome.survey.stacks.older_than(floor)
+        unsure = [stack for stack in older if max(stack.needed, default=()) >= floor]  # a commit between two releases
+        sure = [stack for stack in older if stack not in unsure]
+        for head, says, some in (("older ones", "stop", sure), ("perhaps older", "may stop", unsure)):
+            if some:
+                rows.append((head, f"{says} working with this: {', '.join(map(str, some))}"))
         if low := outcome.survey.stacks.reaching_below(floor):
             rows.append(("allowed", f"are older ones too, raise this: {', '.join(map(str, low))}"))
     if needed := outcome.dependency:

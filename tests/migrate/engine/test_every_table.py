@@ -57,7 +57,7 @@ def outcome(
     dependency: Dependency | None = None,
     **plan: Any,
 ) -> Outcome:
-    judged = _Judged(stacks=[SimpleNamespace(said=True)] * stacks)
+    judged = _Judged(stacks=[SimpleNamespace(said=True, needed=((0, 17),))] * stacks)
     named = [Stack(Revision(name), why=f"{name}.txt:1") for name in below]
 
     def read(path: str) -> bytes:

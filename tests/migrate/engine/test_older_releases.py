@@ -65,6 +65,14 @@ def test_for_an_older_megatron_nothing_is_written(
     assert migrate(top, "--target-mcore", "0.18", "--diff").out.count("mcore_unpatch.compat") == 1
 
 
+def test_a_commit_between_two_releases_may_have_the_hook(tmp_path: Path) -> None:
+    commit = "megatron-core @ git+https://github.com/NVIDIA/Megatron-LM@3f6a2ed84\n"
+    top = repository(tmp_path, requirements_txt=commit)
+    assert "A Megatron that runs here may have no hook." in migrate(top, "--diff").err
+    told = " ".join(migrate(top, "--diff", "--target-mcore", "0.18").err.split())
+    assert "perhaps older may stop working with this: 3f6a2ed8 (requirements.txt:1)" in told
+
+
 def test_a_megatron_that_is_not_known_is_not_said_to_lack_the_hook(tmp_path: Path) -> None:
     image = "FROM nvidia/cuda\nRUN pip install git+https://github.com/NVIDIA/Megatron-LM@0123456789abcdef0123\n"
     done = migrate(repository(tmp_path, Dockerfile=image), "--unsafe-fixes")
