@@ -94,23 +94,13 @@ def _answering(
 
 
 def downstreams(repository: Repository, older: Callable[[str], str]) -> Known:
-    """What a repository has of the downstreams with shims, whatever is found in it.
-
-    Files that are for a release without the hook may not be edited: `older` tells why.
-    """
+    """What a repository has of the downstreams with shims, whatever is found in it."""
     if downstreams not in repository.looks:
         kinds = [kind for codemod in registry.codemods() if (kind := codemod.migration())]
-        bench = _with_the_hook(repository, older)
+        bench = Workbench(repository, older)
         repository.looks[downstreams] = [(kind, Analysis.of(kind.contract, bench)) for kind in kinds]
     known: Known = repository.looks[downstreams]
     return known
-
-
-def _with_the_hook(repository: Repository, older: Callable[[str], str]) -> Workbench:
-    bench = Workbench(repository)
-    bench.editable = frozenset(path for path in repository.editable if not older(path))
-    bench.older = older
-    return bench
 
 
 def _found(
@@ -145,7 +135,7 @@ def _pass(
     held: Sequence[str] = (),
 ) -> tuple[Workbench, Contribution, str]:
     """Every codemod once, without the moves of the held rules; and what is said of a patch in the way of the others."""
-    bench, found = _with_the_hook(repository, options.older), Contribution()
+    bench, found = Workbench(repository, options.older), Contribution()
     for move in [kind(analysis, bench, options, findings, held) for kind, analysis in known]:
         found.add(move.outcome())
     bench.editable = repository.editable

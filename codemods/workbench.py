@@ -15,10 +15,12 @@ from mcore_unpatch.megatron.versions import Version
 class Workbench(Repository):
     """What codemods have in common. Whoever needs an import asks the file's editor, so that all of them land sorted."""
 
-    def __init__(self, repository: Repository) -> None:
-        super().__init__(repository.paths, repository.exists, repository.data, repository.editable, repository.parsed)
+    def __init__(self, repository: Repository, older: Callable[[str], str] = lambda _: "") -> None:
+        """Files that are for a release without the hook may not be edited: `older` tells why."""
+        editable = [path for path in repository.editable if not older(path)]
+        super().__init__(repository.paths, repository.exists, repository.data, editable, repository.parsed)
         self.sources, self.last, self.looks = repository.sources, repository.last, repository.looks
-        self.older: Callable[[str], str] = lambda _: ""  # why a file may not have what needs the hook
+        self.older = older
         self._editors: dict[str, ImportEditor] = {}
 
     def close(self) -> None:
