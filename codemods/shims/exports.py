@@ -50,7 +50,7 @@ class Exports:
         self.imports: dict[str, list[Import]] = {}  # by file: not its tree, which would be held for all of a scan
         self.errors: list[FileError] = []
         self.definitions: dict[str, Definition] = {}
-        self._without: set[str] = set()  # files that could be one, and define nothing of a shim
+        self._read: set[str] = set()  # files that could be one
         self._passed_on: dict[str, dict[str, ShimOrigin]] = {}
         self._at_top_level: dict[str, list[Import]] = {}
         # What reaches into these files need not say a name of the shims.
@@ -97,26 +97,19 @@ class Exports:
             self.errors.append(FileError.of(path, error))
             return False
         self.imports[path], self._at_top_level[path] = _imports_in(source), _imports_in(source, _AS_IT_IS_IMPORTED)
-        self._define(source)
+        self._definition(path)
         return True
-
-    def _define(self, source: Source) -> Definition | None:
-        shim = self.contract.shim_at(source.path)
-        if shim is None:
-            return None
-        definition = Definition(self.contract, shim, source, self.repository)
-        if not definition.defined and not definition.from_shim:
-            self._without.add(source.path)
-            return None
-        self.definitions[source.path] = definition
-        return definition
 
     def _definition(self, path: str | None) -> Definition | None:
         """The definition at a path, also one outside of what may be edited."""
-        if path is None or path in self._without or path in self.definitions or not self.contract.shim_at(path):
-            return self.definitions.get(path or "")
-        source = self.repository.readable(path)
-        return self._define(source) if source is not None else None
+        shim = self.contract.shim_at(path or "") if path not in self._read else None
+        source = self.repository.readable(path or "") if shim is not None else None
+        if shim is not None and source is not None:
+            self._read.add(source.path)
+            definition = Definition(self.contract, shim, source, self.repository)
+            if definition.defined or definition.from_shim:
+                self.definitions[source.path] = definition
+        return self.definitions.get(path or "")
 
     def _meet_definitions(self, path: str) -> bool:
         """Look every import up, so that definitions outside of what may be edited are known; whether one leads here."""

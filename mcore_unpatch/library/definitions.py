@@ -240,9 +240,7 @@ class ModuleFacts:
             texts = annotated(node.annotation) if isinstance(node, ast.AnnAssign) else []
             targets = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
             for target in (inner for outer in targets for inner in flat(outer)):
-                if not (isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name)):
-                    continue
-                if target.value.id != "self":
+                if not isinstance(target, ast.Attribute) or dotted(target.value) != "self":
                     continue
                 words = attributes.setdefault(target.attr, {})
                 if isinstance(value, ast.Name):
