@@ -178,6 +178,11 @@ class Finding:
         return f"{self.path}::{self.scope}" if self.scope else self.path
 
     @property
+    def subject(self) -> str:
+        """What is replaced, for people: of an object whose class is not known the name alone."""
+        return f"*.{self.target.rpartition('.')[2]}" if self.confidence == "possible" else self.target
+
+    @property
     def can_move(self) -> bool:
         """Whether there is an official seam that a codemod may know a way to."""
         return self.seam != "none"

@@ -195,7 +195,7 @@ def html(report: Report) -> str:
             panes.append(Pane("what migrate would change in this file", diffs[finding.path], True, is_open=False))
         place = f"{report.from_here(finding.path)}:{finding.line}"
         link = origin.link(report.from_top(finding.path), finding.line)
-        about = (finding.target or finding.rule, place, tuple(said), tuple(panes))
+        about = (finding.subject or finding.rule, place, tuple(said), tuple(panes))
         cards.append(Card(fate_of(finding), *about, finding.effect, group_of(finding), link))
     return page("Patches of Megatron Core", head_of(report, origin), FATES, EFFECTS, _LOOKS, cards)
 

@@ -22,7 +22,7 @@ def github(report: Report, level: str = "error") -> list[str]:
     found = []
     for finding in report.findings:
         text = finding.message + (f"\n-> {finding.instead}" if finding.instead else "")
-        title = f"{finding.rule} {finding.target}".strip() + (" (in a test)" if finding.in_test else "")
+        title = f"{finding.rule} {finding.subject}".strip() + (" (in a test)" if finding.in_test else "")
         file = _parameter(report.from_top(finding.path))
         place = f"file={file},line={finding.line},endLine={finding.end_line},col={finding.column}"
         found.append(f"::{level} {place},title={_parameter(title)}::{_command(text)}")

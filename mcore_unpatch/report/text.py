@@ -86,7 +86,7 @@ def _head(finding: Finding) -> Iterator[Line]:
     place: Line = [(f"  {finding.line}:{finding.column}", "cyan"), (f"  {finding.rule}", "bold red")]
     tags: Line = [(f"  [{finding.seam}]", _SEAM_STYLE.get(finding.seam, "green"))]
     tags += [(f"  {word}", "dim") for word in filter(None, words)]
-    target = finding.target or rules()[finding.rule].name
+    target = finding.subject or rules()[finding.rule].name
     whole = [*place, (f"  {target}", ""), *tags]
     if sum(len(text) for text, _ in whole) <= width():
         yield whole

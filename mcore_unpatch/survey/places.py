@@ -21,6 +21,7 @@ from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.stacks.sources import INFO
+from mcore_unpatch.survey.unread import OWN
 
 _BY_SPEC = "MCU402"  # what a ModuleSpec answers
 _MAKERS, _PROVIDER = ("ModuleSpec", "Submodules"), "SpecProvider"
@@ -61,7 +62,7 @@ def named_once(names: Iterable[str], paths: Sequence[str], project: Project) -> 
     for near in (True, False):  # few are left after the files that have to do with Megatron
         left = {name for name, number in count.items() if number < 2}
         for path in paths if left else ():
-            data = project.text(path)
+            data = project.text(path) if not path.rpartition("/")[2].startswith(OWN) else b""
             if (b"megatron" in data) == near and (near or any(name in data for name in left)):
                 words = data.translate(_WORDS).split()
                 for name in left.intersection(words):

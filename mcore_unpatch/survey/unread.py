@@ -20,7 +20,7 @@ from mcore_unpatch.scanner.sources.parsing import Unreadable
 _NAME_GIVEN = re.compile(r"[^=(]+\.\w+ = ([^\W\d][\w.]*)")
 _TAKES = re.compile(rb"import\s*+\(?\s*+\*|\.__dict__|vars\(|getattr\(")
 _SETS = re.compile(rb"[ \t]*(\w+)[ \t]*=")
-_OWN = ("unpatch.lock", "unpatch.baseline")  # the lock and the baselines
+OWN = ("unpatch.lock", "unpatch.baseline")  # the lock and the baselines
 
 
 @record
@@ -113,7 +113,7 @@ def _unread(files: RepositoryFiles, targets: set[str]) -> set[str]:
             if not left:
                 return set()
             # What this tool wrote names what is patched.
-            data = files.read(path) if not path.rpartition("/")[2].startswith(_OWN) else b""
+            data = files.read(path) if not path.rpartition("/")[2].startswith(OWN) else b""
             left = {target: of for target, of in left.items() if not is_read(data, *of)}
     return set(left)
 

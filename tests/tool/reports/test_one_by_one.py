@@ -246,8 +246,8 @@ def test_the_lines_of_a_finding(finding: Finding, told: list[str]) -> None:
         (replace(ONE, confidence="likely"), "[none]  likely"),
         (replace(ONE, in_test=True), "[none]  in a test"),
         (
-            replace(ONE, temporary=True, confidence="possible", in_test=True, seam="hook"),
-            "[hook]  temporary  possible  in a test",
+            replace(ONE, temporary=True, confidence="likely", in_test=True, seam="hook"),
+            "[hook]  temporary  likely  in a test",
         ),
     ],
 )
@@ -257,6 +257,12 @@ def test_the_words_behind_a_name(finding: Finding, words: str) -> None:
     room = 80 - len(f"  3:5  MCU101    {words}")
     for more, rows in ((0, 1), (1, 2)):
         assert len(said(text._head(replace(finding, target="a" * (room + more))))) == rows
+
+
+def test_a_class_that_is_not_known_is_not_named() -> None:
+    assert said(text._head(replace(ONE, target="a.b.c", confidence="possible"))) == [
+        "  3:5  MCU101  *.c  [none]  possible"
+    ]
 
 
 @pytest.mark.parametrize(
