@@ -233,7 +233,7 @@ def _beside(patch: Patch, around: Function) -> ast.FunctionDef | str:
     """The wrapper of a patch, or why it is not found."""
     function = patch.function
     if not isinstance(function, ast.FunctionDef) or function not in ast.walk(around):
-        return "the wrapper is not defined next to the assignment"
+        return "the wrapper is no function that is defined next to the assignment"
     module = bound_to(patch.value) if patch.bound else None
     if module is not None and ast.unparse(module) != ast.unparse(patch.target.value):
         return f"`{function.name}` is bound to an object other than the module"

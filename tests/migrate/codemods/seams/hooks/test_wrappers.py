@@ -186,6 +186,13 @@ def double(model: GPTModel):
     embedding = model.embedding
     embedding.__class__ = type("Embedding", (Doubled, embedding.__class__), {})
 """
+A_LAMBDA = """from megatron.core.models.gpt.gpt_model import GPTModel
+
+
+def double(model: GPTModel):
+    original = model.decoder.forward
+    model.decoder.forward = lambda *args, **kwargs: 2 * original(*args, **kwargs)
+"""
 BY_SETATTR = PUT_BACK.partition("    try:")[0].replace(
     "model.decoder.forward = doubled", 'setattr(model.decoder, "forward", doubled)'
 )
@@ -195,7 +202,8 @@ BY_SETATTR = PUT_BACK.partition("    try:")[0].replace(
     ("text", "because"),
     [
         (PUT_BACK, "line 14 puts the original back"),
-        (KEPT_ON_THE_MODULE, "the wrapper is not defined next to the assignment"),
+        (KEPT_ON_THE_MODULE, "the wrapper is no function that is defined next to the assignment"),
+        (A_LAMBDA, "the wrapper is no function that is defined next to the assignment"),
         (OF_THE_CLASS, "`model.decoder.forward` is not saved under one name"),
         (MIXED_IN, "this changes the class of the module"),
         (BY_SETATTR, "it is not a plain assignment"),
@@ -218,7 +226,7 @@ def test_a_wrapper_of_another_object_stays() -> None:
 def test_a_wrapper_that_is_made_elsewhere_has_steps() -> None:
     result = migrate({"pkg/wrapper.py": FACTORY.encode()}, Options(unsafe_fixes=True))
     assert result.changed == set()
-    assert any("the wrapper is not defined next to the assignment" in remark.text for remark in result.plan.remarks)
+    assert any("the wrapper is no function that is defined next to" in remark.text for remark in result.plan.remarks)
 
 
 def test_two_wrappers_of_one_method_stay() -> None:
