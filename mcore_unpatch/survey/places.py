@@ -112,7 +112,7 @@ class _Places:
         words = {word.encode(): word for word in {*answers, *self._makers, *classes}}
         self._holding: dict[str, list[str]] = {}  # the files, by word
         for path in paths if words else ():
-            with suppress(OSError):
+            with suppress(Unreadable, OSError):
                 data = project.data(path)
                 for word in words.keys() & data.translate(_WORDS).split() if b"megatron" in data else ():
                     self._holding.setdefault(words[word], []).append(path)
