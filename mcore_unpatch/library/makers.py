@@ -77,13 +77,17 @@ class SpecMakers:
 
 
 def _run(node: ast.AST, off: Set[str]) -> Iterator[ast.AST]:
-    """A node and all below it that may run where some names are false."""
+    """A node and all below it that may run where some names are false; what is compared or annotated is not put in."""
     parts: Iterable[ast.AST] = ast.iter_child_nodes(node)
     if isinstance(node, ast.If | ast.IfExp):
         test = node.test
         tests = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
         if any(getattr(one, "id", "") in off for one in tests):
             parts = node.orelse if isinstance(node.orelse, list) else [node.orelse]
+    elif isinstance(node, ast.AnnAssign):
+        parts = filter(None, [node.value])
+    elif isinstance(node, ast.Compare) or (isinstance(node, ast.Call) and last_attribute(node.func) == "isinstance"):
+        parts = ()
     yield node
     for part in parts:
         yield from _run(part, off)

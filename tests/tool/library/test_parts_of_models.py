@@ -274,6 +274,9 @@ def slow_spec(*args, **more): return get_spec(1, False, **more)
 def same_spec(quick): return get_spec(1, fast=quick)
 def build(): return get_spec(1)
 def no_spec(): return 1
+def checked_spec(given):
+    held: Slow = given
+    return ModuleSpec(held) if given is Plain or isinstance(given, Fast) else part_spec(given)
 every = PartSubmodules(a=Fast, b=Slow, c=Plain)
 """
 
@@ -285,5 +288,6 @@ def test_which_classes_the_specs_of_a_function_may_name() -> None:
         "part_spec": "Norm,Router",
         "get_spec": "fast/Fast,fast/FastSpecProvider,Norm,size/Plain,wide/Plain,Router,Slow,SlowSpecProvider,part_spec",
         "slow_spec": "Norm,Plain,Router,Slow,SlowSpecProvider,get_spec,part_spec",
+        "checked_spec": "Norm,Router,part_spec",
         "same_spec": "quick/Fast,quick/FastSpecProvider,Norm,Plain,Router,Slow,SlowSpecProvider,get_spec,part_spec",
     }
