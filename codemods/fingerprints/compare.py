@@ -171,9 +171,10 @@ def origins(tree: ast.Module, package: str, file: str) -> dict[str, str]:
 def home_of(node: ast.ImportFrom, package: str, file: str) -> str:
     """The module that an import is from; one of the package itself begins with a dot."""
     module = node.module or ""
-    if not node.level:
+    folders = file.split("/")
+    if not node.level or node.level > len(folders):  # a package inside another may name itself from above
         return without_package(module, package)
-    folders = file.split("/")[: -node.level]
+    folders = folders[: -node.level]
     return "." + ".".join([*folders, module] if module else folders)
 
 

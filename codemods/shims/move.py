@@ -14,7 +14,7 @@ from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.shims.exports import ShimReference, Use
 from mcore_unpatch.codemods.shims.sightings import OFFER, Analysis, Flow, by_rule, closure, flow_of, listed, words
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
-from mcore_unpatch.editing.edits import Applicability, Options, Remark
+from mcore_unpatch.editing.edits import Applicability, Options, Remark, as_name
 from mcore_unpatch.editing.source import lines_of
 from mcore_unpatch.findings.finding import USE, Finding
 from mcore_unpatch.gate.suppress import comments
@@ -130,7 +130,13 @@ class Move:
         ]
         users = [use for use in self.uses if not is_test(use.path)]
         staying = (place for use in users for place in use.asked if place not in use.moved)
-        if exported and not any(place.origin.where == path for place in staying):
+        resolved = {
+            path,
+            *(use.path for use in users if use.asked),
+        }  # other files may mean it by a name that leads nowhere
+        saying = self.bench.saying(as_name(definition.shim.module))
+        known = resolved.issuperset(one for one in saying if one.endswith(".py") and not is_test(one))
+        if exported and known and not any(place.origin.where == path for place in staying):
             text = f"nothing here uses {listed(sorted(exported))}: delete this file, unless code elsewhere imports it"
             contribution.remarks.append(Remark(path, definition.units[0].node.lineno, reason.rule, "guard", text))
         moved = list(dict.fromkeys(rules[name] for name in names))
@@ -157,9 +163,10 @@ class Move:
         for (path, name), differences in self.changed.items():
             definition = self.exports.definitions[path]
             if self.moves(definition, rule := definition.shim.names[name]):
-                own = list(dict.fromkeys(part.name for part in differences if part.own))
-                effect = f"the changes made to {listed(own)} are lost" if own else "parts that were left out are back"
-                text = f"`{name}` now computes what {self.contract.package} does: {effect}"
+                parts = list(dict.fromkeys(part.name for part in differences))
+                text = (
+                    f"`{name}` now computes what {self.contract.package} does: what differs in {listed(parts)} is lost"
+                )
                 yield Remark(path, definition.defined[name].node.lineno, rule, "numerics", text)
         for path, definition in self.exports.definitions.items():
             for rule, names in by_rule(definition).items():

@@ -136,9 +136,8 @@ def test_a_changed_body_goes_when_asked_for() -> None:
     assert {edit.applicability for edit in result.plan.edits if edit.path == FORKED} == {"unsafe"}
     assert result.remarks("differs")
     [numbers] = [remark.text for remark in result.plan.remarks if remark.kind == "numerics"]
-    assert numbers == (
-        "`patch_postprocess` now computes what verl does: the changes made to `_megatron_gptmodel_postprocess` are lost"
-    )
+    lost = "what differs in `_megatron_gptmodel_postprocess` is lost"
+    assert numbers == f"`patch_postprocess` now computes what verl does: {lost}"
 
 
 def test_a_body_with_parts_left_out_goes_with_consent() -> None:
@@ -150,7 +149,8 @@ def test_a_body_with_parts_left_out_goes_with_consent() -> None:
     result = migrate(files, Options(unsafe_fixes=True))
     assert result.files[FORKED] == whole
     [numbers] = [remark.text for remark in result.plan.remarks if remark.kind == "numerics"]
-    assert numbers == "`patch_postprocess` now computes what verl does: parts that were left out are back"
+    lost = "what differs in `_megatron_gptmodel_postprocess` is lost"
+    assert numbers == f"`patch_postprocess` now computes what verl does: {lost}"
     files[FORKED] = files[FORKED].replace(b"def patch_postprocess", b"@ours\ndef patch_postprocess")
     assert b"def patch_postprocess" in migrate(files, Options(unsafe_fixes=True)).files[FORKED]
 
@@ -229,6 +229,23 @@ def test_a_fork_under_another_name_and_in_another_place() -> None:
     expected = {path.replace("verl/", "third_party/ours/", 1) for path in REVIEWED["verl 0.8.0"]["files"]}
     assert result.changed == expected
     assert not result.remarks("differs")
+
+
+def test_a_fork_that_names_itself_from_above() -> None:
+    """A package inside another imports itself by `....verl`; one import too many dots away still names the file."""
+    files = releases.patched_part("0.8.0", "model_forward_fused.py", "util.py")
+    text = files[FUSED].replace(b"from verl.", b"from ....verl.")
+    assert text != files[FUSED]
+    whole = migrate(files)
+    assert [remark.line for remark in whole.plan.remarks if "delete this file" in remark.text]
+    files |= {
+        FUSED: text,
+        "verl/workers/actor/a.py": b"from ...verl.models.mcore.model_forward_fused import patch_fused_forward\n",
+    }
+    result = migrate(files)
+    assert b"def patch_fused_forward" not in result.files[FUSED]
+    assert not [remark for remark in result.plan.remarks if remark.kind in ("differs", "numerics")]
+    assert not [remark for remark in result.plan.remarks if "delete this file" in remark.text]
 
 
 def test_a_private_name_that_is_used_elsewhere_stays() -> None:
