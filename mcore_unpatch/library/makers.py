@@ -58,13 +58,15 @@ class SpecMakers:
         if (function, off) in self._reached:
             return self._reached[function, off]
         self._reached[function, off] = found = set[str]()  # what a cycle gets to see
+        names = (node for node in ast.walk(function) if isinstance(node, ast.Name))
+        bound = {*_arguments(function), *(node.id for node in names if not isinstance(node.ctx, ast.Load))}
         calls: dict[int, ast.Call] = {}
         for node in (node for part in function.body for node in _run(part, off)):
             if isinstance(node, ast.Call):
                 calls[id(node.func)] = node
             elif isinstance(node, ast.Attribute):
                 found.add(f".{node.attr}")
-            elif isinstance(node, ast.Name):
+            elif isinstance(node, ast.Name) and node.id not in bound:
                 homes, call = self._functions.get(node.id, {}), calls.get(id(node))
                 for home, other in homes.items() if module not in homes else [(module, homes[module])]:
                     found |= self._reach(other, home, off_in(call, _arguments(other), off) if call else _NOTHING)

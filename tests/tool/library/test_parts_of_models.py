@@ -275,8 +275,8 @@ def same_spec(quick): return get_spec(1, fast=quick)
 def build(): return get_spec(1)
 def no_spec(): return 1
 def checked_spec(given):
-    held: Slow = given
-    return ModuleSpec(held) if given is Plain or isinstance(given, Fast) else part_spec(given)
+    same_spec: Slow = given
+    return ModuleSpec(same_spec) if given is Plain or isinstance(given, Fast) else part_spec(given)
 every = PartSubmodules(a=Fast, b=Slow, c=Plain)
 """
 
