@@ -60,11 +60,11 @@ def of_class(owner: str, name: str, found: Known, release: Model, whole: bool = 
         if called is None and later_on:
             return later_on
     of_model = "It is a method of the model itself: o" if LANGUAGE_MODULE in api.ancestry(owner) else ""
-    return who_builds(owner, release, of_model or "O")
+    return who_builds(owner, release, of_model or "O", name)
 
 
-def who_builds(owner: str, release: Model, only: str = "O") -> str:
-    """Whether another class can take the place of one."""
+def who_builds(owner: str, release: Model, only: str = "O", method: str = "") -> str:
+    """Whether another class can take the place of one, for a method of it."""
     short, use = leaf(owner), telling(owner, release)
     if LANGUAGE_MODULE in api.ancestry(owner) or CONFIG in (owner, *api.ancestry(owner)):
         taken = "; Megatron's own `core_transformer_config_from_args` takes one as `config_class`, but not with MLA"
@@ -77,7 +77,7 @@ def who_builds(owner: str, release: Model, only: str = "O") -> str:
     if takes_spec or (use is not None and use.how == DEFAULT):
         use = built(owner, release) or (None if takes_spec else use)
     is_named = not takes_spec and any(heir.how in (NAMED, SLOT) for heir in heirs)
-    named = slots.naming(owner, release) if is_named else ""
+    named = slots.naming(owner, release, method) if is_named else ""
     where = f"; a subclass helps only where {named}" if named else ""
     if use is not None and use.how in (CALLED, EXACT, DERIVED):
         what = f"subclasses of `{short}`" if use.how == DERIVED else f"`{short}`"
@@ -89,7 +89,7 @@ def who_builds(owner: str, release: Model, only: str = "O") -> str:
         return f"{who(use, 'uses', release)} `{short}` by name: no argument or config field for a subclass is known"
     if use := built(owner, release):
         return f"{who(use, 'builds', release)} `{short}` by name{where}"
-    if told := ahead(TRAINING, owner, release, lambda later: who_builds(owner, later)):
+    if told := ahead(TRAINING, owner, release, lambda later: who_builds(owner, later, method=method)):
         return told
     unread = f", as far as was read ({TRAINING} was not)" if known.lacking(release, TRAINING) else ""
     return f"Megatron does not build `{short}` by name{unread}" + (

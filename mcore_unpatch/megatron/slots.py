@@ -80,13 +80,23 @@ def named_by(maker: str, off: frozenset[str]) -> frozenset[str]:
     return frozenset(named)
 
 
-def naming(name: str, release: Model) -> str:
-    """In words, where a subclass of a class can take its place; nothing where no spec names one."""
+def naming(name: str, release: Model, method: str = "") -> str:
+    """In words, where a subclass of a class can take its place, for a method of it; nothing where no spec names one."""
     if name.rpartition(".")[2] in table((release,)):
         return "a ModuleSpec names it"
-    derived = [f"`{other}`" for other in _derived(name, (release,))]
+    derived = [f"`{other}`" for other in _derived(name, (release,)) if _runs(name, method, other, release)]
     many = f"one of {_listed(derived, 'or', 'others')}, which ModuleSpecs name"
     return f"it is {many if len(derived) > 1 else f'a {derived[0]}, which a ModuleSpec names'}" if derived else ""
+
+
+def _runs(base: str, method: str, heir: str, release: Model) -> bool:
+    """Whether a class that derives from one runs a method of it: it has no other, or one that calls it."""
+    if not method or method.startswith("__"):
+        return True
+    callers = {f"{base}.{method}", *(usage.place for usage in release.uses(f"{base}.{method}"))}
+    lineages = [own for full in api.classes(heir) if base in (own := release.lineage(full))]
+    owners = (next((one for one in own if f"{one}.{method}" in release.facts), base) for own in lineages)
+    return any(f"{owner}.{method}" in callers for owner in owners)
 
 
 @cache

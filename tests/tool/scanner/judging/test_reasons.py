@@ -446,6 +446,8 @@ def test_subclasses_that_the_judged_release_names_in_specs() -> None:
     named = "a subclass helps only where it is one of `SelfAttention`, `CrossAttention` or"
     assert f"{named} `MLASelfAttention`, which" in why(f"{CORE}.transformer.attention.Attention.__init__", (0, 12))
     assert f"{named} others, which" in why(f"{CORE}.transformer.attention.Attention.__init__")
+    runs_it = "one of `SelfAttention` or `CrossAttention`, which"  # the others have a `forward` of their own
+    assert runs_it in why(f"{CORE}.transformer.attention.Attention.forward", (0, 12))
 
 
 def test_what_only_a_type_checker_imports_is_no_copy() -> None:
