@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 
 from mcore_unpatch.library.definitions import ModuleFacts
-from mcore_unpatch.library.syntax import last_attribute, statements
+from mcore_unpatch.library.syntax import Nodes, last_attribute, statements
 
 _NOTHING: frozenset[str] = frozenset()
 
@@ -58,8 +58,9 @@ class SpecMakers:
         if (function, off) in self._reached:
             return self._reached[function, off]
         self._reached[function, off] = found = set[str]()  # what a cycle gets to see
-        names = (node for node in ast.walk(function) if isinstance(node, ast.Name))
-        bound = {*_arguments(function), *(node.id for node in names if not isinstance(node.ctx, ast.Load))}
+        nodes = Nodes([function])
+        bound = {*_arguments(function), *(name.id for name in nodes.of(ast.Name) if not isinstance(name.ctx, ast.Load))}
+        bound -= {name for node in nodes.of(ast.Global) for name in node.names}
         calls: dict[int, ast.Call] = {}
         for node in (node for part in function.body for node in _run(part, off)):
             if isinstance(node, ast.Call):

@@ -274,6 +274,11 @@ def slow_spec(*args, **more): return get_spec(1, False, **more)
 def same_spec(quick): return get_spec(1, fast=quick)
 def build(): return get_spec(1)
 def no_spec(): return 1
+def norm_spec(rms):
+    if rms:
+        global Layer
+        Layer = Plain
+    return ModuleSpec(Layer)
 def checked_spec(given):
     same_spec: Slow = given
     return ModuleSpec(same_spec) if given is Plain or isinstance(given, Fast) else part_spec(given)
@@ -288,6 +293,7 @@ def test_which_classes_the_specs_of_a_function_may_name() -> None:
         "part_spec": "Norm,Router",
         "get_spec": "fast/Fast,fast/FastSpecProvider,Norm,size/Plain,wide/Plain,Router,Slow,SlowSpecProvider,part_spec",
         "slow_spec": "Norm,Plain,Router,Slow,SlowSpecProvider,get_spec,part_spec",
+        "norm_spec": "Layer,Norm,rms/Plain",
         "checked_spec": "Norm,Router,part_spec",
         "same_spec": "quick/Fast,quick/FastSpecProvider,Norm,Plain,Router,Slow,SlowSpecProvider,get_spec,part_spec",
     }
