@@ -145,7 +145,7 @@ class Finding:
     breaks: tuple[str, ...] = ()  # what of the message is judged for a release
     effect: str = ""  # what that release does to it: `breaks`, `may_break`, or `changes` without an error
     fails: tuple[str, ...] = ()  # the judged releases on which it raises
-    callers: tuple[str, ...] = ()  # the methods of Megatron's whose calls raise, where nothing else does
+    callers: tuple[str, ...] = ()  # the functions whose calls raise, of Megatron's and of the repository's own
     asked: tuple[str, ...] = ()  # what of Megatron's is used in a way that raises, where nothing else does
     affected: tuple[str, ...] = ()  # those that do something to it
     upstream_has: str = ""  # where Megatron already has what it does

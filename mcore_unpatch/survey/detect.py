@@ -13,7 +13,7 @@ from mcore_unpatch.judge.case import Case
 from mcore_unpatch.judge.demands import CALL
 from mcore_unpatch.judge.statement import IDLE, RAISES, Statement
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.versions import RELEASES, Version, show, within
+from mcore_unpatch.megatron.versions import RELEASES, Version, show
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.conditions.live import Liveness
@@ -165,7 +165,7 @@ def _finding(
         breaks=tuple(breaks),
         effect=_effect(said, install, alive),
         fails=tuple(fails),
-        callers=tuple(raised_by) if all(map(within, raised_by)) else (),
+        callers=tuple(raised_by),
         asked=tuple(asked) if all(asked) else (),
         affected=tuple(show(version) for version, some in by_version.items() if some),
         hands_on=bool(case.original_calls),

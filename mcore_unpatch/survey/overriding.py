@@ -10,6 +10,7 @@ from mcore_unpatch.judge.handed_over import HandedOver
 from mcore_unpatch.judge.instead import leaf
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.layout import CONFIG
+from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.stacks.revision import Judged
 
 
@@ -27,25 +28,37 @@ def mark(findings: list[Finding], given: Callable[[], HandedOver], judged: Calla
             return f"what runs here is {instead}, and may do so or not"
         return _caller(one, given, beside) or _asked(one, replaced) or _of_config(one, given, patched)
 
-    return [_marked(one, why) if one.effect == "breaks" and (why := said(one)) else one for one in findings]
+    def marked(one: Finding) -> Finding:
+        if why := said(one):
+            told = replace(one.assessment, overridden=why)
+            return replace(_saying(one, why), effect="may_break", assessment=told)
+        return _saying(one, _replaced(one, beside))  # the rest of what breaks it does so all the same
+
+    return [marked(finding) if finding.effect == "breaks" else finding for finding in findings]
 
 
-def _marked(finding: Finding, said: str) -> Finding:
+def _saying(finding: Finding, said: str) -> Finding:
+    """A finding with one more thing that is said of what breaks it."""
     message = finding.message.replace(last := finding.breaks[-1], f"{last}; {said}")
-    told = replace(finding.assessment, overridden=said)
-    return replace(finding, effect="may_break", breaks=(*finding.breaks, said), message=message, assessment=told)
+    return replace(finding, breaks=(*finding.breaks, said), message=message) if said else finding
+
+
+def _replaced(finding: Finding, beside: dict[tuple[str, str, str], int], every: bool = False) -> str:
+    """What the code beside a patch puts in place of a class whose call breaks it, or of all of them."""
+    owners = [caller.rpartition(".")[0] for caller in finding.callers]
+    lines = [beside.get((finding.path, finding.scope, owner)) if owner else None for owner in owners]
+    first = next((index for index, line in enumerate(lines) if line), None)
+    if first is None or (every and not all(lines)):
+        return ""
+    return f"line {lines[first]} puts another class in place of `{leaf(owners[first])}`, which may be all that runs"
 
 
 def _caller(finding: Finding, given: Callable[[], HandedOver], beside: dict[tuple[str, str, str], int]) -> str:
     """What may run in place of the callers that break it."""
+    if (said := _replaced(finding, beside, every=True)) or not finding.callers or not all(map(within, finding.callers)):
+        return said
     names = [caller.rpartition(".")[::2] for caller in finding.callers]
-    if not names:
-        return ""
-    owner, method = names[0]
-    short, lines = owner.rpartition(".")[2], [beside.get((finding.path, finding.scope, name)) for name, _ in names]
-    if all(lines):
-        return f"line {lines[0]} puts another class in place of `{short}`, which may be all that runs"
-    own = f"a subclass of `{short}` here has its own `{method}`, which may be all that runs"
+    own = f"a subclass of `{leaf(names[0][0])}` here has its own `{names[0][1]}`, which may be all that runs"
     return own if all(given().shuts_out(*name) for name in names) else ""
 
 

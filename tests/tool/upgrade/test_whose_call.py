@@ -351,6 +351,23 @@ def test_a_caller_whose_class_the_same_code_replaces_may_never_run(tmp_path: Pat
     assert (said in fate.reasons[0]) is bool(beside)
 
 
+def test_that_a_caller_may_never_run_is_said_where_something_else_raises_too(tmp_path: Path) -> None:
+    patch = """
+        from megatron.core import utils
+        from megatron.core.transformer.moe import experts, moe_layer
+        class Own: ...
+        class Mine:
+            def __init__(self, num_local_experts, config, submodules):
+                utils.divide(1, 2, 3)
+        moe_layer.MoELayer = Own
+        experts.TEGroupedMLP = Mine
+    """
+    fates = report(tmp_path, {"a.py": patch}, "0.16.1").fates
+    [fate] = [one for one in fates if one.finding.target.endswith("TEGroupedMLP")]
+    assert fate.finding.effect == "breaks"
+    assert "in place of `MoELayer`, which may be all that runs" in fate.finding.message
+
+
 REGISTRY = """
     from megatron.core import mpu, tensor_parallel
     from megatron.core.parallel_state import get_own_rank
