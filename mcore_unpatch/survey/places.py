@@ -18,6 +18,7 @@ from mcore_unpatch.library.syntax import last_attribute
 from mcore_unpatch.megatron import api, known, slots
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.scanner.shapes.evidence import is_class_of_object
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.stacks.sources import INFO
@@ -28,6 +29,7 @@ _MAKERS, _PROVIDER = ("ModuleSpec", "Submodules"), "SpecProvider"
 _SPECS = re.compile(rb"ModuleSpec|Submodules\(|SpecProvider")
 _WORDS = bytes(code if chr(code).isalnum() or code == ord("_") else ord(" ") for code in range(128)) + b" " * 128
 _ELSEWHERE = "Keep the patch for models whose spec is made elsewhere."
+_VERY_CLASS = "A subclass fails the test for this very class"
 _MOST_SHOWN = 2
 _Place = tuple[int, str]  # a line of a file, and what is named there
 _Answers = dict[str, list[_Place]]  # by word
@@ -125,8 +127,9 @@ class _Places:
         named = self._listed("Specs name it", finding, held, held, partial(self._read, self._named, ()))
         makes = "Megatron makes specs that can name it"
         made = self._listed(makes, finding, makers, words, partial(self._read, self._made, tuple(self._makers)))
-        said = " ".join(filter(None, (named, made)))
-        return f"{said or 'This repository is not seen to make such a spec.'} {_ELSEWHERE}"
+        asked = self._listed(_VERY_CLASS, finding, held, held, partial(self._read, self._compared, ()))
+        said = " ".join(filter(None, (named, made))) or "This repository is not seen to make such a spec."
+        return " ".join(filter(None, (said, _ELSEWHERE, asked)))
 
     def of_builders(self, finding: Finding) -> str:
         """Where the repository builds the class that a finding is about; nothing where it does not."""
@@ -178,6 +181,15 @@ class _Places:
             ref = at.expr(call.func)
             if ref is not None and ref.home is None and (symbol := api.lookup(ref.name)) is not None:
                 yield call, symbol.name
+
+    def _compared(self, path: str, data: bytes, _: Iterable[str]) -> Iterator[tuple[str, _Place]]:
+        """The classes that the class of an object is compared with: `type(x) is C`, `x.__class__ in (C, D)`."""
+        asks = b"__class__" in data or b"type(" in data
+        for node in walk(self._project.resolver(path).model.tree) if asks else ():
+            if isinstance(node, ast.Compare) and is_class_of_object(node.left):
+                for part in (part for other in node.comparators for part in walk(other)):
+                    if word := last_attribute(part):
+                        yield word, (node.lineno, word)
 
     def _named(self, path: str, data: bytes, _: Iterable[str]) -> Iterator[tuple[str, _Place]]:
         """The words of specs."""

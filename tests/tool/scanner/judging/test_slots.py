@@ -200,6 +200,22 @@ def test_where_specs_name_the_class_is_a_step_more() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("test", "told"),
+    [
+        ("layer.self_attention.__class__ is SelfAttention", True),
+        ("type(layer) not in (attention.SelfAttention, str)", True),
+        ("isinstance(layer, SelfAttention)", False),
+        ("type(SelfAttention) is type", False),
+    ],
+)
+def test_code_that_asks_for_the_very_class_is_told(test: str, told: bool) -> None:
+    asking = f"from megatron.core.transformer.attention import SelfAttention\ndef asks(layer):\n    return {test}\n"
+    [finding] = found_in({"pkg/patches.py": MAKERS["pkg/patches.py"], "asks.py": asking}, fixes=True)
+    fails = " A subclass fails the test for this very class here: asks.py:3 (`SelfAttention`)."
+    assert finding.steps[-1].endswith(fails if told else ELSEWHERE)
+
+
 def test_a_spec_may_name_a_class_by_a_variable() -> None:
     source = "from megatron.core.transformer.spec_utils import ModuleSpec\nimport mine\n"
     source += "attention = mine.Fast if mine.fast() else SelfAttention\nspec = ModuleSpec(module=attention)\n"
