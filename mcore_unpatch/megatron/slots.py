@@ -146,7 +146,9 @@ def classes(name: str, releases: Releases) -> str:
         return f"`{own}`"
     if own != name.rpartition(".")[2]:
         return f"{_listed([f'`{name}`' for name in (own, *derived)], 'and of')}, as far as your specs name them,"
-    return f"`{own}` (also of {_listed([f'`{name}`' for name in derived], 'and')} where your specs name that)"
+    # Behind it in the bases: what it has of its own stays, and what it asks its base for is asked of the subclass.
+    some = _listed([f"`{name}`" for name in derived], "or")
+    return f"`{own}` (where your specs name {some}, one of that and of yours, in this order)"
 
 
 def where(name: str, releases: Releases) -> str:

@@ -119,8 +119,8 @@ def new(self, *args): ...
             "TransformerLayer",
             (
                 (
-                    "Write a subclass of `TransformerLayer` (also of `MLPLayer` and `MoETransformerLayer` where your "
-                    "specs name that) with `forward` overridden."
+                    "Write a subclass of `TransformerLayer` (where your specs name `MLPLayer` or `MoETransformerLayer`,"
+                    " one of that and of yours, in this order) with `forward` overridden."
                 ),
                 (
                     "Name it in your `ModuleSpec` (`module` of the layer's `ModuleSpec`; `attention_layer`, "
