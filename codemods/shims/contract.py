@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 from typing import ClassVar
 
 from mcore_unpatch.codemods.codemod import Codemod
@@ -38,7 +37,7 @@ class Contract:
     shims: tuple[Shim, ...]
     words: tuple[bytes, ...]  # a file without one of these has no part in it; fast to look for
     # File -> the names of it whose use leads there; where it has none of them, all of it counts.
-    helpers: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    helpers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # Whether the files keep every name for code outside the repository, or only those that something still imports.
     keeps_names: bool = True
     # Private names that a shim replaces as well: a file of the downstream is known by them.
