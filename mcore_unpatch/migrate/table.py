@@ -85,7 +85,8 @@ def _files(outcome: Outcome) -> Iterator[Line]:
         rules[answered.path].add(answered.rule)
     for edit in outcome.plan.edits:  # may be in a file without findings
         rules[edit.path].add(edit.rule)
-    rows = [(outcome.shown(item.path), ", ".join(sorted(rules[item.path]))) for item in outcome.rewrites]
+    empty = {item.path: "" if item.after.strip() else "; nothing is left in it: delete it" for item in outcome.rewrites}
+    rows = [(outcome.shown(path), ", ".join(sorted(rules[path])) + left) for path, left in empty.items()]
     yield from _section("Files changed", rows)
 
 

@@ -74,14 +74,14 @@ def _rows(findings: Sequence[Finding], releases: str) -> Iterator[Line]:
 
 
 def _kept(findings: Sequence[Finding]) -> str:
-    """Why: there is no official way, or older Megatrons do not have it."""
+    """Why: older Megatrons lack the official way, there is none, or the patch never runs on those that are known."""
     kept = [finding.assessment.waits_for for finding in findings if fate_of(finding) == "kept"]
     waiting = sorted(filter(None, kept), key=parse_version)
-    none = "no official way yet"
     if not waiting:
-        return none
+        return "no official way is known or needed"
     there = f"the official way needs {' or '.join(dict.fromkeys(waiting))}"
-    return there if len(waiting) == len(kept) else f"for {len(waiting)} {there}, for {len(kept) - len(waiting)} {none}"
+    others = len(kept) - len(waiting)
+    return f"for {len(waiting)} {there}, for {others} none is known or needed" if others else there
 
 
 def _by_migrate(number: dict[str, int], fate: str, done: str) -> tuple[int, str]:

@@ -55,6 +55,7 @@ def outcome(
     unsure: bool = False,
     below: tuple[str, ...] = (),
     dependency: Dependency | None = None,
+    becomes: bytes = b"something else\n",
     **plan: Any,
 ) -> Outcome:
     judged = _Judged(stacks=[SimpleNamespace(said=True, needed=((0, 17),))] * stacks)
@@ -78,7 +79,7 @@ def outcome(
         ),
     )
     options = Options(older=lambda _: older, unsure=lambda _: unsure, unsafe_fixes=unsafe)
-    rewrites = [NewContent("a.py", FILE, b"")] if edits else []
+    rewrites = [NewContent("a.py", FILE, becomes)] if edits else []
     known = {one: one for one in fixable}
     return Outcome(cast(Any, survey), Plan(edits=edits, **plan), options, rewrites, [*left], dependency, written, known)
 
@@ -115,6 +116,7 @@ def _outcomes() -> Iterator[tuple[str, Outcome]]:
                 f"edits {len(edits)} {written}",
                 outcome(patch(line=4), done=TWO, removes=TWO, edits=edits, written=written),
             )
+    yield "an emptied file", outcome(edits=(EDIT,), becomes=b"\n")
     yield "an unsafe edit", outcome(edits=(replace(EDIT, applicability="unsafe"),), done=(patch("delete"),))
     yield "an edit of no finding", outcome(edits=(replace(EDIT, finding_line=0),), done=(patch(line=2, rule="MCU501"),))
     done = (patch("delete"), patch("rewrite", line=4), patch("rewrite", line=1))

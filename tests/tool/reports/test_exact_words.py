@@ -176,7 +176,7 @@ def test_files_and_notes_of_a_migration() -> None:
     outcome: Any = SimpleNamespace(
         answered=[Finding("MCU101", "a.py", 3, 1, 3, "t", "class-attr", "m")],
         plan=SimpleNamespace(edits=noted),
-        rewrites=[SimpleNamespace(path="a.py"), SimpleNamespace(path="b.py")],
+        rewrites=[SimpleNamespace(path="a.py", after=b"x"), SimpleNamespace(path="b.py", after=b"x")],
         shown=str,
         changes=changes,
     )

@@ -68,7 +68,7 @@ def test_the_whole_screen() -> None:
     1  changes silently there: no error, other results
     1  can be rewritten by migrate --unsafe-fixes
     1  by hand, step by step
-    1  kept: no official way yet
+    1  kept: no official way is known or needed
 
 Where
   rl/a.py:9  MCU101
@@ -178,7 +178,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     for detailed in (["-v"], ["a.py", "b.py"]):
         out = unpatch("scan", *detailed, cwd=tmp_path).out
         assert out.startswith("a.py\n  2:1  MCU602")
-        assert "\n    2  kept: no official way yet\n" in out
+        assert "\n    2  kept: no official way is known or needed\n" in out
     assert unpatch("scan", "--output-format", "json", cwd=tmp_path).json["counts"]["code"]["kept"] == 2
     lines = ["a.py:2:1 MCU602 replaces", "b.py:2:1 MCU602 replaces"]
     for command, code in (("scan", CLEAN), ("check", FINDINGS)):
@@ -198,7 +198,7 @@ def test_quiet_says_nothing_where_there_is_nothing_but_names_a_broken_file(tmp_p
 def test_what_is_kept_for_an_old_megatron_alone_is_told_apart() -> None:
     waits = replace(ONE, line=4, assessment=Assessment(waits_for="0.18"))
     assert "1  kept: the official way needs 0.18\n" in text(waits)
-    assert "2  kept: for 1 the official way needs 0.18, for 1 no official way yet" in text(waits, ONE)
+    assert "2  kept: for 1 the official way needs 0.18, for 1 none is known or needed" in text(waits, ONE)
 
 
 def test_what_waits_for_a_later_release_and_breaks_is_told_so_by_scan_and_by_migrate(tmp_path: Path) -> None:
