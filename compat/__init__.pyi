@@ -83,3 +83,4 @@ from .packing.layout import (
     plan_packing as plan_packing,
     sum_per_sequence as sum_per_sequence,
 )
+from .specs import with_classes as with_classes
