@@ -146,10 +146,18 @@ def test_packed_log_probs(release: str, case: Case) -> None:
         _close(found, expected)
 
 
+def test_layer_spec_with() -> None:
+    from megatron.core.transformer.attention import SelfAttention
+
+    mine = type("Mine", (SelfAttention,), {})
+    spec = example("layer_spec_with")(mine)
+    assert spec.submodules.self_attention.module is mine
+
+
 def test_every_block_is_run_and_every_name_exists() -> None:
     names = [re.findall(r"^(?:def|class) (\w+)", block, re.MULTILINE)[0] for block in blocks_of(PAGE)]
     run = {"log_probs_of", "policy_loss", "losses", "HiddenStates", "RewardedLogProbs", "packed_log_probs", "plan"}
-    run |= {"hybrid_log_probs"}
+    run |= {"hybrid_log_probs", "layer_spec_with"}
     assert set(names) == run
     text = (DOCS / PAGE).read_text()
     for name in re.findall(r"`(\w+)(?:\([^`]*\))?`", text):
