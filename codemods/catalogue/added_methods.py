@@ -9,16 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from mcore_unpatch.codemods.changes import Change, Replace, Rewrite, above
-from mcore_unpatch.codemods.codemod import AddImport, Codemod, Elsewhere, Example, Fix, Left, Match, Note, Settles
+from mcore_unpatch.codemods.changes import Rewrite, above
+from mcore_unpatch.codemods.codemod import Codemod, Elsewhere, Example, Fix, Left, Match, Note, Settles
 from mcore_unpatch.codemods.emptied import references
 from mcore_unpatch.codemods.removal import heads_others, remove
 from mcore_unpatch.codemods.seams.added import find_alias, made_before, to_subclass
+from mcore_unpatch.codemods.seams.class_methods import ClassMethods, added_to_class
+from mcore_unpatch.codemods.seams.method_calls import MethodCalls, name_of
 from mcore_unpatch.codemods.syntax import body_of, is_stored, leaf, names_in, parameters
 from mcore_unpatch.editing.edits import as_name
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line, lines_of
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.repository.paths import is_test
 
 _FORM = "only a function that adds methods to its one parameter, by its class, is rewritten"
 _OTHERS = "calls of the same method on objects of other names are left: search for them"
@@ -100,12 +101,46 @@ def setup(optimizer):
 """,
             unsafe=True,
         ),
+        Example(
+            "MCU404",
+            before="""
+from megatron.core.optimizer import DistributedOptimizer
+
+
+def offload_states(self, pin_memory=True):
+    for buffer in self.buffers:
+        buffer.offload(pin_memory)
+
+
+def install():
+    DistributedOptimizer.offload_states = offload_states
+
+
+def sleep(optimizer):
+    install()
+    optimizer.offload_states(pin_memory=False)
+""",
+            after="""
+def offload_states(self, pin_memory=True):
+    for buffer in self.buffers:
+        buffer.offload(pin_memory)
+
+
+def sleep(optimizer):
+    offload_states(optimizer, pin_memory=False)
+""",
+            unsafe=True,
+        ),
     )
     covers = """
-methods that one function of a module adds to its parameter, to objects of one or several classes
-(`optimizer.offload_states = types.MethodType(f, optimizer)`), or to an object that it makes itself
+methods that statements add to a class (`DistributedOptimizer.offload_states = f`), that one function of a module adds
+to its parameter, to objects of one or several classes (`optimizer.offload_states = types.MethodType(f, optimizer)`), or
+to an object that it makes itself
 """
     changes = """
+- What is added to a class goes, with the function that only does this and its calls, and the functions are called with
+  the object, in all files. Where several classes have functions of their own for a method, one comes that asks for the
+  class, those that derive from another first.
 - The function becomes one for each method, of the same name, that chooses by the object's class as it did; its calls
   go, and those of the methods call the new functions with the object, in all files.
 - A function inside of another that is added once moves before it, and is called with the object.
@@ -116,9 +151,10 @@ methods that one function of a module adds to its parameter, to objects of one o
 """
     applied = """
 With `--unsafe-fixes`. The object is known by its names: those under which it is given to the function, and the loop
-variable of a call inside. Left with the reason and the steps are methods that are passed on or asked for by name
-(`getattr`), calls of another object in a file that imports the function, and calls of such an object in one that does
-not.
+variable of a call inside. One of a class is known by its annotation, or by the last word of the class
+(`actor_optimizer`, `optimizers`), in a file that speaks of Megatron or imports the one with the patch. Left with the
+reason and the steps are methods that are passed on or asked for by name (`getattr`), calls of another object in a file
+that imports the function, and calls of such an object in one that does not.
 """
     by_hand = """
 - **An object of another class** raises when a function is called with it, and no longer when methods are added.
@@ -141,6 +177,9 @@ def _wanted(source: Source, match: Match) -> Iterator[Fix]:
     situation, statement, around = match.situation, match.node, source.function_of(match.node)
     if alias := find_alias(source, statement):
         yield from alias.renamed(situation.files, situation.finding.target, situation.options.judged(source.path))
+        return
+    if match.rule == "MCU404" and added_to_class(statement) and situation.finding.shape != "instance-attr":
+        yield from ClassMethods(match, source).as_functions()
         return
     plain = isinstance(statement, ast.Assign) and _bound_function(statement) is not None
     if not isinstance(statement, ast.Assign) or not plain or around is None or match.rule != "MCU404":
@@ -231,7 +270,7 @@ class _Adding:
                 return
             given_to = [*call.args, *(keyword.value for keyword in call.keywords)] if isinstance(call, ast.Call) else []
             if isinstance(use, ast.Expr) and len(given_to) == 1 and len(other.home[id(use)]) > 1:
-                objects.add(_name_of(given_to[0]))
+                objects.add(name_of(given_to[0]))
                 changes += [Elsewhere(other, change) for change in remove(other, [use])]
             elif not (isinstance(use, ast.ImportFrom) and use in other.tree.body and not use.level):
                 yield Left(f"{other.path}:{use.lineno} uses `{self.function.name}` in another way")
@@ -299,52 +338,10 @@ class _Adding:
         return "\n".join([*lines, "    else:", *(textwrap.indent(text, "        ") for text in rest)])
 
     def _called(self, method: str, function: str, objects: set[str]) -> Iterator[Fix]:
-        """Every call of a method as one of the function; or why one cannot be."""
+        """The calls of a method, of objects that are known by their names."""
         files = self.match.situation.files
-        if function == method and not _is_free(self.source, function):
-            yield Left(f"the name `{function}` is taken")
-        sources = list(files.sources_naming(method))
-        elsewhere = any(node.name == method for file in sources for node in file.every(ast.FunctionDef))
-        if elsewhere and function != method:  # which asks for no class, and would run for any object
-            yield Left(f"another `{method}` is defined in this repository")
-        for source in sources:
-            imports = [
-                node
-                for node in source.tree.body
-                if isinstance(node, ast.ImportFrom) and not node.level
-                if files.locate(source.path, node.module or "", 0) == self.source.path
-            ]
-            made: list[Change] = []
-            knows = source is self.source or bool(imports)
-            for text in (node for node in source.every(ast.Constant) if node.value == method):
-                call = source.parents[text]
-                if isinstance(call, ast.Call) and call.args and _name_of(call.args[0]) in objects:
-                    yield Left(f"{source.path}:{text.lineno} asks for `{method}` by name")
-            for node in source.every(ast.Attribute):
-                told, call = f"{source.path}:{node.lineno}", source.parents[node]
-                if node.attr != method or call in self.findings:
-                    continue
-                mine = _name_of(node.value) in objects
-                if mine and not knows:
-                    yield Left(f"{told} calls `{method}` and imports nothing from {self.source.path}")
-                elif mine and isinstance(call, ast.Call) and call.func is node:
-                    made.append(Replace(call, _with_object(source, call, function)))
-                    inside = [part for part in ast.walk(call) if part is not node]
-                    if any(isinstance(part, ast.Constant) and part.lineno != part.end_lineno for part in inside):
-                        yield Left(f"{told} has a text of several lines, which would move")
-                    if any(isinstance(part, ast.Attribute) and part.attr == method for part in inside):
-                        yield Left(f"{told} calls `{method}` within a call of it")
-                elif mine or (knows and not _is_own(source, node)):
-                    yield Left(f"{told} uses `{method}` of what may be the same object")
-                elif not knows and not elsewhere and not is_test(source.path):
-                    yield Left(f"{told} calls `{method}` of what may be the same object")
-            if made and source is not self.source:
-                if not _is_free(source, function) or source.path not in files.editable:
-                    yield Left(f"{source.path} has another `{function}`, or is not part of this migration")
-                yield Elsewhere(source, AddImport(imports[0].module or "", function))
-                yield from (Elsewhere(source, change) for change in made)
-            else:
-                yield from made
+        calls = MethodCalls(files, self.source, self.findings, lambda _, node: name_of(node) in objects)
+        return calls.replaced(method, function)
 
 
 def _bound_function(statement: ast.Assign) -> ast.Name | None:
@@ -354,36 +351,3 @@ def _bound_function(statement: ast.Assign) -> ast.Name | None:
             if leaf(func) == "MethodType" and ast.unparse(holder) == ast.unparse(bound):
                 return function
     return None
-
-
-def _name_of(node: ast.expr) -> str:
-    """The last part of a name, or of what an element is taken from."""
-    return leaf(node.value) if isinstance(node, ast.Subscript) else leaf(node)
-
-
-def _is_own(source: Source, node: ast.Attribute) -> bool:
-    """`self.name` in a class that defines it."""
-    classes = (cls for cls in source.above(node) if isinstance(cls, ast.ClassDef))
-    defined = {item.name for around in classes for item in around.body if isinstance(item, Function)}
-    return leaf(node.value) == "self" and node.attr in defined
-
-
-def _is_free(source: Source, name: str) -> bool:
-    """Whether a file means nothing else by a name; methods have theirs in their class."""
-    own = {id(node) for cls in source.every(ast.ClassDef) for node in cls.body if isinstance(node, Function)}
-    return not any(
-        name in (getattr(node, "id", ""), getattr(node, "arg", ""), getattr(node, "name", "")) and id(node) not in own
-        for node in source.every(ast.Name, ast.arg, ast.alias, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    )
-
-
-def _with_object(source: Source, call: ast.Call, function: str) -> str:
-    """`function(x, ...)` for `x.method(...)`, laid out as it is."""
-    assert isinstance(call.func, ast.Attribute)
-    statement = next(node for node in source.above(call) if isinstance(node, ast.stmt))
-    rest = source.text(call)[len(source.text(call.func)) :].removeprefix("(")
-    # What is inside brackets is indented with the statement.
-    rest = rest.replace(f"\n{source.indentation(statement)}", "\n")
-    space = rest[: len(rest) - len(rest.lstrip())]
-    given = ", " if call.args or call.keywords else ""
-    return f"{function}({space}{source.text(call.func.value)}{given}{rest.lstrip()}"

@@ -41,21 +41,22 @@ class _ImportRun:
     """Imports of one suite with nothing else between them, by section: their kind, and blocks without a blank line."""
 
     def __init__(self, sections: dict[Import, tuple[int, int]]) -> None:
-        for self.sort, any_kind in product(_SORTS, (False, True)):
+        for self.sort, self.is_mixed in product(_SORTS, (False, True)):
             self.keys = {
-                node: ((THIRD_PARTY if any_kind else kind, block), *self.sort(*_written(node)))
+                node: ((THIRD_PARTY if self.is_mixed else kind, block), *self.sort(*_written(node)))
                 for node, (kind, block) in sections.items()
             }
             if [*self.keys.values()] == sorted(self.keys.values()):
                 break
         self.kept: list[tuple[Key, Import]] = []  # those that keep their place, and what they are sorted by from now on
-        *_, (_, last) = sections.values()
-        self.third_party = next((one for one in sections.values() if one[0] == THIRD_PARTY), (THIRD_PARTY, last))
+        self.sections = list(sections.values())
 
-    def key(self, module: str, beside: Import | None) -> Key:
-        """What an import of another package is sorted by; it comes to the section of one that is, if it can."""
-        section = self.keys[beside][0] if beside else self.third_party
-        return (section if section[0] == THIRD_PARTY else self.third_party, *self.sort(False, module))
+    def key(self, module: str, beside: Import | None, kind: int = THIRD_PARTY) -> Key:
+        """What a new import is sorted by; it comes to the section of one that is of its kind, if it can."""
+        kind = THIRD_PARTY if self.is_mixed else kind
+        first = next((one for one in self.sections if one[0] == kind), (kind, self.sections[-1][1]))
+        section = self.keys[beside][0] if beside else first
+        return (section if section[0] == kind else first, *self.sort(False, module))
 
     def fits(self, key: Key, node: Import, following: list[tuple[Key, Import]]) -> bool:
         """Whether one that names another module now is sorted where it stands, and in its section."""
@@ -79,12 +80,12 @@ class ImportLayout:
             self._runs(source.home[id(node)])
 
     def place(self, suite: Suite, module: str, anchor: Import | None) -> InsertionPoint:
-        """Where an import of another package comes to stand, beside `anchor` if that is as good as elsewhere."""
+        """Where a new import comes to stand, beside `anchor` if that is as good as elsewhere."""
         runs = self._runs(suite)
         if not runs:
             return self._first(suite, (module,))
         run = next((run for run in runs if anchor in run.keys), runs[0])
-        key = run.key(module, anchor)
+        key = run.key(module, anchor, self._kind_of(module))
         place = partial(InsertionPoint, run=next(iter(run.keys)).lineno, key=(key, module))
         index = bisect_right(run.kept, key, key=itemgetter(0))
         above, before = run.kept[index - 1] if index else (None, None)
@@ -140,7 +141,9 @@ class ImportLayout:
         """The section an import belongs to."""
         if isinstance(node, ast.ImportFrom) and node.level:
             return RELATIVE
-        module = _written(node)[1]
+        return self._kind_of(_written(node)[1])
+
+    def _kind_of(self, module: str) -> int:
         top = module.partition(".")[0]
         if top in sys.stdlib_module_names:
             return FUTURE if top == "__future__" else STDLIB

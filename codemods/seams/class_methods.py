@@ -1,0 +1,194 @@
+"""Methods that code adds to classes of Megatron: callers call the functions, with the object."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from mcore_unpatch.codemods.changes import Rewrite, above
+from mcore_unpatch.codemods.codemod import Elsewhere, Fix, Left, Match, Note, Settles
+from mcore_unpatch.codemods.emptied import with_emptied
+from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.seams.method_calls import MethodCalls, name_of
+from mcore_unpatch.codemods.syntax import leaf
+from mcore_unpatch.codemods.workbench import Workbench
+from mcore_unpatch.editing.source import Function, Source
+from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.megatron import known
+
+_FORM = "only plain functions that a statement of its own adds to a class are rewritten"
+_BY_NAME = "objects of the class are known by what they are called and annotated as: look at each call"
+
+
+def added_to_class(node: ast.AST) -> tuple[ast.expr, str, str] | None:
+    """The class, the method and the function of `Class.method = function` or `setattr(Class, "method", function)`."""
+    match node:
+        case ast.Assign([ast.Attribute(owner, method)], ast.Name(function)):
+            return owner, method, function
+        case ast.Expr(ast.Call(ast.Name("setattr"), [owner, ast.Constant(str(method)), ast.Name(function)], [])):
+            return owner, method, function
+    return None
+
+
+@dataclass(frozen=True)
+class ClassMethods:
+    """The statements of one block that add methods to classes: all of them go, or none."""
+
+    match: Match
+    source: Source
+
+    def as_functions(self) -> Iterator[Fix]:
+        """Callers call the functions; one that asks for the class comes where classes have functions of their own."""
+        if not isinstance(self._block, ast.Module | Function) or None in self._homes.values():
+            yield Left(_FORM)
+            return
+        for node, finding in self.findings.items():
+            yield from (Left(why) for why in self._in_the_way(node, finding))
+        chosen: list[str] = []
+        for method in dict.fromkeys(self._added[node][1] for node in self.findings):
+            nodes = [node for node in self.findings if self._added[node][1] == method]
+            functions = {self._added[node][2] for node in nodes}
+            if len(functions) == 1:
+                home, given = self._homes[nodes[0]]  # type: ignore[misc]
+                calls = list(self._calls(home).replaced(method, given.name, given))
+            else:
+                chosen.append(self._chosen_by_class(method, nodes))
+                calls = list(self._calls(self.source).replaced(method, method))
+            yield from calls or [Left(f"nothing in this repository calls `{method}`: other code may")]
+        emptied = with_emptied(self.files, self.source, self.findings)
+        if emptied.why_not:
+            yield Left(emptied.why_not)
+        text, written = "\n\n\n".join(chosen), set[ast.stmt]()
+        if chosen and isinstance(self._block, Function):
+            yield above(self.source, self._block, f"{text}\n\n")
+        elif chosen:
+            first = next(iter(self.findings))
+            written = {first}
+            empty = sum(self.source.is_blank(first.lineno - number) for number in (1, 2))
+            yield Rewrite(first, "\n" * (2 - empty) + text)
+        for where in emptied.statements:
+            going = [node for node in emptied.outermost(where) if node not in written]
+            changes = remove(where, going, with_comments=where is not self.source)
+            yield from changes if where is self.source else (Elsewhere(where, change) for change in changes)
+        yield Settles(tuple(self.findings.values()))
+        yield Note(_BY_NAME)
+
+    @property
+    def files(self) -> Workbench:
+        """The files of the plan."""
+        return self.match.situation.files
+
+    @property
+    def _block(self) -> ast.AST:
+        """What holds the statements, on a condition or not: an object without the method raised where it was called."""
+        return next(above for above in self.source.above(self.match.node) if not isinstance(above, ast.If))
+
+    @cached_property
+    def findings(self) -> dict[ast.stmt, Finding]:
+        """The statements of the block, each with its finding."""
+        alike = [one for one in self.match.situation.open if one.path == self.source.path]
+        at = {(one.line, one.column - 1): one for one in alike if one.rule == self.match.rule}
+        suite = self.source.home[id(self.match.node)]
+        beside = {node: at.get((node.lineno, node.col_offset)) for node in suite if added_to_class(node)}
+        return {node: finding for node, finding in beside.items() if finding is not None}
+
+    @cached_property
+    def _added(self) -> dict[ast.stmt, tuple[ast.expr, str, str]]:
+        return {node: added for node in self.findings if (added := added_to_class(node))}
+
+    @cached_property
+    def _homes(self) -> dict[ast.stmt, tuple[Source, Function] | None]:
+        """Where the functions are defined: in this file, or in one that it imports them from."""
+        return {node: self._home(function) for node, (_, _, function) in self._added.items()}
+
+    def _home(self, name: str) -> tuple[Source, Function] | None:
+        source: Source | None = self.source
+        for node in self.source.tree.body:
+            if isinstance(node, ast.ImportFrom) and any(one.name == name and not one.asname for one in node.names):
+                path = self.files.locate(self.source.path, node.module or "", node.level)
+                source = self.files.readable(path) if path else None
+        defined = [node for node in source.tree.body if getattr(node, "name", "") == name] if source else []
+        if source is None or len(defined) != 1 or not isinstance(defined[0], Function) or defined[0].decorator_list:
+            return None
+        return (source, defined[0]) if defined[0].args.posonlyargs or defined[0].args.args else None
+
+    def _in_the_way(self, node: ast.stmt, finding: Finding) -> Iterator[str]:
+        """What else may ask for a method: Megatron, or another class that has one of the name."""
+        _, method, _ = self._added[node]
+        if finding.temporary or finding.live.guards:
+            yield f"line {finding.line} is not done for good, or on a condition"
+        for version in self.match.situation.options.judged(self.source.path):
+            if others := known.newest(version).ending(method):
+                yield f"Megatron has a `{method}` of its own: `{others[0]}`"
+                return
+
+    def _calls(self, home: Source) -> MethodCalls:
+        def module(source: Source) -> str:
+            """Where a file that speaks of Megatron may import the functions from, without a cycle."""
+            parts = home.path.removesuffix(".py").split("/")
+            names = (".".join(parts[index:]) for index in range(len(parts)))
+            there = (name for name in names if self.files.locate(source.path, name, 0) == home.path)
+            leads = b"megatron" in source.data.lower() or self.source.path in self._imported(source)
+            return next(there, "") if leads and not any(self._imported(home)) else ""
+
+        return MethodCalls(self.files, home, self.findings, self._is_such, module, self._is_called)
+
+    def _imported(self, source: Source) -> set[str | None]:
+        """The files of this repository that a file imports, wherever it does."""
+        imports = source.every(ast.ImportFrom)
+        asked = [(node.module or "", node.level) for node in imports]
+        asked += [(alias.name, 0) for node in source.every(ast.Import) for alias in node.names]
+        return {self.files.locate(source.path, module, level) for module, level in asked}
+
+    @cached_property
+    def _classes(self) -> set[str]:
+        """The names of the classes, and of those that they derive from."""
+        model = known.newest(self.match.situation.options.judged(self.source.path)[-1])
+        owners = (finding.target.rpartition(".")[0] for finding in self.findings.values())
+        lineages = (model.lineage(found.name if (found := model.find(owner)) else owner) for owner in owners)
+        return {name.rpartition(".")[2] for lineage in lineages for name in lineage if name.startswith("megatron.")} - {
+            "MegatronModule"
+        }
+
+    def _is_such(self, source: Source, node: ast.expr) -> bool:
+        """Whether code calls an object what one of the class is called, or says that it is one."""
+        name, function = name_of(node), source.function_of(node)
+        if name == "self":
+            ours = [home[1] for home in self._homes.values() if home is not None]
+            classes = (cls for cls in source.above(node) if isinstance(cls, ast.ClassDef))
+            return function in ours or any(leaf(base) in self._classes for cls in classes for base in cls.bases)
+        if function is not None and isinstance(node, ast.Name):
+            spec = function.args
+            for parameter in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs):
+                if parameter.arg == name and parameter.annotation is not None:
+                    said = parameter.annotation
+                    text = said.value if isinstance(said, ast.Constant) else ast.unparse(said)
+                    return bool({*re.findall(r"\w+", str(text))} & self._classes)
+        loops = (one for one in source.above(node) if isinstance(one, ast.For | ast.ListComp | ast.GeneratorExp))
+        rounds = (one for loop in loops for one in getattr(loop, "generators", [loop]))
+        over = [name_of(one.iter) for one in rounds if name_of(one.target) == name]
+        return any(map(self._is_called, [name, *over]))
+
+    def _is_called(self, name: str) -> bool:
+        """`optimizer`, `actor_optimizer` and `optimizers` for a `DistributedOptimizer`."""
+        return _last_word(name).removesuffix("s") in map(_last_word, self._classes)
+
+    def _chosen_by_class(self, method: str, nodes: list[ast.stmt]) -> str:
+        """The text of a function that chooses by the class, the derived before what they derive from."""
+        model = known.newest(self.match.situation.options.judged(self.source.path)[-1])
+        depth = {node: len(model.lineage(self.findings[node].target.rpartition(".")[0])) for node in nodes}
+        given = _last_word(leaf(self._added[nodes[0]][0]))
+        lines = [f"def {method}({given}, *args, **kwargs):"]
+        for node in sorted(nodes, key=lambda one: -depth[one]):
+            cls, _, function = self._added[node]
+            lines.append(f"    if isinstance({given}, {ast.unparse(cls)}):")
+            lines.append(f"        return {function}({given}, *args, **kwargs)")
+        return "\n".join([*lines, f'    raise TypeError(f"{method} does not know {{type({given}).__name__}}")'])
+
+
+def _last_word(name: str) -> str:
+    """`optimizer` of `DistributedOptimizer` and of `actor_optimizer`."""
+    return next(iter(re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name)[::-1]), "").lower()
