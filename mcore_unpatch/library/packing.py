@@ -121,6 +121,11 @@ class Atlas:
         text = zlib.decompress(self._packed[2]).decode()
         return dict(line.split("\t", 1) for line in text.split("\n")) if text else {}
 
+    def used_as(self, hows: str) -> list[str]:
+        """The names that some version uses in one of some ways."""
+        one = re.compile(f"[{_FIELD}{_USE}][{hows}]\\??\\|")
+        return [name for name, line in self.uses.items() if one.search(line)]
+
 
 class _OfVersion(Mapping[str, T]):
     """What one version says of names, each read when it is first asked for: of a name that it lacks, nothing."""

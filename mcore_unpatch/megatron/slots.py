@@ -43,7 +43,7 @@ def _of_release(release: Model) -> dict[str, tuple[str, ...]]:
 @cache
 def _ever_named() -> list[str]:
     """The names that specs of some release have."""
-    return [name for name, line in known.atlas().uses.items() if f"{SLOT}|" in line or f"{NAMED}|" in line]
+    return known.atlas().used_as(SLOT + NAMED)
 
 
 @cache
