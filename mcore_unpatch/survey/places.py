@@ -65,7 +65,7 @@ def named_once(names: Iterable[str], paths: Sequence[str], project: Project) -> 
         left = {name for name, number in count.items() if number < 2}
         for path in paths if left else ():
             data = project.text(path) if not path.rpartition("/")[2].startswith(OWN) else b""
-            if (b"megatron" in data) == near and (near or any(name in data for name in left)):
+            if (b"megatron" in data) == near and any(name in data for name in left):
                 words = data.translate(_WORDS).split()
                 for name in left.intersection(words):
                     count[name] += words.count(name)

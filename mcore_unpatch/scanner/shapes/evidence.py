@@ -25,7 +25,7 @@ from mcore_unpatch.scanner.sources.scopes import (
     path_text,
 )
 
-_IMPORTS_MEGATRON = re.compile(rb"^[ \t]*+(?:from|import)[ \t]++megatron\b", re.MULTILINE)
+_IMPORTS_MEGATRON = re.compile(rb"^[ \t]*+(?:from|import)[ \t]++megatron\b", re.MULTILINE)  # slow to look for
 _DEFINED = ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 MODULE = "megatron.core.transformer.module.MegatronModule"
 
@@ -171,6 +171,8 @@ def _by_method(resolver: Resolver, subject: ast.expr, name: str, value: ast.expr
 
 def _possible(site: Site, resolver: Resolver, subject: ast.expr, name: str, value: ast.expr) -> Ref | None:
     """The class an object may be of, by the method that is replaced."""
+    if is_test(resolver.model.path) or name.startswith("__") or not imports_megatron(resolver):
+        return None
     bound = is_bound_method(value)
     if not bound and not is_function(site, resolver, value):
         return None
@@ -178,8 +180,6 @@ def _possible(site: Site, resolver: Resolver, subject: ast.expr, name: str, valu
     cls = own[1].expr(own[0]) if own is not None else None
     if cls is not None and cls.kind == "external" and not cls.name.endswith("Module"):
         return None  # a function that says it is for a class of another library, as `torch.optim.Optimizer`
-    if is_test(resolver.model.path) or name.startswith("__") or not imports_megatron(resolver):
-        return None
     called = last_name(subject).lower()
     if called.endswith(("config", "args", "tokenizer")):  # fields, not methods; and what has methods of its own
         return None
@@ -197,7 +197,8 @@ def _possible(site: Site, resolver: Resolver, subject: ast.expr, name: str, valu
 
 def imports_megatron(resolver: Resolver) -> bool:
     """Whether a file itself imports something of Megatron's."""
-    return resolver.kept(imports_megatron, lambda: _IMPORTS_MEGATRON.search(resolver.model.data) is not None)
+    data = resolver.model.data
+    return resolver.kept(imports_megatron, lambda: b"megatron" in data and _IMPORTS_MEGATRON.search(data) is not None)
 
 
 def is_class_of_object(node: ast.expr) -> bool:

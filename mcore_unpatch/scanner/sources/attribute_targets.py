@@ -65,7 +65,8 @@ class Assignments:
     @cached_property
     def _imported(self) -> frozenset[bytes]:
         """The words of imports from Megatron."""
-        return frozenset(word for said in _IMPORTED.findall(self._data) for word in ANY_WORD.findall(said))
+        said = _IMPORTED.findall(self._data) if b"megatron" in self._data else ()
+        return frozenset(word for words in said for word in ANY_WORD.findall(words))
 
     @cached_property
     def _self_is_given(self) -> bool:

@@ -20,7 +20,8 @@ _TARGETS = tuple(
 _EXECS = tokens(rb"exec~\("), tokens(rb"eval~\(")
 _LAYER_ASSIGNMENT = tokens(rb"layers(?<!\wlayers)~\[[^\]]{0,200}+\]~=(?!=)")
 _SETATTR = re.compile(rb"setattr(?:__)?\(\s*+([^\s,()\[\]#]{0,200}+)\s*+,\s*+(?:[\"'](\w{1,100}+)[\"']\s*+(?=,))?")
-_NAMESPACES = (b"getsource", b"__dict__", b"__globals__", b"__dataclass_fields__", b"meta_path", b"path_hooks")
+_NAMESPACES = (b"getsource", b"__dict__", b"__globals__", b"__dataclass_fields__")
+_FINDERS = {word: re.compile(rb"%b(?<!\w%b)" % (word, word)) for word in (b"meta_path", b"path_hooks")}
 _VARS = re.compile(rb"vars(?<!\wvars)\b")
 _CHILDREN = tokens(rb"\.~_modules\b")
 _CHILD_SETTERS = (b"add_module", b"register_module", b"set_submodule")
@@ -59,7 +60,8 @@ SOURCE_FILES = re.compile(rb"megatron/[\w/]{1,200}+\.py[\"'][ \t]*+:")  # the ke
 _ROOT = re.compile(rb"megatron(?<=[\"']megatron)[\"'.]")
 _BY_NAME = (b"import_module", b"__import__")
 # Calls that matter by a word in them, and by more than that.
-_CALL_WORDS = (b"setattr", b"delattr", b"vars", b"patch", b"exec", b"_modules", _HOOK, *_NAMESPACES, *_CHILD_SETTERS)
+_BY_CALL = (b"setattr", b"delattr", b"vars", b"patch", b"exec", b"_modules", _HOOK)
+_CALL_WORDS = (*_BY_CALL, *_NAMESPACES, *_FINDERS, *_CHILD_SETTERS)
 # `put = setattr`, `put = partial(setattr, GPTModel)`, `names = vars(module)`: what goes by another name. The patterns
 # find what is named, by a word in it; the next one, in what stands before it, the name.
 _NAMED_WORDS = (b"setattr", b"vars", b"__dict__", b"_modules", b"patch")
@@ -165,6 +167,7 @@ def calls_matter(data: bytes, mocks: bool, code: bytes | None = None) -> bool:
     code = data if code is None else code
     if (
         any(word in code for word in _NAMESPACES)
+        or any(_places(_FINDERS, _FINDERS, code))
         or (b"vars" in code and _VARS.search(code))
         or (_HOOK in code and _HEAD in data)
         or any(word in code for word in _CHILD_SETTERS)  # m.add_module("output_layer", x)
