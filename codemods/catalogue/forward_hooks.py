@@ -14,7 +14,7 @@ class ForwardHooks(Codemod):
     """The wrapper becomes a hook of PyTorch on the same module."""
 
     name, title = "forward-hooks", "Wrappers around a module's forward"
-    answers = ("MCU403", "MCU204")
+    answers = ("MCU403", "MCU204", "MCU402")
     does = "a hook of PyTorch runs around the module's forward"
     examples = (
         Example(
@@ -73,14 +73,57 @@ def detach_encoder(model: GPTModel):
 """,
             unsafe=True,
         ),
+        Example(
+            "MCU403",
+            before="""
+from megatron.core.transformer.transformer_block import TransformerBlock
+
+
+def counted(block: TransformerBlock, log, run):
+    original = block.forward
+
+    def counting(*args, **kwargs):
+        try:
+            return original(*args, **kwargs)
+        finally:
+            log.count()
+
+    block.forward = counting
+    try:
+        return run()
+    finally:
+        block.forward = original
+""",
+            after="""
+from megatron.core.transformer.transformer_block import TransformerBlock
+
+
+def counted(block: TransformerBlock, log, run):
+    def counting(_module, _args, _output):
+        log.count()
+
+    handle = block.register_forward_hook(counting, always_call=True)
+    try:
+        return run()
+    finally:
+        handle.remove()
+""",
+            unsafe=True,
+        ),
     )
     covers = """
-`forward` of one module replaced by a function beside the assignment that calls the original once, at its beginning or
-end
+`forward` of modules replaced by a function that calls the original once, for good or until it is put back
 """
     changes = """
 - What begins with `out = original(*args, **kwargs)`, or returns something made of it, becomes a forward hook; what ends
-  with `return original(...)` becomes a pre-hook, with the arguments that it passed.
+  with `return original(...)` becomes a pre-hook, with the arguments that it passed. What does something before and
+  after becomes both, where no local variable is set before the original and read after it.
+- What stands in a `finally` around the original becomes a hook with `always_call=True`.
+- Where the original is put back (`module.forward = original`, `del module.forward`) stands `handle.remove()`: in the
+  function, in another method of the class, or in a loop over the originals of several modules.
+- The function stands beside the assignment, is a method of the class around it, a lambda, in a `functools.partial`, or
+  comes from a factory of the repository. That makes the hook then: its parameter for the original goes, in all its
+  calls or in none.
 - `types.MethodType(f, module)` and `f.__get__(module)` work as well; `functools.wraps` goes.
 - Parameters with names of their own are read by position or by name, as Python binds them, with or without `*args` and
   `**kwargs` behind them. Keywords that the original does not get (`*args, images=None, **kwargs`) are taken out in a
@@ -88,15 +131,15 @@ end
 """
     applied = """
 With `--unsafe-fixes`. Values and gradients are the same wherever the module is called. The other forms are left, with
-the reason and the steps: an original that is put back later, kept on the module or read from its class, a function of
-the file, a lambda, a `partial` or a factory, `setattr`, another class for the module (`module.__class__ = ...`),
-something both before and after the original, a condition, a `try` or a `with` around it, other decorators, a return of
-None, a default that the original may not have, a weight that is read before it, an original that is used for more, a
-function that is bound to another object, objects that nothing shows to be modules (`x.training`, `named_modules()`, an
-annotation). So are two wrappers of one method whose order would matter (two that change the output keep it; what one
-changes of the arguments, the hook of the other would see), a module on which the repository registers hooks, and a
-module whose `forward` something in the repository calls directly or hands on (`checkpoint(layer.forward, ...)`), or
-Megatron does (rotary embeddings): hooks do not run there.
+the reason and the steps: an original that is put back where the hook may not be registered, that is kept on the module
+or read from its class, a function of the file, `setattr`, another class for the module (`module.__class__ = ...`), a
+condition, an `except` or a `with` around the original, other decorators, a return of None, a default that the original
+may not have, a weight that is read before it, an original that is used for more, a function that is bound to another
+object, objects that nothing shows to be modules (`x.training`, `named_modules()`, an annotation). So are two wrappers
+of one method whose order would matter (two that change the output keep it; what one changes of the arguments, the hook
+of the other would see), a module on which the repository registers hooks, and a module whose `forward` something in the
+repository calls directly or hands on (`checkpoint(layer.forward, ...)`), or Megatron does (rotary embeddings): hooks do
+not run there.
 """
     by_hand = """
 - **Order.** A hook runs behind those that the module has by then; the wrapper ran inside all of them
@@ -107,16 +150,23 @@ Megatron does (rotary embeddings): hooks do not run there.
   while that is captured. With `cuda_graph_impl="local"` Megatron refuses pre-hooks on captured layers and their parts.
 - **Whole models.** Megatron-FSDP up to 0.18 calls `forward` of the model that it wraps directly: with Float16Module in
   between the hooks of the model run, without it they do not.
+- **Exceptions.** With `always_call=True` PyTorch gives the hook None as the output where `forward` raised, and makes a
+  warning of what the hook itself raises then. It runs where another hook raised too, and neither for
+  `KeyboardInterrupt` nor within `torch.compile`.
 - **None.** A forward hook that returns None leaves the output as it is.
 - **Classes.** A hook is for one module. For `Class.forward = wrapper`, register it where the model is built, on each
   module of that class: `for module in model.modules(): if isinstance(module, Class): module.register_forward_hook(f)`.
 """
 
     def fix(self, source: Source, match: Match) -> Iterator[Fix]:
-        """A forward hook or a pre-hook; of the patches of MTP layers, wrappers alone."""
+        """A forward hook or a pre-hook; of the patches of MTP layers and of classes in specs, wrappers alone."""
         from mcore_unpatch.codemods.seams.hooks.wrappers import to_hook
 
         finding = match.situation.finding
-        if finding.seam == "hook" or finding.answer == _MTP:
+        in_specs = finding.rule == "MCU402" and finding.target.endswith(".forward")
+        if finding.seam == "hook" or finding.answer == _MTP or in_specs:
             made = to_hook(match.situation)
-            yield from [Left(made)] if isinstance(made, str) else made
+            if not isinstance(made, str):
+                yield from made
+            elif not in_specs:  # else what is said of the spec is said of it
+                yield Left(made)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from mcore_unpatch.codemods.changes import Change, Header, Replace, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.syntax import body_of, identifiers, is_value, leaf, names_in, walk_without
+from mcore_unpatch.codemods.syntax import body_of, identifiers, is_name, is_value, leaf, names_in, walk_without
 from mcore_unpatch.editing.source import Source, first_line, last_line
 from mcore_unpatch.library.syntax import Nodes
 
@@ -24,24 +25,38 @@ _GATHERED = {"weight", "bias", "parameters", "named_parameters", "state_dict"}
 _ALWAYS_THERE = {"dtype", "device", "shape", "requires_grad"}
 WHOLE_MODEL = "Megatron-FSDP up to 0.18 calls `forward` of the model that it wraps: without Float16Module no hook runs"
 KEEPS = "a forward hook that returns None leaves the output as it is; the wrapper's None was the output"
+_FAILED = (
+    "where forward raises, PyTorch gives such a hook None as the output, and makes a warning of what it raises itself",
+    "it also runs where a hook of the module raises, and not for KeyboardInterrupt or within `torch.compile`",
+)
 _MODULE, _OUTPUT = "_module", "output"
 _INNER = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
 
 
 @dataclass(frozen=True)
-class Form:
-    """A wrapper as a hook: when it runs, what it is given, and what becomes of the function."""
+class Hook:
+    """One hook: when it runs, what it is given, and its name where it is not the wrapper's."""
 
     moment: Literal["before", "after"]
-    sees_arguments: bool
     with_kwargs: bool
+    always: bool = False  # also where forward raises
+    name: str = ""
+
+    def registered(self, module: str, hook: str) -> str:
+        """The call on the module; without one, that for all modules."""
+        kind = "forward_pre_hook" if self.moment == "before" else "forward_hook"
+        options = ", with_kwargs=True" * self.with_kwargs + ", always_call=True" * self.always
+        return f"{f'{module}.register' if module else 'register_module'}_{kind}({self.name or hook}{options})"
+
+
+@dataclass(frozen=True)
+class Form:
+    """A wrapper as a hook, or as two: what becomes of the function."""
+
+    hooks: tuple[Hook, ...]
+    sees_arguments: bool
     changes: list[Change]
     notes: tuple[str, ...]
-
-    def registered(self, hook: str) -> str:
-        """The call on the module."""
-        name = "register_forward_pre_hook" if self.moment == "before" else "register_forward_hook"
-        return f"{name}({hook}{', with_kwargs=True' if self.with_kwargs else ''})"
 
     def commutes_with(self, other: Form) -> bool:
         """Whether two hooks on one module do what the two wrappers did, whichever of these was the outer one.
@@ -49,8 +64,11 @@ class Form:
         Forward hooks run in the order in which wrappers nest, and are given the same arguments. Pre-hooks run the other
         way round, and what they change is what a forward hook is given.
         """
-        if self.moment == other.moment:
-            return self.moment == "after"
+        hooks = (*self.hooks, *other.hooks)
+        if len(hooks) > 2:
+            return False
+        if hooks[0].moment == hooks[1].moment:
+            return hooks[0].moment == "after"
         return not (self.sees_arguments and other.sees_arguments)
 
 
@@ -72,17 +90,27 @@ class Wrapper:
     """The function: its parameters, its call of the original, and what comes before or after.
 
     `target` is what is replaced, as the code around it writes that: `model.decoder.forward`; `original` is how the
-    function names it. Of one that is `bound` the first parameter is the module.
+    function names it. Of one that is `bound` the first parameter is the module. The first ones may be `given` already:
+    the object of a method, what a `partial` holds.
     """
 
-    def __init__(self, source: Source, function: ast.FunctionDef, target: str, original: str, bound: bool) -> None:
+    def __init__(
+        self,
+        source: Source,
+        function: ast.FunctionDef,
+        target: str,
+        original: str,
+        bound: bool,
+        given: Sequence[str] = (),
+    ) -> None:
         self.source, self.function, self.target = source, function, target
         spec = function.args
         positional = [parameter.arg for parameter in (*spec.posonlyargs, *spec.args)]
         defaults = [_constant(default) for default in spec.defaults]
         self.is_odd = None in defaults  # a default that is more than a constant
         texts = [*[""] * (len(positional) - len(defaults)), *(default or "" for default in defaults)]
-        self.named = [_Parameter(*pair) for pair in zip(positional, texts, strict=True)]
+        self.named = [_Parameter(*pair) for pair in zip(positional, texts, strict=True)][len(given) :]
+        self.given = [name for name in given if name != original]
         self.module = self.named.pop(0).name if bound and self.named else _MODULE
         self.args = spec.vararg.arg if spec.vararg else ""
         self.kwargs = spec.kwarg.arg if spec.kwarg else ""
@@ -106,7 +134,7 @@ class Wrapper:
     def read(self) -> Form | str:
         """How it is registered, with the changes of the function; or why it is no hook."""
         function = self.function
-        if self._has_comments_in_header():
+        if has_comments_in_header(self.source, function):
             return f"`{function.name}` has comments between its parameters"
         if self.is_odd:
             return f"`{function.name}` has parameters of its own, which a caller may pass by name or leave out"
@@ -129,23 +157,9 @@ class Wrapper:
         last = body[-1]
         if isinstance(last, ast.Return) and last.value is calls[0] and len(returns) == 1:
             return self._before(body[:-1], last, calls[0])
-        if calls[0] in ast.walk(body[0]):
+        if calls[0] in ast.walk(body[0]) and not isinstance(body[0], ast.Try):
             return self._after(body, calls[0], returns)
-        return f"`{function.name}` does something before and after the original, or calls it on a condition"
-
-    def _has_comments_in_header(self) -> bool:
-        """Among decorators and parameters, which are written anew."""
-        spec, source = self.function.args, self.source
-        parts: list[ast.arg | ast.expr | None] = [
-            *spec.args,
-            *spec.kwonlyargs,
-            *spec.kw_defaults,
-            spec.vararg,
-            spec.kwarg,
-        ]
-        last = max((part.end_lineno or 0 for part in parts if part is not None), default=self.function.lineno)
-        last += source.line(last + 1).lstrip().startswith(")")
-        return any("#" in source.line(line) for line in range(first_line(self.function), last + 1))
+        return self._around(body, calls[0], returns)
 
     def _has_comment(self, statement: ast.stmt) -> bool:
         source, last = self.source, last_line(statement)
@@ -170,8 +184,10 @@ class Wrapper:
         return ast.unparse(call) == f"{self.original}({', '.join(given)})"
 
     def _with_own(self, *parameters: str) -> Header:
-        every = [self.module, *parameters, *(["*", *self.own] if self.own else [])]
-        return Header(self.function, ", ".join(every), undecorated=bool(self.function.decorator_list))
+        return Header(self.function, self._listed(*parameters), undecorated=bool(self.function.decorator_list))
+
+    def _listed(self, *parameters: str) -> str:
+        return ", ".join([*self.given, self.module, *parameters, *(["*", *self.own] if self.own else [])])
 
     def _read_named(self, names: set[str], *, take: bool) -> list[str]:
         """The parameters that the wrapper had names for, by position or by name, as Python binds them."""
@@ -187,15 +203,22 @@ class Wrapper:
         if lines:
             self.changes.append(above(self.source, first, "\n".join(lines)))
 
-    def _after(self, body: list[ast.stmt], call: ast.Call, returns: list[ast.Return]) -> Form | str:
-        """The original first: a forward hook, which is given the output."""
-        name, first = self.function.name, body[0]
+    def _changes_arguments(self, call: ast.Call) -> str:
+        """Why the original does not get what the wrapper got."""
+        name = self.function.name
         if self.withheld:
             return f"`{name}` withholds `{self.withheld[0].name}` from the original, which a forward hook cannot"
         if not self._passes_everything(call):
             return f"`{name}` does not forward all its arguments"
         if default := next((parameter.name for parameter in self.named if parameter.default), ""):
             return f"`{name}` has a default of its own for `{default}`, which the original may not have"
+        return ""
+
+    def _after(self, body: list[ast.stmt], call: ast.Call, returns: list[ast.Return]) -> Form | str:
+        """The original first: a forward hook, which is given the output."""
+        name, first = self.function.name, body[0]
+        if because := self._changes_arguments(call):
+            return because
         rest = walk_without(self.function, [call, *self.function.decorator_list])
         used = {node.id for node in rest if isinstance(node, ast.Name)}
         read = {parameter.name for parameter in self.named} & used
@@ -226,7 +249,7 @@ class Wrapper:
         given += [self.all_kwargs] if keywords else []
         self.changes.append(self._with_own(*given, output))
         sees = bool(read) or bool({self.args, self.kwargs} & used)
-        return Form("after", sees, keywords, self.changes, (*NOTES, KEEPS))
+        return Form((Hook("after", keywords),), sees, self.changes, (*NOTES, KEEPS))
 
     def _comes_first(self, call: ast.Call, statement: ast.Return) -> bool:
         """Whether every other call of a `return` is made on the result of this one, and nothing is read before."""
@@ -272,12 +295,115 @@ class Wrapper:
         kwargs = f"{{**{self.all_kwargs}, {', '.join(entries)}}}" if entries else self.all_kwargs
         self.changes.append(Rewrite(last, f"return {args}, {kwargs}"))
         self.changes.append(self._with_own(self.all_args, self.all_kwargs))
-        return Form("before", True, True, self.changes, (*NOTES, _CAPTURED))
+        return Form((Hook("before", True),), True, self.changes, (*NOTES, _CAPTURED))
+
+    def _around(self, body: list[ast.stmt], call: ast.Call, returns: list[ast.Return]) -> Form | str:
+        """Something before and after, or in a `finally` around it: two hooks, or one that is always called."""
+        name = self.function.name
+        index = next(number for number, statement in enumerate(body) if call in ast.walk(statement))
+        head, middle, after, within = body[:index], body[index], body[index + 1 :], list[ast.stmt]()
+        output, always = f"_{_OUTPUT}", isinstance(middle, ast.Try)
+        if isinstance(middle, ast.Try) and not middle.handlers and not middle.orelse:
+            *within, last = middle.body
+            match last, after:
+                case (ast.Return(value=value), []) if value is call:
+                    kept = ""
+                case (ast.Assign(targets=[ast.Name(id=kept)], value=value), [ast.Return(value=ast.Name(id=given))]):
+                    if value is not call or kept != given or any(kept in names_in(one) for one in middle.finalbody):
+                        return f"`{name}` reads what the original returned, which may have raised"
+                case _:
+                    return f"`{name}` does more in its `try` than to call the original at the end"
+            after = middle.finalbody
+        elif isinstance(middle, ast.Assign) and middle.value is call and isinstance(middle.targets[0], ast.Name):
+            output = middle.targets[0].id
+            nothing = any(one.value is None or is_value(one.value, None) for one in returns)
+            if nothing or len(middle.targets) > 1 or not after or not isinstance(after[-1], ast.Return):
+                return f"`{name}` may return None, which a forward hook ignores"
+            after = [] if isinstance(after[0], ast.Return) and is_name(after[0].value or call, output) else after
+        else:
+            return f"`{name}` does something before and after the original, or calls it on a condition"
+        declared: list[ast.stmt] = [one for one in head if isinstance(one, ast.Global | ast.Nonlocal)]
+        before = [head[len(declared) :], within] if head[: len(declared)] == declared else [head, within]
+        early = [one for some in before for statement in some for one in ast.walk(statement)]
+        if any(one in early for one in returns) or (len(returns) > 1 and always):
+            return f"`{name}` calls the original on a condition"
+        before, parts = [some for some in before if some], [some for some in (declared, after) if some]
+        return self._changes_arguments(call) or self._parts(before, parts, output, always)
+
+    def _parts(
+        self, before: list[list[ast.stmt]], after: list[list[ast.stmt]], output: str, always: bool
+    ) -> Form | str:
+        """The function as two, each with its part of the body; as one where nothing comes before the original."""
+        name, source, function = self.function.name, self.source, self.function
+        first, then = ([one for some in part for one in some] for part in (before, after))
+        given = {self.args, self.kwargs, *(parameter.name for parameter in self.named)} - {""}
+        stored = set().union(*map(_bound, first))
+        if changed := stored & given:
+            return f"`{name}` changes `{min(changed)}` and does something after the original"
+        if crossing := stored & set().union(*map(names_in, then)):
+            return f"`{min(crossing)}` of `{name}` is set before the original and read after it"
+        if before and any(isinstance(one, ast.Global | ast.Nonlocal) for one in (*first, *then)):
+            return f"`{name}` does something before and after the original with names of another scope"
+        if read := next((word for node in first for word in _gathered(node)), ""):
+            return f"`{name}` reads `{read}` before the original, where Megatron may not have gathered it yet"
+        moving = {line for some in (*before, *after) for line in self._lines(some)}
+        rest = (line for line in range(first_line(body_of(function)[0]), last_line(function) + 1) if line not in moving)
+        every = [node for one in (*function.body[:1], *first, *then) for node in ast.walk(one)]
+        long = any(isinstance(one, ast.Constant | ast.JoinedStr) and one.end_lineno != one.lineno for one in every)
+        if long or any("#" in source.line(line) for line in rest):
+            return f"`{name}` has comments or texts that would move"
+        names = (f"{name}_before", f"{name}_after") if before and after else (name, name)
+        if taken := {*names, f"_{_OUTPUT}"} & (identifiers(source.tree) - {name, ""}):
+            return f"the name `{min(taken)}` is taken"
+        hooks, texts, seen = list[Hook](), list[str](), set[str]()
+        for own, part, hook in ((first, before, names[0]), (then, after, names[1])):
+            used = given.intersection(*[set().union(*map(names_in, own))])
+            by_name = used - {self.args, self.kwargs}
+            if by_name and by_name != used:
+                return f"`{name}` uses its arguments both by name and as `*args` or `**kwargs`"
+            keywords = bool(by_name) or self.kwargs in used
+            listed = [self.all_args if used - {self.kwargs} else f"_{self.all_args}", *[self.all_kwargs] * keywords]
+            if own is then:
+                listed.append(output)
+            if own:
+                reads = self._read_named(by_name, take=False)
+                texts.append(self._definition(hook, self._listed(*listed), reads, part, told=not texts))
+                hooks.append(Hook("after" if own is then else "before", keywords, always and own is then, hook))
+            seen |= used
+        notes = (*NOTES, *([_CAPTURED] if before else []), *(_FAILED if always else (KEEPS,) if after else ()))
+        return Form(tuple(hooks), bool(seen), [Rewrite(function, "\n\n".join(texts))], notes)
+
+    def _lines(self, statements: Sequence[ast.stmt]) -> range:
+        return range(self.source.first_with_comments(statements[0]), last_line(statements[-1]) + 1)
+
+    def _definition(self, name: str, listed: str, reads: list[str], parts: list[list[ast.stmt]], *, told: bool) -> str:
+        """A function of statements of this one, which may stand deeper there; the first one has the docstring."""
+        source, function = self.source, self.function
+        step = source.indentation(function.body[0]).removeprefix(source.indentation(function))
+        begin = function.body[:1] if told and ast.get_docstring(function) is not None else []
+        texts = [source.text_of(source.line_span(lines[0], lines[-1])) for lines in map(self._lines, parts)]
+        lines = [*map(source.text, begin), *reads, *(textwrap.dedent(text).rstrip() for text in texts)]
+        return f"def {name}({listed}):\n" + textwrap.indent("\n".join(lines), step)
+
+
+def has_comments_in_header(source: Source, function: ast.FunctionDef) -> bool:
+    """Among decorators and parameters, which are written anew."""
+    spec = function.args
+    parts: list[ast.arg | ast.expr | None] = [*spec.args, *spec.kwonlyargs, *spec.kw_defaults, spec.vararg, spec.kwarg]
+    last = max((part.end_lineno or 0 for part in parts if part is not None), default=function.lineno)
+    last += last < len(source.lines) and source.line(last + 1).lstrip().startswith(")")
+    return any("#" in source.line(line) for line in range(first_line(function), last + 1))
 
 
 def _constant(node: ast.expr | None) -> str | None:
     """The text of a constant: it is the same whenever it is evaluated."""
     return ast.unparse(node) if isinstance(node, ast.Constant) else None
+
+
+def _bound(node: ast.AST) -> set[str]:
+    """The names that code gives a value."""
+    stored = {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
+    return stored | (identifiers(node) - {one.id for one in ast.walk(node) if isinstance(one, ast.Name)})
 
 
 def _gathered(node: ast.AST) -> Iterator[str]:

@@ -10,14 +10,15 @@ import ast
 import io
 import textwrap
 import tokenize
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from mcore_unpatch.codemods.changes import Rewrite
-from mcore_unpatch.codemods.codemod import Fix, Note, Situation
+from mcore_unpatch.codemods.changes import Header, Replace, Rewrite
+from mcore_unpatch.codemods.codemod import Elsewhere, Fix, Note, Settles, Situation
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.hooks.form import WHOLE_MODEL, Form, Wrapper
+from mcore_unpatch.codemods.seams.hooks.found import Made, behind, calls_of_factory
 from mcore_unpatch.codemods.seams.hooks.module import (
     FORWARD,
     MODEL,
@@ -28,8 +29,9 @@ from mcore_unpatch.codemods.seams.hooks.module import (
     name_of,
     why_not,
 )
-from mcore_unpatch.codemods.seams.patch import Patch, bound_to, find_patch
-from mcore_unpatch.codemods.syntax import is_name, is_stored, names_in, parameters, walk_without
+from mcore_unpatch.codemods.seams.hooks.restored import Restored, put_back, scope_of
+from mcore_unpatch.codemods.seams.patch import Patch, find_patch
+from mcore_unpatch.codemods.syntax import is_name, is_stored, is_value, names_in, parameters, walk_without
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line
 from mcore_unpatch.findings.finding import Finding
@@ -47,15 +49,26 @@ class _Wrapped:
     """A wrapper beside its assignment, how it calls the original, the statement that keeps that, and the hook it is."""
 
     patch: Patch
-    function: ast.FunctionDef
-    original: str  # as the function names it
+    made: Made
+    original: str  # as the code beside the patch names it
     keeps: ast.Assign | None
     form: Form
+    back: Restored
+
+    @property
+    def function(self) -> ast.FunctionDef:
+        """The wrapper itself."""
+        return self.made.function
 
     @property
     def own(self) -> list[ast.AST]:
         """The code that goes or is written anew."""
-        return [self.function, *([self.keeps] if self.keeps else [])]
+        return [self.function, *([self.keeps] if self.keeps else []), *self.back.own]
+
+    def commutes_with(self, other: _Wrapped) -> bool:
+        """Whether their order does not matter; `del` took everything away."""
+        backs = (*self.back.statements, *other.back.statements)
+        return self.form.commutes_with(other.form) and not any(isinstance(one, ast.Delete) for one in backs)
 
 
 def to_hook(situation: Situation) -> list[Fix] | str:
@@ -85,7 +98,7 @@ class _Wrappers:
             for other in self._around_the_same(wrapper):
                 where = f"{other.finding.path}:{other.finding.line} wraps the same method"
                 here, there = self._read(wrapper)[1], self._read(other)[1]
-                if isinstance(here, str) or isinstance(there, str) or not here.form.commutes_with(there.form):
+                if isinstance(here, str) or isinstance(there, str) or not here.commutes_with(there):
                     return f"{where}, and their order would change"
                 if _key(other.finding) not in seen:
                     seen.add(_key(other.finding))
@@ -94,7 +107,37 @@ class _Wrappers:
                         return f"{where} and is not part of this migration"
                     if because := _looked_at(there, self._branches(other, there)):
                         return f"{where} and stays: {because}"
-        return self._installed(situation, mine)
+        return self._installed(situation, mine) if mine.made.maker is None else self._all_of(situation, mine)
+
+    def _all_of(self, situation: Situation, mine: _Wrapped) -> list[Fix] | str:
+        """The wrappers that one factory makes, all of them together."""
+        assert mine.made.maker is not None
+        home, maker = mine.made.source, mine.made.maker
+        fixes: list[Fix] = [
+            change if home is mine.patch.source else Elsewhere(home, change)
+            for change in (*mine.made.changes, *mine.form.changes)
+        ]
+        settled, open_ones = list[Finding](), {_key(finding): finding for finding in situation.open}
+        for source, statement in calls_of_factory(mine.made, self.files):
+            where = f"{source.path}:{statement.lineno}"
+            finding = open_ones.get((source.path, statement.lineno))
+            if home.path not in self.files.editable or finding is None or source.path not in self.files.editable:
+                return (
+                    f"{where} uses `{maker.name}` for something else"
+                    if finding is None
+                    else f"{where} is not part of this migration"
+                )
+            other = replace(situation, finding=finding)
+            there = self._read(other)[1]
+            if isinstance(there, str) or there.made.maker is not maker or there.form.hooks != mine.form.hooks:
+                return f"{where} uses `{maker.name}` too, and stays" + (f": {there}" if isinstance(there, str) else "")
+            placed = self._installed(other, replace(there, form=replace(there.form, changes=[])))
+            if isinstance(placed, str):
+                return f"{where} uses `{maker.name}` too, and stays: {placed}"
+            settled += [finding] if finding is not situation.finding else []
+            same = source is mine.patch.source
+            fixes += [one if same or isinstance(one, Note) else Elsewhere(source, one) for one in placed]  # type: ignore[arg-type]
+        return [*dict.fromkeys(fixes), *([Settles(settled)] if settled else [])]
 
     def _installed(self, situation: Situation, mine: _Wrapped) -> list[Fix] | str:
         """The function as a hook, registered where it was assigned; what kept the original goes."""
@@ -109,9 +152,11 @@ class _Wrappers:
         said.pop(last_line(statement), None)  # it stays where it is
         for assignment in goes:
             said |= _comments(patch.source, patch.source.first_with_comments(assignment), last_line(assignment))
-        call = f"{patch.text(patch.target.value)}.{form.registered(mine.function.name)}"
-        text = "\n".join([*(said[line] for line in sorted(said)), call])
+        module = patch.text(patch.target.value)
+        calls = [hook.registered(module, mine.made.hook) for hook in form.hooks]
+        text = "\n".join([*(said[line] for line in sorted(said)), mine.back.kept(calls)])
         changes = [*form.changes, Rewrite(statement, text, tell_checkers=False)]
+        changes += mine.back.changes(patch.source, len(calls))
         of_model = name_of(patch.target.value, patch.around) == MODEL or _module(patch.finding).endswith("Model")
         notes = (*form.notes, WHOLE_MODEL) if of_model else form.notes
         return [*changes, *remove(patch.source, goes, with_comments=True), *map(Note, notes)]
@@ -128,7 +173,7 @@ class _Wrappers:
         if key not in self._known:
             patch = find_patch(situation)
             why = OTHER_CLASS if situation.finding.target.endswith(".__class__") else NOT_PLAIN
-            self._known[key] = patch, _wrapped(patch, lambda: self.files.once(Reached)) if patch is not None else why
+            self._known[key] = patch, _wrapped(patch, self.files) if patch is not None else why
         return self._known[key]
 
     def _around_the_same(self, situation: Situation) -> Iterator[Situation]:
@@ -163,7 +208,7 @@ def _others(situation: Situation) -> Iterator[Situation]:
             yield replace(situation, finding=one)
 
 
-def _wrapped(patch: Patch, reached: Callable[[], Reached]) -> _Wrapped | str:
+def _wrapped(patch: Patch, files: Workbench) -> _Wrapped | str:
     around = patch.around
     if patch.target.attr != FORWARD or patch.finding.shape != "instance-attr":
         if patch.finding.target.endswith(".__class__"):
@@ -174,25 +219,98 @@ def _wrapped(patch: Patch, reached: Callable[[], Reached]) -> _Wrapped | str:
         return f"`{patch.text(patch.target.value)}` is not known to be a module"
     if around is None:
         return "the patch is at the top level of the file"
-    function = _beside(patch, around)
-    if isinstance(function, str):
-        return function
-    if not all(map(patch.source.owns_lines, (patch.statement, *function.body))):
+    keeps = _keeps(patch, around)
+    original = ast.unparse(keeps.targets[0]) if keeps is not None else ""
+    made = behind(patch, original, files)
+    if isinstance(made, str):
+        return made
+    function = made.function
+    if not all(map(made.source.owns_lines, () if made.expression else function.body)) or not patch.source.owns_lines(
+        patch.statement
+    ):
         return f"line {patch.statement.lineno} or `{function.name}` holds several statements on a line"
-    if because := why_not(patch.target.value, around, patch.source.path, reached()):
+    if because := why_not(patch.target.value, around, patch.source.path, files.once(Reached)):
         return because
     if called_by_megatron(patch.target.value, around, patch.finding):
         return "Megatron itself calls `forward` of such a module directly, where hooks do not run"
-    keeps = _keeps(patch, around)
-    original = ast.unparse(keeps.targets[0]) if keeps is not None else ""
-    wrapper = Wrapper(patch.source, function, ast.unparse(patch.target), original, patch.bound)
+    others = [
+        one.line
+        for one in patch.situation.staying.findings
+        if one.path == patch.source.path and one.target.endswith(f".{FORWARD}")
+    ]
+    back = put_back(patch, keeps, others)
+    if isinstance(back, str):
+        return back
+    named = made.original or original
+    wrapper = Wrapper(made.source, function, ast.unparse(patch.target), named, patch.bound, made.given)
     if not wrapper.original:
         return f"`{ast.unparse(patch.target)}` is not saved under one name"
     if any(isinstance(node, _LOOPS) for node in _above(patch.source, patch.statement, around)):
-        if not wrapper.is_bound:
+        if not wrapper.is_bound and not made.original and not _ends_with(patch, back):
             return f"`{function.name}` is defined in a loop, where the original is another each time"
     form = wrapper.read()
-    return form if isinstance(form, str) else _Wrapped(patch, function, original, keeps, form)
+    if isinstance(form, str):
+        return form
+    if made.expression is not None:
+        text = _as_lambda(made.source, made.expression, form)
+        made, form = replace(made, hook=text), replace(form, changes=[])
+        if not text:
+            return "the lambda reads its arguments by name"
+    if len(form.hooks) > 1 and made.hook != function.name:
+        return f"`{function.name}` does something before and after the original, which takes two hooks"
+    wrapped = _Wrapped(patch, made, original, keeps, form, back)
+    return _kept_elsewhere(wrapped, files) or wrapped
+
+
+def _as_lambda(source: Source, node: ast.Lambda, form: Form) -> str:
+    """A lambda as a hook; nothing where it would take a statement."""
+    text, at = source.text(node.body), source.span(node.body).start
+    parameters = ""
+    for change in form.changes:
+        match change:
+            case Header():
+                parameters = change.parameters
+            case Replace():
+                start, end = source.span(change.node)
+                data = source.data[at : source.span(node.body).end]
+                text = (data[: start - at] + source.encode(change.text) + data[end - at :]).decode(source.encoding)
+            case Rewrite(text=str(returned)):
+                text = f"({returned.removeprefix('return ')})"
+            case _:
+                return ""
+    return f"lambda {parameters}: {text}"
+
+
+def _kept_elsewhere(wrapped: _Wrapped, files: Workbench) -> str:
+    """Where an attribute that keeps the original is read by others, which would miss it."""
+    kept, source = wrapped.original, wrapped.patch.source
+    if "." not in kept:
+        return ""
+    owner, _, name = kept.partition(".")
+    scope = scope_of(wrapped.patch, kept)
+    for node in walk_without(scope, wrapped.own):
+        if isinstance(node, ast.Attribute | ast.AnnAssign) and ast.unparse(getattr(node, "target", node)) == kept:
+            return f"line {node.lineno} uses `{kept}` too"
+    for other in files.sources_saying(name):
+        around = scope if other is source else None
+        said = [
+            node
+            for node in walk_without(other.tree, [around] if around else [])
+            if isinstance(node, ast.Attribute | ast.Name)
+        ]
+        derives = other is not source and any(
+            isinstance(node, ast.Name) and node.id == getattr(scope, "name", "") for node in said
+        )
+        for node in said:
+            if isinstance(node, ast.Attribute) and node.attr == name and (derives or not is_name(node.value, owner)):
+                return f"{other.path}:{node.lineno} may use `{kept}` too"
+    return ""
+
+
+def _ends_with(patch: Patch, back: Restored) -> bool:
+    """Whether each turn of a loop puts its original back."""
+    suite = patch.source.home[id(patch.statement)]
+    return any(one in suite for one in back.statements)
 
 
 def _comments(source: Source, first: int, last: int) -> dict[int, str]:
@@ -229,21 +347,6 @@ def _excludes(wrapped: _Wrapped, other: _Wrapped) -> bool:
     return False
 
 
-def _beside(patch: Patch, around: Function) -> ast.FunctionDef | str:
-    """The wrapper of a patch, or why it is not found."""
-    function = patch.function
-    if not isinstance(function, ast.FunctionDef) or function not in ast.walk(around):
-        return "the wrapper is no function that is defined next to the assignment"
-    module = bound_to(patch.value) if patch.bound else None
-    if module is not None and ast.unparse(module) != ast.unparse(patch.target.value):
-        return f"`{function.name}` is bound to an object other than the module"
-    if sum(is_name(node, function.name) for node in ast.walk(around)) != 1:
-        return f"`{function.name}` is also used elsewhere"
-    if restores := [related.line for related in patch.finding.related if related.role == "restore"]:
-        return f"line {restores[0]} puts the original back"
-    return function
-
-
 def _looked_at(wrapped: _Wrapped, gone: Sequence[ast.AST]) -> str:
     """Where something else sees the module's `forward` or the original, and would see another now; `gone` goes too."""
     patch, target = wrapped.patch, ast.unparse(wrapped.patch.target)
@@ -258,7 +361,7 @@ def _looked_at(wrapped: _Wrapped, gone: Sequence[ast.AST]) -> str:
         inner = isinstance(node, ast.Attribute) and node.attr == "__dict__" and not _is_of_another(patch, node)
         if inner or is_name(node, "vars"):
             return f"line {node.lineno} inspects the layer's attributes"
-        if is_name(node, wrapped.original):
+        if ast.unparse(node) == wrapped.original:
             used = patch.source.parents[node]
             if not (isinstance(used, ast.Call) and used.func is node):
                 return f"line {node.lineno} passes the original on"
@@ -268,7 +371,7 @@ def _looked_at(wrapped: _Wrapped, gone: Sequence[ast.AST]) -> str:
 def _still_kept(wrapped: _Wrapped, gone: Sequence[ast.AST]) -> bool:
     """Whether other code of the function calls the original, which is kept for it then."""
     assert wrapped.patch.around is not None
-    rest = walk_without(wrapped.patch.around, [*gone, *wrapped.own])
+    rest = walk_without(wrapped.patch.around, [*gone, *wrapped.own, wrapped.patch.statement])
     return any(is_name(node, wrapped.original) for node in rest)
 
 
@@ -284,14 +387,23 @@ def _keeps(patch: Patch, around: Function) -> ast.Assign | None:
     """`original = module.forward`, the only one, of a local that never is anything else."""
     assigned = [node for node in ast.walk(around) if isinstance(node, ast.Assign)]
     keeping = [node for node in assigned if ast.unparse(node.value) == ast.unparse(patch.target)]
-    given = parameters(around)
-    if any(_times_stored(root, around) > (root not in given) for root in names_in(patch.target)):
+    given, line = parameters(around), patch.statement.lineno
+    loops = [node for node in ast.walk(around) if isinstance(node, ast.For) and node.lineno > line]
+    later = [node.target for node in loops if isinstance(node.target, ast.Tuple)]  # those that put originals back
+    if any(_times_stored(root, around, later) > (root not in given) for root in names_in(patch.target)):
         return None
     match keeping:
-        case [ast.Assign(targets=[ast.Name(id=name)]) as only] if _times_stored(name, around) == 1:
+        case [ast.Assign(targets=[ast.Name(id=name)]) as only] if _times_stored(name, around, later) == 1:
             return only if patch.source.owns_lines(only) else None
+        case [ast.Assign(targets=[ast.Attribute(value=ast.Name(id=owner)) as to]) as only] if owner in given[:1]:
+            text, scope = ast.unparse(to), scope_of(patch, ast.unparse(to))
+            every = (
+                node for node in ast.walk(scope) if isinstance(node, ast.Assign) and not is_value(node.value, None)
+            )
+            stored = [node for node in every if text in map(ast.unparse, node.targets)]
+            return only if stored == [only] and patch.source.owns_lines(only) else None
     return None
 
 
-def _times_stored(name: str, scope: ast.AST) -> int:
-    return sum(is_stored(node, name) for node in ast.walk(scope))
+def _times_stored(name: str, scope: ast.AST, left_out: Sequence[ast.AST]) -> int:
+    return sum(is_stored(node, name) for node in walk_without(scope, left_out))

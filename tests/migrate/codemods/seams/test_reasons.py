@@ -48,7 +48,7 @@ def reason(text: str) -> str:
         (
             RETURN,
             f"x = 1\n        out = {PLAIN[7:]}\n        return out * x",
-            "`doubled` does something before and after the original, or calls it on a condition",
+            "`x` of `doubled` is set before the original and read after it",
         ),
         (RETURN, "print(args)\n        return original(*args)", "`doubled` does not forward `**kwargs`"),
         (RETURN, PLAIN, "`doubled` changes nothing"),
