@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import repeat
 
 from mcore_unpatch.library.model import (
     ASKED,
@@ -26,8 +27,11 @@ from mcore_unpatch.megatron.known import built, module_of, who
 from mcore_unpatch.megatron.layout import CONFIG, GPT_MODEL, LANGUAGE_MODULE
 from mcore_unpatch.megatron.versions import TRAINING, minor, parse_version, show
 
+MADE = ("__init__", "__eq__", "__repr__")  # by `dataclass`, for each class anew
 _NOBODY = ("Nothing of", "Who reads", "Megatron does not build")
 _TELLING = (NAMED, DEFAULT, EXACT, CALLED, DERIVED, USED, ASKED, COMPARED, BASE)
+_MISSING = " is None"
+_BY_DEFAULT = "by default: a subclass can be passed only where you make that call yourself"
 _MAKING = {
     "spec": "builds `{}` from a ModuleSpec, which names what builds it, not a built module",
     "argument": "takes `{}` as an argument: another can be passed where one is built, not later",
@@ -74,17 +78,20 @@ def who_builds(owner: str, release: Model, only: str = "O", method: str = "") ->
     heirs = (usage for name in (owner, *release.derived.get(owner, ())) for usage in release.uses(name))
     # What is given a spec is built by name, and takes from it what it builds itself.
     takes_spec = any(one.call is not None and "spec" in one.call.keywords for one in release.uses(f"{owner}.__init__"))
-    if takes_spec or (use is not None and use.how == DEFAULT):
+    default = use if use is not None and use.how == DEFAULT else None
+    if takes_spec or default:
         use = built(owner, release) or (None if takes_spec else use)
     is_named = not takes_spec and any(heir.how in (NAMED, SLOT) for heir in heirs)
     named = slots.naming(owner, release, method) if is_named else ""
     where = f"; a subclass helps only where {named}" if named else ""
     if use is not None and use.how in (CALLED, EXACT, DERIVED):
         what = f"subclasses of `{short}`" if use.how == DERIVED else f"`{short}`"
-        return f"{who(use, 'builds', release)} {what} by name{where or no_other(owner, release)}"
-    if use is not None and use.how == DEFAULT and not where:
-        takes = who(use, "takes", release)
-        return f"{takes} `{short}` by default: a subclass can be passed only where you make that call yourself"
+        if use.how == DERIVED and method in MADE and all(map(_is_dataclass, release.derived[owner], repeat(release))):
+            return f"{who(use, 'builds', release)} {what}, which have an `{method}` of their own: it does not reach them"
+        taken = f"; {who(default, 'takes', release)} it {_BY_DEFAULT}" if default else ""
+        return f"{who(use, 'builds', release)} {what} by name{where or no_other(owner, release)}{taken}"
+    if default and not where:
+        return f"{who(default, 'takes', release)} `{short}` {_BY_DEFAULT}"
     if use is not None and use.how == USED and not where:
         return f"{who(use, 'uses', release)} `{short}` by name: no argument or config field for a subclass is known"
     if use := built(owner, release):
@@ -97,9 +104,21 @@ def who_builds(owner: str, release: Model, only: str = "O", method: str = "") ->
     )
 
 
+def _is_dataclass(name: str, release: Model) -> bool:
+    return release.facts[name].trait("dataclass") is not None
+
+
 def no_other(name: str, release: Model) -> str:
-    """That who calls or builds something takes no other; nothing where a parameter is called like the class."""
-    places = (release.function(use.place) for use in (*release.uses(name), *release.uses(f"{name}.__init__")))
+    """That who calls or builds something takes no other; not where a parameter is called like the class.
+
+    What is called only where an argument is missing is not called where that is given.
+    """
+    uses = (*release.uses(name), *release.uses(f"{name}.__init__"))
+    words = (use.condition.removesuffix(_MISSING) for use in uses if use.condition.endswith(_MISSING))
+    if given := {word for word in words if word.isidentifier()}:
+        sure = len(given) == 1 and all(use.condition or use.call is None for use in uses)
+        return f", unless `{min(given)}` is given" if sure else ""
+    places = (release.function(use.place) for use in uses)
     words = {word.replace("_", "") for place in places if place for word in place.fact.parameters.names if "_" in word}
     taken = any(leaf(name).lower().endswith(word) for word in words) and leaf(name) != leaf(name).lower()
     return "" if taken else ", so no other can be passed there"

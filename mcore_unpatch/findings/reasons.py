@@ -5,14 +5,14 @@ Each sentence follows from the model of the release, none from what a patch may 
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from mcore_unpatch.findings.builders import ahead, leaf, minor_of, no_other, of_class, out_of_reach, telling, who_builds
+from mcore_unpatch.findings.builders import MADE, ahead, leaf, minor_of, no_other, of_class, out_of_reach, telling, who_builds
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.library.fact import Fact
-from mcore_unpatch.library.model import Known, Model
+from mcore_unpatch.library.model import Known, Model, Usage
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.known import module_of, told_apart, who
 from mcore_unpatch.megatron.layout import COMPILED, EXTERNAL_METHODS, LANGUAGE_MODULE
@@ -30,7 +30,6 @@ from mcore_unpatch.megatron.versions import (
 _CHECKOUT = "`unpatch pin --target-mcore PATH` guards it, with a checkout of what you run"
 _COMES = "`unpatch pin` tells when Megatron has it"
 _INHERITED = "`unpatch pin` tells when the class defines its own"
-_MADE = ("__init__", "__eq__", "__repr__")  # by `dataclass`
 _KNOWN_BASES = (*EXTERNAL_METHODS, "ABC", "Generic", "Protocol", "object")  # whose methods are known
 
 
@@ -65,8 +64,7 @@ def why(finding: Finding, version: Version, beside: Set[str] = frozenset()) -> s
         reached = finding.shape in ("string-target", "sys-modules")  # it may be put into every module that has it
         if not reached and (instead := _by_a_copy(target, found, release, beside)):
             return instead
-        held = _held_elsewhere(target, release, beside) if not reached else ""
-        return _of_module(target, found, release) + held
+        return _of_module(target, found, release, None if reached else beside)
     whole = finding.shape in ("class-attr", "string-target")
     return of_class(there.name if (there := release.find(holder.name)) else owner, name, found, release, whole)
 
@@ -179,10 +177,10 @@ def _of_missing(finding: Finding, version: Version) -> str:
     outside = [base for base in api.ancestry(holder.name) if not within(base)] if holder.kind == "class" else []
     if holder.kind == "class" and api.has_callable(holder.name, name):
         facts = filter(None, map(release.facts.get, release.lineage(holder.name)))
-        made = name in _MADE and any(fact.trait("dataclass") is not None for fact in facts)
+        made = name in MADE and any(fact.trait("dataclass") is not None for fact in facts)
         base = next((outer for outer in outside if leaf(outer) != "ABC"), "object")
         whence = f"is a dataclass: Python makes its `{name}`" if made else f"inherits `{name}` from `{base}`"
-        return f"`{leaf(owner)}` {whence}. {who_builds(holder.name, release)}"
+        return f"`{leaf(owner)}` {whence}. {who_builds(holder.name, release, method=name if made else '')}"
     if unknown := [base for base in outside if leaf(base) not in _KNOWN_BASES]:
         return f"`{leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{unknown[0]}` is a base of it"
     similar = () if finding.assessment.is_read or name.startswith("__") else release.ending(name)
@@ -210,14 +208,21 @@ def adds(target: str, release: Model) -> bool:
     return all(base in _KNOWN_BASES for base in outside)
 
 
-def _of_module(target: str, found: Known, release: Model) -> str:
-    """A name of a module: those who use it find it there."""
+def _of_module(target: str, found: Known, release: Model, beside: Set[str] | None) -> str:
+    """A name of a module: those who use it find it there, or have a copy that no patch `beside` it replaces."""
     unread = release.facts.get(target, found.fact).trait("unread") is not None
     use = None if unread else telling(target, release)
-    if use is None and (
-        told := ahead(TRAINING, target, release, lambda later: _of_module(target, later.find(target) or found, later))
-    ):
+
+    def say(later: Model) -> str:
+        return _of_module(target, later.find(target) or found, later, beside)
+
+    if use is None and (told := ahead(TRAINING, target, release, say)):
         return told
+    held = _held_elsewhere(target, release, beside) if beside is not None else ""
+    return _told_of(target, found, release, use, unread) + held
+
+
+def _told_of(target: str, found: Known, release: Model, use: Usage | None, unread: bool) -> str:
     if unread:
         nobody = f"Nothing of megatron-core {minor_of(release.label)} reads it; {_others(release)} may"
         return f"{nobody}, and code of yours that does can take another"
@@ -247,7 +252,7 @@ def _of_module(target: str, found: Known, release: Model) -> str:
             picking = (name for name, fact in beside if found.name in (fact.trait("picks") or "").split("|"))
             picks = next((f"`{name}` picks" for name in picking), "")
             does = picks or who(use, "builds" if is_class else "calls", release)
-            return f"{does} it by name{no_other(found.name, release)}"
+            return f"{does} it by name{no_other(target if release.uses(target) else found.name, release)}"
         case "i" | "q":
             return f"{who(use, 'tests', release)} for it by name, so no other can be passed there"
         case "b":
@@ -287,13 +292,25 @@ def _held_elsewhere(target: str, release: Model, beside: Set[str] = frozenset())
     held = [copy for copy in copies if own is not None and (there := release.find(copy)) and there.name == own.name]
     held = [copy for copy in held if (fact := release.facts[copy]).kind == "import" and fact.trait("typing") is None]
     held += [copy for copy in copies if release.facts[copy].kind == "value" and copy.rpartition(".")[0] in users]
-    held = sorted({*held}.difference(beside), key=lambda copy: (copy.rpartition(".")[0] not in users, copy))
-    if not held:
-        return ""
-    first = told_apart(held[0].rpartition(".")[0], release)
-    more = f" and {len(held) - 1} more" if len(held) > 1 else ""
-    always = all(target.startswith(f"{one.rpartition('.')[0]}.") for one in held)  # a package is there before its parts
-    return f"; no effect in `{first}`{more}{'' if always else ' if imported before'}"
+    first = module_of(use.place, release) if (use := telling(target, release)) is not None else ""
+
+    def far(copy: str) -> tuple[bool, bool, str]:
+        module = copy.rpartition(".")[0]
+        return module != first, module not in users, copy
+
+    held = sorted({*held}.difference(beside), key=far)
+    # A package is there before its parts, and gives others what it has.
+    above = [one for one in held if target.startswith(f"{one.rpartition('.')[0]}.")]
+    out = [one for one in held if one in above or release.facts[one].detail in above]
+    late = [one for one in held if one not in out]
+    said = (f" in {_counted(some, release)}{when}" for some, when in ((out, ""), (late, " if imported before")) if some)
+    return f"; no effect{', nor'.join(said)}" if held else ""
+
+
+def _counted(copies: Sequence[str], release: Model) -> str:
+    """The module of the first of some names, and how many more there are."""
+    more = f" and {len(copies) - 1} more" if copies[1:] else ""
+    return f"`{told_apart(copies[0].rpartition('.')[0], release)}`{more}"
 
 
 def _others(release: Model) -> str:

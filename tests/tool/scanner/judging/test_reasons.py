@@ -110,6 +110,36 @@ def test_a_package_has_its_copy_before_a_part_of_it_can_be_patched() -> None:
     assert "; no effect in `megatron.training`. " in finding.evidence
 
 
+def test_who_takes_a_name_from_the_package_never_sees_a_patch_of_its_part() -> None:
+    """Whenever that is imported: `arguments` has it from `megatron.core.transformer`."""
+    config = f"{CORE}.transformer.transformer_config"
+    said = why(f"{config}.MLATransformerConfig", (0, 17))
+    assert said.endswith("; no effect in `arguments` and 3 more, nor in `attention` and 2 more if imported before")
+    both = reasons.why(
+        Finding("MCU602", "a.py", 1, 1, 1, f"{config}.MLATransformerConfig", "module-attr", ""),
+        (0, 17),
+        frozenset([f"{CORE}.transformer.MLATransformerConfig"]),  # which gives them the new one
+    )
+    assert both.endswith("; no effect in `arguments` and 5 more if imported before")
+    assert "no effect in `training.training` if imp" in why(f"{CORE}.parallel_state.destroy_model_parallel", (0, 12))
+
+
+def test_each_dataclass_has_a_constructor_of_its_own() -> None:
+    config = f"{CORE}.optimizer.optimizer_config.OptimizerConfig"
+    own = "builds subclasses of `OptimizerConfig`, which have an `__init__` of their own: it does not reach them"
+    assert own in why(f"{config}.__init__", (0, 17))
+    assert why(f"{config}.__post_init__", (0, 17)).endswith(f"builds subclasses of `OptimizerConfig` by name, {THERE}")
+    ddp = f"{CORE}.distributed.distributed_data_parallel_config.DistributedDataParallelConfig.__init__"
+    assert "does not reach" not in why(ddp, (0, 17))
+
+
+def test_what_an_argument_takes_the_place_of() -> None:
+    parse = "megatron.training.initialize.parse_args"
+    assert why(parse, (0, 17)) == "`initialize` calls it by name, unless `parsed_args` is given"
+    assert THERE not in why(parse.replace("initialize", "arguments"), (0, 17))  # others call it whatever they are given
+    assert why("megatron.training.training.train_step", (0, 17)).endswith(THERE)
+
+
 def test_who_has_a_name_of_its_own_is_no_reader_of_the_first() -> None:
     source = "from megatron.core.extensions import transformer_engine\ntransformer_engine.fused_permute = print\n"
     both = f"{source}from megatron.core.transformer.moe import moe_utils\nmoe_utils.fused_permute = print\n"
@@ -341,7 +371,8 @@ def test_every_module_that_holds_a_copy_counts() -> None:
     release = known.newest((0, 17))
     held = [release.find(one) for one in release.ending("apply_rotary_pos_emb") if one != name]
     copies = sum(one is not None and one.name == name for one in held)
-    assert f" and {copies - 1} more if imported before" in why(name, (0, 17))
+    said = why(name, (0, 17)).partition("; no effect ")[2]
+    assert (said, copies) == ("in `embeddings` and 3 more, nor in `dynamic_context` and 2 more if imported before", 7)
 
 
 def test_a_class_that_specs_name_and_code_builds_too_is_built_by_name() -> None:
@@ -369,7 +400,9 @@ def test_the_reason_is_of_a_release_on_which_the_patch_runs() -> None:
 @pytest.mark.parametrize("release", [(0, 17), (0, 19)])
 def test_a_class_that_is_a_default_somewhere_is_built_by_name_all_the_same(release: Version) -> None:
     said = why(f"{CORE}.transformer.module.Float16Module.forward", release)
-    assert said == f"`training.training` builds `Float16Module` by name, {THERE}"
+    built, default = f"`training.training` builds `Float16Module` by name, {THERE}", "take it by default: a subclass can"
+    assert said.startswith(built)
+    assert (said == built, default in said) == ((True, False) if release == (0, 17) else (False, True))
 
 
 def test_a_class_that_is_only_a_default_can_be_passed() -> None:
