@@ -31,6 +31,7 @@ MADE = ("__init__", "__eq__", "__repr__")  # by `dataclass`, for each class anew
 _NOBODY = ("Nothing of", "Who reads", "Megatron does not build")
 _TELLING = (NAMED, DEFAULT, EXACT, CALLED, DERIVED, USED, ASKED, COMPARED, BASE)
 _MISSING = " is None"
+NO_OTHER = "so no other can be passed there"
 _BY_DEFAULT = "by default: a subclass can be passed only where you make that call yourself"
 _MAKING = {
     "spec": "builds `{}` from a ModuleSpec, which names what builds it, not a built module",
@@ -59,7 +60,7 @@ def of_class(owner: str, name: str, found: Known, release: Model, whole: bool = 
     if use is not None and use.how == USED and name[:2] != "__":  # nobody builds one: what matters is who calls it
         called = telling(f"{owner}.{name}", release)
         if called is not None and called.how == EXACT:
-            return f"{who(called, 'calls', release)} it by name, so no other can be passed there"
+            return f"{who(called, 'calls', release)} it by name, {NO_OTHER}"
         later_on = ahead(TRAINING, found.name, release, lambda later: of_class(owner, name, found, later))
         if called is None and later_on:
             return later_on
@@ -87,7 +88,9 @@ def who_builds(owner: str, release: Model, only: str = "O", method: str = "") ->
     if use is not None and use.how in (CALLED, EXACT, DERIVED):
         what = f"subclasses of `{short}`" if use.how == DERIVED else f"`{short}`"
         if use.how == DERIVED and method in MADE and all(map(_is_dataclass, release.derived[owner], repeat(release))):
-            return f"{who(use, 'builds', release)} {what}, which have an `{method}` of their own: it does not reach them"
+            return (
+                f"{who(use, 'builds', release)} {what}, which have an `{method}` of their own: it does not reach them"
+            )
         taken = f"; {who(default, 'takes', release)} it {_BY_DEFAULT}" if default else ""
         return f"{who(use, 'builds', release)} {what} by name{where or no_other(owner, release)}{taken}"
     if default and not where:
@@ -114,14 +117,14 @@ def no_other(name: str, release: Model) -> str:
     What is called only where an argument is missing is not called where that is given.
     """
     uses = (*release.uses(name), *release.uses(f"{name}.__init__"))
-    words = (use.condition.removesuffix(_MISSING) for use in uses if use.condition.endswith(_MISSING))
-    if given := {word for word in words if word.isidentifier()}:
+    asked = (use.condition.removesuffix(_MISSING) for use in uses if use.condition.endswith(_MISSING))
+    if given := set(filter(str.isidentifier, asked)):
         sure = len(given) == 1 and all(use.condition or use.call is None for use in uses)
         return f", unless `{min(given)}` is given" if sure else ""
     places = (release.function(use.place) for use in uses)
     words = {word.replace("_", "") for place in places if place for word in place.fact.parameters.names if "_" in word}
     taken = any(leaf(name).lower().endswith(word) for word in words) and leaf(name) != leaf(name).lower()
-    return "" if taken else ", so no other can be passed there"
+    return "" if taken else f", {NO_OTHER}"
 
 
 def _built_as(owner: str, release: Model) -> str:

@@ -9,7 +9,18 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from mcore_unpatch.findings.builders import MADE, ahead, leaf, minor_of, no_other, of_class, out_of_reach, telling, who_builds
+from mcore_unpatch.findings.builders import (
+    MADE,
+    NO_OTHER,
+    ahead,
+    leaf,
+    minor_of,
+    no_other,
+    of_class,
+    out_of_reach,
+    telling,
+    who_builds,
+)
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.library.model import Known, Model, Usage
@@ -254,7 +265,7 @@ def _told_of(target: str, found: Known, release: Model, use: Usage | None, unrea
             does = picks or who(use, "builds" if is_class else "calls", release)
             return f"{does} it by name{no_other(target if release.uses(target) else found.name, release)}"
         case "i" | "q":
-            return f"{who(use, 'tests', release)} for it by name, so no other can be passed there"
+            return f"{who(use, 'tests', release)} for it by name, {NO_OTHER}"
         case "b":
             late = ": the patch does not reach them" if (use.place, use.users) == (target.rpartition(".")[0], 1) else ""
             return f"Classes of `{leaf(use.place)}` derive from it, which is settled when they are imported{late}"

@@ -29,7 +29,7 @@ _NUMBERED = re.compile(r"(\d{4})-")
 _TAKEN = re.compile(rb"\b([A-Za-z_]\w*)\s*[:=,)]")  # a field or a parameter
 APPLIES = "applies"
 DONE = "is in it already"
-FAILS = "no longer applies"
+FAILS = "does not apply"
 
 
 def findings_in(
@@ -210,13 +210,13 @@ def _finding(
     label = source.label if source is not None else ""
     said = [f"{count(number, 'file')} {fit}" for fit, number in fits.items()]
     on = f"on megatron-core {label}: {', '.join(said)}" if said else ""
-    failed = f"no longer applies to megatron-core {label} ({fits[FAILS]} of {sum(fits.values())} files)"
+    failed = f"does not apply to megatron-core {label} ({fits[FAILS]} of {sum(fits.values())} files)"
     breaks = (*([failed] if fits[FAILS] else []), *(f"{text} on megatron-core {label}" for text in raises))
     done = f"megatron-core {label} has all of these changes, and nothing is left to apply" if [*fits] == [DONE] else ""
     does = what.partition(" in ")[0]
-    kept = f"It {does}; whether it applies was not tried: `--target-mcore PATH` tells"
+    kept = f"It {does}; whether it applies was not tried: `--target-mcore PATH` tells, of the source that it is for"
     if breaks:
-        kept = f"It {breaks[0]}; make it anew for that release, or leave it out"  # each says what the file does
+        kept = f"It {breaks[0]}; if it is for that source, make it anew"  # each says what the file does
     elif source is not None:
         kept = f"It {does}, and applies to megatron-core {label}"
     return Finding(

@@ -10,12 +10,13 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 
-from mcore_unpatch.findings.builders import leaf
+from mcore_unpatch.findings.builders import NO_OTHER, leaf
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.verdicts import KEEP, STEPS
 from mcore_unpatch.library.makers import off_in
 from mcore_unpatch.library.syntax import last_attribute
 from mcore_unpatch.megatron import api, known, slots
+from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.shapes.evidence import is_class_of_object
@@ -28,6 +29,9 @@ _BY_SPEC = "MCU402"  # what a ModuleSpec answers
 _MAKERS, _PROVIDER = ("ModuleSpec", "Submodules"), "SpecProvider"
 _SPECS = re.compile(rb"ModuleSpec|Submodules\(|SpecProvider")
 _WORDS = bytes(code if chr(code).isalnum() or code == ord("_") else ord(" ") for code in range(128)) + b" " * 128
+_BY_CLASS = "config-class"  # the answer that is a class of the config
+_BUILT_ELSEWHERE = "Keep the patch for configs that another package builds, such as a bridge."
+_TAKEN = rb"(?m)^[ \t]+(\w+)[ \t]*=[ \t]*((?:\w+\.)*(?:%b))[ \t]*$"  # by a variable of a function
 _ELSEWHERE = "Keep the patch for models whose spec is made elsewhere."
 _VERY_CLASS = "A subclass fails the test for this very class"
 _MOST_SHOWN = 2
@@ -49,6 +53,9 @@ def with_places(
     def told(finding: Finding) -> Finding:
         if _asks_for_a_spec(finding):
             return replace(finding, steps=(*finding.steps, places.of_specs(finding)))
+        if _asks_for_a_config(finding):
+            here = places.of_builders(finding) or "This repository is not seen to build one."
+            return replace(finding, steps=(*finding.steps, f"{here} {_BUILT_ELSEWHERE}"))
         if finding.verdict != KEEP:
             return finding
         never = f"Nothing in this repository calls `{finding.installed_by}`, which it stands in."
@@ -76,11 +83,23 @@ def _asks_for_a_spec(finding: Finding) -> bool:
     return finding.rule == _BY_SPEC and finding.verdict == STEPS and bool(finding.steps)
 
 
+def _asks_for_a_config(finding: Finding) -> bool:
+    return finding.answer == _BY_CLASS and finding.verdict == STEPS and bool(finding.steps)
+
+
 def _to_be_built(finding: Finding) -> str:
-    """The class that a kept patch changes, where code that builds one can take another; empty for none."""
+    """What a patch changes that the repository may build or call itself: a class, a function; empty for none."""
     kept = finding.verdict == KEEP and finding.can_be_pinned and finding.confidence == "certain"
-    names = (finding.target, finding.target.rpartition(".")[0]) if kept else ()
-    return next((symbol.name for name in names if (symbol := api.lookup(name)) and symbol.kind == "class"), "")
+    names = (finding.target, finding.target.rpartition(".")[0]) if kept or _asks_for_a_config(finding) else ()
+    kinds = ("class",) if NO_OTHER in finding.evidence else ("class", "function")  # who calls it is told as it is
+    there = [symbol for name in names if (symbol := _symbol(name)) is not None and symbol.kind in kinds]
+    return there[-1].name if there else ""
+
+
+def _symbol(name: str) -> api.Symbol | None:
+    """What a name of Megatron's is; of what no release has its first letter tells a class."""
+    unread = api.Symbol("class" if leaf(name)[:1].isupper() else "value", name) if within(name) else None
+    return api.lookup(name) or unread
 
 
 def _answering(target: str) -> set[str]:
@@ -89,6 +108,12 @@ def _answering(target: str) -> set[str]:
     holder = api.lookup(owner)
     own = set() if holder is not None and holder.kind == "class" and api.has_callable(owner, name) else {name}
     return {*own, *slots.named(owner), *slots.named(target)}
+
+
+def _called_here(names: Iterable[str], data: bytes) -> bytes:
+    """What a file may call some names, as a pattern: themselves, or what it imports them as."""
+    there = re.finditer(rb"(?:%b)\b(?:\s+as\s+(\w+))?" % "|".join(names).encode(), data)
+    return b"|".join(sorted({match[1] or match[0] for match in there}))
 
 
 def _is_called(name: bytes, data: bytes) -> bool:
@@ -132,11 +157,12 @@ class _Places:
         return " ".join(filter(None, (said, _ELSEWHERE, asked)))
 
     def of_builders(self, finding: Finding) -> str:
-        """Where the repository builds the class that a finding is about; nothing where it does not."""
-        if not (cls := _to_be_built(finding)):
+        """Where the repository builds the class that a finding is about, or calls that; nothing where it does not."""
+        if not (name := _to_be_built(finding)):
             return ""
-        names = (leaf(cls),)
-        return self._listed("This repository builds it", finding, names, [cls], partial(self._read, self._built, names))
+        names, does = (leaf(name),), "builds" if leaf(name)[:1].isupper() else "calls"
+        read = partial(self._read, self._built, names)
+        return self._listed(f"This repository {does} it", finding, names, [name], read)
 
     def _listed(
         self, what: str, finding: Finding, held: Iterable[str], words: Iterable[str], read: Callable[[str], _Answers]
@@ -163,8 +189,15 @@ class _Places:
         return found
 
     def _built(self, path: str, data: bytes, names: Iterable[str]) -> Iterator[tuple[str, _Place]]:
-        """The classes that are called."""
-        return ((name, (call.lineno, leaf(name))) for call, name in self._calls(path, data, names))
+        """The classes that are called, or by a variable of a function, which may hand it on."""
+        yield from ((name, (call.lineno, leaf(name))) for call, name in self._calls(path, data, names))
+        for match in re.finditer(_TAKEN % _called_here(names, data), data):
+            if not re.search(rb"(?:\b%b\s*\(|=\s*%b\b)" % (match[1], match[1]), data[match.end() :]):
+                continue  # as of what is only compared
+            line = data.count(b"\n", 0, match.start(1)) + 1
+            ref = self._project.resolver(path).on_line(line).expr(ast.parse(match[2], mode="eval").body)
+            if ref is not None and ref.home is None and (symbol := _symbol(ref.name)) is not None:
+                yield symbol.name, (line, match[0].decode().strip())
 
     def _made(self, path: str, data: bytes, names: Iterable[str]) -> Iterator[tuple[str, _Place]]:
         """The classes that specs can name which functions of Megatron's make."""
@@ -174,12 +207,10 @@ class _Places:
 
     def _calls(self, path: str, data: bytes, names: Iterable[str]) -> Iterator[tuple[ast.Call, str]]:
         """The calls of what Megatron has under some names, with its full name there."""
-        there = re.finditer(rb"(?:%b)\b(?:\s+as\s+(\w+))?" % "|".join(names).encode(), data)
-        written = sorted({match[1] or match[0] for match in there})
-        called = [name.decode() for name in written if _is_called(name, data)]
+        called = [name.decode() for name in _called_here(names, data).split(b"|") if _is_called(name, data)]
         for call, at in (call for name in called for call in self._project.resolver(path).calls_of(name)):
             ref = at.expr(call.func)
-            if ref is not None and ref.home is None and (symbol := api.lookup(ref.name)) is not None:
+            if ref is not None and ref.home is None and (symbol := _symbol(ref.name)) is not None:
                 yield call, symbol.name
 
     def _compared(self, path: str, data: bytes, _: Iterable[str]) -> Iterator[tuple[str, _Place]]:

@@ -99,7 +99,7 @@ def test_an_override_that_nothing_calls_stops_and_does_not_raise(tmp_path: Path)
 
 def test_a_patch_file_that_no_source_was_held_to_needs_work(tmp_path: Path) -> None:
     result = upgraded(tmp_path, {"megatron.patch": PATCH_FILE}, "0.13.1", "--all")
-    assert "was not tried: `--to PATH` tells" in " ".join(result.out.split())
+    assert "was not tried: `--to PATH` tells, of the source that it is for" in " ".join(result.out.split())
     assert agreed(result, tmp_path, "0.13.1")["different"] == 1
 
 

@@ -160,7 +160,7 @@ def test_who_wraps_the_model_is_told_when_the_file_speaks_of_it() -> None:
 def test_a_value_head_has_a_way_on_each_release() -> None:
     [finding] = found("def patch(model: GPTModel):\n    model.output_layer = ValueHead(1, 2)\n")
     subclass, compat = finding.steps
-    assert subclass.startswith("Build a subclass of the model's class that sets `output_layer`")
+    assert subclass.startswith("Where you build the model: build a subclass of its class that sets `output_layer`")
     assert compat.startswith("Or, on megatron-core 0.18+, in place of line")
 
 

@@ -400,7 +400,10 @@ def test_the_reason_is_of_a_release_on_which_the_patch_runs() -> None:
 @pytest.mark.parametrize("release", [(0, 17), (0, 19)])
 def test_a_class_that_is_a_default_somewhere_is_built_by_name_all_the_same(release: Version) -> None:
     said = why(f"{CORE}.transformer.module.Float16Module.forward", release)
-    built, default = f"`training.training` builds `Float16Module` by name, {THERE}", "take it by default: a subclass can"
+    built, default = (
+        f"`training.training` builds `Float16Module` by name, {THERE}",
+        "take it by default: a subclass can",
+    )
     assert said.startswith(built)
     assert (said == built, default in said) == ((True, False) if release == (0, 17) else (False, True))
 

@@ -292,6 +292,57 @@ def test_where_the_repository_builds_what_only_its_builder_can_change(patch: str
     assert "This repository builds" not in alone.evidence
 
 
+DDP = "from megatron.core.distributed import DistributedDataParallel as DDP\ndef get(x):\n    {}\n"
+REGISTERED = "registry.register_patch('megatron.{}', new)\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("DP = DDP\n    return wrap(x, DP=DP)", " here: a.py:3 (`DP = DDP`)."),
+        ("DP = DDP\n    return DP(x)", " here: a.py:3 (`DP = DDP`)."),
+        ("DP = DDP\n    return isinstance(x, DP)", ""),
+        ("DDP = make()\n    DP = DDP\n    return DP(x)", ""),
+    ],
+)
+def test_a_class_that_is_taken_by_another_name_and_handed_on(body: str, told: str) -> None:
+    patch = REGISTERED.format("core.distributed.distributed_data_parallel.DistributedDataParallel.no_sync")
+    [finding] = found_in({"patch.py": patch, "a.py": DDP.format(body)}, fixes=True)
+    assert finding.evidence.partition("This repository builds it")[2] == told
+
+
+def test_a_class_that_no_wheel_holds_is_built_too() -> None:
+    patch = REGISTERED.format("legacy.model.rms_norm.RMSNorm.__init__")
+    source = "from megatron.legacy.model.rms_norm import RMSNorm\n{}\n"
+    [built], [asked] = (
+        found_in({"patch.py": patch, "a.py": source.format(line)}, fixes=True)
+        for line in ("norm = RMSNorm(1)", "isinstance(1, RMSNorm)")
+    )
+    assert built.evidence.endswith(" This repository builds it here: a.py:2 (`RMSNorm`).")
+    assert "This repository" not in asked.evidence
+
+
+def test_calls_of_the_repository_are_told_where_megatron_may_do_without() -> None:
+    calls = "from megatron.training import initialize, training\ninitialize.parse_args()\ntraining.train_step()\n"
+    pin = {"a.py": calls, "requirements.txt": "megatron-core==0.17.0\n"}
+    [parse], [step] = (
+        found_in({"patch.py": REGISTERED.format(f"training.{name}"), **pin}, fixes=True)
+        for name in ("initialize.parse_args", "training.train_step")
+    )
+    assert parse.evidence.endswith(" This repository calls it here: a.py:2 (`parse_args`).")
+    assert "This repository" not in step.evidence
+
+
+def test_where_a_config_is_built_that_is_to_be_of_another_class() -> None:
+    patch = "from megatron.core.transformer import transformer_config\nclass Mine: ...\n"
+    patch += "transformer_config.TransformerConfig = Mine\n"
+    build = "from megatron.core.transformer import TransformerConfig\nconfig = TransformerConfig(1)\n"
+    bridge = " Keep the patch for configs that another package builds, such as a bridge."
+    [alone], [built] = (found_in({"patch.py": patch, **more}, fixes=True) for more in ({}, {"build.py": build}))
+    assert alone.steps[-1] == f"This repository is not seen to build one.{bridge}"
+    assert built.steps[-1] == f"This repository builds it here: build.py:2 (`TransformerConfig`).{bridge}"
+
+
 @pytest.mark.parametrize(
     ("name", "caller", "idle"),
     [
