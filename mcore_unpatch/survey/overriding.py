@@ -26,7 +26,7 @@ def mark(findings: list[Finding], given: Callable[[], HandedOver], judged: Calla
     def said(one: Finding) -> str:
         if instead := judged(one.path).runs_instead(one.fails):
             return f"what runs here is {instead}, and may do so or not"
-        return _caller(one, given, beside) or _asked(one, replaced) or _of_config(one, given, patched)
+        return _caller(one, given, beside, replaced) or _asked(one, replaced) or _of_config(one, given, patched)
 
     def marked(one: Finding) -> Finding:
         if why := said(one):
@@ -53,10 +53,17 @@ def _replaced(finding: Finding, beside: dict[tuple[str, str, str], int], every: 
     return f"line {lines[first]} puts another class in place of `{leaf(owners[first])}`, which may be all that runs"
 
 
-def _caller(finding: Finding, given: Callable[[], HandedOver], beside: dict[tuple[str, str, str], int]) -> str:
+def _caller(
+    finding: Finding,
+    given: Callable[[], HandedOver],
+    beside: dict[tuple[str, str, str], int],
+    replaced: dict[str, Finding],
+) -> str:
     """What may run in place of the callers that break it."""
     if (said := _replaced(finding, beside, every=True)) or not finding.callers or not all(map(within, finding.callers)):
         return said
+    if all(caller in replaced and caller != finding.target for caller in finding.callers):
+        return f"{_where(finding.callers[0], finding, replaced)}, which may be all that runs"
     names = [caller.rpartition(".")[::2] for caller in finding.callers]
     own = f"a subclass of `{leaf(names[0][0])}` here has its own `{names[0][1]}`, which may be all that runs"
     return own if all(given().shuts_out(*name) for name in names) else ""
@@ -76,10 +83,15 @@ def _asked(finding: Finding, replaced: dict[str, Finding]) -> str:
         )
     if not reached or finding.target in reached:
         return ""
-    name, other = reached[0], replaced[reached[0]]
+    return f"{_where(reached[0], finding, replaced)}, which may be what is reached"
+
+
+def _where(name: str, finding: Finding, replaced: dict[str, Finding]) -> str:
+    """Where a name is replaced that a finding has to do with."""
+    other = replaced[name]
     where = f"line {other.line}" if other.path == finding.path else f"{other.path}:{other.line}"
-    shown = ".".join(name.split(".")[-2:]) if name.endswith(".__init__") else leaf(name)
-    return f"{where} {'changes' if other.touches else 'replaces'} `{shown}`, which may be what is reached"
+    shown = ".".join(name.split(".")[-2:]) if name.endswith((".__init__", ".forward")) else leaf(name)
+    return f"{where} {'changes' if other.touches else 'replaces'} `{shown}`"
 
 
 def _of_config(finding: Finding, given: Callable[[], HandedOver], patched: set[str]) -> str:

@@ -351,6 +351,30 @@ def test_a_caller_whose_class_the_same_code_replaces_may_never_run(tmp_path: Pat
     assert (said in fate.reasons[0]) is bool(beside)
 
 
+@pytest.mark.parametrize(
+    ("new", "effect"), [("return hidden", "may_break"), ("return old(self, hidden)", "breaks"), ("", "breaks")]
+)
+def test_a_caller_that_another_file_replaces_may_never_run(tmp_path: Path, new: str, effect: str) -> None:
+    """Unless what is in its place calls it."""
+    router = """
+        from megatron.core.transformer.moe.router import TopKRouter
+        def forward(self, input):
+            return 1, 2, 3
+        TopKRouter.forward = forward
+    """
+    layer = f"""
+        from megatron.core.transformer.moe.moe_layer import MoELayer
+        old = MoELayer.forward
+        def forward(self, hidden):
+            {new}
+        MoELayer.forward = forward
+    """
+    fates = report(tmp_path, {"a.py": router, **({"b.py": layer} if new else {})}, "0.12.0", "0.12.1").fates
+    [fate] = [one for one in fates if one.finding.path == "a.py"]
+    said = "b.py:6 replaces `MoELayer.forward`, which may be all that runs"
+    assert (fate.finding.effect, said in fate.finding.message) == (effect, effect == "may_break")
+
+
 def test_that_a_caller_may_never_run_is_said_where_something_else_raises_too(tmp_path: Path) -> None:
     patch = """
         from megatron.core import utils
