@@ -16,7 +16,7 @@ from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, parse_version, releases_of, show
 from mcore_unpatch.stacks.revision import Judged, Stack
 
-_ON_OBJECTS = ("instance-attr", "submodule", "setattr", "forward-hook", "class-of-instance")
+ON_OBJECTS = ("instance-attr", "submodule", "setattr", "forward-hook", "class-of-instance")
 REWRITE, DELETE, STEPS, KEEP = "rewrite", "delete", "steps", "keep"
 _CONSTANT = re.compile(r"[=,]\s*\(?\s*lambda[^:]*:\s*(None|True|False|[\d.]+|'[^']*'|\"[^\"]*\")[\s)]*$")
 _BRANCHES = {
@@ -244,7 +244,7 @@ class _Seen:
     def supposed(self) -> str:
         """That a way is for one class, of an object that is told by a name: another class may have that as well."""
         assert self.row is not None
-        if self.finding.confidence == "certain" or self.finding.shape not in _ON_OBJECTS or self.row.seam == "hook":
+        if self.finding.confidence == "certain" or self.finding.shape not in ON_OBJECTS or self.row.seam == "hook":
             return ""
         classes = (part for part in reversed(self.finding.target.split(".")) if part[:1].isupper())
         return f", if this is Megatron's `{next(classes, 'own')}`"

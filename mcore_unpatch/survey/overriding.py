@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.verdicts import ON_OBJECTS
 from mcore_unpatch.judge.handed_over import HandedOver
 from mcore_unpatch.judge.instead import leaf
 from mcore_unpatch.megatron import api
@@ -62,11 +63,14 @@ def _caller(
     """What may run in place of the callers that break it."""
     if (said := _replaced(finding, beside, every=True)) or not finding.callers or not all(map(within, finding.callers)):
         return said
-    if all(caller in replaced and caller != finding.target for caller in finding.callers):
-        return f"{_where(finding.callers[0], finding, replaced)}, which may be all that runs"
     names = [caller.rpartition(".")[::2] for caller in finding.callers]
     own = f"a subclass of `{leaf(names[0][0])}` here has its own `{names[0][1]}`, which may be all that runs"
-    return own if all(given().shuts_out(*name) for name in names) else ""
+    if all(given().shuts_out(*name) for name in names):
+        return own
+    others = [replaced.get(caller, finding) for caller in finding.callers]
+    if any(one.target == finding.target or one.shape in ON_OBJECTS for one in others):
+        return ""
+    return f"{_where(finding.callers[0], finding, replaced)}, which may be all that runs"
 
 
 def _asked(finding: Finding, replaced: dict[str, Finding]) -> str:
@@ -90,7 +94,7 @@ def _where(name: str, finding: Finding, replaced: dict[str, Finding]) -> str:
     """Where a name is replaced that a finding has to do with."""
     other = replaced[name]
     where = f"line {other.line}" if other.path == finding.path else f"{other.path}:{other.line}"
-    shown = ".".join(name.split(".")[-2:]) if name.endswith((".__init__", ".forward")) else leaf(name)
+    shown = ".".join(name.split(".")[-2:]) if leaf(name.rpartition(".")[0])[:1].isupper() else leaf(name)
     return f"{where} {'changes' if other.touches else 'replaces'} `{shown}`"
 
 

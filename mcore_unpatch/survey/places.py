@@ -31,7 +31,7 @@ _SPECS = re.compile(rb"ModuleSpec|Submodules\(|SpecProvider")
 _WORDS = bytes(code if chr(code).isalnum() or code == ord("_") else ord(" ") for code in range(128)) + b" " * 128
 _BY_CLASS = "config-class"  # the answer that is a class of the config
 _BUILT_ELSEWHERE = "Keep the patch for configs that another package builds, such as a bridge."
-_TAKEN = rb"(?m)^[ \t]+(\w+)[ \t]*=[ \t]*((?:\w+\.)*(?:%b))[ \t]*$"  # by a variable of a function
+_TAKEN = rb"(?m)^[ \t]+(\w+)[ \t]*=[ \t]*(%b)[ \t]*$"  # by a variable of a function
 _ELSEWHERE = "Keep the patch for models whose spec is made elsewhere."
 _VERY_CLASS = "A subclass fails the test for this very class"
 _MOST_SHOWN = 2
@@ -92,8 +92,9 @@ def _to_be_built(finding: Finding) -> str:
     kept = finding.verdict == KEEP and finding.can_be_pinned and finding.confidence == "certain"
     names = (finding.target, finding.target.rpartition(".")[0]) if kept or _asks_for_a_config(finding) else ()
     kinds = ("class",) if NO_OTHER in finding.evidence else ("class", "function")  # who calls it is told as it is
-    there = [symbol for name in names if (symbol := _symbol(name)) is not None and symbol.kind in kinds]
-    return there[-1].name if there else ""
+    there = [(name, symbol) for name in names if (symbol := _symbol(name)) is not None and symbol.kind in kinds]
+    # What a module has under a name of its own is not what others build.
+    return there[-1][1].name if there and leaf(there[-1][0]) == leaf(there[-1][1].name) else ""
 
 
 def _symbol(name: str) -> api.Symbol | None:
@@ -160,7 +161,7 @@ class _Places:
         """Where the repository builds the class that a finding is about, or calls that; nothing where it does not."""
         if not (name := _to_be_built(finding)):
             return ""
-        names, does = (leaf(name),), "builds" if leaf(name)[:1].isupper() else "calls"
+        names, does = (leaf(name),), "builds" if leaf(name).lstrip("_")[:1].isupper() else "calls"
         read = partial(self._read, self._built, names)
         return self._listed(f"This repository {does} it", finding, names, [name], read)
 

@@ -292,23 +292,37 @@ def test_where_the_repository_builds_what_only_its_builder_can_change(patch: str
     assert "This repository builds" not in alone.evidence
 
 
-DDP = "from megatron.core.distributed import DistributedDataParallel as DDP\ndef get(x):\n    {}\n"
+DDP = """from megatron.core import distributed
+from megatron.core.distributed import DistributedDataParallel as DDP
+def get(x):
+    {}
+"""
 REGISTERED = "registry.register_patch('megatron.{}', new)\n"
 
 
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ("DP = DDP\n    return wrap(x, DP=DP)", " here: a.py:3 (`DP = DDP`)."),
-        ("DP = DDP\n    return DP(x)", " here: a.py:3 (`DP = DDP`)."),
+        ("DP = DDP\n    return wrap(x, DP=DP)", " here: a.py:4 (`DP = DDP`)."),
+        ("DP = DDP\n    return DP(x)", " here: a.py:4 (`DP = DDP`)."),
         ("DP = DDP\n    return isinstance(x, DP)", ""),
         ("DDP = make()\n    DP = DDP\n    return DP(x)", ""),
+        ("old = distributed.DistributedDataParallel\n    new(x, old=old)", ""),  # a backup
     ],
 )
 def test_a_class_that_is_taken_by_another_name_and_handed_on(body: str, told: str) -> None:
     patch = REGISTERED.format("core.distributed.distributed_data_parallel.DistributedDataParallel.no_sync")
     [finding] = found_in({"patch.py": patch, "a.py": DDP.format(body)}, fixes=True)
     assert finding.evidence.partition("This repository builds it")[2] == told
+
+
+def test_a_name_that_a_module_has_of_its_own_is_built_by_nobody_else() -> None:
+    source = "from megatron.core.transformer.torch_norm import WrappedTorchNorm\nnorm = WrappedTorchNorm(1)\n"
+    files = {"a.py": source, "requirements.txt": "megatron-core==0.12.1\n"}
+    [finding] = found_in(
+        {"p.py": REGISTERED.format("core.transformer.multi_token_prediction.LNImpl"), **files}, fixes=True
+    )
+    assert "This repository" not in finding.evidence
 
 
 def test_a_class_that_no_wheel_holds_is_built_too() -> None:
