@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from mcore_unpatch.codemods.changes import AddParameters, Argument
 from mcore_unpatch.codemods.codemod import AddImport, Codemod, Example, Fix, Left, Match
 from mcore_unpatch.codemods.standing import RemainingPatches
-from mcore_unpatch.codemods.syntax import identifiers, imported, leaf, parameters
+from mcore_unpatch.codemods.syntax import identifiers, imported, is_value, leaf, parameters
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import NO_PATCHES, WRAPPER
 from mcore_unpatch.library.syntax import dotted, sets_attribute
-from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS, HYBRID_MODEL, MAMBA_MODEL
+from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron.layout import GPT_MODEL, HOOK_ARGUMENTS, HYBRID_MODEL, MAMBA_MODEL
+from mcore_unpatch.megatron.versions import RELEASES
 
 _TYPES = {"typing.Any", "typing.Callable", "collections.abc.Callable"}
 
@@ -58,7 +60,8 @@ class VisionModel(GPTModel):
         ),
     )
     covers = """
-subclasses of `GPTModel` that override `forward` or `_postprocess`
+subclasses of `GPTModel` that override `forward` or `_postprocess`, and modules that make a GPTModel and call it in
+their `forward`
 """
     applied = """
 With `--unsafe-fixes`, where the method calls `super()`'s own or `self._postprocess` of Megatron, and every release that
@@ -68,7 +71,7 @@ the project asks for has the hook.
 - **A method that makes the output itself** has no call to pass the hook to: call the processor there.
 - **A class that sets `post_process`**, for a while or for good: where it is false, Megatron returns the hidden states
   and never asks the hook. Call the processor on them.
-- **A module that holds a model** may hold one without the hook, which raises for the two arguments (HybridModel and
+- **A module that is given a model** may hold one without the hook, which raises for the two arguments (HybridModel and
   MambaModel, T5, models of your own): take them as `**kwargs` and pass on what you are given.
 """
 
@@ -77,7 +80,7 @@ the project asks for has the hook.
         function, situation = match.node, match.situation
         if not isinstance(function, Function) or match.target.rpartition(".")[0] in (HYBRID_MODEL, MAMBA_MODEL):
             return
-        calls = list(_calls(source, function))
+        calls, wraps = list(_calls(source, function)), situation.finding.shape == WRAPPER
         # Another class that drops the hook is no patch.
         patches = tuple(finding for finding in situation.staying.findings if finding.shape not in NO_PATCHES)
         below = RemainingPatches(patches).in_the_way(source.path)
@@ -85,11 +88,13 @@ the project asks for has the hook.
             yield Left(older)
         elif below:
             yield Left(below)
-        elif situation.finding.shape == WRAPPER:
-            yield Left("which model it holds is not known, and others than GPTModel raise for the two arguments")
+        elif wraps and not calls:
+            yield Left(
+                "the model that it calls is not known to be GPTModel itself: others may raise for the two arguments"
+            )
         elif not calls:
             yield Left(f"line {function.lineno} makes the output itself")
-        elif switched := sets_attribute(source.parents[function], "post_process"):
+        elif switched := sets_attribute(source.parents[function], "post_process", "self" if wraps else ""):
             yield Left(f"line {switched.lineno} sets `post_process`: without it Megatron returns before the hook")
         else:
             missing = [name for name in HOOK_ARGUMENTS if name not in parameters(function)]
@@ -118,11 +123,26 @@ def _taking(source: Source, function: Function, names: list[str]) -> Iterator[Fi
 
 
 def _calls(source: Source, function: Function) -> Iterator[ast.Call]:
-    """The calls that make the output, of the base's own method or of `_postprocess` as Megatron has it."""
+    """The calls that make the output, of the base's own method, of `_postprocess` as Megatron has it, or of a model."""
     around = source.parents[function]
     overridden = {item.name for item in getattr(around, "body", ()) if isinstance(item, Function)}
+    built = _built(source, around) if function.name == "forward" else ()
     for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
         of_base = ast.unparse(call.func) == f"super().{function.name}"
         own = dotted(call.func) == "self._postprocess" and leaf(call.func) not in overridden
-        if (of_base or own) and not {keyword.arg for keyword in call.keywords} & set(HOOK_ARGUMENTS):
+        if (of_base or own or dotted(call.func) in built) and not {keyword.arg for keyword in call.keywords} & set(
+            HOOK_ARGUMENTS
+        ):
             yield call
+
+
+def _built(source: Source, cls: ast.AST) -> set[str]:
+    """`self.model` where each value that the class gives it is a GPTModel, made there, or None."""
+    made, other, names = set[str](), set[str](), imported(source)
+    given = (node for node in ast.walk(cls) if isinstance(node, ast.Assign | ast.AnnAssign))
+    for node in (one for one in given if not is_value(one.value, None)):
+        head, *rest = dotted(node.value.func if isinstance(node.value, ast.Call) else node).split(".")
+        found = known.model(RELEASES[-1]).find(".".join([names.get(head, head), *rest]))
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        (made if found and found.name == GPT_MODEL else other).update(map(dotted, targets))
+    return made - other - {""}

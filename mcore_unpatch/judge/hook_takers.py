@@ -48,7 +48,11 @@ def _of_class(node: ast.ClassDef, scope: Scope, resolver: Resolver, text: Text) 
             inner = call_written(function, f"super().{name}")
             inner = inner or (None if "_postprocess" in own else call_written(function, "self._postprocess"))
             yield from _finding(node, function, base, SUBCLASS, inner, resolver, text)
-        elif name == "forward" and base is None and (held := _held_model(node, function, resolver)):
+        elif (
+            name == "forward"
+            and (base is None or not _has_output(base))
+            and (held := _held_model(node, function, resolver))
+        ):
             model, inner = held
             yield from _finding(node, function, model, WRAPPER, inner, resolver, text)
 
@@ -92,11 +96,11 @@ def _finding(
     said, may_lack = keeps_out(function), model in _WITHOUT_HOOK or function.args.vararg is not None
     if not said or (may_lack and layout.HOOK_ARGUMENTS[0] not in parameters_of(function)):
         return
-    place = f"`{node.name}.{function.name}`"
+    place, own = f"`{node.name}.{function.name}`", "self" if shape == WRAPPER else ""  # which is not the model's
     steps = (
         f"Give {place} (line {function.lineno}) the parameters `output_processor=None, output_processor_context=None`.",
         f"Pass both on in the call on line {inner.lineno}: Megatron takes them since 0.18."
-        if inner is not None and sets_attribute(node, "post_process") is None
+        if inner is not None and sets_attribute(node, "post_process", own) is None
         else "Call the processor with the hook's keywords, if there is one, where the output is made.",
     )
     yield Finding(

@@ -221,10 +221,12 @@ def names_in(target: ast.expr) -> list[str]:
     return [item.id for item in flat(target) if isinstance(item, ast.Name)]
 
 
-def sets_attribute(code: ast.AST, name: str) -> ast.Attribute | ast.Constant | None:
-    """Where code sets an attribute of whatever object: by assignment, or by its name as a text."""
+def sets_attribute(code: ast.AST, name: str, but: str = "") -> ast.Attribute | ast.Constant | None:
+    """Where code sets an attribute of whatever object, `but` one: by assignment, or by its name as a text."""
     for node in ast.walk(code):
         if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store):
+            if but and dotted(node.value) == but:
+                continue
             return node
         if isinstance(node, ast.Constant) and node.value == name:
             return node

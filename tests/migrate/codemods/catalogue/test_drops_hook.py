@@ -80,9 +80,16 @@ def test_the_steps_of_what_is_left_are_those_of_its_form() -> None:
 
 
 HELD = (
-    "class B(torch.nn.Module):\n    def __init__(self, c):\n        self.inner = GPTModel(c)\n\n"
-    "    def forward(self, ids):\n        return self.inner(ids, None, None, labels=ids)\n"
+    "class B(torch.nn.Module):\n    def __init__(self, c):\n        self.post_process = True  # its own\n"
+    "        self.inner = None\n        self.inner = GPTModel(c)\n\n"
+    "    def forward(self, ids{}):\n        return self.inner(ids, None, None, labels=ids{})\n"
 )
+
+
+@pytest.mark.parametrize("base", ["torch.nn.Module", "MegatronModule"])
+def test_a_model_that_a_module_makes_gets_it(base: str) -> None:
+    held = "from megatron.core.transformer.module import MegatronModule\n\n\n" + HELD.replace("torch.nn.Module", base)
+    assert made(held.format("", "")) == held.format(f", {TAKEN}", f", {HOOK}")
 
 
 @pytest.mark.parametrize(
@@ -101,9 +108,21 @@ HELD = (
             "class A(GPTModel):\n    def forward(self, ids):\n"
             "        self.post_process = False\n        return super().forward(ids)\n"
         ),
-        HELD,  # as NeMo's, which holds any model: most have no hook
+        HELD.format("", "").replace(
+            "self.inner = GPTModel(c)", "self.inner: GPTModel = c"
+        ),  # or another: most refuse it
+        HELD.format("", "").replace("GPTModel(c)", "GPTModel(c)\n        self.inner = c or self.inner"),
+        HELD.format("", "").replace("GPTModel(c)", "GPTModel(c)\n        self.inner.post_process = False"),
     ],
-    ids=["its own output", "its own end", "no output for a while", "no output", "a model that is held"],
+    ids=[
+        "its own output",
+        "its own end",
+        "no output for a while",
+        "no output",
+        "a model that is given",
+        "may be another",
+        "no output of it",
+    ],
 )
 def test_who_makes_the_output_itself_stays(body: str) -> None:
     assert made(body) == body
