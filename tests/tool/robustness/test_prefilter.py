@@ -155,6 +155,7 @@ def test_a_bracket_in_a_text_hides_nothing(text: str) -> None:
         "if isinstance(x, np.ndarray):\n    y[0] = x",
         'def f(\n    a: "A",\n    b: torch.Tensor,\n    c: int = 3,\n): ...',
         "env_vars = {}",
+        "extra_meta_path = []\nextra_meta_path.append(x)",
         'def f():\n    """Say `model.forward = ours`:\n\n    model.forward = ours\n    del GPTModel.forward\n    """',
         "print(f'''\n{model.forward} is\nmodel.forward = {ours!r:{width}}\n''')",
         "model = config = f()\ndel model, config  # no longer needed",
