@@ -77,8 +77,10 @@ class Atlas:
 
     def _fact(self, name: str, number: int | None = None) -> Fact | None:
         """What a name is in a version; without one, in the last that has it."""
-        known = [one for since, one in self.entries(name) if (one is not None if number is None else since <= number)]
-        return known[-1] if known else None
+        for since, one in reversed(self.entries(name)):
+            if since <= number if number is not None else one is not None:
+                return one
+        return None
 
     def _usages(self, name: str, number: int) -> tuple[Usage, ...]:
         parts = [part.partition(_FIELD) for part in self.uses[name].split(_VERSION_END)] if name in self.uses else []

@@ -281,6 +281,11 @@ def class_named(name: str) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
+def members(name: str) -> set[str]:
+    """What a class has of its own in some release."""
+    return {member.rpartition(".")[2] for member in known.atlas().names.within(name)}
+
+
 @cache
 def attribute_names() -> frozenset[str]:
     """Every name that a patch could replace: methods, submodules, and what modules define."""

@@ -117,7 +117,9 @@ def _says_method(model: ModuleModel) -> bool:
 
 @cache
 def _handed_methods() -> frozenset[bytes]:
-    words = filter(_is_telling, api.telling_methods())
+    own = {name for cls in _HANDED_AROUND for base in api.ancestry(cls) for name in api.members(base)}
+    may_be = (word for word in api.telling_methods() if word in own or word[:2] == "__")  # the others none of them has
+    words = filter(_is_telling, may_be)
     return frozenset(word.encode() for word in words if any(api.has_callable(cls, word) for cls in _HANDED_AROUND))
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from mcore_unpatch.records import field, record
 from mcore_unpatch.repository import reading
-from mcore_unpatch.scanner.sources.parsed import RecentValues
 from mcore_unpatch.scanner.sources.parsing import MAX_READ, TooLarge
 
 _KEPT = 8 * 1024 * 1024  # bytes that are not read again
@@ -19,7 +18,8 @@ class WorkTree:
     """Files on disk, as they were when first read."""
 
     top: Path
-    _known: RecentValues[bytes] = field(default_factory=lambda: RecentValues(_KEPT), compare=False)
+    _known: dict[str, bytes] = field(default_factory=dict, compare=False)
+    _room: list[int] = field(default_factory=lambda: [_KEPT], compare=False)
 
     def read(self, path: str) -> bytes:
         """The bytes of a file; raises `Unreadable` for one of too many."""
@@ -33,7 +33,12 @@ class WorkTree:
             data = b"".join(iter(lambda: os.read(handle, size + 1), b""))
         finally:
             os.close(handle)
-        return self._known.keep(path, data, len(data))
+        if (
+            size <= self._room[0]
+        ):  # the first ones stay: all are read in the same order, and of the last ones none would be
+            self._room[0] -= size
+            self._known[path] = data
+        return data
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file or folder."""
