@@ -11,9 +11,11 @@ from mcore_unpatch.codemods import registry, standing
 from mcore_unpatch.codemods.changes import Asked, Change, Reason, Remove, Taken
 from mcore_unpatch.codemods.codemod import (
     COMPAT,
+    ON_ANY_RELEASE,
     AddImport,
     ByHand,
     Codemod,
+    DropImport,
     Elsewhere,
     Left,
     Match,
@@ -97,7 +99,8 @@ class FixRunner:
         left = [answer.because for answer in wanted if isinstance(answer, Left)]
         if touched and not left:
             # The compat layer is not installed beside an older release.
-            shims = bool(moving) or any(change.module.startswith(COMPAT) for _, change in coming)
+            ours = {change.name for _, change in coming if change.module.startswith(COMPAT)}
+            shims = bool(moving) or not ours <= ON_ANY_RELEASE
             older = self.options.without_hook(finding.path) if codemod.needs_hook or shims else ""
             missing = standing.missing_import(source, match.node, self.options.judged(finding.path))
             left += filter(None, [older, missing])
@@ -113,6 +116,9 @@ class FixRunner:
                     used = _saying([one.change for one in asked if one.source is at], new.name) or [match.node]
                     why = reason if at is source else reason.elsewhere
                     self.bench.imports(at.path).add(new.module, [new.name], why, used)
+                for drop in (answer for answer in wanted if isinstance(answer, DropImport)):
+                    why = reason if drop.source is source else reason.elsewhere
+                    self.bench.imports(drop.source.path).drop(drop.node, {drop.name}, why)
                 for move in moving:
                     self.bench.imports(finding.path).move(move.node, set(move.names), move.module, reason)
                 settled = [more for answer in wanted if isinstance(answer, Settles) for more in answer.findings]

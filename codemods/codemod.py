@@ -107,6 +107,15 @@ class Elsewhere:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class DropImport:
+    """A name of an import statement, of this file or another, goes with what it named."""
+
+    source: Source
+    node: ast.Import | ast.ImportFrom
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Settles:
     """Findings of the same rule that these changes take away too."""
 
@@ -121,7 +130,8 @@ class Needs:
 
 
 COMPAT = "mcore_unpatch.compat"  # what new code imports
-Fix: TypeAlias = "Change | AddImport | MoveImport | Note | Left | ByHand | Elsewhere | Settles | Needs"
+ON_ANY_RELEASE = {"with_classes"}  # what of that needs no hook, and nothing else that it imports
+Fix: TypeAlias = "Change | AddImport | DropImport | MoveImport | Note | Left | ByHand | Elsewhere | Settles | Needs"
 
 
 class Codemod:

@@ -7,6 +7,7 @@ for the findings that nothing before took.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -32,6 +33,8 @@ from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS, HOOK_SINCE
 from mcore_unpatch.megatron.versions import show
 
 DEPENDENCY = "mcore-unpatch[compat]"
+# What needs no more than the package itself is imported by a statement of its own, or beside what needs more.
+_NEEDS_EXTRA = re.compile(rb"mcore_unpatch\.compat(?! import with_classes\s)")
 Known = list[tuple[type[Move], Analysis]]
 
 
@@ -45,7 +48,8 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     every = [edit for path, some in by_path for edit in edits_of(bench.source(path), some)]
     edits = list(_answering(bench, every, contribution.removes, findings))
     needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in edits)
-    needs_hook = needs_compat or any(HOOK_ARGUMENTS[0].encode() in edit.replacement for edit in edits)
+    extra = needs_compat and any(map(_NEEDS_EXTRA.search, (edit.replacement for edit in edits)))
+    needs_hook = extra or any(HOOK_ARGUMENTS[0].encode() in edit.replacement for edit in edits)
     contribution.remarks += left_behind(bench, findings, contribution.removes, edits)
     floors = [*contribution.floors, *([HOOK_SINCE] if needs_hook else [])]
     floors += filter(None, (floor(finding) for finding in contribution.removes if finding.verdict == "delete"))
@@ -56,7 +60,7 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
         tuple(sorted(errors)),
         tuple(contribution.removes),
         f"megatron-core>={show(max(floors))}" if floors else None,
-        DEPENDENCY if needs_compat else None,
+        (DEPENDENCY if extra else DEPENDENCY.partition("[")[0]) if needs_compat else None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from mcore_unpatch.codemods.changes import Asked
 from mcore_unpatch.codemods.imports.editor import ImportEditor
@@ -21,11 +22,13 @@ class Workbench(Repository):
         super().__init__(repository.paths, repository.exists, repository.data, editable, repository.parsed)
         self.sources, self.last, self.looks = repository.sources, repository.last, repository.looks
         self.older = older
+        self.known: dict[Any, Any] = {}  # what codemods found out while this plan is made
         self._editors: dict[str, ImportEditor] = {}
 
     def close(self) -> None:
         """Let go of the editors; files are shared."""
         self._editors.clear()
+        self.known.clear()
 
     def not_editable(self, path: str) -> str:
         """The Megatron that the file is for, where that is the reason."""

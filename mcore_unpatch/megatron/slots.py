@@ -109,12 +109,17 @@ def holder(name: str, attribute: str) -> str | None:
     return None
 
 
-def unreached(name: str, releases: Releases) -> str:
-    """In words, where a spec does not reach a class, or Megatron takes no other in its place."""
+def built_by_name(name: str, releases: Releases) -> str:
+    """In words, who builds a class by its name, whatever specs say; nothing where nobody does."""
     told = (f"`{builder}`" for release in releases for builder in _builders(known.name_on(release, name), release))
     who = list(dict.fromkeys(told))
-    does = f"{_listed(who, 'and')} {'build' if len(who) > 1 else 'builds'} it by name"
-    beside = f" {does}, out of reach of a spec: keep the patch for that." if who else ""
+    return f"{_listed(who, 'and')} {'build' if len(who) > 1 else 'builds'} it by name" if who else ""
+
+
+def unreached(name: str, releases: Releases) -> str:
+    """In words, where a spec does not reach a class, or Megatron takes no other in its place."""
+    does = built_by_name(name, releases)
+    beside = f" {does}, out of reach of a spec: keep the patch for that." if does else ""
     since, until, compared = COMPARED_IN_SPECS.get(name.rpartition(".")[2], ((), (), ""))
     there = any(since <= minor(parse_version(release.label)) <= until for release in releases)
     return f"{beside}{compared if there else ''}"
