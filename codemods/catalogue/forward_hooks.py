@@ -1,17 +1,20 @@
-"""Wrappers around `forward` of one module that call the original once."""
+"""Wrappers around `forward` of a module or of a class that call the original once."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Left, Match
 from mcore_unpatch.editing.source import Source
+from mcore_unpatch.repository.paths import is_test
 
+_SPECS = re.compile(rb"\bModuleSpec\b|\bget_\w+_spec\b")
 _MTP = "mtp-pre-hook"  # a row of what is known of Megatron's own ways
 
 
 class ForwardHooks(Codemod):
-    """The wrapper becomes a hook of PyTorch on the same module."""
+    """The wrapper becomes a hook of PyTorch on the same module, or on all modules of the class."""
 
     name, title = "forward-hooks", "Wrappers around a module's forward"
     answers = ("MCU403", "MCU204", "MCU402")
@@ -110,9 +113,63 @@ def counted(block: TransformerBlock, log, run):
 """,
             unsafe=True,
         ),
+        Example(
+            "MCU403",
+            before="""
+from contextlib import contextmanager
+
+from megatron.core.transformer.transformer_block import TransformerBlock
+
+
+def recording(original, outputs):
+    def forward(self, *args, **kwargs):
+        out = original(self, *args, **kwargs)
+        outputs.append(out)
+        return out
+
+    return forward
+
+
+@contextmanager
+def recorded(outputs):
+    original = TransformerBlock.forward
+    TransformerBlock.forward = recording(original, outputs)
+    try:
+        yield
+    finally:
+        TransformerBlock.forward = original
+""",
+            after="""
+from contextlib import contextmanager
+
+from megatron.core.transformer.transformer_block import TransformerBlock
+from torch.nn.modules.module import register_module_forward_hook
+
+
+def recording(cls, outputs):
+    def forward(self, _args, out):
+        if not isinstance(self, cls):
+            return None
+        outputs.append(out)
+        return out
+
+    return forward
+
+
+@contextmanager
+def recorded(outputs):
+    handle = register_module_forward_hook(recording(TransformerBlock, outputs))
+    try:
+        yield
+    finally:
+        handle.remove()
+""",
+            unsafe=True,
+        ),
     )
     covers = """
-`forward` of modules replaced by a function that calls the original once, for good or until it is put back
+`forward` of modules, or of a class of modules, replaced by a function that calls the original once, for good or until
+it is put back
 """
     changes = """
 - What begins with `out = original(*args, **kwargs)`, or returns something made of it, becomes a forward hook; what ends
@@ -124,6 +181,10 @@ def counted(block: TransformerBlock, log, run):
 - The function stands beside the assignment, is a method of the class around it, a lambda, in a `functools.partial`, or
   comes from a factory of the repository. That makes the hook then: its parameter for the original goes, in all its
   calls or in none.
+- A wrapper of a class becomes PyTorch's hook for all modules (`register_module_forward_hook`), which asks for the
+  class first. It does so where no class of Megatron's or of the repository's derives from that with a `forward` of its
+  own, on all releases that the file is judged for. Of a class that specs name (MCU402), this is for wrappers that are
+  put back, and for repositories that make no such spec.
 - `types.MethodType(f, module)` and `f.__get__(module)` work as well; `functools.wraps` goes.
 - Parameters with names of their own are read by position or by name, as Python binds them, with or without `*args` and
   `**kwargs` behind them. Keywords that the original does not get (`*args, images=None, **kwargs`) are taken out in a
@@ -139,7 +200,8 @@ object, objects that nothing shows to be modules (`x.training`, `named_modules()
 of one method whose order would matter (two that change the output keep it; what one changes of the arguments, the hook
 of the other would see), a module on which the repository registers hooks, and a module whose `forward` something in the
 repository calls directly or hands on (`checkpoint(layer.forward, ...)`), or Megatron does (rotary embeddings): hooks do
-not run there.
+not run there. Of a class so are wrappers that read arguments by name before the original, or change any: PyTorch's
+pre-hook for all modules is given those by position alone.
 """
     by_hand = """
 - **Order.** A hook runs behind those that the module has by then; the wrapper ran inside all of them
@@ -154,8 +216,9 @@ not run there.
   warning of what the hook itself raises then. It runs where another hook raised too, and neither for
   `KeyboardInterrupt` nor within `torch.compile`.
 - **None.** A forward hook that returns None leaves the output as it is.
-- **Classes.** A hook is for one module. For `Class.forward = wrapper`, register it where the model is built, on each
-  module of that class: `for module in model.modules(): if isinstance(module, Class): module.register_forward_hook(f)`.
+- **Classes.** PyTorch has its hooks for all modules for debugging and profiling: they are asked at every call of any
+  module, and run before the hooks of the module itself. With the model at hand, register the hook on its modules:
+  `for module in model.modules(): if isinstance(module, Class): module.register_forward_hook(f)`.
 """
 
     def fix(self, source: Source, match: Match) -> Iterator[Fix]:
@@ -163,7 +226,10 @@ not run there.
         from mcore_unpatch.codemods.seams.hooks.wrappers import to_hook
 
         finding = match.situation.finding
+        # Of a class for good, a spec of the repository's own names the class.
         in_specs = finding.rule == "MCU402" and finding.target.endswith(".forward")
+        if in_specs and finding.shape == "class-attr" and not finding.temporary:
+            in_specs = all(map(is_test, match.situation.files.saying(_SPECS)))
         if finding.seam == "hook" or finding.answer == _MTP or in_specs:
             made = to_hook(match.situation)
             if not isinstance(made, str):

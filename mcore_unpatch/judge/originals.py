@@ -223,13 +223,17 @@ def _given(install: Install, new: Replacement) -> Iterator[str]:
         return
     if call.args and isinstance(call.args[0], ast.Name) and call.args[0].id == getattr(function, "name", None):
         names = [parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)]
-        yield from (name for name, node in zip(names, call.args[1:], strict=False) if is_original(node, install, new))
+        yield from (
+            name
+            for name, node in zip(names, call.args[1:], strict=False)
+            if is_original(node, install, new, beside=True)
+        )
         for word in call.keywords:
-            if word.arg and is_original(word.value, install, new):
+            if word.arg and is_original(word.value, install, new, beside=True):
                 yield word.arg
     for parameter in (*factory.args.args, *factory.args.kwonlyargs) if factory is not None else ():
         passed = argument(call, factory, parameter.arg, False)  # type: ignore[arg-type]
-        if passed is not None and is_original(passed, install, new):
+        if passed is not None and is_original(passed, install, new, beside=True):
             yield parameter.arg
 
 
@@ -251,10 +255,10 @@ def _scope(new: Replacement) -> Scope | None:
     return new.home.model.functions.get(new.function) if new.home is not None and new.function is not None else None
 
 
-def is_original(node: ast.AST, install: Install, new: Replacement) -> bool:
+def is_original(node: ast.AST, install: Install, new: Replacement, *, beside: bool = False) -> bool:
     """Whether an expression beside the patch, or in its replacement, stands for what is replaced."""
     node = without_cast(node)
-    return _reads(node, install, new) or (isinstance(node, ast.Name) and _holds(node.id, install, new))
+    return _reads(node, install, new) or (isinstance(node, ast.Name) and _holds(node.id, install, new, beside=beside))
 
 
 def _reads(node: ast.AST | None, install: Install, new: Replacement) -> bool:
@@ -297,9 +301,9 @@ def reads_by_name(node: ast.AST, install: Install) -> bool:
     return False
 
 
-def _holds(name: str, install: Install, new: Replacement, depth: int = 0) -> bool:
-    """Whether a name beside the patch, or beside the replacement, was read from the attribute and is nothing else."""
-    inner = _scope(new)
+def _holds(name: str, install: Install, new: Replacement, depth: int = 0, *, beside: bool = False) -> bool:
+    """Whether a name `beside` the patch, or beside the replacement, was read from the attribute and is nothing else."""
+    inner = _scope(new) if not beside else None  # whose factory may have a parameter of the same name
     scopes = [*(inner.chain() if inner is not None else ()), *install.site.scope.chain()]
     for scope in scopes:
         bound = [binding for binding in scope.bindings.get(name, ()) if binding.kind not in ("narrow", "annotation")]
@@ -310,7 +314,7 @@ def _holds(name: str, install: Install, new: Replacement, depth: int = 0) -> boo
         values = [without_cast(binding.node) for binding in bound if not is_nothing(binding.node)]
         aliases = [value.id for value in values if isinstance(value, ast.Name)]
         if len(aliases) == len(values) and depth < _DEEPEST and aliases:
-            return all(alias != name and _holds(alias, install, new, depth + 1) for alias in aliases)
+            return all(alias != name and _holds(alias, install, new, depth + 1, beside=beside) for alias in aliases)
         plain = bool(values) and all(binding.kind == "value" for binding in bound)
         return plain and all(_reads(value, install, new) for value in values)
     return False

@@ -14,9 +14,10 @@ from mcore_unpatch.codemods.syntax import body_of, identifiers, is_name, is_valu
 from mcore_unpatch.editing.source import Source, first_line, last_line
 from mcore_unpatch.library.syntax import Nodes
 
+BEHIND = "it runs behind the hooks that the module has by then; the wrapper ran inside all of them"
 NOTES = (
     "a hook runs when the module is called, and not when something calls its `.forward(...)` directly",
-    "it runs behind the hooks that the module has by then; the wrapper ran inside all of them",
+    BEHIND,
     "no hook runs on a layer that a CUDA graph replays (`cuda_graph_impl`); on its parts it ran at the capture alone",
 )
 _CAPTURED = 'with `cuda_graph_impl="local"` Megatron refuses pre-hooks on captured layers and their parts'
@@ -102,8 +103,10 @@ class Wrapper:
         original: str,
         bound: bool,
         given: Sequence[str] = (),
+        only: str = "",
     ) -> None:
-        self.source, self.function, self.target = source, function, target
+        """`only` is the class of the modules that it is for, where the hook is one for all modules."""
+        self.source, self.function, self.target, self.only = source, function, target, only
         spec = function.args
         positional = [parameter.arg for parameter in (*spec.posonlyargs, *spec.args)]
         defaults = [_constant(default) for default in spec.defaults]
@@ -153,6 +156,9 @@ class Wrapper:
         if taken := invented & identifiers(function):
             return f"the name `{min(taken)}` is taken"
         body = body_of(function)
+        rest = walk_without(function, [*calls, function.args])
+        if self.only and self.module == _MODULE and any(is_name(node, self.args) for node in rest):
+            return f"`{self.args}` of `{function.name}` holds the module too"
         returns = list(own.of(ast.Return))
         last = body[-1]
         if isinstance(last, ast.Return) and last.value is calls[0] and len(returns) == 1:
@@ -175,7 +181,8 @@ class Wrapper:
         return leaf(node.func) == "wraps" and named == [True]
 
     def _passes_everything(self, call: ast.Call) -> bool:
-        given = [parameter.name for parameter in self.named]
+        given = [self.module] if self.only and self.module != _MODULE else []  # of a class it is not bound
+        given += [parameter.name for parameter in self.named]
         given += [f"*{self.args}"] if self.args else []
         by_name = [f"{keyword.arg}={keyword.arg}" for keyword in call.keywords if keyword.arg is not None]
         if by_name and not self.args:  # the last ones, each by its name
@@ -199,7 +206,12 @@ class Wrapper:
                 lines.append(f"{parameter.name} = {self.all_args}[{index}] if {given} else {by_name}")
         return lines
 
+    def _asks(self, nothing: str) -> list[str]:
+        """What a hook for all modules asks first."""
+        return [f"if not isinstance({self.module}, {self.only}):", f"    {nothing}"] if self.only else []
+
     def _insert(self, first: ast.stmt, lines: list[str]) -> None:
+        lines = [*self._asks("return None"), *lines]
         if lines:
             self.changes.append(above(self.source, first, "\n".join(lines)))
 
@@ -266,6 +278,10 @@ class Wrapper:
     def _before(self, body: list[ast.stmt], last: ast.Return, call: ast.Call) -> Form | str:
         """The original last: a pre-hook, which may give other arguments."""
         name, arguments = self.function.name, call.args
+        if self.only:
+            if not body or not self._passes_everything(call):
+                return f"`{name}` changes arguments, of which PyTorch's pre-hook for all modules sees only some"
+            return self._changes_arguments(call) or self._parts([body], [], "", always=False)
         keywords = [keyword for keyword in call.keywords if keyword.arg is not None]
         spread = [ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg is None]
         if spread != ([self.kwargs] if self.kwargs else []):
@@ -352,7 +368,8 @@ class Wrapper:
         long = any(isinstance(one, ast.Constant | ast.JoinedStr) and one.end_lineno != one.lineno for one in every)
         if long or any("#" in source.line(line) for line in rest):
             return f"`{name}` has comments or texts that would move"
-        names = (f"{name}_before", f"{name}_after") if before and after else (name, name)
+        both = bool(before and after)
+        names = (f"{name}_before", f"{name}_after") if both else (name, name)
         if taken := {*names, f"_{_OUTPUT}"} & (identifiers(source.tree) - {name, ""}):
             return f"the name `{min(taken)}` is taken"
         hooks, texts, seen = list[Hook](), list[str](), set[str]()
@@ -363,12 +380,15 @@ class Wrapper:
                 return f"`{name}` uses its arguments both by name and as `*args` or `**kwargs`"
             keywords = bool(by_name) or self.kwargs in used
             listed = [self.all_args if used - {self.kwargs} else f"_{self.all_args}", *[self.all_kwargs] * keywords]
+            if self.only and keywords and (always or own is first):
+                return f"`{name}` reads arguments that PyTorch's hook for all modules is not given by name"
             if own is then:
                 listed.append(output)
             if own:
-                reads = self._read_named(by_name, take=False)
+                nothing = "return" if always or own is first else "return None"
+                reads = [*self._asks(nothing), *self._read_named(by_name, take=False)]
                 texts.append(self._definition(hook, self._listed(*listed), reads, part, told=not texts))
-                hooks.append(Hook("after" if own is then else "before", keywords, always and own is then, hook))
+                hooks.append(Hook("after" if own is then else "before", keywords, always and own is then, hook * both))
             seen |= used
         notes = (*NOTES, *([_CAPTURED] if before else []), *(_FAILED if always else (KEEPS,) if after else ()))
         return Form(tuple(hooks), bool(seen), [Rewrite(function, "\n\n".join(texts))], notes)

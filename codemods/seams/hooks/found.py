@@ -56,13 +56,13 @@ def behind(patch: Patch, kept: str, files: Workbench) -> Made | str:
     scope = around if around is not None and function in ast.walk(around) else patch.source.tree
     if sum(is_name(node, function.name) for node in ast.walk(scope)) != 1:
         return f"`{function.name}` is also used elsewhere"
-    because = _used_by_others(function.name, patch, files) if scope is not around else ""
+    because = used_by_others(function.name, patch.source, files) if scope is not around else ""
     return because or Made(patch.source, function, function.name)
 
 
-def _used_by_others(name: str, patch: Patch, files: Workbench) -> str:
-    """Whether other files use a function of this one."""
-    others = (source for source in files.sources_saying(as_name(name)) if source is not patch.source)
+def used_by_others(name: str, home: Source, files: Workbench) -> str:
+    """Whether other files use a name of this one."""
+    others = (source for source in files.sources_saying(as_name(name)) if source is not home)
     return f"`{name}` is also used by other files" if any(_imports(source, name) for source in others) else ""
 
 
@@ -84,7 +84,7 @@ def _method(patch: Patch, value: ast.Attribute, files: Workbench) -> Made | str:
         return NOT_BESIDE
     if sum(leaf(node) == value.attr for node in patch.source.every(ast.Attribute)) != 1:
         return f"`{value.attr}` is also used elsewhere"
-    because = _used_by_others(value.attr, patch, files)
+    because = used_by_others(value.attr, patch.source, files)
     return because or Made(patch.source, found[0], ast.unparse(value), given=(owner,))
 
 
@@ -115,7 +115,7 @@ def _partial(patch: Patch, call: ast.Call, kept: str, files: Workbench) -> Made 
         return NOT_BESIDE
     if sum(is_name(node, name) for node in patch.source.nodes) != 1:
         return f"`{name}` is also used elsewhere"
-    if because := _used_by_others(name, patch, files):
+    if because := used_by_others(name, patch.source, files):
         return because
     rest = [patch.text(one) for one in call.args if one is not original]
     hook = f"{patch.text(call.func)}({', '.join(rest)})" if len(rest) > 1 else name

@@ -26,7 +26,7 @@ _NEAR = 300  # bytes before it that its object is within
 _REGISTER = "register_forward_"
 _REGISTERS = {"register_forward_hook", "register_forward_pre_hook"}
 # YaRN's embedding calls its own `forward` for its cache, MimoModel that of its submodules.
-_OF_MEGATRON, _ROTARY = ("RotaryEmbedding", "ModalitySubmodules"), "rotary_pos_emb"
+OF_MEGATRON, _ROTARY = ("RotaryEmbedding", "ModalitySubmodules"), "rotary_pos_emb"
 # What is given a `forward` and does not run it.
 _ASKS = {"wraps", "update_wrapper", "signature", "getfullargspec", "getsource"}
 _ASKS |= {"id", "callable", "isinstance", "hasattr"}
@@ -176,6 +176,11 @@ class Reached:
             if source == path or any(name.encode() in before for name in names):
                 yield from self._in(source)
 
+    def every(self) -> Iterator[DirectCall]:
+        """All such places but those of tests."""
+        for path in self._files.saying(_SAID):
+            yield from () if is_test(path) else self._in(path)
+
 
 def _direct_calls(files: Workbench, path: str) -> list[DirectCall]:
     if (source := files.readable(path)) is None:
@@ -202,7 +207,7 @@ def find_registered(files: Workbench) -> list[DirectCall]:
 def called_by_megatron(module: ast.expr, around: Function | None, finding: Finding) -> bool:
     """Whether Megatron itself calls `forward` of such a module without the module."""
     owner = finding.target.split(".")[-2]
-    return owner.endswith(_OF_MEGATRON) or name_of(module, around) == _ROTARY
+    return owner.endswith(OF_MEGATRON) or name_of(module, around) == _ROTARY
 
 
 def why_not(module: ast.expr, around: Function | None, path: str, reached: Reached) -> str:

@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from mcore_unpatch.codemods.changes import Header, Replace, Rewrite
-from mcore_unpatch.codemods.codemod import Elsewhere, Fix, Note, Settles, Situation
+from mcore_unpatch.codemods.codemod import AddImport, Elsewhere, Fix, Note, Settles, Situation
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.seams.hooks.form import WHOLE_MODEL, Form, Wrapper
-from mcore_unpatch.codemods.seams.hooks.found import Made, behind, calls_of_factory
+from mcore_unpatch.codemods.seams.hooks.classes import NOTES, REGISTERS, name_in_hook, why_no_hook
+from mcore_unpatch.codemods.seams.hooks.form import BEHIND, WHOLE_MODEL, Form, Wrapper
+from mcore_unpatch.codemods.seams.hooks.found import Made, behind, calls_of_factory, used_by_others
 from mcore_unpatch.codemods.seams.hooks.module import (
     FORWARD,
     MODEL,
@@ -37,6 +38,7 @@ from mcore_unpatch.editing.source import Function, Source, first_line, last_line
 from mcore_unpatch.findings.finding import Finding
 
 NOT_PLAIN, OTHER_CLASS = "it is not a plain assignment", "this changes the class of the module"
+_CLASS = "class-attr"
 _OF_ALL = {"class-attr", "class-of-instance", "string-target"}
 _PRAGMAS = ("# type:", "# noqa", "# pylint", "# pragma", "# fmt", "# pyright", "# mypy")
 _LOOPS = ast.For | ast.AsyncFor | ast.While
@@ -88,10 +90,11 @@ class _Wrappers:
         _, mine = self._read(situation)
         if isinstance(mine, str):
             return mine
-        of_class = f"{_module(situation.finding)}.{FORWARD}"
+        of_class, alone = f"{_module(situation.finding)}.{FORWARD}", situation.finding.shape == _CLASS
         for one in situation.staying.findings:  # the wrapper kept what the class had by then
-            if one.target == of_class and one.shape in _OF_ALL and not one.in_test:
-                return f"{one.path}:{one.line} replaces the method of the class, and the hook would wrap that"
+            if one.target == of_class and _key(one) != _key(situation.finding) and not one.in_test:
+                if one.shape in _OF_ALL or alone:
+                    return f"{one.path}:{one.line} replaces the method of the class too, and their order would change"
         seen, waiting = {_key(situation.finding)}, [situation]
         while waiting:
             wrapper = waiting.pop()
@@ -152,14 +155,17 @@ class _Wrappers:
         said.pop(last_line(statement), None)  # it stays where it is
         for assignment in goes:
             said |= _comments(patch.source, patch.source.first_with_comments(assignment), last_line(assignment))
-        module = patch.text(patch.target.value)
+        whole = patch.finding.shape == _CLASS
+        module = "" if whole else patch.text(patch.target.value)
         calls = [hook.registered(module, mine.made.hook) for hook in form.hooks]
         text = "\n".join([*(said[line] for line in sorted(said)), mine.back.kept(calls)])
         changes = [*form.changes, Rewrite(statement, text, tell_checkers=False)]
         changes += mine.back.changes(patch.source, len(calls))
         of_model = name_of(patch.target.value, patch.around) == MODEL or _module(patch.finding).endswith("Model")
-        notes = (*form.notes, WHOLE_MODEL) if of_model else form.notes
-        return [*changes, *remove(patch.source, goes, with_comments=True), *map(Note, notes)]
+        notes = [*form.notes, *([WHOLE_MODEL] if of_model else [])]
+        notes = [*NOTES, *(note for note in notes if note != BEHIND)] if whole else notes
+        coming = [AddImport(REGISTERS, call.partition("(")[0]) for call in calls if whole]
+        return [*changes, *coming, *remove(patch.source, goes, with_comments=True), *map(Note, notes)]
 
     def _branches(self, situation: Situation, mine: _Wrapped) -> list[ast.AST]:
         """The wrappers of other branches of the function, which may have kept the original too."""
@@ -185,7 +191,9 @@ class _Wrappers:
                 continue
             other, there = self._read(finding)
             if "possible" in (mine.confidence, theirs.confidence):
+                of_all = _CLASS in (mine.shape, theirs.shape)  # which may have any name
                 alike = may_be_the_same(patch, other, self._name) if patch and other else theirs.path == mine.path
+                alike = alike or of_all
             else:
                 alike = True
             if alike and not (isinstance(here, _Wrapped) and isinstance(there, _Wrapped) and _excludes(here, there)):
@@ -203,50 +211,48 @@ def _module(finding: Finding) -> str:
 def _others(situation: Situation) -> Iterator[Situation]:
     """The other patches of a `forward` that may be wrappers, or of the class that has it."""
     for one in situation.staying.findings:
-        wraps = one.shape in {"instance-attr", "setattr"} and one.target.endswith(f".{FORWARD}") and not one.in_test
+        wraps = (
+            one.shape in {"instance-attr", "setattr", _CLASS} and one.target.endswith(f".{FORWARD}") and not one.in_test
+        )
         if wraps and _key(one) != _key(situation.finding):
             yield replace(situation, finding=one)
 
 
 def _wrapped(patch: Patch, files: Workbench) -> _Wrapped | str:
-    around = patch.around
-    if patch.target.attr != FORWARD or patch.finding.shape != "instance-attr":
+    around, whole = patch.around, patch.finding.shape == _CLASS
+    if patch.target.attr != FORWARD or patch.finding.shape not in {"instance-attr", _CLASS}:
         if patch.finding.target.endswith(".__class__"):
             return OTHER_CLASS
         changed = ".".join(patch.finding.target.split(".")[-2:])
-        return f"only a patched `forward` of one module can become a forward hook, and this changes `{changed}`"
-    if not is_module(patch.target.value, around, patch.finding):
+        return f"only a patched `forward` of modules can become a forward hook, and this changes `{changed}`"
+    if not whole and not is_module(patch.target.value, around, patch.finding):
         return f"`{patch.text(patch.target.value)}` is not known to be a module"
-    if around is None:
+    if around is None and not whole:
         return "the patch is at the top level of the file"
-    keeps = _keeps(patch, around)
+    keeps = _keeps(patch, around or patch.source.tree) or (_keeps(patch, patch.source.tree) if whole else None)
     original = ast.unparse(keeps.targets[0]) if keeps is not None else ""
     made = behind(patch, original, files)
     if isinstance(made, str):
         return made
-    function = made.function
-    if not all(map(made.source.owns_lines, () if made.expression else function.body)) or not patch.source.owns_lines(
-        patch.statement
-    ):
+    function, source = made.function, patch.source
+    lines = [] if made.expression else function.body
+    if not all(map(made.source.owns_lines, lines)) or not source.owns_lines(patch.statement):
         return f"line {patch.statement.lineno} or `{function.name}` holds several statements on a line"
-    if because := why_not(patch.target.value, around, patch.source.path, files.once(Reached)):
+    if because := _not_around_calls(patch, files):
         return because
-    if called_by_megatron(patch.target.value, around, patch.finding):
-        return "Megatron itself calls `forward` of such a module directly, where hooks do not run"
-    others = [
-        one.line
-        for one in patch.situation.staying.findings
-        if one.path == patch.source.path and one.target.endswith(f".{FORWARD}")
-    ]
-    back = put_back(patch, keeps, others)
+    findings = patch.situation.staying.findings
+    back = put_back(patch, keeps, [one.line for one in findings if one.path == source.path and _is_forward(one)])
     if isinstance(back, str):
         return back
-    named = made.original or original
-    wrapper = Wrapper(made.source, function, ast.unparse(patch.target), named, patch.bound, made.given)
+    only = name_in_hook(patch, made) if whole else ""
+    if whole and (not only or made.given or made.expression is not None):
+        return f"`{function.name}` cannot ask for the class"
+    named, target = made.original or original, ast.unparse(patch.target)
+    wrapper = Wrapper(made.source, function, target, named, patch.bound, made.given, only)
     if not wrapper.original:
-        return f"`{ast.unparse(patch.target)}` is not saved under one name"
-    if any(isinstance(node, _LOOPS) for node in _above(patch.source, patch.statement, around)):
-        if not wrapper.is_bound and not made.original and not _ends_with(patch, back):
+        return f"`{target}` is not saved under one name"
+    if any(isinstance(node, _LOOPS) for node in _above(source, patch.statement, around)):
+        if whole or not (wrapper.is_bound or made.original or _ends_with(patch, back)):
             return f"`{function.name}` is defined in a loop, where the original is another each time"
     form = wrapper.read()
     if isinstance(form, str):
@@ -260,6 +266,19 @@ def _wrapped(patch: Patch, files: Workbench) -> _Wrapped | str:
         return f"`{function.name}` does something before and after the original, which takes two hooks"
     wrapped = _Wrapped(patch, made, original, keeps, form, back)
     return _kept_elsewhere(wrapped, files) or wrapped
+
+
+def _not_around_calls(patch: Patch, files: Workbench) -> str:
+    """Why a hook does not run where the wrapper did."""
+    if patch.finding.shape == _CLASS:
+        return why_no_hook(patch, files)
+    if called_by_megatron(patch.target.value, patch.around, patch.finding):
+        return "Megatron itself calls `forward` of such a module directly, where hooks do not run"
+    return why_not(patch.target.value, patch.around, patch.source.path, files.once(Reached))
+
+
+def _is_forward(finding: Finding) -> bool:
+    return finding.target.endswith(f".{FORWARD}") and not finding.in_test
 
 
 def _as_lambda(source: Source, node: ast.Lambda, form: Form) -> str:
@@ -285,7 +304,10 @@ def _kept_elsewhere(wrapped: _Wrapped, files: Workbench) -> str:
     """Where an attribute that keeps the original is read by others, which would miss it."""
     kept, source = wrapped.original, wrapped.patch.source
     if "." not in kept:
-        return ""
+        at_top = wrapped.keeps is not None and source.function_of(wrapped.keeps) is None
+        rest = walk_without(source.tree, [*wrapped.own, wrapped.patch.statement]) if at_top else ()
+        used = next((node.lineno for node in rest if isinstance(node, ast.Name) and node.id == kept), 0)
+        return f"line {used} uses the original too" if used else used_by_others(kept, source, files) if at_top else ""
     owner, _, name = kept.partition(".")
     scope = scope_of(wrapped.patch, kept)
     for node in walk_without(scope, wrapped.own):
@@ -370,8 +392,9 @@ def _looked_at(wrapped: _Wrapped, gone: Sequence[ast.AST]) -> str:
 
 def _still_kept(wrapped: _Wrapped, gone: Sequence[ast.AST]) -> bool:
     """Whether other code of the function calls the original, which is kept for it then."""
-    assert wrapped.patch.around is not None
-    rest = walk_without(wrapped.patch.around, [*gone, *wrapped.own, wrapped.patch.statement])
+    rest = walk_without(
+        wrapped.patch.around or wrapped.patch.source.tree, [*gone, *wrapped.own, wrapped.patch.statement]
+    )
     return any(is_name(node, wrapped.original) for node in rest)
 
 
@@ -383,18 +406,19 @@ def _is_of_another(patch: Patch, node: ast.Attribute) -> bool:
     return False
 
 
-def _keeps(patch: Patch, around: Function) -> ast.Assign | None:
+def _keeps(patch: Patch, around: Function | ast.Module) -> ast.Assign | None:
     """`original = module.forward`, the only one, of a local that never is anything else."""
     assigned = [node for node in ast.walk(around) if isinstance(node, ast.Assign)]
     keeping = [node for node in assigned if ast.unparse(node.value) == ast.unparse(patch.target)]
-    given, line = parameters(around), patch.statement.lineno
+    declared = {name for node in ast.walk(around) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    given, line = parameters(around) if isinstance(around, Function) else [], patch.statement.lineno
     loops = [node for node in ast.walk(around) if isinstance(node, ast.For) and node.lineno > line]
     later = [node.target for node in loops if isinstance(node.target, ast.Tuple)]  # those that put originals back
     if any(_times_stored(root, around, later) > (root not in given) for root in names_in(patch.target)):
         return None
     match keeping:
         case [ast.Assign(targets=[ast.Name(id=name)]) as only] if _times_stored(name, around, later) == 1:
-            return only if patch.source.owns_lines(only) else None
+            return only if patch.source.owns_lines(only) and name not in declared else None
         case [ast.Assign(targets=[ast.Attribute(value=ast.Name(id=owner)) as to]) as only] if owner in given[:1]:
             text, scope = ast.unparse(to), scope_of(patch, ast.unparse(to))
             every = (

@@ -1,4 +1,4 @@
-"""Wrappers of a class's `forward`: hooks are per module, so a person says which."""
+"""Wrappers of a class's `forward` that are no hook for all modules: a person says for which modules they are."""
 
 from planning import migrate
 
@@ -12,7 +12,7 @@ original = TransformerBlock.forward
 
 
 def doubled(self, *args, **kwargs):
-    return original(self, *args, **kwargs) * 2
+    return original(self, *args) * 2
 
 
 TransformerBlock.forward = doubled
@@ -36,7 +36,7 @@ def doubling(inputs):
     original = TransformerBlock.forward
 
     def doubled(self, *args, **kwargs):
-        return original(self, *args, **kwargs) * len(inputs)
+        return original(self, *args) * len(inputs)
 
     TransformerBlock.forward = doubled
     try:

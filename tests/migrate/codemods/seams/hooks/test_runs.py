@@ -1,6 +1,6 @@
-"""Wrappers for a while, and from factories: what they become, and that both do the same on real modules.
+"""Wrappers for a while, from factories, and of classes: what they become, and that both do the same on real modules.
 
-Each form of the two files is a whole file with a function `use`, which is given a layer or a model, a list to write
+Each form of the files is a whole file with a function `use`, which is given a layer or a model, a list to write
 into, and a function that runs the model.
 """
 
@@ -17,18 +17,19 @@ import pytest
 import torch
 from forms import check_forms
 from planning import migrate
+from torch.nn.modules import module as all_modules
 
 from mcore_unpatch.editing.edits import Options
 
 HERE = Path(__file__).parent
-FILES = ("temporary.txt", "factories.txt")
+FILES = ("temporary.txt", "factories.txt", "classes.txt")
 HEAD = """\
 import functools
 from contextlib import contextmanager
 import torch
 from megatron.core.transformer.transformer_layer import TransformerLayer
 """
-HOME = "megatron.core.transformer.transformer_layer"
+PACKAGE = "megatron.core.transformer"
 
 
 class TransformerLayer(torch.nn.Module):
@@ -44,22 +45,33 @@ class TransformerLayer(torch.nn.Module):
         return self.linear(hidden)
 
 
+class TransformerBlock(torch.nn.Module):
+    """It adds one."""
+
+    def forward(self, hidden: torch.Tensor, fails: bool = False) -> torch.Tensor:
+        if fails:
+            raise ValueError("told to")
+        return hidden + 1
+
+
 class Model(torch.nn.Module):
-    """Two of them."""
+    """Two layers and a block."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = TransformerLayer(), TransformerLayer()
+        self.first, self.second, self.block = TransformerLayer(), TransformerLayer(), TransformerBlock()
 
     def forward(self, hidden: torch.Tensor, fails: bool = False) -> torch.Tensor:
-        return self.second(self.first(hidden), fails=fails)
+        return self.block(hidden=self.second(self.first(hidden), fails=fails), fails=fails)
 
 
 def became(form: str) -> tuple[str, list[str]]:
     """The file after a migration, without its imports, and why it stays."""
     result = migrate({"m.py": f"{HEAD}{form}\n".encode()}, Options(unsafe_fixes=True))
     text = "".join(
-        line for line in result.files["m.py"].decode().splitlines(True) if not line.startswith(("from", "import"))
+        line
+        for line in result.files["m.py"].decode().splitlines(keepends=True)
+        if line not in HEAD.splitlines(keepends=True)
     )
     return text.strip(), [remark.text.partition("\n")[0] for remark in result.plan.remarks]
 
@@ -93,17 +105,19 @@ def test_a_hook_does_what_the_wrapper_did(name: str, index: int, fails: bool, mo
     assert len(first[1]) == len(second[1]) > 0
     for left, right in zip(first[1], second[1], strict=True):
         assert torch.equal(left, right) if isinstance(left, torch.Tensor) else left == right
-    is_temporary = name == "temporary.txt" and (".remove()" in text) and not (fails and "finally" not in text)
+    is_temporary = (".remove()" in text) and not (fails and "finally" not in text)
     assert not is_temporary or not second[2]
 
 
 def observed(code: str, model: Model, fails: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[Any], int]:
     """What was raised, what was logged and computed with its gradients, and the hooks that are left."""
-    home = ModuleType(HOME)
-    home.TransformerLayer = TransformerLayer  # type: ignore[attr-defined]
-    for part in range(1, 5):
-        name = ".".join(HOME.split(".")[:part])
-        monkeypatch.setitem(sys.modules, name, home if name == HOME else ModuleType(name))
+    forward = TransformerBlock.forward
+    for name in ("megatron", "megatron.core", PACKAGE):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    for name, kind in (("transformer_layer", TransformerLayer), ("transformer_block", TransformerBlock)):
+        home = ModuleType(f"{PACKAGE}.{name}")
+        setattr(home, kind.__name__, kind)
+        monkeypatch.setitem(sys.modules, home.__name__, home)
     space: dict[str, Any] = {}
     exec(compile(HEAD + code, "form", "exec"), space)
     log: list[Any] = []
@@ -123,4 +137,8 @@ def observed(code: str, model: Model, fails: bool, monkeypatch: pytest.MonkeyPat
     run(False).sum().backward()
     log += [hidden.grad, *(parameter.grad for parameter in model.parameters())]
     left = sum(len(one._forward_hooks) + len(one._forward_pre_hooks) for one in model.modules())
+    left += len(all_modules._global_forward_hooks) + len(all_modules._global_forward_pre_hooks)
+    all_modules._global_forward_hooks.clear()
+    all_modules._global_forward_pre_hooks.clear()
+    TransformerBlock.forward = forward  # type: ignore[method-assign]
     return raised, log, left
