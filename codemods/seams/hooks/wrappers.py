@@ -93,8 +93,10 @@ class _Wrappers:
         of_class, alone = f"{_module(situation.finding)}.{FORWARD}", situation.finding.shape == _CLASS
         for one in situation.staying.findings:  # the wrapper kept what the class had by then
             if one.target == of_class and _key(one) != _key(situation.finding) and not one.in_test:
-                if one.shape in _OF_ALL or alone:
-                    return f"{one.path}:{one.line} replaces the method of the class too, and their order would change"
+                if alone:
+                    return f"{one.path}:{one.line} replaces the same method, and their order would change"
+                if one.shape in _OF_ALL:
+                    return f"{one.path}:{one.line} replaces the method of the class, and the hook would wrap that"
         seen, waiting = {_key(situation.finding)}, [situation]
         while waiting:
             wrapper = waiting.pop()

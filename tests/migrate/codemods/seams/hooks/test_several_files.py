@@ -106,7 +106,7 @@ def wrap(part):
         ("def run(part, x):\n    return part.forward(x)\n", "pkg/other.py:2 calls `forward` directly"),
         ("from pkg.of_class import original\n", "`original` is also used by other files"),
         ("from pkg.of_class import doubled\n", "`doubled` is also used by other files"),
-        (OF_CLASS.replace("* 2", "* 3"), "replaces the method of the class"),
+        (OF_CLASS.replace("* 2", "* 3"), "replaces the same method, and their order would change"),
     ],
 )
 def test_a_class_that_others_use_in_another_way_stays(other: str, because: str) -> None:
