@@ -125,7 +125,7 @@ def _changes(bench: Workbench, cuts: Sequence[_DeadBranch]) -> tuple[list[Asked]
         gone = [node for cut in outer for node in cut.gone]
         whole: dict[ast.AST, Reason] = {node: cut.reason for cut in outer for node in cut.whole}
         helpers = list(unused(source, [cut.guard for cut in outer], gone, bench))
-        emptied = with_emptied(bench, source, [*(node for cut in outer for node in cut.whole), *helpers])
+        emptied = with_emptied(bench, {source: [*(node for cut in outer for node in cut.whole), *helpers]})
         if not emptied.why_not or emptied.function is None:
             break
         staying.append((emptied.function, emptied.why_not))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.imports.places import Import
@@ -37,11 +37,12 @@ class Emptied:
         return any(around in self.statements[source] for around in source.above(node))
 
 
-def with_emptied(bench: Workbench, source: Source, gone: Iterable[ast.stmt]) -> Emptied:
+def with_emptied(bench: Workbench, gone: Mapping[Source, Iterable[ast.stmt]]) -> Emptied:
     """The statements that go, and the functions that these leave empty with all that only calls them."""
     found = Emptied()
-    found.statements[source] |= set(gone)
-    waiting = [(source, node, source.function_of(node)) for node in found.statements[source]]
+    for source, nodes in gone.items():
+        found.statements[source] |= set(nodes)
+    waiting = [(at, node, at.function_of(node)) for at, nodes in found.statements.items() for node in nodes]
     while waiting:
         where, node, first = waiting.pop()
         function = where.function_of(node)

@@ -36,7 +36,6 @@ from mcore_unpatch.codemods.seams.specs import (
     imports_back,
     is_free,
     leaf_of,
-    may_do_without,
     module_for,
     releases_for,
     why_not,
@@ -121,7 +120,7 @@ it, and a subclass of the repository's own under the name of Megatron's in a mod
 - A subclass comes where the patch was, with its methods. The function that installed them goes, with its calls.
 - Specs of the repository's own that name the class name the subclass.
 - A call of a function of Megatron's that makes specs stands in `with_classes`, which names the subclass in what it
-  gives. `needed=False` is for functions that may name another class in its place.
+  gives. `needed=False`: for some options that may be another class, and the patch had no effect then either.
 """
     applied = """
 With `--unsafe-fixes`, all places or none. Megatron has the class from specs alone on every release that is judged for,
@@ -150,6 +149,10 @@ class than ask for it with `isinstance`, annotate with it and read its members.
             twice = [swap for swap in swaps if sum(one.cls == swap.cls and not one.why_not for one in swaps) > 1]
             for swap in twice:
                 swap.why_not = swap.why_not or f"`{leaf_of(swap.cls)}` is changed in several ways"
+            together = [one for one in swaps if not one.why_not]
+            for why in _emptied(bench, together).values():
+                for swap in (one for one in together if one.installer):
+                    swap.why_not = swap.why_not or why
             bench.known[SpecClasses] = swaps
         swaps = bench.known[SpecClasses]
         mine = next(swap for swap in swaps if situation.finding in swap.findings)
@@ -157,9 +160,9 @@ class than ask for it with `isinstance`, annotate with it and read its members.
             yield Left(mine.why_not)
             return
         good = [swap for swap in swaps if not swap.why_not]
-        for at, change in (*(change for one in good for change in one.writing()), *_naming(bench, good)):
+        for at, change in (*_writing(bench, good), *_naming(bench, good)):
             here = at is source or not isinstance(change, Change | AddImport)
-            yield change if here else Elsewhere(at, change)
+            yield change if here else Elsewhere(at, change)  # type: ignore[arg-type]
         yield Note("specs that are made here name the subclass in every process, also where the patch was not made")
         yield Settles([finding for one in good for finding in one.findings])
 
@@ -197,7 +200,6 @@ class _ClassPatch:
     parts: list[_Part] = field(default_factory=list)
     inner: dict[str, Function] = field(default_factory=dict)  # functions inside the one that installs them
     installer: Function | None = None
-    emptied: Emptied = field(default_factory=Emptied)
     places: SpecPlaces = field(default_factory=lambda: SpecPlaces(""))
     name: str = ""  # of the class that comes, or is there
     home: Source = None  # type: ignore[assignment]  # where that is
@@ -279,22 +281,12 @@ class _ClassPatch:
         """What goes with the statements, and whether the function is called in any case."""
         inner = {node.name: node for node in around.body if isinstance(node, ast.FunctionDef)}
         self.inner = {leaf(part.value): inner[leaf(part.value)] for part in self.parts if leaf(part.value) in inner}
-        self.emptied = with_emptied(
-            self.bench, self.source, [*(one.statement for one in self.parts), *self.inner.values()]
-        )
-        if self.emptied.why_not:
-            yield self.emptied.why_not
-        waiting = [(self.source, around)]
-        waiting += [
-            (at, node) for at, some in self.emptied.statements.items() for node in some if isinstance(node, Function)
-        ]
-        for at, function in dict.fromkeys(one for one in waiting if one[1] not in self.inner.values()):
-            calls = [(other, use) for other, use in references(self.bench, at, function) if isinstance(use, ast.Expr)]
-            if not any(True for other, _ in calls):
-                yield f"nothing is seen to call `{function.name}`"
-            for other, use in calls:
-                if any(isinstance(one, _CHOOSING) and not _is_main(one) for one in other.above(use)):
-                    yield f"{other.path}:{use.lineno} does not call `{function.name}` in any case"
+        yield from _emptied(self.bench, [self]).values()
+
+    @property
+    def going(self) -> list[ast.stmt]:
+        """The statements that go."""
+        return [*(part.statement for part in self.parts), *self.inner.values()]
 
     def _methods(self) -> Iterator[str]:
         """The methods of a class that comes."""
@@ -375,12 +367,12 @@ class _ClassPatch:
         """The line where the class comes to stand, or stands."""
         if self.module:
             return next(node.lineno for node in self.home.tree.body if getattr(node, "name", "") == self.name)
-        return self._anchor.lineno if self._anchor else max(part.statement.lineno for part in self.parts)
+        return self.anchor.lineno if self.anchor else max(part.statement.lineno for part in self.parts)
 
     # --- what comes -------------------------------------------------------------------------------------------
 
     @property
-    def _anchor(self) -> ast.stmt | None:
+    def anchor(self) -> ast.stmt | None:
         """Of a class that comes for an installer: the statement that it stands at, where all that it names is there."""
         if self.installer is None:
             return None
@@ -389,32 +381,19 @@ class _ClassPatch:
         return max([self.installer, *behind], key=lambda node: node.lineno)
 
     def writing(self) -> Iterator[tuple[Source, Fix]]:
-        """The class in the place of the patch, which goes with all that only it asked for."""
-        source, statements = self.source, [part.statement for part in self.parts]
+        """The class in the place of statements of a module, or where all is there that it names."""
+        *_, last = (part.statement for part in self.parts)
+        if self.module:
+            return
         if self.installer is None:
-            *others, last = statements
-            gone = {source: [*others, *([last] if self.module else [])]}
-            if not self.module:
-                yield source, Rewrite(last, _apart(source, last, self._text()))
-        else:
-            gone = {at: self.emptied.outermost(at) for at in self.emptied.statements}
-            empty, anchor = self.installer in gone[source], self._anchor
-            assert anchor is not None
-            if self.module:
-                pass
-            elif anchor is not self.installer:
-                yield source, below(anchor, f"\n\n{self._text()}")
-            elif empty:
-                gone[source].remove(self.installer)
-                yield source, Rewrite(anchor, self._text())
-            else:
-                yield source, above(source, anchor, f"{self._text()}\n\n")
-            if not empty:
-                gone[source] += [node for node in self.installer.body if self._is_backup(node)]
-            yield from self._for_the_base(source)
-            yield from ((at, DropImport(at, node, name)) for at, node, name in self.emptied.imports)
-        for at, nodes in gone.items():
-            yield from ((at, change) for change in remove(at, nodes, with_comments=True))
+            yield self.source, Rewrite(last, _apart(self.source, last, self.text))
+        elif self.anchor is not None and self.anchor is not self.installer:
+            yield self.source, below(self.anchor, f"\n\n{self.text}")
+        yield from self._for_the_base(self.source)
+
+    def stays(self) -> list[ast.stmt]:
+        """What goes from an installer that has more to do."""
+        return [*self.going, *(node for node in self.installer.body if self._is_backup(node))] if self.installer else []
 
     def _is_backup(self, node: ast.stmt) -> bool:
         name = leaf(node.targets[0]) if isinstance(node, ast.Assign) else ""
@@ -430,7 +409,8 @@ class _ClassPatch:
             for node in (one for one in inside if owner in map(_bound, one.names)):
                 yield source, AddImport(node.module or "", owner)
 
-    def _text(self) -> str:
+    @property
+    def text(self) -> str:
         """The class."""
         base = ast.unparse(self.parts[0].owner)
         names = [f"`{part.name}`" for part in self.parts]
@@ -463,26 +443,78 @@ class _ClassPatch:
         return textwrap.dedent("\n".join(lines))
 
 
+def _gone(bench: Workbench, patches: Sequence[_ClassPatch]) -> Emptied:
+    """What goes with the patches that functions install: several may be all that one of them does."""
+    gone: defaultdict[Source, list[ast.stmt]] = defaultdict(list)
+    for patch in (one for one in patches if one.installer):
+        gone[patch.source] += patch.going
+    return with_emptied(bench, gone)
+
+
+def _emptied(bench: Workbench, patches: Sequence[_ClassPatch]) -> dict[str, str]:
+    """Why what installs some patches cannot go, or is not called in any case, by function."""
+    emptied, found = _gone(bench, patches), dict[str, str]()
+    if emptied.why_not:
+        found[""] = emptied.why_not
+    inner = [node for patch in patches for node in patch.inner.values()]
+    functions = [(patch.source, patch.installer) for patch in patches if patch.installer]
+    functions += [(at, one) for at, some in emptied.statements.items() for one in some if isinstance(one, Function)]
+    for at, function in (one for one in functions if one[1] not in inner):
+        calls = [(other, use) for other, use in references(bench, at, function) if isinstance(use, ast.Expr)]
+        if not calls:
+            found[function.name] = f"nothing is seen to call `{function.name}`"
+        for other, use in calls:
+            if any(isinstance(one, _CHOOSING) and not _is_main(one) for one in other.above(use)):
+                found[function.name] = f"{other.path}:{use.lineno} does not call `{function.name}` in any case"
+    return found
+
+
+def _writing(bench: Workbench, patches: Sequence[_ClassPatch]) -> Iterator[tuple[Source, Fix]]:
+    """The classes in the place of the patches, which go with all that only they asked for."""
+    emptied = _gone(bench, patches)
+    gone = defaultdict(set, {at: set(emptied.outermost(at)) for at in emptied.statements})
+    here: defaultdict[Function, list[_ClassPatch]] = defaultdict(list)  # where a class stands at its installer
+    for patch in patches:
+        yield from patch.writing()
+        if patch.installer is None:
+            statements = [part.statement for part in patch.parts]
+            gone[patch.source] |= {*(statements if patch.module else statements[:-1])}
+        elif patch.installer not in gone[patch.source]:
+            gone[patch.source] |= set(patch.stays())
+        if patch.installer and not patch.module and patch.anchor is patch.installer:
+            here[patch.installer].append(patch)
+    for installer, some in here.items():
+        text, source = "\n\n\n".join(patch.text for patch in some), some[0].source
+        if installer in gone[source]:
+            gone[source].remove(installer)
+            yield source, Rewrite(installer, text)
+        else:
+            yield source, above(source, installer, f"{text}\n\n")
+    for at, nodes in gone.items():
+        yield from ((at, change) for change in remove(at, nodes, with_comments=True))
+    yield from ((at, DropImport(at, node, name)) for at, node, name in emptied.imports)
+
+
 def _naming(bench: Workbench, swaps: Sequence[_ClassPatch]) -> Iterator[tuple[Source, Fix]]:
     """The classes in the specs, with what these places import for them."""
-    wrapped: dict[int, tuple[Source, ast.Call, list[tuple[_ClassPatch, str]]]] = {}
+    wrapped: dict[int, tuple[Source, ast.Call, list[_ClassPatch]]] = {}
     for swap in swaps:
         for at, node in swap.places.named:
             yield at, Replace(node, swap.name)
             yield from _imports(bench, swap, at)
-        for at, call, maker in swap.places.made:
-            wrapped.setdefault(id(call), (at, call, []))[2].append((swap, maker))
+        for at, call in swap.places.made:
+            wrapped.setdefault(id(call), (at, call, []))[2].append(swap)
     for at, call, some in wrapped.values():
         pairs: list[str] = []
-        for swap, _ in some:
+        for swap in some:
             base = bound_to(at, swap.cls, call)
             if not base:
                 base = swap.short
                 yield at, AddImport(swap.cls.rpartition(".")[0], base)
             pairs.append(f"{base}: {swap.name}")
             yield from _imports(bench, swap, at)
-        loose = ["needed=False"] if any(may_do_without(swap.cls, maker) for swap, maker in some) else []
-        yield at, Make(call, partial(_wrap, at, call, [f"{{{', '.join(pairs)}}}", *loose]))
+        # A spec may name another class for some options: a patch of this one had no effect then either.
+        yield at, Make(call, partial(_wrap, at, call, [f"{{{', '.join(pairs)}}}", "needed=False"]))
         yield at, AddImport(COMPAT, _WITH)
 
 

@@ -58,7 +58,7 @@ class ClassMethods:
                 chosen.append(self._chosen_by_class(method, nodes))
                 calls = list(self._calls(self.source).replaced(method, method))
             yield from calls or [Left(f"nothing in this repository calls `{method}`: other code may")]
-        emptied = with_emptied(self.files, self.source, self.findings)
+        emptied = with_emptied(self.files, {self.source: self.findings})
         if emptied.why_not:
             yield Left(emptied.why_not)
         text, written = "\n\n\n".join(chosen), set[ast.stmt]()

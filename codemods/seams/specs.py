@@ -67,13 +67,13 @@ class SpecPlaces:
 
     cls: str
     named: list[tuple[Source, ast.expr]] = field(default_factory=list)  # in specs of its own
-    made: list[tuple[Source, ast.Call, str]] = field(default_factory=list)  # by which function
+    made: list[tuple[Source, ast.Call]] = field(default_factory=list)  # in those that Megatron makes
     why_not: str = ""
 
     @property
     def every(self) -> list[tuple[Source, ast.expr]]:
         """All of them."""
-        return [*self.named, *((source, call) for source, call, _ in self.made)]
+        return [*self.named, *self.made]
 
     @property
     def short(self) -> str:
@@ -117,17 +117,10 @@ def find_makers(bench: Workbench, cls: str, derived: Sequence[str], module: str 
             elif short in parts and module not in ("", symbol.name.rpartition(".")[0]):
                 found.why_not = f"`{written}` ({source.path}:{node.lineno}) may have `{short}` from another module"
             elif short in parts:
-                found.made.append((source, call, symbol.name))
+                found.made.append((source, call))
         if found.why_not:
             break
     return found
-
-
-def may_do_without(cls: str, maker: str) -> bool:
-    """Whether specs that a function makes may name another class in the place of one."""
-    own = slots.table()[leaf_of(cls)]
-    parts = slots.named_by(maker, frozenset()) - {leaf_of(cls)}
-    return any(slot in own for part in parts for slot in slots.table().get(part, ()))
 
 
 def find_named(bench: Workbench, found: SpecPlaces, home: Source, gone: set[ast.AST], methods: Sequence[str]) -> None:

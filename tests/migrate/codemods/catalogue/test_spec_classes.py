@@ -167,6 +167,37 @@ DotProductAttention.forward = core
     assert "    forward = forward\n    backward_dw = backward_dw\n" in done["pkg/patch.py"]
 
 
+def test_one_function_that_installs_two_classes() -> None:
+    patch = PATCH.replace("\n\noriginal", "\nfrom megatron.core.transformer.moe.moe_layer import MoELayer\n\noriginal")
+    done = migrated(patch + "    MoELayer.backward_dw = scaled\n")
+    assert "apply_patch" not in done["pkg/patch.py"] + done["pkg/model.py"]
+    assert "    backward_dw = scaled\n\n\nclass Patched" in done["pkg/patch.py"] or (
+        "    forward = scaled\n\n\nclass Patched" in done["pkg/patch.py"]
+    )
+    assert "{SelfAttention: PatchedSelfAttention, MoELayer: PatchedMoELayer}" in done["pkg/model.py"]
+
+
+def test_a_function_that_calls_two_that_install() -> None:
+    first, second = PATCH.replace("apply_patch", "one"), PATCH.replace("apply_patch", "two")
+    second = second.replace("attention import SelfAttention", "moe.moe_layer import MoELayer")
+    second = second.replace("SelfAttention", "MoELayer")
+    every = (
+        "from .first import one\nfrom .second import two\n\n\ndef apply_patch():\n    one()\n    two()\n\n\nNAME = 1\n"
+    )
+    done = migrated(every, first=first, second=second)
+    assert done["pkg/patch.py"] == "NAME = 1\n"
+    assert (
+        "from pkg.first import PatchedSelfAttention\nfrom pkg.second import PatchedMoELayer\n" in done["pkg/model.py"]
+    )
+
+
+def test_an_installer_with_more_to_do_stays() -> None:
+    patch = PATCH + "    print('ready')\n"
+    done = migrated(patch)
+    assert done["pkg/patch.py"].endswith("    forward = scaled\n\n\ndef apply_patch():\n    print('ready')\n")
+    assert "\napply_patch()\n" in done["pkg/model.py"]
+
+
 def test_a_subclass_under_the_name_of_megatrons() -> None:
     patch = """
 from megatron.core.models.gpt import gpt_layer_specs
