@@ -31,6 +31,7 @@ _ASSIGNMENT, _BUT_OF_SELF = tokens(rb"\." + _TO), tokens(rb"\.(?<![^\w.]self\.)(
 _CONSTANT = re.compile(
     rb"=[ \t\f]*+(?:True|False|-?[0-9][\w.]*+|\{\}|[fbrFBR]{0,2}(?:\"[^\"\\\n]*+\"|'[^'\\\n]*+'))[ \t\f]*+(?:[#;\n]|$)"
 )
+_NOTHING = re.compile(rb"=[ \t\f]*+None[ \t\f]*+(?:[#;\n]|$)")
 _HTAP = re.compile(rb"[\w.]*+")  # read backwards
 LOOK_BACK, _FAR_BACK = 300, 800
 # `else:`, `Args:` of a docstring; of an annotation the type stands on the same line.
@@ -92,7 +93,7 @@ class Assignments:
         """Whether one may be."""
         attribute, _, value = match.groups()
         known = attribute in known_attributes() or attribute[:2] == b"__"
-        if not known and ANY_WORD.match(value) is None:
+        if not known and (ANY_WORD.match(value) is None or _NOTHING.match(self._data, match.end(2))):
             return False
         path = _path(match)
         imported = path.partition(b".")[0] in self._imported

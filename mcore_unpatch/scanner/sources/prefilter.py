@@ -254,7 +254,16 @@ def installers(data: bytes) -> frozenset[str]:
         names |= new
         calls = re.finditer(rb"\b(?:%b)\(\s*+(\w++)" % b"|".join(sorted(new)), data)
         places = [(match[1], match.start()) for match in calls]
-    return frozenset(map(bytes.decode, names))
+    found = {one[2] or one[3] for one in definitions if (one[2] or one[3]) in names and not _is_inner(one)}
+    return frozenset(map(bytes.decode, found))
+
+
+def _is_inner(definition: re.Match[bytes]) -> bool:
+    """Whether a function stands in another, so that no other file can name it."""
+    above = definition.string[: definition.start()].splitlines() if definition[1] else []
+    lines = ((line, line.lstrip()) for line in reversed(above))
+    outer = (text for line, text in lines if text and len(line) - len(text) < len(definition[1]))
+    return next(outer, b"").startswith((b"def ", b"async def "))
 
 
 def _given_to(path: bytes, data: bytes, start: int, definitions: list[re.Match[bytes]]) -> Iterator[bytes]:

@@ -228,6 +228,7 @@ def test_what_says_megatron(path: str, text: str, says: bool) -> None:
         "model.size = -1  # none",
         "model.name = 'gpt'",
         "model.of_ours = value",
+        "GPTModel.of_ours = None",
         "self.forward = ours",
         "print(model.forward == ours)",
     ],
@@ -248,6 +249,7 @@ def test_lines_that_no_file_is_parsed_for(line: str) -> None:
         "GPTModel.OF_OURS = True",
         "GPTModel.__call__ = True",
         "GPTModel.of_ours = value",
+        "GPTModel.of_ours = None or value",
         "model.of_ours = types.MethodType(f, model)",
         "model.of_ours = f.__get__(model)",
         "def f(): ...\nmodel.of_ours = f",
@@ -256,3 +258,16 @@ def test_lines_that_no_file_is_parsed_for(line: str) -> None:
 )
 def test_lines_that_a_file_is_parsed_for(line: str) -> None:
     assert prefilter.may_install(f"{GPT}{line}\n".encode(), mocks=False)
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("def put(cls, name):\n    setattr(cls, name, 1)", {"put"}),
+        ("class A:\n    def put(self, cls, name):\n        setattr(cls, name, 1)", {"put"}),
+        ("def f(): ...\nif f:\n    def put(cls, name):\n        setattr(cls, name, 1)", {"put"}),
+        ("def named(name):\n    def put(cls):\n        setattr(cls, name, 1)\n    return put", set()),
+    ],
+)
+def test_functions_that_other_files_can_call(code: str, names: set[str]) -> None:
+    assert prefilter.installers(f"{code}\n".encode()) == names
