@@ -49,7 +49,11 @@ OFF = "It never runs, whatever the release: the condition on line 1 is false as 
         ({"target": f"{SCHEDULES}forward_backward_no_pipelining"}, "keep", "`get_forward_backward_func` picks it by"),
         ({"target": f"{SCHEDULES}get_forward_backward_func"}, "keep", "`training.training` "),
         ({"target": "megatron.core.parallel_state.get_model_parallel_group"}, "keep", APPLIED),
-        ({"target": f"{SCHEDULES}P2PCommunicator"}, "keep", "`schedules` builds it by name. "),  # or takes one
+        (
+            {"target": f"{SCHEDULES}P2PCommunicator"},
+            "keep",
+            "`schedules` builds it by name, unless `p2p_communicator` is given. ",
+        ),  # or takes one
         ({"target": "megatron.core.models.gpt.gpt_model.GPTModel"}, "keep", "Only the code that builds `GPTModel` can"),
         (FIX, "rewrite", "`unpatch migrate` rewrites it"),
         (

@@ -60,8 +60,10 @@ SOURCE_FILES = re.compile(rb"megatron/[\w/]{1,200}+\.py[\"'][ \t]*+:")  # the ke
 _ROOT = re.compile(rb"megatron(?<=[\"']megatron)[\"'.]")
 _BY_NAME = (b"import_module", b"__import__")
 # Calls that matter by a word in them, and by more than that.
-_BY_CALL = (b"setattr", b"delattr", b"vars", b"patch", b"exec", b"_modules", _HOOK)
-_CALL_WORDS = (*_BY_CALL, *_NAMESPACES, *_FINDERS, *_CHILD_SETTERS)
+_CALL_WORDS = (
+    *(b"setattr", b"delattr", b"vars", b"patch", b"exec", b"_modules", _HOOK),
+    *(*_NAMESPACES, *_FINDERS, *_CHILD_SETTERS),
+)
 # `put = setattr`, `put = partial(setattr, GPTModel)`, `names = vars(module)`: what goes by another name. The patterns
 # find what is named, by a word in it; the next one, in what stands before it, the name.
 _NAMED_WORDS = (b"setattr", b"vars", b"__dict__", b"_modules", b"patch")
