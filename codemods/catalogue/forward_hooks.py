@@ -177,7 +177,8 @@ it is put back
   after becomes both, where no local variable is set before the original and read after it.
 - What stands in a `finally` around the original becomes a hook with `always_call=True`.
 - Where the original is put back (`module.forward = original`, `del module.forward`) stands `handle.remove()`: in the
-  function, in another method of the class, or in a loop over the originals of several modules.
+  function, in another one that shares what kept the original (an attribute of the object, a global), or in a loop over
+  the originals of several modules.
 - The function stands beside the assignment, is a method of the class around it, a lambda, in a `functools.partial`, or
   comes from a factory of the repository. That makes the hook then: its parameter for the original goes, in all its
   calls or in none.

@@ -390,8 +390,9 @@ class Wrapper:
                 texts.append(self._definition(hook, self._listed(*listed), reads, part, told=not texts))
                 hooks.append(Hook("after" if own is then else "before", keywords, always and own is then, hook * both))
             seen |= used
+        apart = "\n\n" if source.indentation(function) else "\n\n\n"
         notes = (*NOTES, *([_CAPTURED] if before else []), *(_FAILED if always else (KEEPS,) if after else ()))
-        return Form(tuple(hooks), bool(seen), [Rewrite(function, "\n\n".join(texts))], notes)
+        return Form(tuple(hooks), bool(seen), [Rewrite(function, apart.join(texts))], notes)
 
     def _lines(self, statements: Sequence[ast.stmt]) -> range:
         return range(self.source.first_with_comments(statements[0]), last_line(statements[-1]) + 1)

@@ -21,10 +21,12 @@ class Restored:
     """The statements that put the original back, and what is written in their place; none for what stays for good."""
 
     handle: str = ""  # what keeps the hook's handle, or the handles of several
+    box: str = ""  # what kept the originals of several modules
     statements: list[ast.stmt] = field(default_factory=list)
     mentions: list[ast.expr] = field(default_factory=list)  # of what kept the original, and keeps the handle then
     begins: list[ast.stmt] = field(default_factory=list)  # `originals = {}`
     keeps: list[ast.stmt] = field(default_factory=list)  # `originals[name] = module.forward`
+    declared: list[tuple[ast.Global, str]] = field(default_factory=list)  # `global original`
 
     @property
     def own(self) -> list[ast.AST]:
@@ -55,6 +57,9 @@ class Restored:
         yield from (Rewrite(one, f"{self.handle} = []") for one in self.begins)
         yield from (Replace(one, self._handles if hooks > 1 else self.handle) for one in self.mentions)
         yield from remove(source, self.keeps)
+        for node, kept in self.declared:
+            names = [self._handles if hooks > 1 else self.handle, *(name for name in node.names if name != kept)]
+            yield Rewrite(node, f"global {', '.join(names)}")
 
 
 def put_back(patch: Patch, keeps: ast.Assign | None, others: list[int]) -> Restored | str:
@@ -62,7 +67,11 @@ def put_back(patch: Patch, keeps: ast.Assign | None, others: list[int]) -> Resto
     kept = ast.unparse(keeps.targets[0]) if keeps is not None else ""
     scope = scope_of(patch, kept)
     boxes = [box for one in ast.walk(scope) if (box := _box(one, patch, kept))]
-    found = _in_a_box(patch, *boxes[0], scope) if len(boxes) == 1 else _one_by_one(patch, keeps, kept, scope)
+    if len(boxes) == 1:
+        scope = scope_of(patch, ast.unparse(boxes[0][0]))
+        found = _in_a_box(patch, *boxes[0], scope)
+    else:
+        found = _one_by_one(patch, keeps, kept, scope)
     if isinstance(found, str):
         return found
     inside = range(scope.lineno, (scope.end_lineno or 0) + 1) if not isinstance(scope, ast.Module) else range(0)
@@ -72,7 +81,10 @@ def put_back(patch: Patch, keeps: ast.Assign | None, others: list[int]) -> Resto
             return f"line {line} puts the original back"
     if not found.statements:
         return Restored()
-    name = _HANDLE
+    shared = is_global(patch, kept)
+    if shared and len(others) > 1:
+        return f"line {next(line for line in others if line != patch.statement.lineno)} is a patch of the same kind"
+    name = f"_{_HANDLE}" if shared else _HANDLE
     if any(line in inside for line in others if line != patch.statement.lineno):  # which may have one too
         name = f"{leaf(patch.target.value)}_{_HANDLE}"
     name += "s" * bool(found.begins)
@@ -88,8 +100,16 @@ def scope_of(patch: Patch, kept: str) -> _Scope:
     """Where what keeps the original is known: the class whose object has it, or the function around the patch."""
     around = patch.around or patch.source.tree
     cls = patch.source.parents.get(around)
+    if is_global(patch, kept):
+        return patch.source.tree
     of_object = "." in kept or ast.unparse(patch.target).partition(".")[0] == _object_of(patch)
     return cls if isinstance(cls, ast.ClassDef) and of_object else around
+
+
+def is_global(patch: Patch, kept: str) -> bool:
+    """Whether the function around the patch keeps the original for the whole file."""
+    nodes = ast.walk(patch.around) if patch.around is not None else ()
+    return any(isinstance(node, ast.Global) and kept in node.names for node in nodes)
 
 
 def _object_of(patch: Patch) -> str:
@@ -111,11 +131,11 @@ def _is_of_another(source: Source, line: int, others: list[int]) -> bool:
 def _one_by_one(patch: Patch, keeps: ast.Assign | None, kept: str, scope: _Scope) -> Restored | str:
     """`module.forward = original`, or `del module.forward`."""
     target, source, found = ast.unparse(patch.target), patch.source, Restored(kept)
-    around = patch.around or source.tree
+    around, shared = patch.around or source.tree, is_global(patch, kept)
     for node in ast.walk(scope):
         match node:
             case ast.Assign(targets=[ast.Attribute() as to]) if ast.unparse(to) == target and kept:
-                known = "." in kept or around in source.above(node)
+                known = "." in kept or shared or around in source.above(node)
                 is_back = known and ast.unparse(node.value) == kept
             case ast.Delete(targets=[ast.Attribute() as to]):
                 is_back = ast.unparse(to) == target and patch.finding.shape != "class-attr"
@@ -124,17 +144,20 @@ def _one_by_one(patch: Patch, keeps: ast.Assign | None, kept: str, scope: _Scope
         if is_back:
             outside = around not in source.above(node)
             found.statements.append(node)
-            found.handle = f"{_object_of(patch)}.{kept}" if outside and "." not in kept else found.handle
+            found.handle = f"{_object_of(patch)}.{kept}" if outside and not shared and "." not in kept else found.handle
             if not source.owns_lines(node):
                 return f"line {node.lineno} holds several statements"
             if not _runs_after(patch, keeps, node, outside):
                 return f"line {node.lineno} puts the original back, and may run where no hook was registered"
-    said = [node for node in ast.walk(scope) if isinstance(node, ast.Attribute) and ast.unparse(node) == kept]
+    kinds = (ast.Attribute, ast.Name) if shared else ast.Attribute
+    said = [node for node in ast.walk(scope) if isinstance(node, kinds) and ast.unparse(node) == kept]
+    if found.statements and shared:
+        found.declared += [(node, kept) for node in source.every(ast.Global) if kept in node.names]
     for node in said if found.statements else ():
         above = source.parents[node]
         asked = isinstance(above, ast.Compare) and any(is_value(one, None) for one in above.comparators)
         cleared = isinstance(above, ast.Assign) and is_value(above.value, None) and above.targets == [node]
-        if asked or cleared or (isinstance(above, ast.If) and above.test is node):
+        if asked or cleared or isinstance(above, ast.If | ast.UnaryOp):
             found.mentions.append(node)
     return found
 
@@ -172,7 +195,7 @@ def _box(node: ast.AST, patch: Patch, kept: str) -> tuple[ast.expr, ast.stmt] | 
 def _in_a_box(patch: Patch, box: ast.expr, keeps: ast.stmt, scope: _Scope) -> Restored | str:
     """Originals of several modules in a list or a dictionary, and the loop that puts them back."""
     name, source = ast.unparse(box), patch.source
-    found = Restored(name, keeps=[keeps])
+    found = Restored(name, name, keeps=[keeps])
     if source.home[id(keeps)] is not source.home[id(patch.statement)]:
         return f"line {keeps.lineno} keeps the original elsewhere"
     for node in (one for one in ast.walk(scope) if isinstance(one, ast.Name | ast.Attribute)):

@@ -30,7 +30,7 @@ from mcore_unpatch.codemods.seams.hooks.module import (
     name_of,
     why_not,
 )
-from mcore_unpatch.codemods.seams.hooks.restored import Restored, put_back, scope_of
+from mcore_unpatch.codemods.seams.hooks.restored import Restored, is_global, put_back, scope_of
 from mcore_unpatch.codemods.seams.patch import Patch, find_patch
 from mcore_unpatch.codemods.syntax import is_name, is_stored, is_value, names_in, parameters, walk_without
 from mcore_unpatch.codemods.workbench import Workbench
@@ -267,7 +267,7 @@ def _wrapped(patch: Patch, files: Workbench) -> _Wrapped | str:
     if len(form.hooks) > 1 and made.hook != function.name:
         return f"`{function.name}` does something before and after the original, which takes two hooks"
     wrapped = _Wrapped(patch, made, original, keeps, form, back)
-    return _kept_elsewhere(wrapped, files) or wrapped
+    return _kept_elsewhere(wrapped, original, files) or _kept_elsewhere(wrapped, back.box, files) or wrapped
 
 
 def _not_around_calls(patch: Patch, files: Workbench) -> str:
@@ -302,11 +302,12 @@ def _as_lambda(source: Source, node: ast.Lambda, form: Form) -> str:
     return f"lambda {parameters}: {text}"
 
 
-def _kept_elsewhere(wrapped: _Wrapped, files: Workbench) -> str:
-    """Where an attribute that keeps the original is read by others, which would miss it."""
-    kept, source = wrapped.original, wrapped.patch.source
+def _kept_elsewhere(wrapped: _Wrapped, kept: str, files: Workbench) -> str:
+    """Where what keeps the original is read by others, which would miss it."""
+    source = wrapped.patch.source
     if "." not in kept:
         at_top = wrapped.keeps is not None and source.function_of(wrapped.keeps) is None
+        at_top = at_top or is_global(wrapped.patch, kept)
         rest = walk_without(source.tree, [*wrapped.own, wrapped.patch.statement]) if at_top else ()
         used = next((node.lineno for node in rest if isinstance(node, ast.Name) and node.id == kept), 0)
         return f"line {used} uses the original too" if used else used_by_others(kept, source, files) if at_top else ""
@@ -419,16 +420,17 @@ def _keeps(patch: Patch, around: Function | ast.Module) -> ast.Assign | None:
     if any(_times_stored(root, around, later) > (root not in given) for root in names_in(patch.target)):
         return None
     match keeping:
-        case [ast.Assign(targets=[ast.Name(id=name)]) as only] if _times_stored(name, around, later) == 1:
-            return only if patch.source.owns_lines(only) and name not in declared else None
-        case [ast.Assign(targets=[ast.Attribute(value=ast.Name(id=owner)) as to]) as only] if owner in given[:1]:
-            text, scope = ast.unparse(to), scope_of(patch, ast.unparse(to))
-            every = (
-                node for node in ast.walk(scope) if isinstance(node, ast.Assign) and not is_value(node.value, None)
-            )
-            stored = [node for node in every if text in map(ast.unparse, node.targets)]
-            return only if stored == [only] and patch.source.owns_lines(only) else None
-    return None
+        case [ast.Assign(targets=[ast.Name() | ast.Attribute() as to]) as only] if patch.source.owns_lines(only):
+            text = ast.unparse(to)
+        case _:
+            return None
+    if isinstance(to, ast.Name) and not is_global(patch, text):
+        return only if _times_stored(text, around, later) == 1 and text not in declared else None
+    if isinstance(to, ast.Attribute) and not (given and is_name(to.value, given[0])):
+        return None
+    nodes = (node for node in ast.walk(scope_of(patch, text)) if isinstance(node, ast.Assign))
+    stored = [node for node in nodes if text in map(ast.unparse, node.targets) and not is_value(node.value, None)]
+    return only if stored == [only] else None
 
 
 def _times_stored(name: str, scope: ast.AST, left_out: Sequence[ast.AST]) -> int:

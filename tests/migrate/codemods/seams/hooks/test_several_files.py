@@ -161,5 +161,6 @@ def layer_spec():
     return ModuleSpec(module=TransformerLayer)
 """
     text = OF_CLASS.replace("transformer_block", "transformer_layer").replace("TransformerBlock", "TransformerLayer")
-    assert with_files(of_class=text).changed == {"pkg/of_class.py"}
-    assert with_files(of_class=text, spec=spec).changed == set()
+    hook = b"register_module_forward_hook(doubled)"
+    assert hook in with_files(of_class=text).files["pkg/of_class.py"]
+    assert hook not in with_files(of_class=text, spec=spec).files["pkg/of_class.py"]
