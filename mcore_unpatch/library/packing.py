@@ -61,6 +61,7 @@ class Atlas:
         self.lines: dict[str, str] = dict(line.split("\t", 1) for line in lines)
         self._models: dict[str, Model] = {}
         self._entries: dict[str, list[tuple[int, Fact | None]]] = {}
+        self._told = cache(self._read_uses)
 
     def model(self, label: str) -> Model:
         """The model of one version."""
@@ -83,9 +84,13 @@ class Atlas:
         return None
 
     def _usages(self, name: str, number: int) -> tuple[Usage, ...]:
-        parts = [part.partition(_FIELD) for part in self.uses[name].split(_VERSION_END)] if name in self.uses else []
-        told = [text for since, _, text in parts if int(since) <= number]
-        return _usages(told[-1]) if told else ()
+        told = (text for since, text in reversed(self._told(name)) if since <= number)
+        return _usages(next(told, ""))
+
+    def _read_uses(self, name: str) -> list[tuple[int, str]]:
+        """How a name is used, by the number of the first version that does so."""
+        parts = (part.partition(_FIELD) for part in self.uses[name].split(_VERSION_END)) if name in self.uses else ()
+        return [(int(since), text) for since, _, text in parts]
 
     def versions(self, name: str) -> list[tuple[str, Fact | None]]:
         """The facts a name has had: the first version with each, None where it was taken away."""

@@ -289,12 +289,12 @@ class Survey:
 
     def _unpinned(self, findings: list[Finding], before: Mapping[str, Pin] = MappingProxyType({})) -> list[Finding]:
         """What no lock speaks for; the pins of `before` are of patches that were there, and of no new one."""
-        from mcore_unpatch import pins
-        from mcore_unpatch.gate import pinned
-
         lock = self.options.lock
         if lock is None:
             return findings
+        from mcore_unpatch import pins
+        from mcore_unpatch.gate import pinned
+
         whole = any(path.resolve() == self.found.top for path in self.paths)
         known, text = pins.load(lock.file), reading.read(lock.file).decode()
         left, notes = pinned.settle(
