@@ -380,7 +380,7 @@ class Wrapper:
                 return f"`{name}` uses its arguments both by name and as `*args` or `**kwargs`"
             keywords = bool(by_name) or self.kwargs in used
             listed = [self.all_args if used - {self.kwargs} else f"_{self.all_args}", *[self.all_kwargs] * keywords]
-            if self.only and keywords and (always or own is first):
+            if self.only and (used if own is first else keywords and always):
                 return f"`{name}` reads arguments that PyTorch's hook for all modules is not given by name"
             if own is then:
                 listed.append(output)

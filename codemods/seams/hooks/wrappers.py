@@ -90,13 +90,12 @@ class _Wrappers:
         _, mine = self._read(situation)
         if isinstance(mine, str):
             return mine
-        of_class, alone = f"{_module(situation.finding)}.{FORWARD}", situation.finding.shape == _CLASS
+        if situation.finding.shape == _CLASS:
+            return self._of_class(situation, mine)
+        of_class = f"{_module(situation.finding)}.{FORWARD}"
         for one in situation.staying.findings:  # the wrapper kept what the class had by then
-            if one.target == of_class and _key(one) != _key(situation.finding) and not one.in_test:
-                if alone:
-                    return f"{one.path}:{one.line} replaces the same method, and their order would change"
-                if one.shape in _OF_ALL:
-                    return f"{one.path}:{one.line} replaces the method of the class, and the hook would wrap that"
+            if one.target == of_class and one.shape in _OF_ALL and not one.in_test:
+                return f"{one.path}:{one.line} replaces the method of the class, and the hook would wrap that"
         seen, waiting = {_key(situation.finding)}, [situation]
         while waiting:
             wrapper = waiting.pop()
@@ -112,6 +111,21 @@ class _Wrappers:
                         return f"{where} and is not part of this migration"
                     if because := _looked_at(there, self._branches(other, there)):
                         return f"{where} and stays: {because}"
+        return self._installed(situation, mine) if mine.made.maker is None else self._all_of(situation, mine)
+
+    def _of_class(self, situation: Situation, mine: _Wrapped) -> list[Fix] | str:
+        """The hook for all modules, which runs inside of those of one module, as the wrapper did; not of wrappers."""
+        for one in situation.staying.findings:
+            if one.in_test or not one.target.endswith(f".{FORWARD}") or _key(one) == _key(situation.finding):
+                continue
+            if one.target == situation.finding.target:
+                return f"{one.path}:{one.line} replaces the same method, and their order would change"
+            if one.confidence == "possible" and one.shape != _CLASS:
+                stays = self.to_hook(replace(situation, finding=one))
+                if isinstance(stays, str) or one.path not in self.files.editable:
+                    return (
+                        f"{one.path}:{one.line} may wrap the same method, and stays: the hook would run outside of it"
+                    )
         return self._installed(situation, mine) if mine.made.maker is None else self._all_of(situation, mine)
 
     def _all_of(self, situation: Situation, mine: _Wrapped) -> list[Fix] | str:
@@ -193,9 +207,7 @@ class _Wrappers:
                 continue
             other, there = self._read(finding)
             if "possible" in (mine.confidence, theirs.confidence):
-                of_all = _CLASS in (mine.shape, theirs.shape)  # which may have any name
                 alike = may_be_the_same(patch, other, self._name) if patch and other else theirs.path == mine.path
-                alike = alike or of_all
             else:
                 alike = True
             if alike and not (isinstance(here, _Wrapped) and isinstance(there, _Wrapped) and _excludes(here, there)):
