@@ -34,10 +34,12 @@ from mcore_unpatch.codemods.seams.specs import (
     find_makers,
     find_named,
     imports_back,
+    imports_of,
     is_free,
     leaf_of,
     module_for,
     releases_for,
+    runs_late,
     why_not,
 )
 from mcore_unpatch.codemods.syntax import is_stored, leaf, names_in, parameters
@@ -218,11 +220,17 @@ class _ClassPatch:
     def reasons(self) -> Iterator[str]:
         """Why it is left; the first that there is counts."""
         first, options = self.findings[0], self.situation.options
+        if any("megatron/core/" in path for path in self.bench.paths):
+            yield "this repository has a megatron.core of its own, which makes specs"
+        if any(finding.in_test for finding in self.findings):
+            yield "a test patches it"
         if len({finding.path for finding in self.findings}) > 1:
             yield f"several files change `{self.short}`"
         for finding in self.findings:
-            if finding.live.depends or finding.live.guards or finding.temporary or finding.confidence != "certain":
-                yield f"line {finding.line} does not patch in any case and for good"
+            if finding.temporary or finding.confidence != "certain":
+                yield f"line {finding.line} patches for a while, or what may be another class"
+            if finding.live.depends or finding.live.guards:
+                yield f"line {finding.line} does not patch in any case"
             if any(related.role == "restore" for related in finding.related):
                 yield f"line {finding.line} is taken back"
             if finding.effect in ("breaks", "may_break"):
@@ -245,7 +253,8 @@ class _ClassPatch:
         heirs = {leaf_of(heir) for release in releases for heir in release.derived.get(self.cls, ())}
         self.places = find_makers(self.bench, self.cls, sorted(heirs), self.module)
         if not self.places.why_not and not self.module:
-            find_named(self.bench, self.places, source, {part.statement for part in self.parts}, methods)
+            statements = [part.statement for part in self.parts]
+            find_named(self.bench, self.places, statements, methods, self.installer)
         if self.places.why_not:
             yield self.places.why_not
         if heir := next((one for one in sorted(heirs) for at in self.bench.sources_naming(one) if not self.module), ""):
@@ -340,7 +349,7 @@ class _ClassPatch:
                     )
                     self.home = home
         if at is None or not any(bound_to(self.home, self.cls, at) == leaf(base) for base in at.bases):
-            yield f"{ast.unparse(value)} is no subclass of `{self.short}` that a file of this repository defines"
+            yield f"`{ast.unparse(value)}` is no subclass of `{self.short}` that a file of this repository defines"
             return
         self.name = at.name
 
@@ -348,6 +357,13 @@ class _ClassPatch:
         """Whether every place can see the class."""
         if not self.places.named and not self.places.made:
             yield f"this repository is not seen to make a spec that names `{self.short}`"
+        if self.installer is None:
+            importing = [*imports_of(self.bench, self.source.path)]
+            if not importing and any(at is not self.source for at, _ in self.places.every):
+                yield f"nothing is seen to import {self.source.path}"
+            for at, statement in importing:
+                if any(isinstance(one, _CHOOSING) for one in at.above(statement)):
+                    yield f"{at.path}:{statement.lineno} does not import {self.source.path} in any case"
         for at in {id(at): at for at, _ in self.places.every}.values():
             if at.path not in self.bench.editable:
                 yield f"{at.path} {self.bench.not_editable(at.path)}"
@@ -359,7 +375,7 @@ class _ClassPatch:
                 if not is_free(at, self.name) and leaf_of(bound_here(at, self.name)) != self.name:
                     yield f"the name `{self.name}` is taken in {at.path}"
         for at, node in self.places.every:
-            if at is self.home and at.function_of(node) is None and node.lineno < self._line:
+            if at is self.home and not runs_late(at, node) and node.lineno < self._line:
                 yield f"line {node.lineno} makes a spec before the class is there"
 
     @property

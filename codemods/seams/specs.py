@@ -6,10 +6,11 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from mcore_unpatch.codemods.syntax import bound_by_import, identifiers, imported, leaf, module_of
 from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.editing.source import Source
+from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.library.makers import off_in
 from mcore_unpatch.library.model import COMPARED, EXACT, Model
 from mcore_unpatch.library.syntax import dotted
@@ -123,23 +124,30 @@ def find_makers(bench: Workbench, cls: str, derived: Sequence[str], module: str 
     return found
 
 
-def find_named(bench: Workbench, found: SpecPlaces, home: Source, gone: set[ast.AST], methods: Sequence[str]) -> None:
+def find_named(
+    bench: Workbench, found: SpecPlaces, gone: Sequence[ast.stmt], methods: Sequence[str], installer: ast.AST | None
+) -> None:
     """The specs of the repository that name a class, or why another use of it is in the way of a subclass.
 
-    `gone` are the statements that go: what stands in them is not asked.
+    `gone` are the statements that go: what stands in them is not asked. What a patched method was is read before them,
+    in the module or in the function that installs it.
     """
+    first = min(node.lineno for node in gone)
     for source in bench.sources_naming(found.short):
         names = imported(source)
         for node, _, full in _mentions(source, names, {found.short}):
             symbol, above = api.lookup(full), [*source.above(node)]
             if symbol is None and _is_own(bench, source, full, found.short):
                 continue
-            if not gone.isdisjoint([node, *above]) or (symbol is not None and symbol.name != found.cls):
+            if any(one in gone for one in above) or (symbol is not None and symbol.name != found.cls):
                 continue
+            home = source.home.get(id(gone[0]))
             use = _use(source, node, methods) if isinstance(node, ast.Name | ast.Attribute) else "names"
             if use == "spec" and isinstance(node, ast.expr) and symbol is not None:
                 found.named.append((source, node))
-            elif use and not (use == "backup" and source is home):
+            elif use and not (
+                use == "backup" and home and node.lineno < first and source.function_of(node) in (None, installer)
+            ):
                 found.why_not = f"{source.path}:{node.lineno} uses `{found.short}` in a way that a subclass may change"
                 return
 
@@ -196,6 +204,38 @@ def leaf_of(name: str) -> str:
     return name.rpartition(".")[2]
 
 
+def runs_late(source: Source, node: ast.AST) -> bool:
+    """Whether a node runs when a function is called, and not when the file is imported: defaults do at once."""
+    above = [node, *source.above(node)]
+    return any(
+        isinstance(outer, ast.Lambda) or (isinstance(outer, Function) and inner in outer.body)
+        for inner, outer in pairwise(above)
+    )
+
+
+def imports_of(bench: Workbench, path: str) -> Iterator[tuple[Source, ast.Import | ast.ImportFrom]]:
+    """The statements of other files that import a file."""
+    stem = path.removesuffix(".py").removesuffix("/__init__").rpartition("/")[2]
+    for source in bench.sources_naming(stem):
+        for node in _imports(source):
+            if path in _imported_by(bench, source, node) and source.path != path:
+                yield source, node
+
+
+def _imports(source: Source) -> list[ast.Import | ast.ImportFrom]:
+    return [*source.every(ast.Import), *source.every(ast.ImportFrom)]
+
+
+def _imported_by(bench: Workbench, source: Source, node: ast.Import | ast.ImportFrom) -> list[str | None]:
+    """The files that a statement imports."""
+    names = [alias.name for alias in node.names]
+    if isinstance(node, ast.Import):
+        return [bench.locate(source.path, name, 0) for name in names]
+    base = node.module or ""
+    inside = [".".join(filter(None, (base, name))) for name in names]
+    return [bench.locate(source.path, name, node.level) for name in (base, *inside)]
+
+
 # --- files of the repository ------------------------------------------------------------------------------------
 
 
@@ -220,20 +260,13 @@ def imports_back(bench: Workbench, path: str, target: str) -> bool:
     waiting, seen = [path], {path}
     while waiting:
         source = bench.readable(waiting.pop())
-        imports: list[ast.Import | ast.ImportFrom] = []
-        if source is not None:
-            imports = [*source.every(ast.Import), *source.every(ast.ImportFrom)]
-        for node in imports:
-            names = [alias.name for alias in node.names]
-            level = node.level if isinstance(node, ast.ImportFrom) else 0
-            base = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
-            modules = [base, *(".".join(filter(None, (base, name))) for name in names)] if base or level else names
-            for found in (bench.locate(source.path, module, level) for module in modules):  # type: ignore[union-attr]
-                if found == target:
-                    return True
-                if found and found not in seen:
-                    seen.add(found)
-                    waiting.append(found)
+        imports = _imports(source) if source is not None else []
+        for found in (found for node in imports for found in _imported_by(bench, source, node)):  # type: ignore[arg-type]
+            if found == target:
+                return True
+            if found and found not in seen:
+                seen.add(found)
+                waiting.append(found)
     return False
 
 

@@ -32,6 +32,15 @@ apply_patch()
 def layer_spec(config):
     return get_gpt_layer_local_spec(normalization=config.normalization)
 """
+AT_ONCE = PATCH.replace("def apply_patch():\n    SelfAttention", "SelfAttention")
+WITHOUT = MODEL.replace("from pkg.patch import apply_patch\n\napply_patch()\n", "")
+SPEC_FIRST = """
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+
+
+def model(spec=get_gpt_layer_local_spec()):
+    return spec
+"""
 IMPORT = "from megatron.core.transformer.attention import SelfAttention\n"
 HYBRID = "from megatron.core.models.hybrid.hybrid_layer_specs import hybrid_stack_spec\nprint(hybrid_stack_spec)\n"
 
@@ -244,6 +253,12 @@ def test_older_releases_without_the_hook() -> None:
         ("in a way that", PATCH, MODEL, {"own": IMPORT + "NAMES = {SelfAttention: 1}\n"}),
         ("in a way that", PATCH, MODEL, {"own": IMPORT + "def f(c):\n    return SelfAttention(c)\n"}),
         ("in a way that", PATCH, MODEL, {"own": IMPORT + "def f(x):\n    return SelfAttention.forward(x, 1)\n"}),
+        ("in a way that", PATCH + "\n\ndef other(x):\n    return SelfAttention.forward(x, 1)\n", MODEL, {}),
+        ("in a way that", PATCH + "\n\nnow = SelfAttention.forward\n", MODEL, {}),
+        ("before the class is there", SPEC_FIRST + AT_ONCE, "", {}),
+        ("nothing is seen to import", AT_ONCE, WITHOUT, {}),
+        ("does not import pkg/patch.py in any case", AT_ONCE, WITHOUT + "\n\nif FAST:\n    import pkg.patch\n", {}),
+        ("a megatron.core of its own", PATCH, MODEL, {"megatron/core/utils": ""}),
         ("which would have to import it", PATCH + "\n\ndef late():\n    import pkg.model\n", MODEL, {}),
         ("is taken", PATCH + "\n\nPatchedSelfAttention = 1\n", MODEL, {}),
         ("uses `factor` of `apply_patch`", PATCH.replace("apply_patch():", "apply_patch(factor):").replace(
