@@ -51,6 +51,7 @@ _GIVES = (
 )
 _LEVELS = 3  # helpers that call helpers
 _NEAREST = 200  # definitions above a place
+_FAR_ABOVE = 3000  # bytes
 _DEFINITION = re.compile(
     rb"^([ \t]*+)(?:class[ \t]++(\w++)|(?:async[ \t]++)?def[ \t]++(\w++)([^)]{0,1000}+))", re.MULTILINE
 )
@@ -262,7 +263,8 @@ def installers(data: bytes) -> frozenset[str]:
 
 def _is_inner(definition: re.Match[bytes]) -> bool:
     """Whether a function stands in another, so that no other file can name it."""
-    above = definition.string[: definition.start()].splitlines() if definition[1] else []
+    data, end = definition.string, definition.start()
+    above = data[data.rfind(b"\n", 0, max(0, end - _FAR_ABOVE)) + 1 : end].splitlines()
     lines = ((line, line.lstrip()) for line in reversed(above))
     outer = (text for line, text in lines if text and len(line) - len(text) < len(definition[1]))
     return next(outer, b"").startswith((b"def ", b"async def "))
