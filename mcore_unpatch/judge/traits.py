@@ -121,7 +121,9 @@ def _is_on_instance(install: Install, new: Replacement, _: Resolver) -> bool:
 def _has_own_name(install: Install, _: Replacement, resolver: Resolver) -> bool:
     """A name that nothing in Megatron has, for a class of its own, and that no text puts into code of Megatron's."""
     symbol, name = api.lookup(install.owner), install.attribute
-    if symbol is None or ".extensions." in install.owner or name.startswith("__") or name in api.attribute_names():
+    if symbol is None or symbol.kind != "class" or ".extensions." in install.owner:
+        return False
+    if name.startswith("__") or name in api.attribute_names():
         return False
     in_code = re.compile(rf"\.{name}\b|\b{name}\s*\(")
     return not any(in_code.search(text) for text in resolver.once(_texts, resolver.model.tree))

@@ -268,3 +268,11 @@ def test_what_is_set_to_what_is_there_changes_nothing(line: str, verdict: str) -
     (finding,) = found_in(f"{heads}def install():\n    {line}\n")
     assert (finding.verdict, finding.fix) == (verdict, None)
     assert ("it changes nothing, unless it takes another patch off" in finding.evidence) is (verdict == "delete")
+
+
+@pytest.mark.parametrize(("owner", "rule"), [("gpt_model.GPTModel", "MCU404"), ("gpt_model", "MCU602")])
+def test_a_name_that_a_module_gets_is_no_method(owner: str, rule: str) -> None:
+    given = "from megatron.core.models.gpt import gpt_model\ndef wrap(old): return lambda *given: old(*given)\n"
+    put = "def put(owner, name, new):\n    setattr(owner, name, new(getattr(owner, name)))\n"
+    [finding] = found_in(f"{given}{put}put({owner}, 'brand_new', wrap)\n", target=None)
+    assert finding.rule == rule
