@@ -87,6 +87,8 @@ def put_back(patch: Patch, keeps: ast.Assign | None, others: list[int]) -> Resto
     name = f"_{_HANDLE}" if shared else _HANDLE
     if any(line in inside for line in others if line != patch.statement.lineno):  # which may have one too
         name = f"{leaf(patch.target.value)}_{_HANDLE}"
+        if not all(_is_told_apart(patch, node) for node in ast.walk(scope)):
+            return f"line {patch.statement.lineno} and others would keep their handles under one name"
     name += "s" * bool(found.begins)
     taken = identifiers(scope) | {node.attr for node in ast.walk(scope) if isinstance(node, ast.Attribute)}
     if {_HANDLE, name, f"{name}s"} & taken:
@@ -94,6 +96,14 @@ def put_back(patch: Patch, keeps: ast.Assign | None, others: list[int]) -> Resto
     owner = found.handle.rpartition(".")[0]
     found.handle = f"{owner}.{name}" if owner else name
     return found
+
+
+def _is_told_apart(patch: Patch, node: ast.AST) -> bool:
+    """Whether a node is no other object whose `forward` is read or set, by the same last name."""
+    if not isinstance(node, ast.Attribute) or node.attr != patch.target.attr:
+        return True
+    own, name = ast.unparse(patch.target.value), leaf(patch.target.value)
+    return bool(name) and (ast.unparse(node.value) == own or leaf(node.value) != name)
 
 
 def scope_of(patch: Patch, kept: str) -> _Scope:
