@@ -37,12 +37,12 @@ def releases_for(judged: Sequence[Version]) -> tuple[Model, ...]:
 def why_not(bench: Workbench, cls: str, methods: Sequence[str], releases: tuple[Model, ...]) -> str:
     """Why a subclass in the specs is not the same as a change of a class of Megatron's; empty where it is."""
     short = leaf_of(cls)
+    if by_name := slots.built_by_name(cls, releases):
+        return f"{by_name}, out of reach of a spec"
     if short not in FROM_SPECS:
         return f"that Megatron has `{short}` from specs alone, and compares it with nothing, is not known"
     if (word := FROM_SPECS[short]) and (told := bench.saying(re.compile(word.encode(), re.IGNORECASE))):
         return f"Megatron compares `{short}` itself where {told[0]} may lead ({word.replace('|', ', ')})"
-    if by_name := slots.built_by_name(cls, releases):
-        return f"{by_name}, out of reach of a spec"
     since, until, _ = COMPARED_IN_SPECS.get(short, ((), (), ""))
     for release in releases:
         name, here = known.name_on(release, cls), f"megatron-core {release.label}"

@@ -268,7 +268,7 @@ def test_older_releases_without_the_hook() -> None:
         ("where pkg/model.py may lead", PATCH.replace("attention import SelfAttention",
             "transformer_layer import TransformerLayer").replace("SelfAttention", "TransformerLayer"), MODEL +
             "\n\ndef mtp(config, spec):\n    return get_gpt_mtp_block_spec(config, spec)\n", {}),
-        ("is not known", PATCH.replace("attention import SelfAttention", "mlp import MLP").replace(
+        ("build it by name", PATCH.replace("attention import SelfAttention", "mlp import MLP").replace(
             "SelfAttention", "MLP"), MODEL, {}),
     ],
 )  # fmt: skip
