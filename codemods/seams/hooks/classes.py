@@ -35,7 +35,7 @@ def why_no_hook(patch: Patch, files: Workbench) -> str:
         if found is None or found.fact.kind != "class":
             return f"megatron-core {model.label} has no such class"
         if not any(base.rpartition(".")[2] == "Module" for base in model.lineage(found.name)):
-            return "the class is no module of PyTorch"
+            return "that the class is a module of PyTorch is not known"
         for sub in model.derived.get(found.name, ()):
             family.add(sub.rpartition(".")[2])
             if f"{sub}.forward" in model.facts:

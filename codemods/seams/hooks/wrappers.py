@@ -148,7 +148,7 @@ class _Wrappers:
                 )
             other = replace(situation, finding=finding)
             there = self._read(other)[1]
-            if isinstance(there, str) or there.made.maker is not maker or there.form.hooks != mine.form.hooks:
+            if isinstance(there, str) or there.made.maker is not maker or not _is_made_alike(there, mine):
                 return f"{where} uses `{maker.name}` too, and stays" + (f": {there}" if isinstance(there, str) else "")
             placed = self._installed(other, replace(there, form=replace(there.form, changes=[])))
             if isinstance(placed, str):
@@ -212,6 +212,12 @@ class _Wrappers:
                 alike = True
             if alike and not (isinstance(here, _Wrapped) and isinstance(there, _Wrapped) and _excludes(here, there)):
                 yield finding
+
+
+def _is_made_alike(one: _Wrapped, other: _Wrapped) -> bool:
+    """Whether a factory is called for both in the same way: for modules or for classes."""
+    made = [(each.form.hooks, each.made.original, each.made.of_class) for each in (one, other)]
+    return made[0] == made[1]
 
 
 def _key(finding: Finding) -> _Key:
