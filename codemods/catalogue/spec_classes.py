@@ -28,6 +28,7 @@ from mcore_unpatch.codemods.codemod import (
 from mcore_unpatch.codemods.emptied import Emptied, references, with_emptied
 from mcore_unpatch.codemods.imports.places import line_limit
 from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.seams.patch import is_taken
 from mcore_unpatch.codemods.seams.specs import (
     SpecPlaces,
     bound_to,
@@ -374,6 +375,10 @@ class _ClassPatch:
                     yield f"{self.home.path} imports {at.path}, which would have to import it"
                 if not is_free(at, self.name) and leaf_of(bound_here(at, self.name)) != self.name:
                     yield f"the name `{self.name}` is taken in {at.path}"
+        for at, call in self.places.made:
+            taken = [_WITH] if is_taken(_WITH, at) else []
+            taken += [self.short] if not bound_to(at, self.cls, call) and not is_free(at, self.short) else []
+            yield from (f"the name `{name}` is taken in {at.path}" for name in taken)
         for at, node in self.places.every:
             if at is self.home and not runs_late(at, node) and node.lineno < self._line:
                 yield f"line {node.lineno} makes a spec before the class is there"

@@ -23,7 +23,7 @@ _SPECS = ("ModuleSpec", "Submodules")
 _BUILDERS = re.compile(
     r"(megatron\.bridge|megatron\.training\.models|mbridge|mcore_bridge|nemo|(gpt|mamba|hybrid)_builders|model_provider)\b"
 )
-_MADE = re.compile(rb"_spec\b|_builder|model_provider|bridge|nemo")
+_MADE = re.compile(rb"_specs?\b|_submodules\b|_builder|model_provider|bridge|nemo")
 
 
 def releases_for(judged: Sequence[Version]) -> tuple[Model, ...]:

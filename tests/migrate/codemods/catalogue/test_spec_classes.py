@@ -41,6 +41,11 @@ from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 def model(spec=get_gpt_layer_local_spec()):
     return spec
 """
+LIST = """
+from megatron.core.models.gpt import gpt_layer_specs as specs
+
+MAKERS = [specs.get_gpt_decoder_layer_specs]
+"""
 IMPORT = "from megatron.core.transformer.attention import SelfAttention\n"
 HYBRID = "from megatron.core.models.hybrid.hybrid_layer_specs import hybrid_stack_spec\nprint(hybrid_stack_spec)\n"
 
@@ -258,6 +263,9 @@ def test_older_releases_without_the_hook() -> None:
         ("before the class is there", SPEC_FIRST + AT_ONCE, "", {}),
         ("nothing is seen to import", AT_ONCE, WITHOUT, {}),
         ("does not import pkg/patch.py in any case", AT_ONCE, WITHOUT + "\n\nif FAST:\n    import pkg.patch\n", {}),
+        ("`with_classes` is taken", PATCH, MODEL + "\n\ndef with_classes(): ...\n", {}),
+        ("`SelfAttention` is taken", PATCH, MODEL + "\n\ndef f(SelfAttention): ...\n", {}),
+        ("without calling it", PATCH, MODEL, {"list": LIST}),
         ("a megatron.core of its own", PATCH, MODEL, {"megatron/core/utils": ""}),
         ("which would have to import it", PATCH + "\n\ndef late():\n    import pkg.model\n", MODEL, {}),
         ("is taken", PATCH + "\n\nPatchedSelfAttention = 1\n", MODEL, {}),
