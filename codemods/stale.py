@@ -171,8 +171,8 @@ def _is_named(bench: Workbench, new: dict[str, Source], path: str, name: str, id
         saying = list(bench.sources_naming(name))
     except (Unreadable, OSError):
         return True  # what cannot be read may ask for it
-    for before in saying:
-        source = new.get(before.path, before)
+    # A file that is changed may say it from now on.
+    for source in {**{before.path: before for before in saying}, **new}.values():
         unused = [definition for each in idle.get(source.path, ()) if (definition := _definition(source, each))]
         own = _definition(source, name) if source.path == path else None
         left_out = [*unused, *([own] if own else []), *source.every(ast.Import, ast.ImportFrom)]

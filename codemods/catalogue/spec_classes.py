@@ -167,6 +167,7 @@ class than ask for it with `isinstance`, annotate with it and read its members.
             here = at is source or not isinstance(change, Change | AddImport)
             yield change if here else Elsewhere(at, change)  # type: ignore[arg-type]
         yield Note("specs that are made here name the subclass in every process, also where the patch was not made")
+        yield Note("specs that another package makes name Megatron's own class")
         yield Settles([finding for one in good for finding in one.findings])
 
 
@@ -319,6 +320,10 @@ class _ClassPatch:
                     yield f"`{function.name}` cannot be moved as it is"
             if taken := sorted(used & (local - {leaf(part.owner)})):
                 yield f"line {part.statement.lineno} uses `{taken[0]}` of `{around.name}`"
+        owner = leaf(self.parts[0].owner)
+        homes = [node for node in self.source.every(ast.ImportFrom) if owner in map(_bound, node.names)]
+        if around is not None and not any(node in (*self.source.tree.body, *around.body) for node in homes):
+            yield f"`{owner}` is not imported in any case"
         if not isinstance(self.parts[0].owner, ast.Name) and around is not None:
             yield f"`{ast.unparse(self.parts[0].owner)}` is no plain name"
 
@@ -599,7 +604,8 @@ def _apart(source: Source, statement: ast.stmt, text: str) -> str:
     while end + after <= len(source.lines) and source.is_blank(end + after):
         after += 1
     first = line == 0 or source.is_comment(line)
-    last = end + after > len(source.lines)
+    # A comment behind the statement stays behind the method.
+    last = end + after > len(source.lines) or "#" in source.line(end - 1)[statement.end_col_offset :]
     return "\n" * (0 if first else max(0, 2 - before)) + text + "\n" * (0 if last else max(0, 2 - after))
 
 

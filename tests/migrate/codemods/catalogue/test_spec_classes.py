@@ -46,6 +46,11 @@ from megatron.core.models.gpt import gpt_layer_specs as specs
 
 MAKERS = [specs.get_gpt_decoder_layer_specs]
 """
+GUARDED = PATCH.replace(
+    "from megatron.core.transformer.attention import SelfAttention\n\noriginal = SelfAttention.forward\n",
+    "try:\n    from megatron.core.transformer.attention import SelfAttention\n"
+    "    original = SelfAttention.forward\nexcept ImportError:\n    original = None\n",
+)
 IMPORT = "from megatron.core.transformer.attention import SelfAttention\n"
 HYBRID = "from megatron.core.models.hybrid.hybrid_layer_specs import hybrid_stack_spec\nprint(hybrid_stack_spec)\n"
 
@@ -233,6 +238,21 @@ gpt_layer_specs.SelfAttention = MySelfAttention
     assert "{SelfAttention: MySelfAttention}" in done["pkg/model.py"]
 
 
+def test_a_subclass_of_another_file_is_not_said_to_be_of_no_use() -> None:
+    own = "from megatron.core.transformer.attention import SelfAttention\n\n\nclass Mine(SelfAttention):\n    pass\n"
+    patch = "from megatron.core.models.gpt import gpt_layer_specs\n\nfrom .own import Mine\n\n\n"
+    patch += "def apply_patch():\n    gpt_layer_specs.SelfAttention = Mine\n"
+    files = {"pkg/__init__.py": "", "pkg/own.py": own, "pkg/patch.py": patch, "pkg/model.py": MODEL}
+    done = migrate({path: text.encode() for path, text in files.items()}, UNSAFE)
+    assert b"from pkg.own import Mine\n" in done.files["pkg/model.py"]
+    assert not [remark.text for remark in done.plan.remarks if "Mine" in remark.text]
+
+
+def test_a_comment_stays_behind_the_method() -> None:
+    done = migrated(AT_ONCE.replace("= scaled", "= scaled  # twice"), WITHOUT + "\n\nimport pkg.patch\n")
+    assert done["pkg/patch.py"].endswith("    forward = scaled  # twice\n")
+
+
 def test_older_releases_without_the_hook() -> None:
     older = Options(unsafe_fixes=True, pinned=lambda _: ((0, 12), (0, 14)))
     assert set(migrated(options=older)) == {"pkg/patch.py", "pkg/model.py"}
@@ -266,6 +286,7 @@ def test_older_releases_without_the_hook() -> None:
         ("`with_classes` is taken", PATCH, MODEL + "\n\ndef with_classes(): ...\n", {}),
         ("`SelfAttention` is taken", PATCH, MODEL + "\n\ndef f(SelfAttention): ...\n", {}),
         ("without calling it", PATCH, MODEL, {"list": LIST}),
+        ("is not imported in any case", GUARDED, MODEL, {}),
         ("a megatron.core of its own", PATCH, MODEL, {"megatron/core/utils": ""}),
         ("which would have to import it", PATCH + "\n\ndef late():\n    import pkg.model\n", MODEL, {}),
         ("is taken", PATCH + "\n\nPatchedSelfAttention = 1\n", MODEL, {}),
