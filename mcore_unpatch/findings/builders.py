@@ -121,8 +121,10 @@ def no_other(name: str, release: Model) -> str:
     if given := set(filter(str.isidentifier, asked)):
         sure = len(given) == 1 and all(use.condition or use.call is None for use in uses)
         return f", unless `{min(given)}` is given" if sure else ""
-    places = (release.function(use.place) for use in uses)
-    words = {word.replace("_", "") for place in places if place for word in place.fact.parameters.names if "_" in word}
+    places = [function.fact for use in uses if (function := release.function(use.place)) is not None]
+    for module in {module_of(use.place, release) for use in uses}:  # one place stands for all of them
+        places += [fact for _, fact in release.members(module) if fact.kind == "function"]
+    words = {word.replace("_", "") for place in places for word in place.parameters.names if "_" in word}
     taken = any(leaf(name).lower().endswith(word) for word in words) and leaf(name) != leaf(name).lower()
     return "" if taken else f", {NO_OTHER}"
 

@@ -96,7 +96,8 @@ def history(target: str) -> str:
     differing = (label for (_, a), (label, b) in pairs if (a.digest, a.detail) != (b.digest, b.detail))
     changed = [minor_of(label) for label in differing]
     later = [label for label, _ in fates[fates.index(there[-1]) + 1 :]]
-    now = f" (now `{moved}`)" if later and (moved := known.moved_to(target)) else ""
+    moved = known.moved_to(target) if later else None
+    now = f" ({'now' if leaf(moved) == leaf(target) else 'closest to it'} `{moved}`)" if moved else ""
     gone = f"one since {minor_of(later[0])}{now}" if later else ""
     if gone and not changed:
         return f"G{gone}"
@@ -196,8 +197,10 @@ def _of_missing(finding: Finding, version: Version) -> str:
         return f"`{leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{unknown[0]}` is a base of it"
     similar = () if finding.assessment.is_read or name.startswith("__") else release.ending(name)
     nearest = sorted(similar, key=lambda other: not other.startswith(f"{owner}."))  # a class of the module itself
-    alike = (leaf(one.rpartition(".")[0]) for one in nearest)
-    like = next((f", but in `{cls}`" for cls in alike if cls.lstrip("_")[:1].isupper()), "")
+    alike = (found.name.rpartition(".")[0] for one in nearest if (found := release.find(one)) is not None)
+    # A class, or a module of the package.
+    near = (one for one in alike if leaf(one).lstrip("_")[:1].isupper() or one.startswith(f"{owner}."))
+    like = next((f", but in `{leaf(one)}`" for one in near), "")
     adds += ", and nothing of Megatron reads it there" if like and holder.kind == "module" else ""
     if finding.shape == "module-attr" and finding.message.startswith("replaces"):  # it is read to be wrapped
         adds = "what it changes is not known"
@@ -234,10 +237,11 @@ def _of_module(target: str, found: Known, release: Model, beside: Set[str] | Non
 
 
 def _told_of(target: str, found: Known, release: Model, use: Usage | None, unread: bool) -> str:
-    if unread:
-        nobody = f"Nothing of megatron-core {minor_of(release.label)} reads it; {_others(release)} may"
-        return f"{nobody}, and code of yours that does can take another"
     is_copy, original = target in release.facts and target != found.name, telling(found.name, release)
+    if unread:
+        nobody = f"Nothing of megatron-core {minor_of(release.label)} reads it"
+        there = f" there, but from `{leaf(found.name.rpartition('.')[0])}`" if is_copy and original is not None else ""
+        return f"{nobody}{there}; {_others(release)} may, and code of yours that does can take another"
     importing = [one for name in _importing(target, release) if (one := telling(name, release))] if is_copy else []
     if every := [each for each in (use, *importing) if each is not None]:
         use = replace(every[0], users=sum(each.users for each in every))

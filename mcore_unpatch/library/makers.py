@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import takewhile
 
 from mcore_unpatch.library.definitions import ModuleFacts
 from mcore_unpatch.library.syntax import Nodes, last_attribute, statements
@@ -35,15 +36,22 @@ class SpecMakers:
     def naming(self, parts: Set[str]) -> Iterator[tuple[str, str]]:
         """The functions that make specs, each with those of some parts that these may name, and what is asked for them.
 
-        `flag/Part` is named only where that argument is true.
+        `flag/Part` is named only where that argument is true, or is not None.
         """
         makers = {name for name in self._functions if "spec" in name or "submodules" in name}
         for short, module, node in ((name, *home) for name in sorted(makers) for home in self._functions[name].items()):
             every = sorted(self._named(node, module) & (parts | makers | self._providers.keys()))
-            flags = {flag: self._named(node, module, frozenset([flag])) for flag in _arguments(node) if every}
+            flags = {flag: self._named(node, module, frozenset([flag])) for flag in self._flags(node) if every}
             told = {part: [f"{flag}/{part}" for flag in flags if part not in flags[flag]] for part in every}
             if not makers.issuperset(told):
                 yield f"{module}.{short}", ",".join(word for part in told for word in told[part] or [part])
+
+    def _flags(self, node: ast.FunctionDef) -> list[str]:
+        """The arguments of a function, also those that it hands on unseen."""
+        handing = [call for call in Nodes([node]).of(ast.Call) if any(word.arg is None for word in call.keywords)]
+        others = (other for call in handing for other in self._functions.get(last_attribute(call.func), {}).values())
+        unseen = (flag for other in others for flag in _arguments(other) if node.args.kwarg)
+        return list(dict.fromkeys([*_arguments(node), *unseen]))
 
     def _named(self, node: ast.FunctionDef, module: str, off: frozenset[str] = _NOTHING) -> set[str]:
         """What a function reaches, of what methods of providers give only that of those that are asked."""
@@ -51,7 +59,7 @@ class SpecMakers:
         return {name for *asked, name in reached if self._reached[node, off].issuperset(asked)}
 
     def _reach(self, function: ast.FunctionDef, module: str, off: frozenset[str] = _NOTHING) -> set[str]:
-        """The names and attributes that a function comes by, also in others, where some of its arguments are false.
+        """The names and attributes that a function comes by, also in others, where some arguments are false or None.
 
         What a method of a provider gives is `.method>Class`.
         """
@@ -59,8 +67,10 @@ class SpecMakers:
             return self._reached[function, off]
         self._reached[function, off] = found = set[str]()  # what a cycle gets to see
         nodes = Nodes([function])
-        bound = {*_arguments(function), *(name.id for name in nodes.of(ast.Name) if not isinstance(name.ctx, ast.Load))}
-        bound -= {name for node in nodes.of(ast.Global) for name in node.names}
+        stored = {name.id for name in nodes.of(ast.Name) if not isinstance(name.ctx, ast.Load)}
+        bound = stored.union(_arguments(function)).difference(*(node.names for node in nodes.of(ast.Global)))
+        off -= stored  # what is None may get a value
+        unseen = off.difference(_arguments(function))
         calls: dict[int, ast.Call] = {}
         for node in (node for part in function.body for node in _run(part, off)):
             if isinstance(node, ast.Call):
@@ -70,7 +80,8 @@ class SpecMakers:
             elif isinstance(node, ast.Name) and node.id not in bound:
                 homes, call = self._functions.get(node.id, {}), calls.get(id(node))
                 for home, other in homes.items() if module not in homes else [(module, homes[module])]:
-                    found |= self._reach(other, home, off_in(call, _arguments(other), off) if call else _NOTHING)
+                    passed = off_in(call, _arguments(other), off, unseen) if call else _NOTHING
+                    found |= self._reach(other, home, passed)
                 for method in self._providers[node.id].body if node.id in self._providers else ():
                     if isinstance(method, ast.FunctionDef):
                         given = self._reach(method, module)
@@ -83,10 +94,9 @@ def _run(node: ast.AST, off: Set[str]) -> Iterator[ast.AST]:
     """A node and all below it that may run where some names are false; what is compared or annotated is not put in."""
     parts: Iterable[ast.AST] = ast.iter_child_nodes(node)
     if isinstance(node, ast.If | ast.IfExp):
-        test = node.test
-        tests = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-        if any(getattr(one, "id", "") in off for one in tests):
-            parts = node.orelse if isinstance(node.orelse, list) else [node.orelse]
+        if (truth := _truth(node.test, off)) is not None:
+            way = node.body if truth else node.orelse
+            parts = way if isinstance(way, list) else [way]
     elif isinstance(node, ast.AnnAssign):
         parts = filter(None, [node.value])
     elif isinstance(node, ast.Compare) or (isinstance(node, ast.Call) and last_attribute(node.func) == "isinstance"):
@@ -96,11 +106,28 @@ def _run(node: ast.AST, off: Set[str]) -> Iterator[ast.AST]:
         yield from _run(part, off)
 
 
-def off_in(call: ast.Call, arguments: Sequence[str], off: Set[str] = _NOTHING) -> frozenset[str]:
-    """Those of some arguments that a call passes as false, plainly or where some names are."""
-    given = [*zip(arguments, call.args, strict=False), *((word.arg or "", word.value) for word in call.keywords)]
-    is_off = {name: getattr(value, "value", None) is False or getattr(value, "id", "") in off for name, value in given}
-    return frozenset(name for name in arguments if is_off.get(name))
+def _truth(test: ast.expr, off: Set[str]) -> bool | None:
+    """Whether a test of one name holds where some are false or None; None where that cannot be told."""
+    match test:
+        case ast.Name(id=name) if name in off:
+            return False
+        case ast.Compare(left=ast.Name(id=name), ops=[by], comparators=[ast.Constant(value=None)]) if name in off:
+            return isinstance(by, ast.Is)
+        case ast.BoolOp(op=ast.And(), values=values):
+            return False if any(_truth(value, off) is False for value in values) else None
+    return None
+
+
+def off_in(
+    call: ast.Call, arguments: Sequence[str], off: Set[str] = _NOTHING, unseen: frozenset[str] = _NOTHING
+) -> frozenset[str]:
+    """Those of some arguments that a call passes as false or None: plainly, where names are, `unseen` by `**`."""
+    values = takewhile(lambda value: not isinstance(value, ast.Starred), call.args)
+    given = [*zip(arguments, values, strict=False), *((word.arg or "", word.value) for word in call.keywords)]
+    plain = {name: isinstance(value, ast.Constant) and value.value in (False, None) for name, value in given}
+    is_off = {name: plain[name] or getattr(value, "id", "") in off for name, value in given}
+    handed = unseen.difference(plain) if any(word.arg is None for word in call.keywords) else _NOTHING
+    return frozenset(name for name in arguments if is_off.get(name) or name in handed)
 
 
 def _arguments(function: ast.FunctionDef) -> list[str]:

@@ -15,7 +15,7 @@ from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.verdicts import KEEP, STEPS
 from mcore_unpatch.library.makers import off_in
 from mcore_unpatch.library.syntax import last_attribute
-from mcore_unpatch.megatron import api, known, slots
+from mcore_unpatch.megatron import api, slots
 from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.project import Project
@@ -93,8 +93,8 @@ def _to_be_built(finding: Finding) -> str:
     names = (finding.target, finding.target.rpartition(".")[0]) if kept or _asks_for_a_config(finding) else ()
     kinds = ("class",) if NO_OTHER in finding.evidence else ("class", "function")  # who calls it is told as it is
     there = [(name, symbol) for name in names if (symbol := _symbol(name)) is not None and symbol.kind in kinds]
-    # What a module has under a name of its own is not what others build.
-    return there[-1][1].name if there and leaf(there[-1][0]) == leaf(there[-1][1].name) else ""
+    # What a module has of another one is not what others build or call.
+    return next((one.name for name, one in there[-1:] if name != finding.target or name == one.name), "")
 
 
 def _symbol(name: str) -> api.Symbol | None:
@@ -109,6 +109,16 @@ def _answering(target: str) -> set[str]:
     holder = api.lookup(owner)
     own = set() if holder is not None and holder.kind == "class" and api.has_callable(owner, name) else {name}
     return {*own, *slots.named(owner), *slots.named(target)}
+
+
+def _off(call: ast.Call, name: str) -> frozenset[str]:
+    """The arguments of a function that are false or None in a call: passed as that, or left so."""
+    if (taken := api.union().called_with(name)) is None:
+        return frozenset()
+    passed = {word.arg for word in call.keywords}.union(taken.positional[: len(call.args)])
+    left = (word for word, value in taken.defaults.items() if value in ("False", "None") and word not in passed)
+    sure = None not in passed and not any(isinstance(value, ast.Starred) for value in call.args)
+    return off_in(call, taken.names).union(left if sure else ())
 
 
 def _called_here(names: Iterable[str], data: bytes) -> bytes:
@@ -203,7 +213,7 @@ class _Places:
     def _made(self, path: str, data: bytes, names: Iterable[str]) -> Iterator[tuple[str, _Place]]:
         """The classes that specs can name which functions of Megatron's make."""
         for call, name in self._calls(path, data, names):
-            off = off_in(call, known.parameter_names(name, api.union()) or ())
+            off = _off(call, name)
             yield from ((word, (call.lineno, leaf(name))) for word in slots.named_by(name, off))
 
     def _calls(self, path: str, data: bytes, names: Iterable[str]) -> Iterator[tuple[ast.Call, str]]:
@@ -228,7 +238,9 @@ class _Places:
         nodes = [*walk(self._project.resolver(path).model.tree)] if _SPECS.search(data) else []
         names = {alias.asname: alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
         plain = [(to, node.value) for node in nodes if isinstance(node, ast.Assign) for to in node.targets]
-        held = {one.id: value for one, value in plain if isinstance(one, ast.Name)}
+        held: dict[str, list[ast.expr]] = {}
+        for one, value in plain:
+            held.setdefault(getattr(one, "id", ""), []).append(value)
         for node in nodes:
             parts: Iterable[ast.AST] = ()
             if isinstance(node, ast.Call) and last_attribute(node.func).endswith(_MAKERS):
@@ -238,7 +250,8 @@ class _Places:
             if not (given := [*parts]):
                 continue  # as for nearly all nodes
             # Also by a variable, which may hold one of several.
-            given += [node for part in given if (name := getattr(part, "id", "")) in held for node in walk(held[name])]
+            variables = [value for part in given if isinstance(part, ast.Name) for value in held.get(part.id, ())]
+            given += [node for value in variables for node in walk(value)]
             for part in (part for part in given if isinstance(part, ast.Name | ast.Attribute | ast.keyword)):
                 word = last_attribute(part) or getattr(part, "arg", None) or ""
                 yield names.get(word, word), (part.lineno, names.get(word, word))

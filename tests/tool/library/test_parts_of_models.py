@@ -282,6 +282,11 @@ def norm_spec(rms):
 def checked_spec(given):
     same_spec: Slow = given
     return ModuleSpec(same_spec) if given is Plain or isinstance(given, Fast) else part_spec(given)
+def sparse_spec(experts=None, kind=None):
+    kind = kind or Fast
+    if experts is None: return ModuleSpec(Plain)
+    else: return part_spec(Slow if kind is not None else kind)
+def handing_spec(**more): return sparse_spec(**more)
 every = PartSubmodules(a=Fast, b=Slow, c=Plain)
 """
 
@@ -292,8 +297,10 @@ def test_which_classes_the_specs_of_a_function_may_name() -> None:
     assert told == {
         "part_spec": "Norm,Router",
         "get_spec": "fast/Fast,fast/FastSpecProvider,Norm,size/Plain,wide/Plain,Router,Slow,SlowSpecProvider,part_spec",
-        "slow_spec": "Norm,Plain,Router,Slow,SlowSpecProvider,get_spec,part_spec",
+        "slow_spec": "Norm,wide/Plain,Router,Slow,SlowSpecProvider,get_spec,part_spec",
         "norm_spec": "Layer,Norm,rms/Plain",
         "checked_spec": "Norm,Router,part_spec",
+        "sparse_spec": f"Fast,{(experts := 'experts/Norm,Plain,experts/Router,experts/Slow,experts/part_spec')}",
+        "handing_spec": f"Fast,{experts},sparse_spec",
         "same_spec": "quick/Fast,quick/FastSpecProvider,Norm,Plain,Router,Slow,SlowSpecProvider,get_spec,part_spec",
     }

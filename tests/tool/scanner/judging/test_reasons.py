@@ -304,6 +304,26 @@ def test_what_a_patch_adds_to_a_module_nobody_reads() -> None:
     )
 
 
+def test_what_a_module_imports_and_nobody_reads_there_is_read_where_it_is_from() -> None:
+    said = why(f"{CORE}.models.common.embeddings.rotary_pos_embedding._apply_rotary_pos_emb_thd", (0, 12))
+    assert said.startswith("Nothing of megatron-core 0.12 reads it there, but from `rope_utils`; ")
+    own = why(f"{CORE}.parallel_state.get_model_parallel_src_rank", (0, 12))
+    assert own.startswith("Nothing of megatron-core 0.12 reads it; ")
+
+
+def test_what_a_patch_adds_to_a_package_may_stand_in_a_module_of_it() -> None:
+    package, reads = f"{CORE}.models.common.embeddings", "the patch adds it, and nothing of Megatron reads it there"
+    said = why(f"{package}._rotate_half", (0, 12))
+    assert said == f"megatron-core 0.12 has no `_rotate_half` in `embeddings`, but in `rope_utils`: {reads}"
+    assert "rope_utils" not in why(f"{CORE}.fusions._rotate_half", (0, 12))  # that is another package
+
+
+def test_a_class_that_others_of_the_module_take_as_an_argument() -> None:
+    """One function of `serialization` builds the strategy, and `load` takes one as `sharded_strategy`."""
+    strategy = f"{CORE}.dist_checkpointing.strategies.torch.TorchDistLoadShardedStrategy.load_sharded_metadata"
+    assert why(strategy, (0, 18)).endswith("build `TorchDistLoadShardedStrategy` by name")
+
+
 def test_what_is_given_its_spec_is_built_by_name_all_the_same() -> None:
     """Specs name the block on 0.19, and its builders only ask whether they do."""
     block = f"{CORE}.transformer.multi_token_prediction.MultiTokenPredictionBlock.forward"
@@ -453,6 +473,13 @@ def test_where_a_method_comes_from_that_the_class_does_not_define(target: str, w
             (
                 "Changed in 0.13, gone since 0.14 (now "
                 "`megatron.core.pipeline_parallel.p2p_communication.P2PCommunicator.send_backward`)"
+            ),
+        ),
+        (
+            "optimizer.optimizer.MegatronOptimizer.get_main_grads_for_grad_norm",  # its body is a helper of another now
+            (
+                "Changed in 4 of 6 releases, last in 0.18, gone since 0.19 (closest to it "
+                "`megatron.core.optimizer.optimizer.MegatronOptimizer._filter_grads_for_norm`)"
             ),
         ),
         ("parallel_state.get_expert_tensor_parallel_group", "Unchanged since 0.12"),

@@ -216,12 +216,18 @@ def test_code_that_asks_for_the_very_class_is_told(test: str, told: bool) -> Non
     assert finding.steps[-1].endswith(fails if told else ELSEWHERE)
 
 
-def test_a_spec_may_name_a_class_by_a_variable() -> None:
+@pytest.mark.parametrize(
+    ("set_to", "line"),
+    [
+        ("attention = mine.Fast if mine.fast() else SelfAttention", 3),
+        ("if mine.fast():\n    attention = SelfAttention\nelse:\n    attention = mine.Fast", 4),
+    ],
+)
+def test_a_spec_may_name_a_class_by_a_variable(set_to: str, line: int) -> None:
     source = "from megatron.core.transformer.spec_utils import ModuleSpec\nimport mine\n"
-    source += "attention = mine.Fast if mine.fast() else SelfAttention\nspec = ModuleSpec(module=attention)\n"
-    source += "mine.other = SelfAttention\n"
+    source += f"{set_to}\nspec = ModuleSpec(module=attention)\nmine.other = SelfAttention\n"
     [finding] = found_in({"pkg/patches.py": MAKERS["pkg/patches.py"], "a.py": source}, fixes=True)
-    assert finding.steps[-1] == f"Specs name it here: a.py:3 (`SelfAttention`). {ELSEWHERE}"
+    assert finding.steps[-1] == f"Specs name it here: a.py:{line} (`SelfAttention`). {ELSEWHERE}"
 
 
 def test_a_function_that_makes_specs_is_called_and_not_named() -> None:
@@ -240,8 +246,9 @@ TE_LINEAR = ("extensions.transformer_engine", "TERowParallelLinear")
     [
         ("get_moe_module_spec()", ("transformer.transformer_layer", "TransformerLayer"), False),
         ("get_mlp_module_spec()", ("transformer.attention", "SelfAttention"), False),
-        ("_get_mlp_module_spec()", ("extensions.transformer_engine", "TERowParallelGroupedLinear"), True),
-        ("get_mlp_module_spec()", ("transformer.moe.moe_layer", "MoELayer"), True),
+        ("_get_mlp_module_spec(num_experts=8)", ("extensions.transformer_engine", "TERowParallelGroupedLinear"), True),
+        ("get_mlp_module_spec(num_experts=config.num_moe_experts)", ("transformer.moe.moe_layer", "MoELayer"), True),
+        ("get_mlp_module_spec()", ("transformer.moe.moe_layer", "MoELayer"), False),
         ("get_mlp_module_spec(use_te=use_te)", TE_LINEAR, True),
         ("get_mlp_module_spec(use_te=False)", TE_LINEAR, False),
         ("get_mlp_module_spec(False)", TE_LINEAR, False),
@@ -249,6 +256,10 @@ TE_LINEAR = ("extensions.transformer_engine", "TERowParallelLinear")
         ("get_gpt_decoder_block_spec(config, True)", FUSED_MLA, True),
         ("get_gpt_decoder_block_spec(config, use_transformer_engine=False)", FUSED_MLA, False),
         ("get_gpt_layer_local_spec()", TE_LINEAR, False),
+        ("get_gpt_layer_local_spec(num_experts=None)", ("transformer.moe.moe_layer", "MoELayer"), False),
+        ("get_gpt_layer_local_spec()", ("transformer.moe.moe_layer", "MoELayer"), False),
+        ("get_gpt_layer_local_spec(*config)", ("transformer.moe.moe_layer", "MoELayer"), True),
+        ("get_gpt_layer_local_spec(config.num_moe_experts)", ("transformer.moe.moe_layer", "MoELayer"), True),
         ("get_gpt_layer_local_spec()", ("ssm.mamba_layer", "MambaLayer"), False),
         ("get_gpt_layer_with_inference_spec()", ("ssm.gated_delta_net", "GatedDeltaNet"), False),
         ("get_gpt_layer_with_transformer_engine_submodules()", TE_LINEAR, True),
@@ -337,14 +348,15 @@ def test_a_class_that_no_wheel_holds_is_built_too() -> None:
 
 
 def test_calls_of_the_repository_are_told_where_megatron_may_do_without() -> None:
-    calls = "from megatron.training import initialize, training\ninitialize.parse_args()\ntraining.train_step()\n"
+    """Not those of what another module has of it."""
+    calls = "from megatron.training import arguments, training\narguments.parse_args()\ntraining.train_step()\n"
     pin = {"a.py": calls, "requirements.txt": "megatron-core==0.17.0\n"}
-    [parse], [step] = (
+    [parse], [copy], [step] = (
         found_in({"patch.py": REGISTERED.format(f"training.{name}"), **pin}, fixes=True)
-        for name in ("initialize.parse_args", "training.train_step")
+        for name in ("arguments.parse_args", "initialize.parse_args", "training.train_step")
     )
     assert parse.evidence.endswith(" This repository calls it here: a.py:2 (`parse_args`).")
-    assert "This repository" not in step.evidence
+    assert "This repository" not in copy.evidence + step.evidence
 
 
 def test_where_a_config_is_built_that_is_to_be_of_another_class() -> None:
