@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 
 from mcore_unpatch.findings.builders import (
     MADE,
@@ -197,10 +197,10 @@ def _of_missing(finding: Finding, version: Version) -> str:
         return f"`{leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{unknown[0]}` is a base of it"
     similar = () if finding.assessment.is_read or name.startswith("__") else release.ending(name)
     nearest = sorted(similar, key=lambda other: not other.startswith(f"{owner}."))  # a class of the module itself
-    alike = (found.name.rpartition(".")[0] for one in nearest if (found := release.find(one)) is not None)
-    # A class, or a module of the package.
-    near = (one for one in alike if leaf(one).lstrip("_")[:1].isupper() or one.startswith(f"{owner}."))
-    like = next((f", but in `{leaf(one)}`" for one in near), "")
+    # A class, or a module of the package that defines it.
+    own = (one for one in nearest if one.startswith(f"{owner}.") and (fact := release.facts.get(one)) and fact.digest)
+    classes = (one for one in nearest if leaf(one.rpartition(".")[0]).lstrip("_")[:1].isupper())
+    like = next((f", but in `{leaf(one.rpartition('.')[0])}`" for one in chain(classes, own)), "")
     adds += ", and nothing of Megatron reads it there" if like and holder.kind == "module" else ""
     if finding.shape == "module-attr" and finding.message.startswith("replaces"):  # it is read to be wrapped
         adds = "what it changes is not known"
@@ -240,8 +240,9 @@ def _told_of(target: str, found: Known, release: Model, use: Usage | None, unrea
     is_copy, original = target in release.facts and target != found.name, telling(found.name, release)
     if unread:
         nobody = f"Nothing of megatron-core {minor_of(release.label)} reads it"
-        there = f" there, but from `{leaf(found.name.rpartition('.')[0])}`" if is_copy and original is not None else ""
-        return f"{nobody}{there}; {_others(release)} may, and code of yours that does can take another"
+        here, there = (name.rpartition(".")[0] for name in (target, found.name))
+        where = f" there, but from `{leaf(there)}`" if here != there and is_copy and original is not None else ""
+        return f"{nobody}{where}; {_others(release)} may, and code of yours that does can take another"
     importing = [one for name in _importing(target, release) if (one := telling(name, release))] if is_copy else []
     if every := [each for each in (use, *importing) if each is not None]:
         use = replace(every[0], users=sum(each.users for each in every))
