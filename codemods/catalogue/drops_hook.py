@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from mcore_unpatch.codemods.changes import AddParameters, Argument
 from mcore_unpatch.codemods.codemod import AddImport, Codemod, Example, Fix, Left, Match
@@ -60,8 +61,8 @@ class VisionModel(GPTModel):
         ),
     )
     covers = """
-subclasses of `GPTModel` that override `forward` or `_postprocess`, and modules that make a GPTModel and call it in
-their `forward`
+subclasses of `GPTModel` that override `forward` or `_postprocess`, and modules that make a GPTModel, or a model of
+the repository that takes the hook, and call it in their `forward`
 """
     applied = """
 With `--unsafe-fixes`, where the method calls `super()`'s own or `self._postprocess` of Megatron, and every release that
@@ -80,7 +81,8 @@ the project asks for has the hook.
         function, situation = match.node, match.situation
         if not isinstance(function, Function) or match.target.rpartition(".")[0] in (HYBRID_MODEL, MAMBA_MODEL):
             return
-        calls, wraps = list(_calls(source, function)), situation.finding.shape == WRAPPER
+        calls = list(_calls(source, function, lambda name: self._takes_hook(source, match, name)))
+        wraps = situation.finding.shape == WRAPPER
         # Another class that drops the hook is no patch.
         patches = tuple(finding for finding in situation.staying.findings if finding.shape not in NO_PATCHES)
         below = RemainingPatches(patches).in_the_way(source.path)
@@ -89,9 +91,7 @@ the project asks for has the hook.
         elif below:
             yield Left(below)
         elif wraps and not calls:
-            yield Left(
-                "the model that it calls is not known to be GPTModel itself: others may raise for the two arguments"
-            )
+            yield Left("the model that it calls is not known to take the two arguments, and may raise for them")
         elif not calls:
             yield Left(f"line {function.lineno} makes the output itself")
         elif switched := sets_attribute(source.parents[function], "post_process", "self" if wraps else ""):
@@ -102,6 +102,27 @@ the project asks for has the hook.
                 yield from _taking(source, function, missing)
             for call in calls:
                 yield from (Argument(call, f"{name}={name}") for name in HOOK_ARGUMENTS)
+
+    def _takes_hook(self, source: Source, match: Match, name: str) -> bool:
+        """Whether a class of the repository takes the hook in its `forward`, or will once this plan is made."""
+        situation = match.situation
+        where: Source | None = source
+        for node in source.every(ast.ImportFrom):
+            if name in (alias.asname or alias.name for alias in node.names):
+                path = situation.files.locate(source.path, node.module or "", node.level)
+                where = situation.files.readable(path) if path else None
+        classes = [node for node in where.tree.body if getattr(node, "name", "") == name] if where else []
+        for function in (one for cls in classes for one in getattr(cls, "body", ()) if isinstance(one, Function)):
+            if function.name != "forward" or where is None:
+                continue
+            if {*HOOK_ARGUMENTS} <= {*parameters(function)}:
+                return True
+            for finding in situation.open:
+                if (finding.rule, finding.path, finding.line) == (match.rule, where.path, function.lineno):
+                    its = replace(situation, finding=finding)
+                    made = list(self.fix(where, replace(match, node=function, target=finding.target, situation=its)))
+                    return bool(made) and not any(isinstance(one, Left) for one in made)
+        return False
 
 
 def _taking(source: Source, function: Function, names: list[str]) -> Iterator[Fix]:
@@ -122,11 +143,11 @@ def _taking(source: Source, function: Function, names: list[str]) -> Iterator[Fi
     yield from (AddImport("typing", name) for name in needed if not means[name])
 
 
-def _calls(source: Source, function: Function) -> Iterator[ast.Call]:
+def _calls(source: Source, function: Function, takes_hook: Callable[[str], bool]) -> Iterator[ast.Call]:
     """The calls that make the output, of the base's own method, of `_postprocess` as Megatron has it, or of a model."""
     around = source.parents[function]
     overridden = {item.name for item in getattr(around, "body", ()) if isinstance(item, Function)}
-    built = _built(source, around) if function.name == "forward" else ()
+    built = _built(source, around, takes_hook) if function.name == "forward" else ()
     for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
         of_base = ast.unparse(call.func) == f"super().{function.name}"
         own = dotted(call.func) == "self._postprocess" and leaf(call.func) not in overridden
@@ -136,13 +157,15 @@ def _calls(source: Source, function: Function) -> Iterator[ast.Call]:
             yield call
 
 
-def _built(source: Source, cls: ast.AST) -> set[str]:
-    """`self.model` where each value that the class gives it is a GPTModel, made there, or None."""
+def _built(source: Source, cls: ast.AST, takes_hook: Callable[[str], bool]) -> set[str]:
+    """`self.model` where each value that the class gives it is made there, of a class that takes the hook, or None."""
     made, other, names = set[str](), set[str](), imported(source)
     given = (node for node in ast.walk(cls) if isinstance(node, ast.Assign | ast.AnnAssign))
     for node in (one for one in given if not is_value(one.value, None)):
         head, *rest = dotted(node.value.func if isinstance(node.value, ast.Call) else node).split(".")
         found = known.model(RELEASES[-1]).find(".".join([names.get(head, head), *rest]))
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        (made if found and found.name == GPT_MODEL else other).update(map(dotted, targets))
+        targets = [*map(dotted, node.targets if isinstance(node, ast.Assign) else [node.target])]
+        is_self = any(target.startswith("self.") for target in targets)
+        takes = found.name == GPT_MODEL if found else is_self and not rest and bool(head) and takes_hook(head)
+        (made if takes else other).update(targets)
     return made - other - {""}

@@ -148,3 +148,26 @@ def test_what_names_the_hook_needs_a_release_that_has_it() -> None:
     body = "class A(GPTModel):\n    def forward(self, ids):\n        return super().forward(ids)\n"
     plan = migrate({"m.py": (HEAD + body).encode()}, Options(unsafe_fixes=True)).plan
     assert (plan.requirement, plan.dependency) == ("megatron-core>=0.18", None)
+
+
+@pytest.mark.parametrize("taken", [f", {TAKEN}", ""], ids=["takes it", "will take it"])
+def test_a_model_of_the_repository_that_takes_it_gets_it(taken: str) -> None:
+    model = "class Mine(GPTModel):\n    def forward(self, ids, labels=None{}):\n        return super().forward(ids{})\n"
+    wanted = model.format(f", {TAKEN}", f", {HOOK}")
+    files = {
+        "pkg/mine.py": (HEAD + model.format(taken, f", {HOOK}" if taken else "")).encode(),
+        "pkg/held.py": (
+            HEAD + "from pkg.mine import Mine\n\n\n" + HELD.format("", "").replace("GPTModel(c)", "Mine(c)")
+        ).encode(),
+    }
+    done = migrate(files, Options(unsafe_fixes=True)).files
+    assert wanted.encode() in done["pkg/mine.py"]
+    assert HELD.format(f", {TAKEN}", f", {HOOK}").replace("GPTModel(c)", "Mine(c)").encode() in done["pkg/held.py"]
+    assert migrate(done, Options(unsafe_fixes=True)).files == done, "a second run changes nothing"
+
+
+def test_a_model_of_the_repository_that_refuses_it_does_not() -> None:
+    model = "class Mine(GPTModel):\n    def forward(self, ids):\n        return self.output_layer(ids)\n"
+    held = "from pkg.mine import Mine\n\n\n" + HELD.format("", "").replace("GPTModel(c)", "Mine(c)")
+    files = {"pkg/mine.py": (HEAD + model).encode(), "pkg/held.py": (HEAD + held).encode()}
+    assert migrate(files, Options(unsafe_fixes=True)).files == files
