@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mcore_unpatch.codemods.syntax import is_name, is_value
 from mcore_unpatch.editing.source import Function, Source
-from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.finding import WRAPPER, Finding
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS, HOOK_CARRIERS
 from mcore_unpatch.megatron.versions import Version, show, within
@@ -30,9 +30,13 @@ class RemainingPatches:
 
     @classmethod
     def of(cls, findings: Iterable[Finding], removed: Iterable[Finding]) -> RemainingPatches:
-        """All but the removed, mocks, which last as long as a test, and patch files, which edit Megatron's own body."""
-        gone = set(removed)
-        return cls(tuple(one for one in findings if one not in gone and one.shape not in {"mock", "patch-file"}))
+        """All but the removed and what leaves the models as they are.
+
+        Mocks last as long as a test, patch files edit Megatron's own body, and in a module that holds a model the shims
+        go to the model.
+        """
+        gone, apart = set(removed), {"mock", "patch-file", WRAPPER}
+        return cls(tuple(one for one in findings if one not in gone and one.shape not in apart))
 
     def in_the_way(self, path: str) -> str:
         """Why the hook does not work for code in `path`: a patch of what carries it, in the same file or of all models.
