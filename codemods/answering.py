@@ -129,7 +129,8 @@ class FixRunner:
                 left.append(_TAKEN)
         for because in left:
             self.found.held[finding] = because
-            if self.told and finding.verdict != "keep":  # the steps of a row are for releases that have its way
+            # The steps of a row are for releases that have its way; of tests one sentence is enough.
+            if self.told and finding.verdict != "keep" and not finding.in_test:
                 self._remark(finding, "by-hand", codemod.steps(match, because))
         for by_hand in (answer for answer in wanted if isinstance(answer, ByHand) and not left):
             self._remark(finding, "by-hand", by_hand.text)

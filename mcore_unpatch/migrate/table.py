@@ -153,7 +153,7 @@ def _told(outcome: Outcome) -> Iterator[_Entry]:
         (one.path, one.line): "`--unsafe-fixes` rewrites it" for one in outcome.left if one.fix == "unsafe"
     }
     raised = {(finding.path, finding.line): _raised(finding) for finding in outcome.left if finding.breaks}
-    left = {(finding.path, finding.line) for finding in outcome.left}
+    left = {(finding.path, finding.line): _subject(finding) for finding in outcome.left}
     told: set[tuple[str, int]] = set()  # by its steps
     for remark in outcome.remarks:
         place = (remark.path, remark.line)
@@ -161,21 +161,26 @@ def _told(outcome: Outcome) -> Iterator[_Entry]:
             reasons[place] = remark.text
         else:
             text = _joined(raised.get(place, ""), remark.text) if remark.kind == "by-hand" else remark.text
-            yield _Entry(remark.kind, *place, remark.rule, text, detail=remark.detail)
+            subject = left.get(place, "") if remark.kind == "by-hand" else ""
+            yield _Entry(remark.kind, *place, remark.rule, text, subject, detail=remark.detail)
             if remark.kind == "by-hand":
                 told.add(place)
     for finding in outcome.left:
         if group_of(finding) == "possible" or (finding.path, finding.line) in told.difference(reasons):
             continue
         reason = reasons.get((finding.path, finding.line))
-        subject = ".".join(finding.target.split(".")[-2:]) + (" (test)" if finding.in_test else "")
-        at = (finding.path, finding.line, finding.rule)
+        subject, at = _subject(finding), (finding.path, finding.line, finding.rule)
         if not reason and finding.verdict == "steps" and finding.steps and not finding.in_test:
             steps = (f"{number}. {step}" for number, step in enumerate(finding.steps, 1))
             told_first = _joined(_raised(finding), finding.evidence)
             yield _Entry("by-hand", *at, "\n".join([told_first, *steps]), subject)
         else:
             yield _Entry("finding", *at, _joined(_raised(finding), reason or finding.evidence), subject)
+
+
+def _subject(finding: Finding) -> str:
+    """What a finding replaces, in short."""
+    return ".".join(finding.target.split(".")[-2:]) + (" (test)" if finding.in_test else "")
 
 
 def _raised(finding: Finding) -> str:

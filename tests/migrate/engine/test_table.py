@@ -86,6 +86,17 @@ def test_steps_are_a_list(tmp_path: Path) -> None:
     assert "Left as it is" not in output
 
 
+def test_a_patch_in_tests_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    patch = "from megatron.core.transformer.attention import SelfAttention\n\n\ndef test_it():\n    "
+    (tmp_path / "tests" / "test_a.py").write_text(f"{patch}SelfAttention.forward = print\n")
+    output = unpatch("migrate", "--check", "--unsafe-fixes", cwd=tmp_path).out
+    assert "To do by hand" not in output
+    told = output.partition("Left as it is\n")[2].partition("\n\n")[0].splitlines()
+    assert told[0] == "  tests/test_a.py:5  MCU402  SelfAttention.forward (test)"
+    assert told[1].startswith("      An official way exists: ")
+
+
 REWRITTEN_AND_DELETED = {
     "rl/one.py": "import megatron.core.utils as u\nu.get_model_config = print\n",
     "tests/test_one.py": "import megatron.core.utils as u\nu.get_model_config = print\n",
