@@ -72,7 +72,8 @@ def who_builds(owner: str, release: Model, only: str = "O", method: str = "") ->
     """Whether another class can take the place of one, for a method of it."""
     short, use = leaf(owner), telling(owner, release)
     if LANGUAGE_MODULE in api.ancestry(owner) or CONFIG in (owner, *api.ancestry(owner)):
-        taken = "; Megatron's own `core_transformer_config_from_args` takes one as `config_class`, but not with MLA"
+        taken = "; Megatron's own `core_transformer_config_from_args` takes one as `config_class`, "
+        taken += "but not with MLA or heterogeneous layers"
         return (
             f"{only}nly the code that builds {_built_as(owner, release)} can use a subclass{taken * (owner == CONFIG)}"
         )

@@ -147,6 +147,8 @@ def guard(target: str, version: Version) -> str:
         return _INHERITED if holder.fact.kind == "class" and api.has_callable(owner, name) else _COMES
     if not found.fact.digest:
         return "`unpatch pin` tells when it is gone"
+    if found.fact.trait("abstract") is not None:
+        return "`unpatch pin` guards the abstract method alone, not what the subclasses of its class have in its place"
     again = " again" if history(target).startswith("Changed") else ""
     return f"`unpatch pin` tells when it changes{again}"
 

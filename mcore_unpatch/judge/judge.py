@@ -59,7 +59,7 @@ def _parameters(case: Case, model: Model) -> Iterator[Statement]:
             yield Statement(RAISES, text, "TypeError", *here(case), CALL, usage.place)
     if lacking:
         places = list(dict.fromkeys(usage.place for usage in lacking.values()))
-        who = f"`{short(places[0])}`" + (f" and {len(places) - 1} more" if len(places) > 1 else "")
+        who = f"`{short(places[0])}`" + (" and others" if places[1:] else "")  # one place stands for each form of call
         where = _where(case, model, True, lambda call, _: not lacking.keys().isdisjoint(call.keywords))
         verb = "passes" if len(places) == 1 else "pass"
         text = f"lacks {quoted(lacking)}, which {who} {verb}: TypeError on {where}"

@@ -235,7 +235,8 @@ class _Places:
 
     def _named(self, path: str, data: bytes, _: Iterable[str]) -> Iterator[tuple[str, _Place]]:
         """The words of specs."""
-        nodes = [*walk(self._project.resolver(path).model.tree)] if _SPECS.search(data) else []
+        home = self._project.resolver(path)
+        nodes = [*walk(home.model.tree)] if _SPECS.search(data) else []
         names = {alias.asname: alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
         plain = [(to, node.value) for node in nodes if isinstance(node, ast.Assign) for to in node.targets]
         held: dict[str, list[ast.expr]] = {}
@@ -254,4 +255,6 @@ class _Places:
             given += [node for value in variables for node in walk(value)]
             for part in (part for part in given if isinstance(part, ast.Name | ast.Attribute | ast.keyword)):
                 word = last_attribute(part) or getattr(part, "arg", None) or ""
-                yield names.get(word, word), (part.lineno, names.get(word, word))
+                ref = home.on_line(part.lineno).expr(part)
+                if ref is None or ref.is_core:  # else a class of another library, or one of the repository's own
+                    yield names.get(word, word), (part.lineno, names.get(word, word))

@@ -522,7 +522,7 @@ def test_what_only_a_type_checker_imports_is_no_copy() -> None:
 
 def test_a_config_of_another_class_can_be_asked_for() -> None:
     config = f"{CORE}.transformer.transformer_config"
-    taken = "; Megatron's own `core_transformer_config_from_args` takes one as `config_class`, but not with MLA"
+    taken = "takes one as `config_class`, but not with MLA or heterogeneous layers"
     assert why(f"{config}.TransformerConfig.__post_init__", (0, 19)).endswith(taken)
     assert "config_class" not in why(f"{config}.MLATransformerConfig.__post_init__", (0, 19))
 

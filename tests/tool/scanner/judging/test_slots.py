@@ -230,6 +230,17 @@ def test_a_spec_may_name_a_class_by_a_variable(set_to: str, line: int) -> None:
     assert finding.steps[-1] == f"Specs name it here: a.py:{line} (`SelfAttention`). {ELSEWHERE}"
 
 
+@pytest.mark.parametrize("other", ["mine.attention", "pkg.attention"])
+def test_another_class_of_that_name_is_not_the_one_that_is_patched(other: str) -> None:
+    source = "from megatron.core.transformer.spec_utils import ModuleSpec\ndef spec(fast):\n    if fast:\n"
+    source += f"        from {other} import SelfAttention\n        return ModuleSpec(module=SelfAttention)\n"
+    source += "    from megatron.core.transformer.attention import SelfAttention\n"
+    source += "    return ModuleSpec(module=SelfAttention)\n"
+    files = {"pkg/patches.py": MAKERS["pkg/patches.py"], "a.py": source, "pkg/__init__.py": ""}
+    [finding] = found_in({**files, "pkg/attention.py": "class SelfAttention:\n    pass\n"}, fixes=True)
+    assert finding.steps[-1] == f"Specs name it here: a.py:7 (`SelfAttention`). {ELSEWHERE}"
+
+
 def test_a_function_that_makes_specs_is_called_and_not_named() -> None:
     source = "from megatron.core.models.gpt import gpt_layer_specs\ngpt_layer_specs.get_gpt_layer_local_spec = print\n"
     [finding] = found_in({**MAKERS, "pkg/patches.py": source}, fixes=True)
