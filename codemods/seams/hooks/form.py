@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from mcore_unpatch.codemods.changes import Change, Header, Replace, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.syntax import body_of, identifiers, is_name, is_value, leaf, names_in, walk_without
+from mcore_unpatch.codemods.syntax import body_of, identifiers, is_name, is_stored, is_value, leaf, names_in, walk_without
 from mcore_unpatch.editing.source import Source, first_line, last_line
 from mcore_unpatch.library.syntax import Nodes
 
@@ -22,13 +22,13 @@ NOTES = (
 )
 _CAPTURED = 'with `cuda_graph_impl="local"` Megatron refuses pre-hooks on captured layers and their parts'
 # What is there only after a hook of Megatron's: its DDP and FSDP gather parameters when a module is called.
-_GATHERED = {"weight", "bias", "parameters", "named_parameters", "state_dict"}
+_GATHERED = {"weight", "bias", "parameters", "named_parameters", "state_dict", "shared_embedding_or_output_weight"}
 _ALWAYS_THERE = {"dtype", "device", "shape", "requires_grad"}
 WHOLE_MODEL = "Megatron-FSDP up to 0.18 calls `forward` of the model that it wraps: without Float16Module no hook runs"
 KEEPS = "a forward hook that returns None leaves the output as it is; the wrapper's None was the output"
 _FAILED = (
     "where forward raises, PyTorch gives such a hook None as the output, and makes a warning of what it raises itself",
-    "it also runs where a hook of the module raises, and not for KeyboardInterrupt or within `torch.compile`",
+    "it also runs where a hook of the module raises before it, and not for KeyboardInterrupt or in `torch.compile`",
 )
 _MODULE, _OUTPUT = "_module", "output"
 _INNER = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
@@ -163,9 +163,20 @@ class Wrapper:
         last = body[-1]
         if isinstance(last, ast.Return) and last.value is calls[0] and len(returns) == 1:
             return self._before(body[:-1], last, calls[0])
-        if calls[0] in ast.walk(body[0]) and not isinstance(body[0], ast.Try):
-            return self._after(body, calls[0], returns)
+        begin = next(index for index, one in enumerate(body) if not isinstance(one, ast.Global | ast.Nonlocal))
+        if calls[0] in ast.walk(body[begin]) and not isinstance(body[begin], ast.Try):
+            return self._after(body[begin:], calls[0], returns)
         return self._around(body, calls[0], returns)
+
+    def _is_taken_in_hook(self, name: str) -> bool:
+        """Whether the output cannot be a parameter of that name."""
+        declared = {each for one in self.function.body if isinstance(one, ast.Global | ast.Nonlocal) for each in one.names}
+        own = {text.partition("=")[0] for text in self.own}
+        return name in {self.module, *self.given, self.all_args, self.all_kwargs, *own, *declared}
+
+    @property
+    def _step(self) -> str:
+        return step_of(self.source)
 
     def _has_comment(self, statement: ast.stmt) -> bool:
         source, last = self.source, last_line(statement)
@@ -174,7 +185,8 @@ class Wrapper:
     def _says_original(self, node: ast.AST) -> bool:
         """By its name alone, whatever it may be an attribute of."""
         said = {mention.rpartition(".")[2] for mention in self.mentions}
-        return leaf(node) in said or (isinstance(node, ast.Constant) and node.value in said)
+        is_target = isinstance(node, ast.Attribute) and ast.unparse(node) == self.target
+        return is_target or leaf(node) in said or (isinstance(node, ast.Constant) and node.value in said)
 
     def _is_wraps(self, node: ast.Call) -> bool:
         named = [ast.unparse(argument) in {*self.mentions, self.target} for argument in node.args]
@@ -208,7 +220,7 @@ class Wrapper:
 
     def _asks(self, nothing: str) -> list[str]:
         """What a hook for all modules asks first."""
-        return [f"if not isinstance({self.module}, {self.only}):", f"    {nothing}"] if self.only else []
+        return [f"if not isinstance({self.module}, {self.only}):", f"{self._step}{nothing}"] if self.only else []
 
     def _insert(self, first: ast.stmt, lines: list[str]) -> None:
         lines = [*self._asks("return None"), *lines]
@@ -231,16 +243,17 @@ class Wrapper:
         name, first = self.function.name, body[0]
         if because := self._changes_arguments(call):
             return because
+        plain = isinstance(first, ast.Assign) and first.value is call and len(first.targets) == 1
+        target = first.targets[0] if isinstance(first, ast.Assign) else None
+        kept = target.id if plain and isinstance(target, ast.Name) else ""
         rest = walk_without(self.function, [call, *self.function.decorator_list])
-        used = {node.id for node in rest if isinstance(node, ast.Name)}
+        used = {node.id for node in rest if isinstance(node, ast.Name)} - {kept}  # no argument any more
         read = {parameter.name for parameter in self.named} & used
         if read and {self.args, self.kwargs} & used:
             return f"`{name}` uses its arguments both by name and as `*args` or `**kwargs`"
-        output = _OUTPUT
-        plain = isinstance(first, ast.Assign) and first.value is call and len(first.targets) == 1
-        target = first.targets[0] if isinstance(first, ast.Assign) else None
-        if plain and isinstance(target, ast.Name) and len(body) > 1 and not self._has_comment(first):
-            output = target.id
+        output, goes = _OUTPUT, bool(kept) and len(body) > 1 and not self._has_comment(first)
+        if goes and not self._is_taken_in_hook(kept):
+            output = kept
             self.changes += remove(self.source, [first])
         elif plain or (isinstance(first, ast.Return) and self._comes_first(call, first)):
             if output in identifiers(self.function):
@@ -250,12 +263,9 @@ class Wrapper:
             self.changes.append(Replace(call, output))
         else:
             return f"`{name}` calls the original on a condition, within a block, or after something else"
-        if not isinstance(body[-1], ast.Return) or any(
-            node.value is None or is_value(node.value, None) for node in returns
-        ):
+        if _may_give_none(body, returns):
             return f"`{name}` may return None, which a forward hook ignores"
-        removed = output == getattr(target, "id", "") and len(body) > 1
-        self._insert(body[1] if removed else first, self._read_named(read, take=False))
+        self._insert(body[1] if output == kept else first, self._read_named(read, take=False))
         given = [self.all_args if read or self.args in used else f"_{self.all_args}"]
         keywords = bool(read) or (bool(self.kwargs) and self.kwargs in used)
         given += [self.all_kwargs] if keywords else []
@@ -306,12 +316,21 @@ class Wrapper:
             popped = parameter.taken_from(self.all_kwargs, take=True)
             lines.append(f"{parameter.name} = {popped}" if parameter.name in inner else popped)
         self._insert(body[0] if body else last, lines)
-        args = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})" if parts != [f"*{self.args}"] else self.args
+        args = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+        if parts == [f"*{self.args}"]:
+            args = f"tuple({self.args})" if any(map(self._makes_other_args, body)) else self.args
         entries = [f'"{keyword.arg}": {self.source.text(keyword.value)}' for keyword in keywords]
         kwargs = f"{{**{self.all_kwargs}, {', '.join(entries)}}}" if entries else self.all_kwargs
         self.changes.append(Rewrite(last, f"return {args}, {kwargs}"))
         self.changes.append(self._with_own(self.all_args, self.all_kwargs))
         return Form((Hook("before", True),), True, self.changes, (*NOTES, _CAPTURED))
+
+    def _makes_other_args(self, statement: ast.stmt) -> bool:
+        """Whether `*args` is something else than a tuple behind a statement."""
+        match statement:
+            case ast.Assign(targets=[ast.Name()], value=ast.Tuple() | ast.Subscript(slice=ast.Slice())):
+                return False
+        return any(is_stored(node, self.args) for node in ast.walk(statement))
 
     def _around(self, body: list[ast.stmt], call: ast.Call, returns: list[ast.Return]) -> Form | str:
         """Something before and after, or in a `finally` around it: two hooks, or one that is always called."""
@@ -332,8 +351,7 @@ class Wrapper:
             after = middle.finalbody
         elif isinstance(middle, ast.Assign) and middle.value is call and isinstance(middle.targets[0], ast.Name):
             output = middle.targets[0].id
-            nothing = any(one.value is None or is_value(one.value, None) for one in returns)
-            if nothing or len(middle.targets) > 1 or not after or not isinstance(after[-1], ast.Return):
+            if len(middle.targets) > 1 or _may_give_none(after, returns):
                 return f"`{name}` may return None, which a forward hook ignores"
             after = [] if isinstance(after[0], ast.Return) and is_name(after[0].value or call, output) else after
         else:
@@ -343,6 +361,9 @@ class Wrapper:
         early = [one for some in before for statement in some for one in ast.walk(statement)]
         if any(one in early for one in returns) or (len(returns) > 1 and always):
             return f"`{name}` calls the original on a condition"
+        beside = [one for some in (*head, *after) for one in ast.walk(some)] if always else []
+        if any(isinstance(one, ast.Raise | ast.Assert) for one in beside):
+            return f"`{name}` raises errors of its own around its `try`, which `always_call=True` treats in another way"
         before, parts = [some for some in before if some], [some for some in (declared, after) if some]
         return self._changes_arguments(call) or self._parts(before, parts, output, always)
 
@@ -363,18 +384,20 @@ class Wrapper:
         if read := next((word for node in first for word in _gathered(node)), ""):
             return f"`{name}` reads `{read}` before the original, where Megatron may not have gathered it yet"
         moving = {line for some in (*before, *after) for line in self._lines(some)}
-        rest = (line for line in range(first_line(body_of(function)[0]), last_line(function) + 1) if line not in moving)
+        rest = (line for line in range(function.lineno, last_line(function) + 1) if line not in moving)
         every = [node for one in (*function.body[:1], *first, *then) for node in ast.walk(one)]
         long = any(isinstance(one, ast.Constant | ast.JoinedStr) and one.end_lineno != one.lineno for one in every)
         if long or any("#" in source.line(line) for line in rest):
             return f"`{name}` has comments or texts that would move"
+        if then and self._is_taken_in_hook(output):
+            return f"the name `{output}` is taken"
         both = bool(before and after)
         names = (f"{name}_before", f"{name}_after") if both else (name, name)
         if taken := {*names, f"_{_OUTPUT}"} & (identifiers(source.tree) - {name, ""}):
             return f"the name `{min(taken)}` is taken"
         hooks, texts, seen = list[Hook](), list[str](), set[str]()
         for own, part, hook in ((first, before, names[0]), (then, after, names[1])):
-            used = given.intersection(*[set().union(*map(names_in, own))])
+            used = given.intersection(*[set().union(*map(names_in, own))]) - ({output} if own is then else set())
             by_name = used - {self.args, self.kwargs}
             if by_name and by_name != used:
                 return f"`{name}` uses its arguments both by name and as `*args` or `**kwargs`"
@@ -400,11 +423,10 @@ class Wrapper:
     def _definition(self, name: str, listed: str, reads: list[str], parts: list[list[ast.stmt]], *, told: bool) -> str:
         """A function of statements of this one, which may stand deeper there; the first one has the docstring."""
         source, function = self.source, self.function
-        step = source.indentation(function.body[0]).removeprefix(source.indentation(function))
         begin = function.body[:1] if told and ast.get_docstring(function) is not None else []
         texts = [source.text_of(source.line_span(lines[0], lines[-1])) for lines in map(self._lines, parts)]
         lines = [*map(source.text, begin), *reads, *(textwrap.dedent(text).rstrip() for text in texts)]
-        return f"def {name}({listed}):\n" + textwrap.indent("\n".join(lines), step)
+        return f"def {name}({listed}):\n" + textwrap.indent("\n".join(lines), self._step)
 
 
 def has_comments_in_header(source: Source, function: ast.FunctionDef) -> bool:
@@ -413,12 +435,47 @@ def has_comments_in_header(source: Source, function: ast.FunctionDef) -> bool:
     parts: list[ast.arg | ast.expr | None] = [*spec.args, *spec.kwonlyargs, *spec.kw_defaults, spec.vararg, spec.kwarg]
     last = max((part.end_lineno or 0 for part in parts if part is not None), default=function.lineno)
     last += last < len(source.lines) and source.line(last + 1).lstrip().startswith(")")
-    return any("#" in source.line(line) for line in range(first_line(function), last + 1))
+    codes = (source.line(line).partition("#") for line in range(first_line(function), last + 1))
+    return any(sign and not code.rstrip().endswith(":") for code, sign, _ in codes)
+
+
+def step_of(source: Source) -> str:
+    """By how much a file indents."""
+    functions = source.every(ast.FunctionDef)
+    steps = (source.indentation(one.body[0]).removeprefix(source.indentation(one)) for one in functions)
+    return next(filter(None, steps), "    ")
 
 
 def _constant(node: ast.expr | None) -> str | None:
     """The text of a constant: it is the same whenever it is evaluated."""
     return ast.unparse(node) if isinstance(node, ast.Constant) else None
+
+
+def _may_give_none(body: Sequence[ast.stmt], returns: Iterable[ast.Return]) -> bool:
+    """Whether a function may come to the end of its body, or says itself that it returns None."""
+    nodes = (node for statement in body for node in ast.walk(statement))
+    stored = [node for node in nodes if isinstance(node, ast.Assign) and _is_none(node.value)]
+    names = {name for node in stored for target in node.targets for name in names_in(target)}
+    return not _leaves(body) or any(_is_none(one.value) or getattr(one.value, "id", "") in names for one in returns)
+
+
+def _is_none(node: ast.expr | None) -> bool:
+    """Whether an expression may be the None that stands in it."""
+    match node:
+        case ast.IfExp(body=body, orelse=orelse):
+            return _is_none(body) or _is_none(orelse)
+        case ast.BoolOp(values=values):
+            return any(map(_is_none, values))
+    return node is None or is_value(node, None)
+
+
+def _leaves(body: Sequence[ast.stmt]) -> bool:
+    match body:
+        case [*_, ast.Return() | ast.Raise()]:
+            return True
+        case [*_, ast.If(body=body, orelse=orelse)]:
+            return _leaves(body) and _leaves(orelse)
+    return False
 
 
 def _bound(node: ast.AST) -> set[str]:
@@ -430,4 +487,7 @@ def _bound(node: ast.AST) -> set[str]:
 def _gathered(node: ast.AST) -> Iterator[str]:
     """The parameters whose values code reads."""
     known = [one for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr in _ALWAYS_THERE]
-    return (leaf(part) for part in walk_without(node, known) if leaf(part) in _GATHERED)
+    for part in walk_without(node, known):
+        said = part.value if isinstance(part, ast.Constant) else leaf(part)  # `getattr(layer, "weight")`
+        if said in _GATHERED:
+            yield str(said)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.changes import Change, Replace, Rewrite
 from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.seams.hooks.form import step_of
 from mcore_unpatch.codemods.seams.patch import Patch
 from mcore_unpatch.codemods.syntax import identifiers, is_value, leaf, parameters
 from mcore_unpatch.editing.source import Source
 
 _HANDLE = "handle"
+_EACH = re.compile(r"^(?:(?:list|tuple|reversed)\()+|(?:\.items\(\))?\)*$")  # around a name, what gives all of it
 _Scope = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -20,6 +23,7 @@ _Scope = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 class Restored:
     """The statements that put the original back, and what is written in their place; none for what stays for good."""
 
+    step: str = "    "  # by how much the file indents
     handle: str = ""  # what keeps the hook's handle, or the handles of several
     box: str = ""  # what kept the originals of several modules
     statements: list[ast.stmt] = field(default_factory=list)
@@ -41,7 +45,7 @@ class Restored:
             return "\n".join(f"{self.handle}.append({call})" for call in calls)
         if len(calls) == 1:
             return f"{self.handle} = {calls[0]}"
-        return "\n".join([f"{self._handles} = [", *(f"    {call}," for call in calls), "]"])
+        return "\n".join([f"{self._handles} = [", *(f"{self.step}{call}," for call in calls), "]"])
 
     @property
     def _handles(self) -> str:
@@ -50,7 +54,7 @@ class Restored:
     def changes(self, source: Source, hooks: int) -> Iterator[Change]:
         """What is done in place of putting the original back."""
         if self.begins or hooks > 1:
-            text = f"for {_HANDLE} in {self._handles}:\n    {_HANDLE}.remove()"
+            text = f"for {_HANDLE} in {self._handles}:\n{self.step}{_HANDLE}.remove()"
         else:
             text = f"{self.handle}.remove()"
         yield from (Rewrite(one, text) for one in self.statements)
@@ -87,23 +91,25 @@ def put_back(patch: Patch, keeps: ast.Assign | None, others: list[int]) -> Resto
     name = f"_{_HANDLE}" if shared else _HANDLE
     if any(line in inside for line in others if line != patch.statement.lineno):  # which may have one too
         name = f"{leaf(patch.target.value)}_{_HANDLE}"
-        if not all(_is_told_apart(patch, node) for node in ast.walk(scope)):
+        if not all(_is_told_apart(patch, node, others) for node in ast.walk(scope)):
             return f"line {patch.statement.lineno} and others would keep their handles under one name"
     name += "s" * bool(found.begins)
     taken = identifiers(scope) | {node.attr for node in ast.walk(scope) if isinstance(node, ast.Attribute)}
     if {_HANDLE, name, f"{name}s"} & taken:
         return f"the name `{name}` is taken"
+    found.step = step_of(patch.source)
     owner = found.handle.rpartition(".")[0]
     found.handle = f"{owner}.{name}" if owner else name
     return found
 
 
-def _is_told_apart(patch: Patch, node: ast.AST) -> bool:
-    """Whether a node is no other object whose `forward` is read or set, by the same last name."""
+def _is_told_apart(patch: Patch, node: ast.AST, others: list[int]) -> bool:
+    """Whether a node is no other object whose `forward` is read or set, nor another patch, by the same last name."""
     if not isinstance(node, ast.Attribute) or node.attr != patch.target.attr:
         return True
     own, name = ast.unparse(patch.target.value), leaf(patch.target.value)
-    return bool(name) and (ast.unparse(node.value) == own or leaf(node.value) != name)
+    is_own = ast.unparse(node.value) == own and node.lineno not in {*others} - {patch.statement.lineno}
+    return bool(name) and (is_own or leaf(node.value) != name)
 
 
 def scope_of(patch: Patch, kept: str) -> _Scope:
@@ -140,7 +146,7 @@ def _is_of_another(source: Source, line: int, others: list[int]) -> bool:
 
 def _one_by_one(patch: Patch, keeps: ast.Assign | None, kept: str, scope: _Scope) -> Restored | str:
     """`module.forward = original`, or `del module.forward`."""
-    target, source, found = ast.unparse(patch.target), patch.source, Restored(kept)
+    target, source, found = ast.unparse(patch.target), patch.source, Restored(handle=kept)
     around, shared = patch.around or source.tree, is_global(patch, kept)
     for node in ast.walk(scope):
         match node:
@@ -205,7 +211,7 @@ def _box(node: ast.AST, patch: Patch, kept: str) -> tuple[ast.expr, ast.stmt] | 
 def _in_a_box(patch: Patch, box: ast.expr, keeps: ast.stmt, scope: _Scope) -> Restored | str:
     """Originals of several modules in a list or a dictionary, and the loop that puts them back."""
     name, source = ast.unparse(box), patch.source
-    found = Restored(name, name, keeps=[keeps])
+    found = Restored(handle=name, box=name, keeps=[keeps])
     if source.home[id(keeps)] is not source.home[id(patch.statement)]:
         return f"line {keeps.lineno} keeps the original elsewhere"
     for node in (one for one in ast.walk(scope) if isinstance(one, ast.Name | ast.Attribute)):
@@ -217,6 +223,8 @@ def _in_a_box(patch: Patch, box: ast.expr, keeps: ast.stmt, scope: _Scope) -> Re
             case ast.Assign(targets=[only]) | ast.AnnAssign(target=only) if only is node and _is_empty(empty):
                 found.begins.append(statement)
             case ast.For(target=ast.Tuple(elts=[module, value]), body=[ast.Assign(targets=[to]) as back], orelse=[]):
+                if _EACH.sub("", ast.unparse(statement.iter)) != name:
+                    return f"line {statement.lineno} may put back only some of `{name}`"
                 if ast.unparse(to) != f"{ast.unparse(module)}.forward" or ast.unparse(back.value) != ast.unparse(value):
                     return f"line {statement.lineno} does more with `{name}` than to put originals back"
                 found.statements.append(statement)
