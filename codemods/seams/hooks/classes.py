@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from contextlib import suppress
 
+from mcore_unpatch.codemods.seams.hooks.family import derived
 from mcore_unpatch.codemods.seams.hooks.found import Made
 from mcore_unpatch.codemods.seams.hooks.module import OF_MEGATRON, Reached
 from mcore_unpatch.codemods.seams.patch import Patch
 from mcore_unpatch.codemods.syntax import bound_by_import, leaf
 from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.editing.edits import Repository
-from mcore_unpatch.editing.source import Source
+from mcore_unpatch.editing.edits import as_name
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import Version, parse_version
-from mcore_unpatch.repository.paths import is_test
-from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 REGISTERS = "torch.nn.modules.module"  # where PyTorch has its hooks for all modules
-_HEADER = re.compile(rb"class[ \t]++\w++[ \t]*+\(([^()]*+(?:\([^()]*+\)[^()]*+)*+)")
-_WORD, _RENAMED = re.compile(rb"[^\W\d]\w*+"), re.compile(rb"(\w++)[ \t]++as[ \t]++(\w++)")
+_SET = re.compile(rb"\.forward\s*=[^=]")
 NOTES = (
     "this is PyTorch's hook for all modules, made for debugging and profiling: it is asked at every call of any module",
     "it runs before the hooks that a module has itself: pre-hooks of Megatron's among them come behind it",
@@ -47,11 +42,19 @@ def why_no_hook(patch: Patch, files: Workbench) -> str:
             if f"{sub}.forward" in model.facts:
                 name = sub.rpartition(".")[2]
                 return f"`{name}` of megatron-core {model.label} derives from the class and has a `forward` of its own"
-    own, is_model = set[str](), target.endswith("Model")
-    for source, cls in _derived(family, files):
-        if any(getattr(one, "name", "") == "forward" for one in cls.body):
+    own, is_model, name = set[str](), target.endswith("Model"), target.rpartition(".")[2]
+    for source, cls in derived(family, files):
+        bases = {leaf(base) for base in cls.bases} - family  # whose `forward` may come before that of the class
+        named = (
+            one for base in bases for other in files.sources_saying(as_name(base)) for one in other.every(ast.ClassDef)
+        )
+        if any(map(_has_forward, [cls, *(one for one in named if one.name in bases)])):
             return f"{source.path}:{cls.lineno} derives from the class and has a `forward` of its own"
         own.add(source.path)
+    for source in files.sources_saying(_SET, tests=False):
+        for node in source.every(ast.Attribute):
+            if node.attr == "forward" and isinstance(node.ctx, ast.Store) and leaf(node.value) in family - {name}:
+                return f"{source.path}:{node.lineno} sets `forward` of a class that derives from it"
     for call in files.once(Reached).every():
         of_model = call.name.lower().endswith("model") or call.name == "module"
         if call.path in own if call.name == "self" else of_model == is_model:
@@ -63,35 +66,6 @@ def _releases(judged: tuple[Version, ...]) -> list[Model]:
     """The releases that a file is judged for, and those between them."""
     between = (one for one in known.minors() if judged[0] <= parse_version(one.label) <= judged[-1])
     return list({one.label: one for one in (*map(known.newest, judged), *between)}.values())
-
-
-def _derived(family: set[str], files: Workbench) -> Iterator[tuple[Source, ast.ClassDef]]:
-    """The classes of the repository that derive from some, by their names."""
-    headers, waiting = files.once(_headers), sorted(family)
-    while waiting:
-        name = waiting.pop()
-        for source in filter(None, map(files.readable, headers.get(name, ()))):
-            imports = (alias for node in source.every(ast.ImportFrom) for alias in node.names if alias.name == name)
-            names = {name, *(alias.asname for alias in imports if alias.asname)}
-            for cls in source.every(ast.ClassDef):
-                if names & set(map(leaf, cls.bases)):
-                    yield source, cls
-                    waiting += [cls.name] if cls.name not in family else []
-                    family.add(cls.name)
-
-
-def _headers(files: Repository) -> dict[str, list[str]]:
-    """For each word between the brackets of a class the files that have it there, also as another name; read once."""
-    found: dict[str, list[str]] = {}
-    for path in files.paths:
-        if path.endswith(".py") and not is_test(path):
-            with suppress(Unreadable, OSError):
-                data = files.data(path)
-                words = {word for match in _HEADER.finditer(data) for word in _WORD.findall(match[1])}
-                words |= {match[1] for match in _RENAMED.finditer(data) if match[2] in words} if words else set()
-                for word in words:
-                    found.setdefault(word.decode(), []).append(path)
-    return found
 
 
 def name_in_hook(patch: Patch, made: Made) -> str:
@@ -106,3 +80,8 @@ def name_in_hook(patch: Patch, made: Made) -> str:
     top = (node for node in imports if source.function_of(node) is None)
     bound = {bound_by_import(alias, node) for node in top for alias in node.names}
     return text if head in bound and made.source is source else ""
+
+
+def _has_forward(cls: ast.ClassDef) -> bool:
+    nodes = (node for one in cls.body for node in ([one, *ast.walk(one)] if isinstance(one, ast.Assign) else [one]))
+    return any("forward" in {getattr(node, "name", ""), getattr(node, "id", "")} for node in nodes)

@@ -10,7 +10,16 @@ from typing import Literal
 
 from mcore_unpatch.codemods.changes import Change, Header, Replace, Rewrite, above
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.syntax import body_of, identifiers, is_name, is_stored, is_value, leaf, names_in, walk_without
+from mcore_unpatch.codemods.syntax import (
+    body_of,
+    identifiers,
+    is_name,
+    is_stored,
+    is_value,
+    leaf,
+    names_in,
+    walk_without,
+)
 from mcore_unpatch.editing.source import Source, first_line, last_line
 from mcore_unpatch.library.syntax import Nodes
 
@@ -170,7 +179,9 @@ class Wrapper:
 
     def _is_taken_in_hook(self, name: str) -> bool:
         """Whether the output cannot be a parameter of that name."""
-        declared = {each for one in self.function.body if isinstance(one, ast.Global | ast.Nonlocal) for each in one.names}
+        declared = {
+            each for one in self.function.body if isinstance(one, ast.Global | ast.Nonlocal) for each in one.names
+        }
         own = {text.partition("=")[0] for text in self.own}
         return name in {self.module, *self.given, self.all_args, self.all_kwargs, *own, *declared}
 

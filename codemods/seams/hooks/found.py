@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.changes import Change, Header
 from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.seams.hooks.family import derived
 from mcore_unpatch.codemods.seams.hooks.form import has_comments_in_header
 from mcore_unpatch.codemods.seams.patch import Patch, bound_to, defined
 from mcore_unpatch.codemods.syntax import body_of, identifiers, imported, is_name, leaf, parameters
@@ -67,8 +68,8 @@ def used_by_others(name: str, home: Source, files: Workbench) -> str:
 
 
 def _imports(source: Source, name: str) -> bool:
-    """Whether a file takes a name from another one."""
-    named = any(alias.name == name for node in source.every(ast.ImportFrom) for alias in node.names)
+    """Whether a file may take a name from another one."""
+    named = any(alias.name in {name, "*"} for node in source.every(ast.ImportFrom) for alias in node.names)
     return named or any(node.attr == name for node in source.every(ast.Attribute))
 
 
@@ -84,6 +85,9 @@ def _method(patch: Patch, value: ast.Attribute, files: Workbench) -> Made | str:
         return NOT_BESIDE
     if sum(leaf(node) == value.attr for node in patch.source.every(ast.Attribute)) != 1:
         return f"`{value.attr}` is also used elsewhere"
+    for source, other in derived({cls.name}, files):
+        if any(getattr(one, "name", "") == value.attr for one in other.body):
+            return f"{source.path}:{other.lineno} has a `{value.attr}` of its own"
     because = used_by_others(value.attr, patch.source, files)
     return because or Made(patch.source, found[0], ast.unparse(value), given=(owner,))
 

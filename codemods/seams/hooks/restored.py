@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.changes import Change, Replace, Rewrite
 from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.seams.hooks.family import relatives
 from mcore_unpatch.codemods.seams.hooks.form import step_of
 from mcore_unpatch.codemods.seams.patch import Patch
-from mcore_unpatch.codemods.syntax import identifiers, is_value, leaf, parameters
+from mcore_unpatch.codemods.syntax import identifiers, is_name, is_value, leaf, parameters
+from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Source
 
 _HANDLE = "handle"
@@ -59,14 +61,16 @@ class Restored:
             text = f"{self.handle}.remove()"
         yield from (Rewrite(one, text) for one in self.statements)
         yield from (Rewrite(one, f"{self.handle} = []") for one in self.begins)
-        yield from (Replace(one, self._handles if hooks > 1 else self.handle) for one in self.mentions)
+        handle = self._handles if hooks > 1 else self.handle
+        for one in self.mentions:  # an attribute, or what the body of its class has by that name
+            yield Replace(one, handle.rpartition(".")[2] if isinstance(one, ast.Name) else handle)
         yield from remove(source, self.keeps)
         for node, kept in self.declared:
-            names = [self._handles if hooks > 1 else self.handle, *(name for name in node.names if name != kept)]
+            names = [handle, *(name for name in node.names if name != kept)]
             yield Rewrite(node, f"global {', '.join(names)}")
 
 
-def put_back(patch: Patch, keeps: ast.Assign | None, others: list[int]) -> Restored | str:
+def put_back(patch: Patch, keeps: ast.Assign | None, others: list[int], files: Workbench) -> Restored | str:
     """Where it is put back, or why the handle cannot be there; `others` are the lines of other patches of the file."""
     kept = ast.unparse(keeps.targets[0]) if keeps is not None else ""
     scope = scope_of(patch, kept)
@@ -94,7 +98,11 @@ def put_back(patch: Patch, keeps: ast.Assign | None, others: list[int]) -> Resto
         if not all(_is_told_apart(patch, node, others) for node in ast.walk(scope)):
             return f"line {patch.statement.lineno} and others would keep their handles under one name"
     name += "s" * bool(found.begins)
-    taken = identifiers(scope) | {node.attr for node in ast.walk(scope) if isinstance(node, ast.Attribute)}
+    kin = [one for _, one in relatives(scope, files)] if isinstance(scope, ast.ClassDef) else []
+    nodes = [node for one in (scope, *kin) for node in ast.walk(one)]
+    taken = set[str]().union(
+        *map(identifiers, (scope, *kin)), (one.attr for one in nodes if isinstance(one, ast.Attribute))
+    )
     if {_HANDLE, name, f"{name}s"} & taken:
         return f"the name `{name}` is taken"
     found.step = step_of(patch.source)
@@ -166,7 +174,10 @@ def _one_by_one(patch: Patch, keeps: ast.Assign | None, kept: str, scope: _Scope
             if not _runs_after(patch, keeps, node, outside):
                 return f"line {node.lineno} puts the original back, and may run where no hook was registered"
     kinds = (ast.Attribute, ast.Name) if shared else ast.Attribute
-    said = [node for node in ast.walk(scope) if isinstance(node, kinds) and ast.unparse(node) == kept]
+    said: list[ast.expr] = [one for one in ast.walk(scope) if isinstance(one, kinds) and ast.unparse(one) == kept]
+    if isinstance(scope, ast.ClassDef):
+        bodies = (one.targets for one in scope.body if isinstance(one, ast.Assign))
+        said += [one for targets in bodies for one in targets if is_name(one, kept.partition(".")[2])]
     if found.statements and shared:
         found.declared += [(node, kept) for node in source.every(ast.Global) if kept in node.names]
     for node in said if found.statements else ():

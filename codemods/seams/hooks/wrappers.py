@@ -18,6 +18,7 @@ from mcore_unpatch.codemods.changes import Header, Replace, Rewrite
 from mcore_unpatch.codemods.codemod import AddImport, Elsewhere, Fix, Note, Settles, Situation
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.hooks.classes import NOTES, REGISTERS, name_in_hook, why_no_hook
+from mcore_unpatch.codemods.seams.hooks.family import relatives
 from mcore_unpatch.codemods.seams.hooks.form import BEHIND, WHOLE_MODEL, Form, Wrapper
 from mcore_unpatch.codemods.seams.hooks.found import Made, behind, calls_of_factory, used_by_others
 from mcore_unpatch.codemods.seams.hooks.module import (
@@ -261,7 +262,7 @@ def _wrapped(patch: Patch, files: Workbench) -> _Wrapped | str:
     if because := _not_around_calls(patch, files):
         return because
     findings = patch.situation.staying.findings
-    back = put_back(patch, keeps, [one.line for one in findings if one.path == source.path and _is_forward(one)])
+    back = put_back(patch, keeps, [one.line for one in findings if one.path == source.path and _is_forward(one)], files)
     if isinstance(back, str):
         return back
     only = name_in_hook(patch, made) if whole else ""
@@ -331,21 +332,17 @@ def _kept_elsewhere(wrapped: _Wrapped, kept: str, files: Workbench) -> str:
         return f"line {used} uses the original too" if used else used_by_others(kept, source, files) if at_top else ""
     owner, _, name = kept.partition(".")
     scope = scope_of(wrapped.patch, kept)
-    for node in walk_without(scope, wrapped.own):
-        if isinstance(node, ast.Attribute | ast.AnnAssign) and ast.unparse(getattr(node, "target", node)) == kept:
-            return f"line {node.lineno} uses `{kept}` too"
+    kin = relatives(scope, files) if isinstance(scope, ast.ClassDef) else ()
+    for inside, tree in [(source, scope), *kin]:
+        for node in walk_without(tree, wrapped.own):
+            in_class = is_stored(node, name) and inside.parents[inside.parents[node]] is tree
+            if in_class or name in {getattr(node, "attr", ""), getattr(node, "value", "")}:
+                line = getattr(node, "lineno", 0)
+                where = f"line {line}" if inside is source else f"{inside.path}:{line}"
+                return f"{where} uses `{kept}` too"
     for other in files.sources_saying(name):
-        around = scope if other is source else None
-        said = [
-            node
-            for node in walk_without(other.tree, [around] if around else [])
-            if isinstance(node, ast.Attribute | ast.Name)
-        ]
-        derives = other is not source and any(
-            isinstance(node, ast.Name) and node.id == getattr(scope, "name", "") for node in said
-        )
-        for node in said:
-            if isinstance(node, ast.Attribute) and node.attr == name and (derives or not is_name(node.value, owner)):
+        for node in walk_without(other.tree, [scope] if other is source else []):
+            if isinstance(node, ast.Attribute) and node.attr == name and not is_name(node.value, owner):
                 return f"{other.path}:{node.lineno} may use `{kept}` too"
     return ""
 
@@ -397,6 +394,8 @@ def _looked_at(wrapped: _Wrapped, gone: Sequence[ast.AST]) -> str:
     for node in walk_without(patch.source.tree, [*gone, *wrapped.own, patch.statement]):
         if isinstance(node, ast.Constant) and node.value in names:
             return f"line {node.lineno} asks for `{node.value}` by name"
+        if isinstance(node, ast.Attribute) and node.attr == FORWARD and _is_asked_about(patch.source.parents[node]):
+            return f"line {node.lineno} looks at `{ast.unparse(node)}`"
         if not isinstance(node, ast.Attribute | ast.Name) or patch.source.function_of(node) is not patch.around:
             continue
         if isinstance(node, ast.Attribute) and ast.unparse(node) == target:
@@ -409,6 +408,11 @@ def _looked_at(wrapped: _Wrapped, gone: Sequence[ast.AST]) -> str:
             if not (isinstance(used, ast.Call) and used.func is node):
                 return f"line {node.lineno} passes the original on"
     return ""
+
+
+def _is_asked_about(above: ast.AST) -> bool:
+    """Whether what stands in it is compared, or asked what it is."""
+    return isinstance(above, ast.Compare) or (isinstance(above, ast.Attribute) and above.attr.startswith("__"))
 
 
 def _still_kept(wrapped: _Wrapped, gone: Sequence[ast.AST]) -> bool:
@@ -430,6 +434,8 @@ def _is_of_another(patch: Patch, node: ast.Attribute) -> bool:
 def _keeps(patch: Patch, around: Function | ast.Module) -> ast.Assign | None:
     """`original = module.forward`, the only one, of a local that never is anything else."""
     assigned = [node for node in ast.walk(around) if isinstance(node, ast.Assign)]
+    if isinstance(around, ast.Module):
+        assigned = [node for node in assigned if patch.source.function_of(node) is None]
     keeping = [node for node in assigned if ast.unparse(node.value) == ast.unparse(patch.target)]
     declared = {name for node in ast.walk(around) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
     given, line = parameters(around) if isinstance(around, Function) else [], patch.statement.lineno

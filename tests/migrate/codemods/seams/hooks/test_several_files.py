@@ -163,3 +163,50 @@ def layer_spec():
     hook = b"register_module_forward_hook(doubled)"
     assert hook in with_files(of_class=text).files["pkg/of_class.py"]
     assert hook not in with_files(of_class=text, spec=spec).files["pkg/of_class.py"]
+
+
+def test_a_factory_that_another_file_may_take_with_a_star_stays() -> None:
+    result = with_files(factory=FACTORY, use=USE, star="from pkg.factory import *\n\nnine = scaled(abs, 3)(3)\n")
+    assert result.changed == set()
+    assert "pkg/star.py:3 uses `scaled` for something else" in said(result)[0]
+
+
+KEPT_ON_OBJECT = """from megatron.core.transformer.transformer_block import TransformerBlock
+from pkg.base import Base
+
+
+class Tracer(Base):
+    def start(self, block: TransformerBlock):
+        self.original = block.forward
+
+        def traced(*args, **kwargs):
+            out = self.original(*args, **kwargs)
+            print(out)
+            return out
+
+        block.forward = traced
+
+    def stop(self, block):
+        block.forward = self.original
+"""
+
+
+@pytest.mark.parametrize(
+    ("base", "derived", "because"),
+    [
+        ("self.original = None", "self.other = 1", "pkg/base.py:3 uses `self.original` too"),
+        ("self.handle = None", "self.other = 1", "the name `handle` is taken"),
+        ("self.other = None", "self.handle = 1", "the name `handle` is taken"),
+        ("self.other = None", "self.other = 1", ""),
+    ],
+)
+def test_objects_have_the_attributes_of_their_bases_and_of_what_derives_from_them(
+    base: str, derived: str, because: str
+) -> None:
+    result = with_files(
+        tracer=KEPT_ON_OBJECT,
+        base=f"class Base:\n    def __init__(self):\n        {base}\n",
+        derived=f"from pkg.tracer import Tracer\n\n\nclass Own(Tracer):\n    def more(self):\n        {derived}\n",
+    )
+    assert bool(result.changed) is not bool(because)
+    assert because in "".join(said(result))
