@@ -206,7 +206,8 @@ pre-hook for all modules is given those by position alone.
 """
     by_hand = """
 - **Order.** A hook runs behind those that the module has by then; the wrapper ran inside all of them
-  (`prepend=True` puts it before them).
+  (`prepend=True` puts it before them). Pre-hooks run in the order in which they were registered, where of wrappers the
+  last was the first to run: look at what wraps one module twice, as a context manager within itself.
 - **Weights.** Megatron's DDP and FSDP gather a module's parameters in pre-hooks. One that is registered before the
   model is wrapped runs before theirs: it must not read the values of weights.
 - **Graphs.** No hook runs on a layer that a CUDA graph replays (`cuda_graph_impl`); a hook on a part of it runs once,

@@ -17,6 +17,7 @@ from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import Version, parse_version
 
 REGISTERS = "torch.nn.modules.module"  # where PyTorch has its hooks for all modules
+REGISTER = {"register_module_forward_hook", "register_module_forward_pre_hook"}
 _SET = re.compile(rb"\.forward\s*=[^=]")
 NOTES = (
     "this is PyTorch's hook for all modules, made for debugging and profiling: it is asked at every call of any module",

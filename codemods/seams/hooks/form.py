@@ -385,7 +385,7 @@ class Wrapper:
         name, source, function = self.function.name, self.source, self.function
         first, then = ([one for some in part for one in some] for part in (before, after))
         given = {self.args, self.kwargs, *(parameter.name for parameter in self.named)} - {""}
-        stored = set().union(*map(_bound, first))
+        stored = set().union(*map(bound, first))
         if changed := stored & given:
             return f"`{name}` changes `{min(changed)}` and does something after the original"
         if crossing := stored & set().union(*map(names_in, then)):
@@ -489,7 +489,7 @@ def _leaves(body: Sequence[ast.stmt]) -> bool:
     return False
 
 
-def _bound(node: ast.AST) -> set[str]:
+def bound(node: ast.AST) -> set[str]:
     """The names that code gives a value."""
     stored = {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
     return stored | (identifiers(node) - {one.id for one in ast.walk(node) if isinstance(one, ast.Name)})

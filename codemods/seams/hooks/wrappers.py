@@ -16,10 +16,11 @@ from functools import cache
 
 from mcore_unpatch.codemods.changes import Header, Replace, Rewrite
 from mcore_unpatch.codemods.codemod import AddImport, Elsewhere, Fix, Note, Settles, Situation
+from mcore_unpatch.codemods.imports.places import line_limit
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.seams.hooks.classes import NOTES, REGISTERS, name_in_hook, why_no_hook
+from mcore_unpatch.codemods.seams.hooks.classes import NOTES, REGISTER, REGISTERS, name_in_hook, why_no_hook
 from mcore_unpatch.codemods.seams.hooks.family import relatives
-from mcore_unpatch.codemods.seams.hooks.form import BEHIND, WHOLE_MODEL, Form, Wrapper
+from mcore_unpatch.codemods.seams.hooks.form import BEHIND, WHOLE_MODEL, Form, Wrapper, bound, step_of
 from mcore_unpatch.codemods.seams.hooks.found import Made, behind, calls_of_factory, used_by_others
 from mcore_unpatch.codemods.seams.hooks.module import (
     FORWARD,
@@ -33,7 +34,7 @@ from mcore_unpatch.codemods.seams.hooks.module import (
 )
 from mcore_unpatch.codemods.seams.hooks.restored import Restored, is_global, put_back, scope_of
 from mcore_unpatch.codemods.seams.patch import Patch, find_patch
-from mcore_unpatch.codemods.syntax import is_name, is_stored, is_value, names_in, parameters, walk_without
+from mcore_unpatch.codemods.syntax import imported, is_name, is_stored, is_value, names_in, parameters, walk_without
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line
 from mcore_unpatch.findings.finding import Finding
@@ -174,7 +175,8 @@ class _Wrappers:
             said |= _comments(patch.source, patch.source.first_with_comments(assignment), last_line(assignment))
         whole = patch.finding.shape == _CLASS
         module = "" if whole else patch.text(patch.target.value)
-        calls = [hook.registered(module, mine.made.hook) for hook in form.hooks]
+        width = line_limit(patch.source) - len(patch.source.indentation(statement))
+        calls = [_laid_out(hook.registered(module, mine.made.hook), width, patch.source) for hook in form.hooks]
         text = "\n".join([*(said[line] for line in sorted(said)), mine.back.kept(calls)])
         changes = [*form.changes, Rewrite(statement, text, tell_checkers=False)]
         changes += mine.back.changes(patch.source, len(calls))
@@ -244,6 +246,8 @@ def _wrapped(patch: Patch, files: Workbench) -> _Wrapped | str:
     if patch.target.attr != FORWARD or patch.finding.shape not in {"instance-attr", _CLASS}:
         if patch.finding.target.endswith(".__class__"):
             return OTHER_CLASS
+        if patch.finding.shape == "class-of-instance":
+            return "it replaces `forward` of the class, reached through an object: name the class itself"
         changed = ".".join(patch.finding.target.split(".")[-2:])
         return f"only a patched `forward` of modules can become a forward hook, and this changes `{changed}`"
     if not whole and not is_module(patch.target.value, around, patch.finding):
@@ -265,6 +269,9 @@ def _wrapped(patch: Patch, files: Workbench) -> _Wrapped | str:
     back = put_back(patch, keeps, [one.line for one in findings if one.path == source.path and _is_forward(one)], files)
     if isinstance(back, str):
         return back
+    known = imported(source)
+    if whole and (taken := {one for one in bound(source.tree) & REGISTER if known.get(one) != f"{REGISTERS}.{one}"}):
+        return f"the name `{min(taken)}` is taken"
     only = name_in_hook(patch, made) if whole else ""
     if whole and (not only or made.given or made.expression is not None):
         return f"`{function.name}` cannot ask for the class"
@@ -318,7 +325,8 @@ def _as_lambda(source: Source, node: ast.Lambda, form: Form) -> str:
                 text = f"({returned.removeprefix('return ')})"
             case _:
                 return ""
-    return f"lambda {parameters}: {text}"
+    whole = f"lambda {parameters}: {text}"
+    return ast.unparse(ast.parse(f"({whole})", mode="eval")) if "\n" in whole else whole
 
 
 def _kept_elsewhere(wrapped: _Wrapped, kept: str, files: Workbench) -> str:
@@ -351,6 +359,13 @@ def _ends_with(patch: Patch, back: Restored) -> bool:
     """Whether each turn of a loop puts its original back."""
     suite = patch.source.home[id(patch.statement)]
     return any(one in suite for one in back.statements)
+
+
+def _laid_out(call: str, width: int, source: Source) -> str:
+    """A call that registers a hook, over three lines where one would be longer than those of the file."""
+    opening, bracket, arguments = call.partition("_hook(")
+    short = len(call) <= width or "\n" in call
+    return call if short else f"{opening}{bracket}\n{step_of(source)}{arguments.removesuffix(')')}\n)"
 
 
 def _comments(source: Source, first: int, last: int) -> dict[int, str]:
