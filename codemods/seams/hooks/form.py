@@ -329,19 +329,23 @@ class Wrapper:
         self._insert(body[0] if body else last, lines)
         args = f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
         if parts == [f"*{self.args}"]:
-            args = f"tuple({self.args})" if any(map(self._makes_other_args, body)) else self.args
+            args = self.args if self._stays_a_tuple(body) else f"tuple({self.args})"
         entries = [f'"{keyword.arg}": {self.source.text(keyword.value)}' for keyword in keywords]
         kwargs = f"{{**{self.all_kwargs}, {', '.join(entries)}}}" if entries else self.all_kwargs
         self.changes.append(Rewrite(last, f"return {args}, {kwargs}"))
         self.changes.append(self._with_own(self.all_args, self.all_kwargs))
         return Form((Hook("before", True),), True, self.changes, (*NOTES, _CAPTURED))
 
-    def _makes_other_args(self, statement: ast.stmt) -> bool:
-        """Whether `*args` is something else than a tuple behind a statement."""
-        match statement:
-            case ast.Assign(targets=[ast.Name()], value=ast.Tuple() | ast.Subscript(slice=ast.Slice())):
-                return False
-        return any(is_stored(node, self.args) for node in ast.walk(statement))
+    def _stays_a_tuple(self, body: Sequence[ast.stmt]) -> bool:
+        """Whether `*args` is, whatever the statements make of it."""
+        nodes = [node for statement in body for node in ast.walk(statement)]
+        plain = [one for one in nodes if isinstance(one, ast.Assign) and is_name(one.targets[0], self.args)]
+        made = [
+            one
+            for one in plain
+            if isinstance(one.value, ast.Tuple) or isinstance(getattr(one.value, "slice", 0), ast.Slice)
+        ]
+        return sum(is_stored(node, self.args) for node in nodes) == len(made)
 
     def _around(self, body: list[ast.stmt], call: ast.Call, returns: list[ast.Return]) -> Form | str:
         """Something before and after, or in a `finally` around it: two hooks, or one that is always called."""
