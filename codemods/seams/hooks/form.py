@@ -39,6 +39,7 @@ _FAILED = (
     "where forward raises, PyTorch gives such a hook None as the output, and makes a warning of what it raises itself",
     "it also runs where a hook of the module raises before it, and not for KeyboardInterrupt or in `torch.compile`",
 )
+_BOTH = "`{}` uses its arguments both by name and as `*args` or `**kwargs`"
 _MODULE, _OUTPUT = "_module", "output"
 _INNER = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
 
@@ -91,9 +92,8 @@ class _Parameter:
 
     def taken_from(self, kwargs: str, *, take: bool) -> str:
         """What reads it where it was passed by name."""
-        if take:
-            return f'{kwargs}.pop("{self.name}"{", " if self.default else ""}{self.default})'
-        return f'{kwargs}.get("{self.name}", {self.default})' if self.default else f'{kwargs}["{self.name}"]'
+        given = f'"{self.name}", {self.default}' if self.default else f'"{self.name}"'
+        return f"{kwargs}.pop({given})" if take else f"{kwargs}.get({given})" if self.default else f"{kwargs}[{given}]"
 
 
 class Wrapper:
@@ -185,10 +185,6 @@ class Wrapper:
         own = {text.partition("=")[0] for text in self.own}
         return name in {self.module, *self.given, self.all_args, self.all_kwargs, *own, *declared}
 
-    @property
-    def _step(self) -> str:
-        return step_of(self.source)
-
     def _has_comment(self, statement: ast.stmt) -> bool:
         source, last = self.source, last_line(statement)
         return b"#" in source.data[source.span(statement).start : source.line_span(last, last).end]
@@ -231,7 +227,8 @@ class Wrapper:
 
     def _asks(self, nothing: str) -> list[str]:
         """What a hook for all modules asks first."""
-        return [f"if not isinstance({self.module}, {self.only}):", f"{self._step}{nothing}"] if self.only else []
+        step = step_of(self.source)
+        return [f"if not isinstance({self.module}, {self.only}):", f"{step}{nothing}"] if self.only else []
 
     def _insert(self, first: ast.stmt, lines: list[str]) -> None:
         lines = [*self._asks("return None"), *lines]
@@ -261,7 +258,7 @@ class Wrapper:
         used = {node.id for node in rest if isinstance(node, ast.Name)} - {kept}  # no argument any more
         read = {parameter.name for parameter in self.named} & used
         if read and {self.args, self.kwargs} & used:
-            return f"`{name}` uses its arguments both by name and as `*args` or `**kwargs`"
+            return _BOTH.format(name)
         output, goes = _OUTPUT, bool(kept) and len(body) > 1 and not self._has_comment(first)
         if goes and not self._is_taken_in_hook(kept):
             output = kept
@@ -315,12 +312,13 @@ class Wrapper:
         if not body and not self.withheld and self._passes_everything(call):
             return f"`{name}` changes nothing"
         parts = [self.source.text(argument) for argument in arguments]
-        if not self.args and (self.kwargs in used or any(isinstance(argument, ast.Starred) for argument in arguments)):
-            return f"`{name}` uses its arguments both by name and as `*args` or `**kwargs`"
+        apart = self.kwargs not in used and not any(isinstance(argument, ast.Starred) for argument in arguments)
         if self.named and self.args:
-            if parts[-1:] != [f"*{self.args}"] or self.args in used | set().union(*map(names_in, arguments[:-1])):
-                return f"`{name}` uses its arguments both by name and as `*args` or `**kwargs`"
-            parts[-1] = f"*{self.args}[{len(self.named)}:]"
+            apart = parts[-1:] == [f"*{self.args}"]
+            apart = apart and self.args not in used.union(*map(names_in, arguments[:-1]))
+            parts[-1:] = [f"*{self.args}[{len(self.named)}:]"]
+        if not apart and (self.named or not self.args):
+            return _BOTH.format(name)
         inner = used | set().union(*map(names_in, (*arguments, *keywords)))
         lines = self._read_named(named, take=True)
         for parameter in self.withheld:
@@ -415,7 +413,7 @@ class Wrapper:
             used = given.intersection(*[set().union(*map(names_in, own))]) - ({output} if own is then else set())
             by_name = used - {self.args, self.kwargs}
             if by_name and by_name != used:
-                return f"`{name}` uses its arguments both by name and as `*args` or `**kwargs`"
+                return _BOTH.format(name)
             keywords = bool(by_name) or self.kwargs in used
             listed = [self.all_args if used - {self.kwargs} else f"_{self.all_args}", *[self.all_kwargs] * keywords]
             if self.only and (used if own is first else keywords and always):
@@ -441,7 +439,7 @@ class Wrapper:
         begin = function.body[:1] if told and ast.get_docstring(function) is not None else []
         texts = [source.text_of(source.line_span(lines[0], lines[-1])) for lines in map(self._lines, parts)]
         lines = [*map(source.text, begin), *reads, *(textwrap.dedent(text).rstrip() for text in texts)]
-        return f"def {name}({listed}):\n" + textwrap.indent("\n".join(lines), self._step)
+        return f"def {name}({listed}):\n" + textwrap.indent("\n".join(lines), step_of(source))
 
 
 def has_comments_in_header(source: Source, function: ast.FunctionDef) -> bool:

@@ -45,7 +45,6 @@ _OF_ALL = {"class-attr", "class-of-instance", "string-target"}
 _PRAGMAS = ("# type:", "# noqa", "# pylint", "# pragma", "# fmt", "# pyright", "# mypy")
 _LOOPS = ast.For | ast.AsyncFor | ast.While
 _LEAVES = ast.Return | ast.Raise | ast.Continue | ast.Break
-_Key = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -85,15 +84,18 @@ class _Wrappers:
 
     def __init__(self, files: Workbench) -> None:
         self.files, self._name = files, cache(name_of)
-        self._known: dict[_Key, tuple[Patch | None, _Wrapped | str]] = {}
+        self._known: dict[tuple[str, int], tuple[Patch | None, _Wrapped | str]] = {}
 
     def to_hook(self, situation: Situation) -> list[Fix] | str:
         """The hook, for a wrapper and all others that may be around the same module."""
         _, mine = self._read(situation)
         if isinstance(mine, str):
             return mine
-        if situation.finding.shape == _CLASS:
-            return self._of_class(situation, mine)
+        because = self._of_class(situation) if situation.finding.shape == _CLASS else self._of_module(situation)
+        return because or (self._installed if mine.made.maker is None else self._all_of)(situation, mine)
+
+    def _of_module(self, situation: Situation) -> str:
+        """Why others would come between: the wrappers that may be around the same module become hooks with this one."""
         of_class = f"{_module(situation.finding)}.{FORWARD}"
         for one in situation.staying.findings:  # the wrapper kept what the class had by then
             if one.target == of_class and one.shape in _OF_ALL and not one.in_test:
@@ -113,12 +115,12 @@ class _Wrappers:
                         return f"{where} and is not part of this migration"
                     if because := _looked_at(there, self._branches(other, there)):
                         return f"{where} and stays: {because}"
-        return self._installed(situation, mine) if mine.made.maker is None else self._all_of(situation, mine)
+        return ""
 
-    def _of_class(self, situation: Situation, mine: _Wrapped) -> list[Fix] | str:
-        """The hook for all modules, which runs inside of those of one module, as the wrapper did; not of wrappers."""
+    def _of_class(self, situation: Situation) -> str:
+        """Why others would: the hook for all modules runs inside of those of one, but not of their wrappers."""
         for one in situation.staying.findings:
-            if one.in_test or not one.target.endswith(f".{FORWARD}") or _key(one) == _key(situation.finding):
+            if not _is_forward(one) or _key(one) == _key(situation.finding):
                 continue
             if one.target == situation.finding.target:
                 return f"{one.path}:{one.line} replaces the same method, and their order would change"
@@ -128,7 +130,7 @@ class _Wrappers:
                     return (
                         f"{one.path}:{one.line} may wrap the same method, and stays: the hook would run outside of it"
                     )
-        return self._installed(situation, mine) if mine.made.maker is None else self._all_of(situation, mine)
+        return ""
 
     def _all_of(self, situation: Situation, mine: _Wrapped) -> list[Fix] | str:
         """The wrappers that one factory makes, all of them together."""
@@ -223,7 +225,7 @@ def _is_made_alike(one: _Wrapped, other: _Wrapped) -> bool:
     return made[0] == made[1]
 
 
-def _key(finding: Finding) -> _Key:
+def _key(finding: Finding) -> tuple[str, int]:
     return finding.path, finding.line
 
 
@@ -234,9 +236,7 @@ def _module(finding: Finding) -> str:
 def _others(situation: Situation) -> Iterator[Situation]:
     """The other patches of a `forward` that may be wrappers, or of the class that has it."""
     for one in situation.staying.findings:
-        wraps = (
-            one.shape in {"instance-attr", "setattr", _CLASS} and one.target.endswith(f".{FORWARD}") and not one.in_test
-        )
+        wraps = one.shape in {"instance-attr", "setattr", _CLASS} and _is_forward(one)
         if wraps and _key(one) != _key(situation.finding):
             yield replace(situation, finding=one)
 
@@ -280,7 +280,8 @@ def _wrapped(patch: Patch, files: Workbench) -> _Wrapped | str:
     if not wrapper.original:
         return f"`{target}` is not saved under one name"
     if any(isinstance(node, _LOOPS) for node in _above(source, patch.statement, around)):
-        if whole or not (wrapper.is_bound or made.original or _ends_with(patch, back)):
+        suite = source.home[id(patch.statement)]  # each turn may put its original back
+        if whole or not (wrapper.is_bound or made.original or any(one in suite for one in back.statements)):
             return f"`{function.name}` is defined in a loop, where the original is another each time"
     form = wrapper.read()
     if isinstance(form, str):
@@ -353,12 +354,6 @@ def _kept_elsewhere(wrapped: _Wrapped, kept: str, files: Workbench) -> str:
             if isinstance(node, ast.Attribute) and node.attr == name and not is_name(node.value, owner):
                 return f"{other.path}:{node.lineno} may use `{kept}` too"
     return ""
-
-
-def _ends_with(patch: Patch, back: Restored) -> bool:
-    """Whether each turn of a loop puts its original back."""
-    suite = patch.source.home[id(patch.statement)]
-    return any(one in suite for one in back.statements)
 
 
 def _laid_out(call: str, width: int, source: Source) -> str:
