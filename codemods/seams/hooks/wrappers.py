@@ -59,6 +59,11 @@ class _Wrapped:
     back: Restored
 
     @property
+    def call(self) -> tuple[object, ...]:
+        """How a factory is called: for modules or for classes, with the original or without."""
+        return self.form.hooks, self.made.original, self.made.of_class, id(self.made.maker)
+
+    @property
     def function(self) -> ast.FunctionDef:
         """The wrapper itself."""
         return self.made.function
@@ -144,15 +149,13 @@ class _Wrappers:
         for source, statement in calls_of_factory(mine.made, self.files):
             where = f"{source.path}:{statement.lineno}"
             finding = open_ones.get((source.path, statement.lineno))
-            if home.path not in self.files.editable or finding is None or source.path not in self.files.editable:
-                return (
-                    f"{where} uses `{maker.name}` for something else"
-                    if finding is None
-                    else f"{where} is not part of this migration"
-                )
+            if finding is None:
+                return f"{where} uses `{maker.name}` for something else"
+            if not {home.path, source.path} <= {*self.files.editable}:
+                return f"{where} is not part of this migration"
             other = replace(situation, finding=finding)
             there = self._read(other)[1]
-            if isinstance(there, str) or there.made.maker is not maker or not _is_made_alike(there, mine):
+            if isinstance(there, str) or there.call != mine.call:
                 return f"{where} uses `{maker.name}` too, and stays" + (f": {there}" if isinstance(there, str) else "")
             placed = self._installed(other, replace(there, form=replace(there.form, changes=[])))
             if isinstance(placed, str):
@@ -208,21 +211,14 @@ class _Wrappers:
         mine, (patch, here) = situation.finding, self._read(situation)
         for finding in _others(situation):
             theirs = finding.finding
-            if "possible" not in (mine.confidence, theirs.confidence) and _module(theirs) != _module(mine):
+            alike, is_known = _module(theirs) == _module(mine), "possible" not in (mine.confidence, theirs.confidence)
+            if is_known and not alike:
                 continue
             other, there = self._read(finding)
-            if "possible" in (mine.confidence, theirs.confidence):
+            if not is_known:
                 alike = may_be_the_same(patch, other, self._name) if patch and other else theirs.path == mine.path
-            else:
-                alike = True
             if alike and not (isinstance(here, _Wrapped) and isinstance(there, _Wrapped) and _excludes(here, there)):
                 yield finding
-
-
-def _is_made_alike(one: _Wrapped, other: _Wrapped) -> bool:
-    """Whether a factory is called for both in the same way: for modules or for classes."""
-    made = [(each.form.hooks, each.made.original, each.made.of_class) for each in (one, other)]
-    return made[0] == made[1]
 
 
 def _key(finding: Finding) -> tuple[str, int]:
