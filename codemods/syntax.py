@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.library.syntax import dotted, last_attribute
@@ -86,19 +86,22 @@ def walk_without(tree: ast.AST, left_out: Sequence[ast.AST]) -> Iterator[ast.AST
 
 def identifiers(tree: ast.AST) -> set[str]:
     """Every name that code reads or binds, by whatever statement."""
+    scoped = (name for node in walk(tree) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names)
+    return names_in(tree) | bound_in(walk(tree)) | {*scoped}
+
+
+def bound_in(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names that some nodes bind, those below them left out."""
     names: set[str] = set()
-    for node in walk(tree):
-        if isinstance(node, ast.Name):
-            names.add(node.id)
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
-        elif isinstance(node, ast.alias):
-            names.add((node.asname or node.name).partition(".")[0])
-        elif isinstance(node, ast.Global | ast.Nonlocal):
-            names.update(node.names)
-        else:
-            names.add(getattr(node, "name", None) or "")  # functions, classes, `except ... as`, patterns
-    return names
+    for node in nodes:
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
+                names.add(name)
+            case ast.alias(name=name, asname=other):
+                names.add((other or name).partition(".")[0])
+            case _:  # functions, classes, `except ... as`, patterns
+                names.add(getattr(node, "name", None) or getattr(node, "rest", None) or "")
+    return names - {""}
 
 
 def calls_of(source: Source, name: str) -> Iterator[ast.Call]:

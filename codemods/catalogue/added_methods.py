@@ -11,12 +11,12 @@ from functools import cached_property
 
 from mcore_unpatch.codemods.changes import Rewrite, above
 from mcore_unpatch.codemods.codemod import Codemod, Elsewhere, Example, Fix, Left, Match, Note, Settles
-from mcore_unpatch.codemods.emptied import references
+from mcore_unpatch.codemods.emptied import references, with_emptied
 from mcore_unpatch.codemods.removal import heads_others, remove
 from mcore_unpatch.codemods.seams.added import find_alias, made_before, to_subclass
-from mcore_unpatch.codemods.seams.class_methods import ClassMethods, added_to_class
+from mcore_unpatch.codemods.seams.class_methods import ClassMethods, added_to_class, family, without
 from mcore_unpatch.codemods.seams.method_calls import MethodCalls, name_of
-from mcore_unpatch.codemods.syntax import body_of, is_stored, leaf, names_in, parameters
+from mcore_unpatch.codemods.syntax import body_of, bound_in, is_pure, leaf, names_in, parameters, walk_without
 from mcore_unpatch.editing.edits import as_name
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line, lines_of
 from mcore_unpatch.findings.finding import Finding
@@ -227,25 +227,27 @@ class _Adding:
         if not isinstance(target, ast.Attribute) or len(inner) != 1:
             yield Left(_FORM)
             return
-        own, outer = names_in(inner[0]), set(parameters(self.function))
-        outer |= {name for name in own for node in ast.walk(self.function) if is_stored(node, name)}
-        outer -= {name for name in own for node in ast.walk(inner[0]) if is_stored(node, name)}
-        if own & outer - set(parameters(inner[0])) or inner[0].decorator_list:
+        spec, every = inner[0].args, list(ast.walk(inner[0]))
+        early = [*spec.defaults, *filter(None, spec.kw_defaults)]
+        asked = names_in(inner[0]) - bound_in(every) | {name for node in early for name in names_in(node)}
+        shares = any(isinstance(node, ast.Nonlocal) for node in every) or inner[0].decorator_list
+        if shares or asked & bound_in(walk_without(self.function, inner)):
             yield Left(f"`{inner[0].name}` uses names of `{self.function.name}`")
             return
         if sum(inner[0].name == leaf(node) for node in self.source.nodes) != 1:
             yield Left(f"`{inner[0].name}` is also used elsewhere")
             return
+        texts = (node for one in body_of(inner[0]) for node in ast.walk(one) if isinstance(node, ast.Constant))
+        if any(node.lineno != node.end_lineno for node in texts):
+            yield Left(f"`{inner[0].name}` has a text of several lines, which would move")
         heading = heads_others(self.source, inner[0], ())
         first = first_line(inner[0]) if heading else self.source.first_with_comments(inner[0])
         lines = [self.source.line(number) for number in range(first, last_line(inner[0]) + 1)]
-        text, given = textwrap.dedent("\n".join(lines)), leaf(target.value)
-        first_parameter = next(iter(parameters(inner[0])), "")
-        if first_parameter == "self" and given not in own and given.isidentifier():  # it is a method no longer
-            text = re.sub(r"\bself\b", given, text)
-        yield above(self.source, self.function, text + "\n\n")
-        yield from remove(self.source, [inner[0], statement])
-        yield from self._called(target.attr, inner[0].name, {leaf(target.value)})
+        emptied = with_emptied(self.match.situation.files, {self.source: [inner[0], statement]})
+        yield from [Left(emptied.why_not)] if emptied.why_not else []
+        yield above(self.source, self.function, textwrap.dedent("\n".join(lines)) + "\n\n")
+        calls = list(self._called(target.attr, inner[0].name, {leaf(target.value)}))
+        yield from (*calls, *without(emptied, self.source, calls))
 
     def chosen_by_class(self) -> Iterator[Fix]:
         """The function becomes one for each method."""
@@ -261,7 +263,7 @@ class _Adding:
             yield Left(f"`{self.function.name}` has a docstring or comments, which speak of what goes")
             return
         loops = [node for node in ast.walk(self.function) if isinstance(node, ast.For)]
-        objects = {given, *(leaf(part) for loop in loops for part in (loop.target, loop.iter))}
+        objects = {given, *(leaf(loop.iter) for loop in loops)}
         changes: list[Fix] = []
         for other, use in references(self.match.situation.files, self.source, self.function):
             call = use.value if isinstance(use, ast.Expr) else None
@@ -269,7 +271,8 @@ class _Adding:
                 yield Left(f"{other.path} uses it and is not part of this migration")
                 return
             given_to = [*call.args, *(keyword.value for keyword in call.keywords)] if isinstance(call, ast.Call) else []
-            if isinstance(use, ast.Expr) and len(given_to) == 1 and len(other.home[id(use)]) > 1:
+            binds = len(given_to) == 1 and is_pure(given_to[0])
+            if isinstance(use, ast.Expr) and binds and len(other.home[id(use)]) > 1:
                 objects.add(name_of(given_to[0]))
                 changes += [Elsewhere(other, change) for change in remove(other, [use])]
             elif not (isinstance(use, ast.ImportFrom) and use in other.tree.body and not use.level):
@@ -339,8 +342,10 @@ class _Adding:
 
     def _called(self, method: str, function: str, objects: set[str]) -> Iterator[Fix]:
         """The calls of a method, of objects that are known by their names."""
-        files = self.match.situation.files
-        calls = MethodCalls(files, self.source, self.findings, lambda _, node: name_of(node) in objects)
+        classes = family(self.match, self.findings.values())
+        names = {leaf(_bound_function(node)) for node in self.findings if isinstance(node, ast.Assign)}
+        bodies = [node for node in self.source.every(ast.FunctionDef) if node.name in names]
+        calls = MethodCalls(self.match, self.source, self.findings, classes, objects.__contains__, bodies)
         return calls.replaced(method, function)
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from mcore_unpatch.codemods.changes import Rewrite, above
-from mcore_unpatch.codemods.codemod import Elsewhere, Fix, Left, Match, Note, Settles
-from mcore_unpatch.codemods.emptied import with_emptied
+from mcore_unpatch.codemods.codemod import AddImport, DropImport, Elsewhere, Fix, Left, Match, Note, Settles
+from mcore_unpatch.codemods.emptied import Emptied, with_emptied
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.seams.method_calls import MethodCalls, name_of
+from mcore_unpatch.codemods.seams.method_calls import MethodCalls
 from mcore_unpatch.codemods.syntax import leaf
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Function, Source
@@ -45,22 +45,23 @@ class ClassMethods:
         if not isinstance(self._block, ast.Module | Function) or None in self._homes.values():
             yield Left(_FORM)
             return
-        for node, finding in self.findings.items():
-            yield from (Left(why) for why in self._in_the_way(node, finding))
-        chosen: list[str] = []
+        for finding in self.findings.values():
+            if finding.temporary or finding.live.guards:
+                yield Left(f"line {finding.line} is not done for good, or on a condition")
+        emptied = with_emptied(self.files, {self.source: self.findings})
+        if emptied.why_not:
+            yield Left(emptied.why_not)
+        chosen, calls = list[str](), list[Fix]()
         for method in dict.fromkeys(self._added[node][1] for node in self.findings):
             nodes = [node for node in self.findings if self._added[node][1] == method]
             functions = {self._added[node][2] for node in nodes}
             if len(functions) == 1:
                 home, given = self._homes[nodes[0]]  # type: ignore[misc]
-                calls = list(self._calls(home).replaced(method, given.name, given))
+                calls += self._calls(home, emptied).replaced(method, given.name, given)
             else:
                 chosen.append(self._chosen_by_class(method, nodes))
-                calls = list(self._calls(self.source).replaced(method, method))
-            yield from calls or [Left(f"nothing in this repository calls `{method}`: other code may")]
-        emptied = with_emptied(self.files, {self.source: self.findings})
-        if emptied.why_not:
-            yield Left(emptied.why_not)
+                calls += self._calls(self.source, emptied).replaced(method, method)
+        yield from calls
         text, written = "\n\n\n".join(chosen), set[ast.stmt]()
         if chosen and isinstance(self._block, Function):
             yield above(self.source, self._block, f"{text}\n\n")
@@ -69,10 +70,7 @@ class ClassMethods:
             written = {first}
             empty = sum(self.source.is_blank(first.lineno - number) for number in (1, 2))
             yield Rewrite(first, "\n" * (2 - empty) + text)
-        for where in emptied.statements:
-            going = [node for node in emptied.outermost(where) if node not in written]
-            changes = remove(where, going, with_comments=where is not self.source)
-            yield from changes if where is self.source else (Elsewhere(where, change) for change in changes)
+        yield from without(emptied, self.source, calls, written)
         yield Settles(tuple(self.findings.values()))
         yield Note(_BY_NAME)
 
@@ -115,62 +113,14 @@ class ClassMethods:
             return None
         return (source, defined[0]) if defined[0].args.posonlyargs or defined[0].args.args else None
 
-    def _in_the_way(self, node: ast.stmt, finding: Finding) -> Iterator[str]:
-        """What else may ask for a method: Megatron, or another class that has one of the name."""
-        _, method, _ = self._added[node]
-        if finding.temporary or finding.live.guards:
-            yield f"line {finding.line} is not done for good, or on a condition"
-        for version in self.match.situation.options.judged(self.source.path):
-            if others := known.newest(version).ending(method):
-                yield f"Megatron has a `{method}` of its own: `{others[0]}`"
-                return
-
-    def _calls(self, home: Source) -> MethodCalls:
-        def module(source: Source) -> str:
-            """Where a file that speaks of Megatron may import the functions from, without a cycle."""
-            parts = home.path.removesuffix(".py").split("/")
-            names = (".".join(parts[index:]) for index in range(len(parts)))
-            there = (name for name in names if self.files.locate(source.path, name, 0) == home.path)
-            leads = b"megatron" in source.data.lower() or self.source.path in self._imported(source)
-            return next(there, "") if leads and not any(self._imported(home)) else ""
-
-        return MethodCalls(self.files, home, self.findings, self._is_such, module, self._is_called)
-
-    def _imported(self, source: Source) -> set[str | None]:
-        """The files of this repository that a file imports, wherever it does."""
-        imports = source.every(ast.ImportFrom)
-        asked = [(node.module or "", node.level) for node in imports]
-        asked += [(alias.name, 0) for node in source.every(ast.Import) for alias in node.names]
-        return {self.files.locate(source.path, module, level) for module, level in asked}
+    def _calls(self, home: Source, emptied: Emptied) -> MethodCalls:
+        bodies = [home[1] for home in self._homes.values() if home is not None]
+        gone = emptied.statements[home]
+        return MethodCalls(self.match, home, self.findings, self._classes, self._is_called, bodies, gone)
 
     @cached_property
     def _classes(self) -> set[str]:
-        """The names of the classes, and of those that they derive from."""
-        model = known.newest(self.match.situation.options.judged(self.source.path)[-1])
-        owners = (finding.target.rpartition(".")[0] for finding in self.findings.values())
-        lineages = (model.lineage(found.name if (found := model.find(owner)) else owner) for owner in owners)
-        return {name.rpartition(".")[2] for lineage in lineages for name in lineage if name.startswith("megatron.")} - {
-            "MegatronModule"
-        }
-
-    def _is_such(self, source: Source, node: ast.expr) -> bool:
-        """Whether code calls an object what one of the class is called, or says that it is one."""
-        name, function = name_of(node), source.function_of(node)
-        if name == "self":
-            ours = [home[1] for home in self._homes.values() if home is not None]
-            classes = (cls for cls in source.above(node) if isinstance(cls, ast.ClassDef))
-            return function in ours or any(leaf(base) in self._classes for cls in classes for base in cls.bases)
-        if function is not None and isinstance(node, ast.Name):
-            spec = function.args
-            for parameter in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs):
-                if parameter.arg == name and parameter.annotation is not None:
-                    said = parameter.annotation
-                    text = said.value if isinstance(said, ast.Constant) else ast.unparse(said)
-                    return bool({*re.findall(r"\w+", str(text))} & self._classes)
-        loops = (one for one in source.above(node) if isinstance(one, ast.For | ast.ListComp | ast.GeneratorExp))
-        rounds = (one for loop in loops for one in getattr(loop, "generators", [loop]))
-        over = [name_of(one.iter) for one in rounds if name_of(one.target) == name]
-        return any(map(self._is_called, [name, *over]))
+        return family(self.match, self.findings.values())
 
     def _is_called(self, name: str) -> bool:
         """`optimizer`, `actor_optimizer` and `optimizers` for a `DistributedOptimizer`."""
@@ -187,6 +137,29 @@ class ClassMethods:
             lines.append(f"    if isinstance({given}, {ast.unparse(cls)}):")
             lines.append(f"        return {function}({given}, *args, **kwargs)")
         return "\n".join([*lines, f'    raise TypeError(f"{method} does not know {{type({given}).__name__}}")'])
+
+
+def family(match: Match, findings: Iterable[Finding]) -> set[str]:
+    """The names of the classes that methods are added to, and of Megatron's that they derive from."""
+    model = known.newest(match.situation.options.judged(match.situation.finding.path)[-1])
+    owners = (finding.target.rpartition(".")[0] for finding in findings)
+    lineages = (model.lineage(found.name if (found := model.find(owner)) else owner) for owner in owners)
+    names = {name for lineage in lineages for name in lineage if name.startswith("megatron.")}
+    return {name.rpartition(".")[2] for name in names} - {"MegatronModule"}
+
+
+def without(
+    emptied: Emptied, source: Source, calls: Iterable[Fix], written: Collection[ast.stmt] = ()
+) -> Iterator[Fix]:
+    """What goes in all files, but for what is written anew; where a name comes, it may come to an import that goes."""
+    growing = {fix.source for fix in calls if isinstance(fix, Elsewhere) and isinstance(fix.change, AddImport)}
+    for where in emptied.statements:
+        going = [node for node in emptied.outermost(where) if node not in written]
+        imports = [node for node in going if isinstance(node, ast.ImportFrom)] if where in growing else []
+        yield from (DropImport(where, node, alias.name) for node in imports for alias in node.names)
+        changes = remove(where, [node for node in going if node not in imports], with_comments=where is not source)
+        yield from changes if where is source else (Elsewhere(where, change) for change in changes)
+    yield from (DropImport(where, node, name) for where, node, name in emptied.imports)
 
 
 def _last_word(name: str) -> str:

@@ -85,7 +85,13 @@ def _files(outcome: Outcome) -> Iterator[Line]:
         rules[answered.path].add(answered.rule)
     for edit in outcome.plan.edits:  # may be in a file without findings
         rules[edit.path].add(edit.rule)
-    empty = {item.path: "" if item.after.strip() else "; nothing is left in it: delete it" for item in outcome.rewrites}
+    empty = {
+        # An empty `__init__.py` says that a folder is a package.
+        item.path: ""
+        if item.after.strip() or item.path.endswith("__init__.py")
+        else "; nothing is left in it: delete it"
+        for item in outcome.rewrites
+    }
     rows = [(outcome.shown(path), ", ".join(sorted(rules[path])) + left) for path, left in empty.items()]
     yield from _section("Files changed", rows)
 

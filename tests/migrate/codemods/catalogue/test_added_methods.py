@@ -129,6 +129,7 @@ def test_what_is_raised_names_the_function_that_raises_it() -> None:
     adding += "    else:\n        raise RuntimeError(f'{optimizer} has no offload_states func')\n"
     for kind in classes:
         adding += f"\n\ndef {kind}_offload(self): ...\n\n\ndef {kind}_reload(self): ...\n"
+    adding += "\n\ndef use(optimizer):\n    optimizer.offload_states()\n    optimizer.reload_states()\n"
     files, _ = made("from pkg.offload import bind\n", adding)
     new = files["pkg/offload.py"]
     assert [new.count(f"'{{optimizer}} has no {name}_states func'") for name in ("offload", "reload")] == [1, 1]
@@ -137,6 +138,7 @@ def test_what_is_raised_names_the_function_that_raises_it() -> None:
 @pytest.mark.parametrize(
     ("trainer", "adding", "other", "because"),
     [
+        (TRAINER.replace("=self.optimizer)", "=models.pop())"), ADDING, "", "uses `bind` in another way"),
         (TRAINER + "\n\nlater = Trainer.optimizer.to_host\n", ADDING, "", "of what may be the same object"),
         (TRAINER.replace("self.to_host()", "self.worker.to_host()"), ADDING, "", "of what may be the same object"),
         (TRAINER + '\n\nasked = getattr(self.optimizer, "to_host")\n', ADDING, "", "asks for `to_host` by name"),
@@ -150,7 +152,7 @@ def test_what_is_raised_names_the_function_that_raises_it() -> None:
             "",
             "only a function",
         ),
-        (TRAINER.replace("to_host()", 'to_host("""a\n    b""")', 1), ADDING, "", "would move"),
+        (TRAINER.replace("to_host()", 'to_host("""a\n    b""")', 1), ADDING, "", "in a form that is not rewritten"),
         (
             TRAINER,
             ADDING.replace("r)\n\n\ndef chained", "r)\n    else:\n        print(1)\n\n\ndef chained"),
@@ -163,11 +165,17 @@ def test_what_is_raised_names_the_function_that_raises_it() -> None:
             "",
             "only a function",
         ),
-        (TRAINER, ADDING.replace("one.to_host(pin)", "one.to_host(one.to_host(pin))"), "", "within a call of it"),
+        (
+            TRAINER,
+            ADDING.replace("one.to_host(pin)", "one.to_host(one.to_host(pin))"),
+            "",
+            "in a form that is not rewritten",
+        ),
         (TRAINER, ADDING.replace("def bind", "@once\ndef bind"), "", "only a function"),
         (TRAINER, ADDING.replace("    if isinst", "    # why\n    if isinst", 1), "", "has a docstring or comments"),
     ],
     ids=[
+        "given what a call makes",
         "passed on",
         "another",
         "by name",
@@ -199,8 +207,8 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 
 
 # Told by the schedule.
-def _set_shape(model, shapes):
-    model.index = shapes[0]
+def _set_shape(self, shapes):
+    self.index = shapes[0]
 
 
 def adjust(model: GPTModel, width):
@@ -221,9 +229,22 @@ def split(model, shapes):
     files, said = made("", uses_more)
     assert files["pkg/offload.py"] == uses_more
     assert "`_set_shape` uses names of `adjust`" in said
+    for old, new in (
+        ("self, shapes)", "self, shapes, width=width)"),
+        ("    # Told", "    import math\n\n    # Told"),
+        ("self.index", "nonlocal width\n        self.index"),
+        ("self.index", 'print("""a\n            b""")\n        self.index'),
+    ):
+        before = INNER.replace(old, new).replace("shapes[0]", "math.prod(shapes)" if "math" in new else "shapes[0]")
+        files, said = made("", before)
+        assert files["pkg/offload.py"] == before != INNER
+        assert "uses names of `adjust`" in said or "has a text of several lines" in said
+    unused = INNER[: INNER.index("\n\ndef split")]
+    assert "nothing in this repository calls `set_shape`" in made("", unused)[1]
+    assert "def adjust" not in made("", INNER.replace("    model.width = width\n", ""))[0]["pkg/offload.py"]
     files, said = made("class Other:\n    def set_shape(self, shapes): ...\n", INNER)
     assert files["pkg/offload.py"] == INNER
-    assert "another `set_shape` is defined in this repository" in said
+    assert "pkg/trainer.py defines another `set_shape`" in said
 
 
 MAKES = """
