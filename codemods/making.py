@@ -34,6 +34,7 @@ from mcore_unpatch.editing.source import Function, Source, Span, Suite, first_li
 
 _PRAGMAS = ("# type:", "# noqa", "# pyright:")
 _CLOSING = re.compile(rb"(?:\s|\\|#[^\r\n]*)*\)")
+_SAID_BEHIND = re.compile(rb"[ \t]*,[ \t]*#[^\r\n]*")
 _ON_ITS_OWN_LINE = re.compile(rb"[\r\n]([ \t]*)[*(]*$")
 _TEXTS = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 _Render = Callable[[Span], str]  # the text of some bytes, with the pieces inside of them
@@ -137,7 +138,10 @@ def _pieces(source: Source, change: Change) -> Iterator[tuple[Span, _New]]:
             given: list[ast.expr | ast.keyword] = [*node.args, *node.keywords]
             yield _behind(source, sorted(map(source.span, given)), source.span(node).end - 1, [text])
         case AddParameters(node, texts):
-            yield _behind(source, _parameters(source, node), _header(source, node)[1], texts)
+            known, close = _parameters(source, node), _header(source, node)[1]
+            if known and len(known) == len(node.args.posonlyargs):  # behind the `/`
+                known = [*known[:-1], Span(known[-1].start, source.data.index(b"/", known[-1].end) + 1)]
+            yield _behind(source, known, close, texts)
         case Header(node, parameters, undecorated):
             opening, _, colon = _header(source, node)
             yield Span(opening + 1, colon), f"{parameters})"
@@ -230,6 +234,8 @@ def _behind(source: Source, known: Sequence[Span], close: int, texts: Iterable[s
         at = bracket.end()
     own_line = _ON_ITS_OWN_LINE.search(source.data[others[-1].end : last.start]) if others else None
     comma = f",\n{own_line[1].decode()}" if own_line else ", "
+    if own_line and (said := _SAID_BEHIND.match(source.data, at, close)):  # it speaks of the last one
+        return Span.at(said.end()), "".join(f"{comma[1:]}{text}," for text in texts)
     return Span.at(at), "".join(comma + text for text in texts)
 
 

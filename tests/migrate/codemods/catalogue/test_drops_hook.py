@@ -171,3 +171,72 @@ def test_a_model_of_the_repository_that_refuses_it_does_not() -> None:
     held = "from pkg.mine import Mine\n\n\n" + HELD.format("", "").replace("GPTModel(c)", "Mine(c)")
     files = {"pkg/mine.py": (HEAD + model).encode(), "pkg/held.py": (HEAD + held).encode()}
     assert migrate(files, Options(unsafe_fixes=True)).files == files
+
+
+OWN = "class A(GPTModel):\n    def forward(self, ids{}):\n        {}\n"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "taken", "call"),
+    [
+        (", /", f", /, {TAKEN}", "super().forward(ids{})"),
+        ("", f", {TAKEN}", "super(A, self).forward(ids{})"),
+        ("", f", {TAKEN}", "checkpoint(lambda x: super(A, self).forward(x{}), ids)"),
+    ],
+)
+def test_it_is_taken_by_name_and_handed_on(parameters: str, taken: str, call: str) -> None:
+    body = OWN.format(parameters, f"return {call.format('')}")
+    assert made(body) == OWN.format(taken, f"return {call.format(f', {HOOK}')}")
+
+
+def test_a_comment_stays_with_its_parameter() -> None:
+    body = OWN.replace("self, ids{}", "\n        self,\n        ids,  # [b, s]\n    ").format(
+        "return super().forward(ids)"
+    )
+    new = "  # [b, s]\n        output_processor=None,\n        output_processor_context=None,\n"
+    assert made(body) == body.replace("  # [b, s]\n", new).replace("forward(ids)", f"forward(ids, {HOOK})")
+
+
+TWICE = "out = super().forward(ids)\n        return out + super().forward(ids)"
+
+
+@pytest.mark.parametrize(
+    ("body", "because"),
+    [
+        (OWN.format("", "output_processor = 1\n        return super().forward(ids)"), "is another name in it"),
+        (OWN.format("", TWICE), "calls the model in several places"),
+        (
+            OWN.format("", "if ids:\n            return self.fast(ids)\n        return super().forward(ids)"),
+            "line 8 returns",
+        ),
+        (OWN.format("", "return checkpoint(super().forward, ids)"), "calls no `forward` or `_postprocess`"),
+        (HELD.format("", "").replace("GPTModel(c)", "GPTModel(c, post_process=False)"), "is not known to take"),
+        (
+            HELD.format("", "").replace("GPTModel(c)", "GPTModel(c)\n        setattr(self, 'inner', c)"),
+            "is not known to",
+        ),
+        (
+            f"{HELD.format('', '')}\n\nclass C(B):\n    def __init__(self, c):\n        self.inner = c\n",
+            "is not known to",
+        ),
+        (f"{HELD.format('', '')}\n\ndef change(b: B, c):\n    b.inner = c\n", "is not known to take"),
+        (
+            HELD.format("", "").replace("        return", "        self.inner.forward(ids)\n        return"),
+            "several places",
+        ),
+    ],
+)
+def test_what_would_raise_or_lose_it_stays(body: str, because: str) -> None:
+    done = migrate({"m.py": (HEAD + body).encode()}, Options(unsafe_fixes=True))
+    assert done.files["m.py"].decode() == HEAD + body
+    assert because in " ".join(remark.text for remark in done.plan.remarks)
+
+
+@pytest.mark.parametrize("base", ["return self.output_layer(ids)", "return super().forward(*ids)"])
+def test_a_base_of_the_repository_that_refuses_it_keeps_those_below(base: str) -> None:
+    body = OWN.format("", base).replace("ids)", "*ids)", 1) + OWN.format("", "return super().forward(ids)").replace(
+        "A(GPTModel)", "B(A)"
+    )
+    assert made(body) == body
+    between = OWN.format("", "return super().forward(ids)").replace("A(GPTModel)", "B(A)")
+    assert made("class A(GPTModel):\n    pass\n\n\n" + between) != between
