@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from mcore_unpatch.codemods.imports.places import Import
 from mcore_unpatch.codemods.syntax import bound_by_import, is_pure, is_value
@@ -15,7 +16,9 @@ from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.sources.nodes import walk
+from mcore_unpatch.scanner.sources.parsing import Unreadable
 
+_PROJECT_FILES = ("pyproject.toml", "setup.cfg")  # what starts a function, beside Python code
 _LOGGING = ("logger.", "logging.", "warnings.warn")
 
 
@@ -54,6 +57,8 @@ def with_emptied(bench: Workbench, gone: Mapping[Source, Iterable[ast.stmt]]) ->
             return found
         found.statements[where].add(function)
         waiting.append((where, function, first))
+        if path := next(filter(partial(_starts, bench, function.name), _PROJECT_FILES), ""):
+            found.why_not = f"`{function.name}` would be empty then, and {path} names it"
         for other, use in references(bench, where, function):
             if isinstance(use, ast.ImportFrom) and (len(use.names) > 1 or use in other.tree.body):
                 found.imports.append((other, use, function.name))
@@ -67,11 +72,19 @@ def with_emptied(bench: Workbench, gone: Mapping[Source, Iterable[ast.stmt]]) ->
                 found.why_not = f"`{function.name}` would be empty then, and {other.path}, line {use.lineno} {does} it"
             if other.path not in bench.editable:
                 found.why_not = f"`{function.name}` would be left empty, and {other.path} is not part of this migration"
-            if found.why_not:
-                return found
+        if found.why_not:
+            return found
     for where in found.statements:
         found.statements[where] |= set(_asked_for(where, found))
     return found
+
+
+def _starts(bench: Workbench, name: str, path: str) -> bool:
+    """Whether a file of the project names a function as something that is called: `package.module:name`."""
+    try:
+        return bench.exists(path) and re.search(rb"[\w.]+:%b\b" % name.encode(), bench.data(path)) is not None
+    except (Unreadable, OSError):
+        return True
 
 
 def _asked_for(source: Source, emptied: Emptied) -> Iterator[ast.stmt]:
@@ -114,7 +127,7 @@ def references(
             elif isinstance(node, ast.Attribute):
                 means = node.attr == name and dotted(node.value) in modules
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                means = re.fullmatch(rf"([\w.]+[.:])?{name}", node.value) is not None
+                means = re.fullmatch(rf"(\S+ *= *)?([\w.]+[.:])?{name}", node.value) is not None
             if means and id(node) not in own:
                 call = other.parents[node]
                 above = other.parents.get(call) if isinstance(call, ast.Call) and call.func is node else None

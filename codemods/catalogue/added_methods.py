@@ -150,11 +150,12 @@ to an object that it makes itself
   the class was imported as: whoever asks for a method by name, and tests that replace the class, find it as before.
 """
     applied = """
-With `--unsafe-fixes`. The object is known by its names: those under which it is given to the function, and the loop
-variable of a call inside. One of a class is known by its annotation, or by the last word of the class
-(`actor_optimizer`, `optimizers`), in a file that speaks of Megatron or imports the one with the patch. Left with the
-reason and the steps are methods that are passed on or asked for by name (`getattr`), calls of another object in a file
-that imports the function, and calls of such an object in one that does not.
+With `--unsafe-fixes`. The object is known by its annotation, by the class of which the file makes it, or by its name:
+one under which it is given to the function, or the last word of the class (`actor_optimizer`, `optimizers`), in a file
+that speaks of Megatron or imports the one with the patch. Left with the reason and the steps are methods that are
+passed on or asked for by name (`getattr`), that nothing calls, or that a class of the repository has itself where an
+object may be of it; calls under `except AttributeError`, or where the function's name means something else; calls of
+another object in a file that imports the function, and of such an object in one that does not, or must not.
 """
     by_hand = """
 - **An object of another class** raises when a function is called with it, and no longer when methods are added.

@@ -68,7 +68,8 @@ the repository that takes the hook, and call it in their `forward`
 """
     applied = """
 With `--unsafe-fixes`, where the method calls `super()`'s own or `self._postprocess` of Megatron, and every release that
-the project asks for has the hook.
+the project asks for has the hook. Left are methods that make the output in several places, or return what another call
+makes; classes below one that refuses the hook; and models that other code may put in the place of the one made.
 """
     by_hand = """
 - **A method that makes the output itself** has no call to pass the hook to: call the processor there.

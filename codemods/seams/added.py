@@ -14,7 +14,7 @@ from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.hooks.module import behind
 from mcore_unpatch.codemods.syntax import identifiers, imported, leaf
 from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.editing.source import Function, Source
+from mcore_unpatch.editing.source import Function, Source, Span
 from mcore_unpatch.findings.verdicts import first_after
 from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.megatron import known
@@ -140,7 +140,9 @@ def to_subclass(files: Workbench, source: Source, made: ast.Assign, added: Mappi
     said = f'class {name}({theirs}):\n    """Megatron\'s own, with methods of this file."""'
     for method, function in functions.items():
         said += f"\n\n    def {method}(self, *args, **kwargs):\n        return {function}(self, *args, **kwargs)"
-    yield Rewrite(imports[0], f"from {imports[0].module} import {name} as {theirs}")
+    whole, end = source.span(imports[0]), source.span(imports[0].names[0]).end
+    parts = Span(whole.start, end), Span(end, whole.end)
+    yield Rewrite(imports[0], f" as {theirs}".join(map(source.text_of, parts)))
     yield above(source, first, f"{said}\n\n")
     yield from remove(source, added)
 

@@ -51,6 +51,10 @@ class ClassMethods:
         emptied = with_emptied(self.files, {self.source: self.findings})
         if emptied.why_not:
             yield Left(emptied.why_not)
+        installs = isinstance(self._block, Function) and self._block in emptied.statements[self.source]
+        others = (node for nodes in emptied.statements.values() for node in nodes if node not in self.findings)
+        if installs and not any(isinstance(node, ast.Expr) for node in others):
+            yield Left("nothing in this repository calls the function that adds it: other code may")
         chosen, calls = list[str](), list[Fix]()
         for method in dict.fromkeys(self._added[node][1] for node in self.findings):
             nodes = [node for node in self.findings if self._added[node][1] == method]

@@ -316,3 +316,9 @@ def test_a_class_that_another_file_imports_from_there_stays() -> None:
     files, remarks = made(adding=TIMERS, trainer="from pkg.offload import Timers\n\nprint(Timers)\n")
     assert files["pkg/offload.py"] == TIMERS
     assert "pkg/trainer.py:1 uses `Timers` too" in remarks
+
+
+def test_a_comment_on_the_import_of_the_class_stays() -> None:
+    adding = TIMERS.replace("import Timers\n", "import (\n    Timers,  # why\n)\n")
+    files, _ = made(adding=adding, trainer="")
+    assert "import (\n    Timers as MegatronTimers,  # why\n)\n" in files["pkg/offload.py"]

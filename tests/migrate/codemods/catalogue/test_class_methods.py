@@ -284,7 +284,7 @@ def test_a_file_imports_from_the_package_below_src() -> None:
     assert "from pkg.a import my_state\n" in files["src/pkg/use.py"]
 
 
-INSTALL = CALLED.replace("DistributedOptimizer.my", "\ndef install():\n    DistributedOptimizer.my")
+INSTALL = CALLED.replace("DistributedOptimizer.my", "\ndef install():\n    DistributedOptimizer.my") + "\n\ninstall()\n"
 
 
 def test_an_import_in_a_function_gives_the_function_then() -> None:
@@ -311,3 +311,14 @@ def test_an_empty_package_is_not_to_be_deleted(tmp_path: Path) -> None:
     (tmp_path / "pkg/a.py").write_text(INSTALL)
     told = unpatch("migrate", "--check", "--unsafe-fixes", cwd=tmp_path).out
     assert "pkg/__init__.py  MCU404\n" in told
+
+
+def test_what_starts_a_function_is_told_by_project_files_too() -> None:
+    unused = INSTALL.replace("\n\ninstall()\n", "")
+    files, said = made({"a.py": unused})
+    assert files["a.py"] == unused
+    assert "nothing in this repository calls the function that adds it" in said
+    project = {"pyproject.toml": '[project.entry-points."plugins"]\nmine = "a:install"\n'}
+    files, said = made({"a.py": INSTALL, **project})
+    assert files["a.py"] == INSTALL
+    assert "`install` would be empty then, and pyproject.toml names it" in said
