@@ -99,7 +99,7 @@ makes; classes below one that refuses the hook; and models that other code may p
         elif wraps and not calls:
             yield Left("the model that it calls is not known to take the two arguments, and may raise for them")
         elif not calls:
-            yield Left(f"line {function.lineno} calls no `forward` or `_postprocess` that is known to take the two")
+            yield Left("no call of `forward` or `_postprocess` that takes the two is seen in it")
         elif stored:
             yield Left(f"`{min(stored)}` is another name in it")
         elif apart:

@@ -209,7 +209,7 @@ TWICE = "out = super().forward(ids)\n        return out + super().forward(ids)"
             OWN.format("", "if ids:\n            return self.fast(ids)\n        return super().forward(ids)"),
             "line 8 returns",
         ),
-        (OWN.format("", "return checkpoint(super().forward, ids)"), "calls no `forward` or `_postprocess`"),
+        (OWN.format("", "return checkpoint(super().forward, ids)"), "no call of `forward` or `_postprocess`"),
         (HELD.format("", "").replace("GPTModel(c)", "GPTModel(c, post_process=False)"), "is not known to take"),
         (
             HELD.format("", "").replace("GPTModel(c)", "GPTModel(c)\n        setattr(self, 'inner', c)"),
