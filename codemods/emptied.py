@@ -156,6 +156,7 @@ def _modules(bench: Workbench, source: Source, places: set[str]) -> set[str]:
 def _is_empty(source: Source, function: Function, emptied: Emptied) -> bool:
     """Whether nothing is left of a function but what prepares or guards what goes."""
     gone = emptied.statements[source]
+    shared = {name for node in walk(function) if isinstance(node, ast.Global) for name in node.names}
 
     def nothing(node: ast.stmt) -> bool:
         match node:
@@ -170,8 +171,8 @@ def _is_empty(source: Source, function: Function, emptied: Emptied) -> bool:
                 return value is None or is_value(value, None)
             case ast.Assign([ast.Attribute(attr=name)], ast.Constant()):
                 return _is_only_asked_here(source, function, name)
-            case ast.Assign([ast.Name()], value):
-                return is_pure(value)
+            case ast.Assign([ast.Name(name)], value):
+                return is_pure(value) and not (name in shared and _is_read_elsewhere(source, function, name))
             case ast.Try():
                 handlers = [statement for handler in node.handlers for statement in handler.body]
                 return all(map(nothing, [*node.body, *node.orelse, *node.finalbody, *handlers]))
@@ -180,6 +181,14 @@ def _is_empty(source: Source, function: Function, emptied: Emptied) -> bool:
         return False
 
     return all(map(nothing, function.body))
+
+
+def _is_read_elsewhere(source: Source, function: Function, name: str) -> bool:
+    """Whether other code of the file reads a name."""
+    own = {id(node) for node in walk(function)}
+    return any(
+        node.id == name and isinstance(node.ctx, ast.Load) and id(node) not in own for node in source.every(ast.Name)
+    )
 
 
 def _is_only_asked_here(source: Source, function: Function, name: str) -> bool:
