@@ -135,8 +135,8 @@ class ImportEditor:
         nodes: dict[Import, ImportStatement] = {}
         coming: list[ImportStatement] = []
         for statement in sorted(self._wanted.values(), key=attrgetter("module")):
-            froms = [node for node in statement.suite if isinstance(node, ast.ImportFrom) and not node.level]
-            host = next((one for one in froms if one.module == statement.module and one.names[0].name != "*"), None)
+            froms = [node for node in statement.suite if isinstance(node, ast.ImportFrom) and node.names[0].name != "*"]
+            host = next((one for one in froms if "." * one.level + (one.module or "") == statement.module), None)
             first = next(iter(statement.taken), None)
             if host is not None:
                 nodes[host] = replace(
@@ -181,7 +181,7 @@ def _suites_for(source: Source, nodes: Iterable[ast.AST]) -> list[Suite]:
     top = source.tree.body
     if any(map(_is_megatron, top)):
         return [top]
-    shared = _under_a_guard(source)
+    shared = under_a_guard(source)
     chosen = {id(suite): suite for suite in (_inside(source, node, shared) for node in nodes)}
     inside = {
         id(suite)
@@ -192,7 +192,7 @@ def _suites_for(source: Source, nodes: Iterable[ast.AST]) -> list[Suite]:
     return [suite for suite in chosen.values() if id(suite) not in inside] or [shared or top]
 
 
-def _under_a_guard(source: Source) -> Suite | None:
+def under_a_guard(source: Source) -> Suite | None:
     """The suite of module level that imports Megatron under a guard; None where only functions do, or nobody.
 
     Of several the one whose imports are always made: a `try` that tells what is missing and raises makes them too, and

@@ -145,6 +145,8 @@ class ImportLayout:
 
     def _kind_of(self, module: str) -> int:
         top = module.partition(".")[0]
+        if not top:
+            return RELATIVE
         if top in sys.stdlib_module_names:
             return FUTURE if top == "__future__" else STDLIB
         at_the_root = (f"{top}/__init__.py", f"src/{top}/__init__.py")

@@ -49,7 +49,9 @@ def changed(statement: ImportStatement, node: Any) -> Any:
     old, new = _names(node), node
     names = _merged([name for name in old if name.alias.evaluated_name in statement.keeps], _coming(statement))
     if statement.module:
-        new = node.with_changes(module=cst.parse_expression(statement.module), relative=[])
+        name = statement.module.lstrip(".")
+        dots = [cst.Dot()] * (len(statement.module) - len(name))
+        new = node.with_changes(module=cst.parse_expression(name) if name else None, relative=dots)
     if names != old:
         new = _laid_out(new, names, rows="\n" in _code(node) and len(names) > 1)
     longest = max([statement.editor.limit - len(statement.indent), *map(len, _code(node).split("\n"))])
