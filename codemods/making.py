@@ -155,7 +155,7 @@ def _pieces(source: Source, change: Change) -> Iterator[tuple[Span, _New]]:
             _refuse_shared(source, node)
             indent, last = source.indentation(node), _end(source, node)
             start, end = source.offset(first_line(node), node.col_offset), _line_end(source, last)
-            if not getattr(node, "body", None) and (change.tell_checkers or not _is_for_checkers(source, node)):
+            if not getattr(node, "body", None) and (change.tell_checkers or not is_for_checkers(source, node)):
                 end = source.span(node).end
             yield Span(start, end), _moved(_text(change), indent).removeprefix(indent)
         case Unwrap(node):
@@ -218,7 +218,7 @@ def _refuse_shared(source: Source, node: ast.stmt, also_behind: bool = True) -> 
         raise Unsound({source.path: f"line {node.lineno} holds more than one statement"})
 
 
-def _is_for_checkers(source: Source, node: ast.stmt) -> bool:
+def is_for_checkers(source: Source, node: ast.stmt) -> bool:
     """Whether all that is said behind a statement is."""
     said = source.text_of(Span(source.span(node).end, _line_end(source, last_line(node))))
     return "#" in said and all(f"#{part}".startswith(_PRAGMAS) for part in said.split("#")[1:])

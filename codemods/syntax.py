@@ -32,6 +32,20 @@ def is_stored(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
 
 
+def bound_in(tree: ast.AST) -> list[str]:
+    """The names that code binds, also in functions inside, each as often as it does."""
+    stored = (ast.Store, ast.Del)
+    names: list[str] = []
+    for node in walk(tree):
+        if isinstance(node, ast.alias):
+            names.append((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.Name):
+            names += [node.id] if isinstance(node.ctx, stored) else []
+        else:  # parameters, functions, classes, `except ... as`, patterns
+            names.append(node.arg if isinstance(node, ast.arg) else getattr(node, "name", None) or "")
+    return [name for name in names if name]
+
+
 def parameters(function: Function) -> list[str]:
     """Every parameter's name, by position; `*args` and `**kwargs` left out."""
     spec = function.args

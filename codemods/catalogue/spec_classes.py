@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import textwrap
-from collections import defaultdict
+import builtins
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.changes import Change, Make, Replace, Rewrite, above, below
@@ -25,28 +25,31 @@ from mcore_unpatch.codemods.codemod import (
     Settles,
     Situation,
 )
-from mcore_unpatch.codemods.emptied import Emptied, references, with_emptied
-from mcore_unpatch.codemods.imports.places import line_limit
+from mcore_unpatch.codemods.emptied import Emptied, with_emptied
+from mcore_unpatch.codemods.imports.editor import under_a_guard
+from mcore_unpatch.codemods.imports.places import Import, line_limit
+from mcore_unpatch.codemods.making import is_for_checkers
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.patch import is_taken
 from mcore_unpatch.codemods.seams.specs import (
     SpecPlaces,
     bound_to,
-    find_makers,
-    find_named,
+    calls_to,
     imports_back,
     imports_of,
     is_free,
     leaf_of,
     module_for,
+    on_condition,
     releases_for,
     runs_late,
     why_not,
 )
-from mcore_unpatch.codemods.syntax import is_stored, leaf, names_in, parameters
+from mcore_unpatch.codemods.syntax import bound_in, identifiers, imported, is_name, leaf, names_in, parameters
 from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.editing.source import Function, Source, first_line, last_line
+from mcore_unpatch.editing.source import Function, Source, Span, last_line
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.megatron import api, slots
 
 if TYPE_CHECKING:
@@ -54,7 +57,19 @@ if TYPE_CHECKING:
 
 _WITH = "with_classes"
 _SHAPES = ("class-attr", "setattr", "module-attr")
-_CHOOSING = ast.If | ast.For | ast.While | ast.Try | ast.With | ast.Match
+_DEFINITIONS = Import | ast.FunctionDef | ast.ClassDef
+# What gives the same whenever it is called.
+_STEADY = (
+    "wraps",
+    "partial",
+    "partialmethod",
+    "staticmethod",
+    "classmethod",
+    "property",
+    "no_grad",
+    "compile",
+    "disable",
+)
 
 
 class SpecClasses(Codemod):
@@ -153,7 +168,7 @@ class than ask for it with `isinstance`, annotate with it and read its members.
             for swap in twice:
                 swap.why_not = swap.why_not or f"`{leaf_of(swap.cls)}` is changed in several ways"
             together = [one for one in swaps if not one.why_not]
-            for why in _emptied(bench, together).values():
+            for why in _emptied(bench, together):
                 for swap in (one for one in together if one.installer):
                     swap.why_not = swap.why_not or why
             bench.known[SpecClasses] = swaps
@@ -202,9 +217,8 @@ class _ClassPatch:
     findings: list[Finding]
     why_not: str = ""
     parts: list[_Part] = field(default_factory=list)
-    inner: dict[str, Function] = field(default_factory=dict)  # functions inside the one that installs them
-    installer: Function | None = None
-    places: SpecPlaces = field(default_factory=lambda: SpecPlaces(""))
+    installer: ast.FunctionDef | None = None
+    places: SpecPlaces = None  # type: ignore[assignment]
     name: str = ""  # of the class that comes, or is there
     home: Source = None  # type: ignore[assignment]  # where that is
     source: Source = None  # type: ignore[assignment]  # where the patch is
@@ -217,11 +231,34 @@ class _ClassPatch:
     def bench(self) -> Workbench:
         return self.situation.files
 
+    @property
+    def owner(self) -> str:
+        """Megatron's class, as the patch names it."""
+        return dotted(self.parts[0].owner)
+
     # --- whether ----------------------------------------------------------------------------------------------
 
     def reasons(self) -> Iterator[str]:
         """Why it is left; the first that there is counts."""
-        first, options = self.findings[0], self.situation.options
+        yield from self._found()
+        yield from self._form()
+        yield from self._swapped() if self.module else self._methods()
+        releases = releases_for(self.situation.options.judged(self.source.path))
+        methods = [part.name for part in self.parts] if not self.module else []
+        if because := why_not(self.bench, self.cls, methods, releases):
+            yield because
+        heirs = sorted({leaf_of(heir) for release in releases for heir in release.derived.get(self.cls, ())})
+        self.places = SpecPlaces(self.bench, self.cls, self.module)
+        yield from self.places.find_made(heirs)
+        statements = [part.statement for part in self.parts]
+        yield from self.places.find_named(self.source, statements, methods, self.installer)
+        if heir := next((one for one in heirs for _ in self.bench.sources_naming(one) if not self.module), ""):
+            yield f"this repository names `{heir}`, which derives from `{self.short}`"
+        yield from self._always()
+        yield from self._reach()
+
+    def _found(self) -> Iterator[str]:
+        """What is said of the patch, and of others."""
         if any("megatron/core/" in path for path in self.bench.paths):
             yield "this repository has a megatron.core of its own, which makes specs"
         if any(finding.in_test for finding in self.findings):
@@ -238,30 +275,19 @@ class _ClassPatch:
             if finding.effect in ("breaks", "may_break"):
                 yield f"what line {finding.line} puts in place breaks on a release that is judged for: mend it first"
         targets = {finding.target for finding in self.findings}
-        for other in (*self.situation.open, *self.situation.staying.findings):
-            again = other.target in targets and other not in self.findings
-            if again or (leaf_of(other.target) in _maker_names() and not other.in_test):
+        makers = {leaf_of(maker) for maker in slots.makers()}
+        for other in self._others:
+            if other.target in targets or (leaf_of(other.target) in makers and not other.in_test):
                 yield f"{other.path}:{other.line} patches `{leaf_of(other.target)}` too"
-        source = self.bench.readable(first.path)
+        source = self.bench.readable(self.findings[0].path)
         if source is None or len(targets) < len(self.findings):
             yield f"`{self.short}` is changed in several ways"
-            return
-        self.source = self.home = source
-        yield from self._form()
-        releases = releases_for(options.judged(first.path))
-        methods = [part.name for part in self.parts] if not self.module else []
-        if because := why_not(self.bench, self.cls, methods, releases):
-            yield because
-        heirs = {leaf_of(heir) for release in releases for heir in release.derived.get(self.cls, ())}
-        self.places = find_makers(self.bench, self.cls, sorted(heirs), self.module)
-        if not self.places.why_not and not self.module:
-            statements = [part.statement for part in self.parts]
-            find_named(self.bench, self.places, statements, methods, self.installer)
-        if self.places.why_not:
-            yield self.places.why_not
-        if heir := next((one for one in sorted(heirs) for at in self.bench.sources_naming(one) if not self.module), ""):
-            yield f"this repository names `{heir}`, which derives from `{self.short}`"
-        yield from self._reach()
+        self.source = self.home = source  # type: ignore[assignment]
+
+    @property
+    def _others(self) -> list[Finding]:
+        every = (*self.situation.open, *self.situation.staying.findings)
+        return [one for one in every if one not in self.findings]
 
     def _form(self) -> Iterator[str]:
         """Whether the patch is written in a way that is known."""
@@ -275,117 +301,165 @@ class _ClassPatch:
                     self.parts.append(_Part(statement, owner, name, value))
                 case _:
                     yield f"line {finding.line} is no plain assignment"
-                    return
-        suites = {id(source.home[id(part.statement)]): source.home[id(part.statement)] for part in self.parts}
         around = source.function_of(self.parts[0].statement)
-        plain = isinstance(around, ast.FunctionDef) and around in source.tree.body and not around.decorator_list
-        if len(suites) > 1 or next(iter(suites.values())) is not (around.body if around else source.tree.body):
+        suite = around.body if around else source.tree.body
+        if any(source.home[id(part.statement)] is not suite for part in self.parts):
             yield "the patch does not stand in one module or function alone, in no branch of it"
-        if around is not None and not plain:
+        if around and (
+            around not in source.tree.body or not isinstance(around, ast.FunctionDef) or around.decorator_list
+        ):
             yield f"`{around.name}` is no plain function of the module"
-        self.installer = around
-        if around is not None:
-            yield from self._installed(around)
-        yield from self._swapped() if self.module else self._methods()
-
-    def _installed(self, around: Function) -> Iterator[str]:
-        """What goes with the statements, and whether the function is called in any case."""
-        inner = {node.name: node for node in around.body if isinstance(node, ast.FunctionDef)}
-        self.inner = {leaf(part.value): inner[leaf(part.value)] for part in self.parts if leaf(part.value) in inner}
-        yield from _emptied(self.bench, [self]).values()
-
-    @property
-    def going(self) -> list[ast.stmt]:
-        """The statements that go."""
-        return [*(part.statement for part in self.parts), *self.inner.values()]
+        self.installer = around if isinstance(around, ast.FunctionDef) else None
 
     def _methods(self) -> Iterator[str]:
-        """The methods of a class that comes."""
+        """Whether a class can have the methods, where it is to stand."""
         self.name, around = f"Patched{self.short}", self.installer
         if not is_free(self.source, self.name):
             yield f"the name `{self.name}` is taken"
+        root = self.owner.partition(".")[0]
+        if around and not self._import_inside and not isinstance(self._binding(root), Import):
+            yield f"`{root}` is not imported in any case, under the name that it has"
+        if self._import_inside and under_a_guard(self.source) not in (None, self.source.tree.body):
+            yield f"{self.source.path} imports Megatron under a guard, where a class cannot stand"
+        for at, node in imports_of(self.bench, self.source.path) if around and self._import_inside else ():
+            others = [alias.name for alias in node.names] != [around.name]  # type: ignore[union-attr]
+            if others and not any(full.startswith("megatron.") for full in imported(at).values()):
+                yield f"{at.path} imports {self.source.path}, and may do without Megatron"
         for number, part in enumerate(self.parts):
+            line, function = part.statement.lineno, self.inner.get(leaf(part.value))
+            now = self._now(part)
             before = {other.name for other in self.parts[:number]}  # names of the class by then
-            if names_in(part.value) & before or any(isinstance(node, ast.NamedExpr) for node in ast.walk(part.value)):
-                yield f"line {part.statement.lineno} names what the class has by then"
-            function = self.inner.get(leaf(part.value))
+            if any(names_in(node) & before or any(map(_is_walrus, ast.walk(node))) for node in now):
+                yield f"line {line} names what the class has by then"
             if around is None:
                 continue
-            local = set(parameters(around)) | {name for node in ast.walk(around) for name in _stored(node)}
-            used = names_in(part.value if function is None else function)
-            if function is not None:
-                used -= {*parameters(function), *(name for node in ast.walk(function) for name in _stored(node))}
-                used -= self._backups.keys()
-                if _has_text(function) or function.name in used:
-                    yield f"`{function.name}` cannot be moved as it is"
-            if taken := sorted(used & (local - {leaf(part.owner)})):
-                yield f"line {part.statement.lineno} uses `{taken[0]}` of `{around.name}`"
-        owner = leaf(self.parts[0].owner)
-        homes = [node for node in self.source.every(ast.ImportFrom) if owner in map(_bound, node.names)]
-        if around is not None and not any(node in (*self.source.tree.body, *around.body) for node in homes):
-            yield f"`{owner}` is not imported in any case"
-        if not isinstance(self.parts[0].owner, ast.Name) and around is not None:
-            yield f"`{ast.unparse(self.parts[0].owner)}` is no plain name"
+            used = identifiers(function or part.value) - {leaf(part.value) if function else "", root}
+            if taken := sorted(used & self._locals.keys() - self._kept_in(function)):
+                yield f"line {line} uses `{taken[0]}` of `{around.name}`, which a class of the module does not see"
+            for name in (name for node in now for name in self._unsteady(node)):
+                yield f"line {line} asks for `{name}` when `{around.name}` is called: by then it may be another"
+        named = (_names_of(node) for node in ast.walk(ast.parse(self.text)))
+        if private := next((name for name in named if name.startswith("__") and not name.endswith("__")), ""):
+            yield f"`{private}` means another name inside of a class"
 
-    @property
+    @cached_property
+    def _locals(self) -> Counter[str]:
+        """The names of the installer's own, and how often it binds each."""
+        around = self.installer
+        own = ([node.name] if isinstance(node, Function) else bound_in(node) for node in around.body) if around else ()
+        return Counter([name for names in own for name in names] + (parameters(around) if around else []))
+
+    @cached_property
+    def inner(self) -> dict[str, ast.FunctionDef]:
+        """Functions inside of the installer that a part names, and nothing else: they become methods."""
+        body = self.installer.body if self.installer else []
+        said = Counter(node.id for one in body for node in ast.walk(one) if isinstance(node, ast.Name))
+        functions = [node for node in body if isinstance(node, ast.FunctionDef) and self._locals[node.name] == 1]
+        return {
+            node.name: node
+            for node in functions
+            if said[node.name] == 1 and any(is_name(part.value, node.name) for part in self.parts)
+        }
+
+    @cached_property
     def _backups(self) -> dict[str, str]:
         """The locals that hold what the class has: `original = Class.method`."""
         found: dict[str, str] = {}
         for node in self.installer.body if self.installer else ():
             match node:
-                case ast.Assign([ast.Name(name)], ast.Attribute(owner, _) as value) if leaf(owner) == leaf(
-                    self.parts[0].owner
-                ):
+                case ast.Assign([ast.Name(name)], ast.Attribute(owner, _) as value) if dotted(owner) == self.owner:
                     found[name] = self.source.text(value)
-        return found
+        shared = [name for node in ast.walk(self.source.tree) if isinstance(node, ast.Global) for name in node.names]
+        return {name: text for name, text in found.items() if self._locals[name] == 1 and name not in shared}
+
+    def _kept_in(self, function: Function | None) -> set[str]:
+        """The backups that a method asks its class for: it has nothing else of that name."""
+        return set(self._backups) - set(bound_in(function)) if function else set()
+
+    @cached_property
+    def _import_inside(self) -> str:
+        """The module that only the installer imports the class from."""
+        for node in self.installer.body if self.installer else ():
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                if any(alias.name == self.owner and not alias.asname for alias in node.names):
+                    return node.module or ""
+        return ""
+
+    def _unsteady(self, code: ast.expr) -> Iterator[str]:
+        """What an expression asks for that may change until the installer is called."""
+        for node in ast.walk(code):
+            if isinstance(node, ast.Call) and leaf(node.func) not in _STEADY:
+                yield leaf(node.func)
+            elif isinstance(node, ast.Name) and node.id not in self._backups:
+                if self._binding(node.id) is None and not hasattr(builtins, node.id):
+                    yield node.id
+            elif isinstance(node, ast.Attribute) and node is not code and leaf(node) not in _STEADY:
+                full = imported(self.source).get(dotted(node).partition(".")[0], "")
+                own = self.bench.locate(self.source.path, full.partition(".")[0], 0) if full else None
+                if own and self.source.text(node) not in self._backups.values():
+                    yield dotted(node)
+
+    def _binding(self, name: str) -> ast.stmt | None:
+        """The statement that gives a name of the module its only value, as far as that is plain."""
+        first = _only_binding(self.source, name)
+        plain = isinstance(first, ast.Assign) and isinstance(first.value, ast.Name | ast.Attribute)
+        return first if plain or isinstance(first, _DEFINITIONS) else None
 
     def _swapped(self) -> Iterator[str]:
         """A subclass of the repository's own."""
         value = self.parts[0].value
-        at = next(
-            (one for one in self.source.tree.body if isinstance(one, ast.ClassDef) and one.name == leaf(value)), None
-        )
-        if at is None and isinstance(value, ast.Name):
-            for node in (one for one in self.source.every(ast.ImportFrom) if [*map(_bound, one.names)].count(value.id)):
+        for node in self.source.tree.body:
+            if isinstance(node, ast.ImportFrom) and any(
+                is_name(value, one.name) and not one.asname for one in node.names
+            ):
                 path = self.bench.locate(self.source.path, node.module or "", node.level)
-                home = self.bench.readable(path) if path else None
-                if home is not None and not any(alias.asname for alias in node.names):
-                    at = next(
-                        (one for one in home.tree.body if isinstance(one, ast.ClassDef) and one.name == value.id), None
-                    )
-                    self.home = home
-        if at is None or not any(bound_to(self.home, self.cls, at) == leaf(base) for base in at.bases):
+                self.home = (self.bench.readable(path) if path else None) or self.home
+        at = _only_binding(self.home, value.id) if isinstance(value, ast.Name) else None
+        if not isinstance(at, ast.ClassDef) or bound_to(self.home, self.cls, at) not in map(leaf, at.bases):
             yield f"`{ast.unparse(value)}` is no subclass of `{self.short}` that a file of this repository defines"
-            return
-        self.name = at.name
+        self.name = leaf(value)
+
+    def _always(self) -> Iterator[str]:
+        """Whether what makes the patch runs in any case."""
+        around = self.installer
+        leads = calls_to(self.bench, self.source, around) if around else imports_of(self.bench, self.source.path)
+        leading = [*leads]
+        what = f"call `{around.name}`" if around else f"import {self.source.path}"
+        if not leading and (around or any(at is not self.source for at, _ in self.places.every)):
+            yield f"nothing is seen to {what}"
+        for at, statement in [*leading, *((self.source, part.statement) for part in self.parts if around)]:
+            if where := on_condition(self.bench, at, statement, [around] if around else []):
+                yield f"{where} leads to the patch, and is not always reached"
+        yield from _emptied(self.bench, [self]) if around else ()
 
     def _reach(self) -> Iterator[str]:
         """Whether every place can see the class."""
-        if not self.places.named and not self.places.made:
+        if not self.places.every:
             yield f"this repository is not seen to make a spec that names `{self.short}`"
-        if self.installer is None:
-            importing = [*imports_of(self.bench, self.source.path)]
-            if not importing and any(at is not self.source for at, _ in self.places.every):
-                yield f"nothing is seen to import {self.source.path}"
-            for at, statement in importing:
-                if any(isinstance(one, _CHOOSING) for one in at.above(statement)):
-                    yield f"{at.path}:{statement.lineno} does not import {self.source.path} in any case"
+        gone = _gone(self.bench, [self]).statements.get(self.home, set()) | {part.statement for part in self.parts}
+        acting = (node for node in self.home.tree.body if node not in gone and _acts(node))
+        acts = next(acting, None)
         for at in {id(at): at for at, _ in self.places.every}.values():
             if at.path not in self.bench.editable:
                 yield f"{at.path} {self.bench.not_editable(at.path)}"
             if at is not self.home:
-                if not module_for(self.bench, self.home.path, at.path):
+                if not module_for(self.bench, self.home.path, at):
                     yield f"what {at.path} has to import {self.home.path} as is not known"
                 if imports_back(self.bench, self.home.path, at.path):
                     yield f"{self.home.path} imports {at.path}, which would have to import it"
                 if not is_free(at, self.name) and leaf_of(bound_here(at, self.name)) != self.name:
                     yield f"the name `{self.name}` is taken in {at.path}"
+                if acts and all(other is not at for other, _ in imports_of(self.bench, self.home.path)):
+                    yield f"{at.path} would have to import {self.home.path}, where line {acts.lineno} then runs too"
         for at, call in self.places.made:
             taken = [_WITH] if is_taken(_WITH, at) else []
             taken += [self.short] if not bound_to(at, self.cls, call) and not is_free(at, self.short) else []
             yield from (f"the name `{name}` is taken in {at.path}" for name in taken)
-        for at, node in self.places.every:
-            if at is self.home and not runs_late(at, node) and node.lineno < self._line:
+        for at, node in (one for one in self.places.every if one[0] is self.home):
+            early = [one for one in at.tree.body if last_line(one) < self._line and not isinstance(one, _DEFINITIONS)]
+            own = {getattr(one, "name", "") for one in at.tree.body}
+            calls = (one for stmt in early for one in ast.walk(stmt) if isinstance(one, ast.Call))
+            if node.lineno < self._line and (not runs_late(at, node) or any(leaf(one.func) in own for one in calls)):
                 yield f"line {node.lineno} makes a spec before the class is there"
 
     @property
@@ -402,9 +476,14 @@ class _ClassPatch:
         """Of a class that comes for an installer: the statement that it stands at, where all that it names is there."""
         if self.installer is None:
             return None
-        used = {name for part in self.parts for name in names_in(part.value)}
-        behind = [node for node in self.source.tree.body if getattr(node, "name", "") in used]
-        return max([self.installer, *behind], key=lambda node: node.lineno)
+        now = [node for part in self.parts for node in self._now(part)]
+        behind = [self._binding(name) for node in now for name in names_in(node)]
+        return max([self.installer, *filter(None, behind)], key=last_line)
+
+    def _now(self, part: _Part) -> list[ast.expr]:
+        """What runs when the class is made."""
+        function = self.inner.get(leaf(part.value))
+        return [*_run_at_once(self.source, function)] if function else [part.value]
 
     def writing(self) -> Iterator[tuple[Source, Fix]]:
         """The class in the place of statements of a module, or where all is there that it names."""
@@ -412,87 +491,93 @@ class _ClassPatch:
         if self.module:
             return
         if self.installer is None:
-            yield self.source, Rewrite(last, _apart(self.source, last, self.text))
+            text = _apart(self.source, [part.statement for part in self.parts], self.text)
+            yield self.source, Rewrite(last, text, tell_checkers=False)
         elif self.anchor is not None and self.anchor is not self.installer:
             yield self.source, below(self.anchor, f"\n\n{self.text}")
-        yield from self._for_the_base(self.source)
+        if self._import_inside and not bound_to(self.source, self.cls, self.source.tree.body[0]):
+            yield self.source, AddImport(self._import_inside, self.owner)
 
-    def stays(self) -> list[ast.stmt]:
-        """What goes from an installer that has more to do."""
-        return [*self.going, *(node for node in self.installer.body if self._is_backup(node))] if self.installer else []
-
-    def _is_backup(self, node: ast.stmt) -> bool:
-        name = leaf(node.targets[0]) if isinstance(node, ast.Assign) else ""
-        inside = {id(one) for function in self.inner.values() for one in ast.walk(function)}
-        said = [one for one in self.source.every(ast.Name) if one.id == name and id(one) not in inside]
-        return name in self._backups and len(said) == 1
-
-    def _for_the_base(self, source: Source) -> Iterator[tuple[Source, Fix]]:
-        """The import of the base, where only the installer had it."""
-        owner = leaf(self.parts[0].owner)
-        if not self.module and self.installer and not bound_to(source, self.cls, self.installer):
-            inside = [node for node in ast.walk(self.installer) if isinstance(node, ast.ImportFrom)]
-            for node in (one for one in inside if owner in map(_bound, one.names)):
-                yield source, AddImport(node.module or "", owner)
+    def going(self, *, whole: bool = True) -> list[ast.stmt]:
+        """The statements that go; if not the `whole` installer does, then with the backups that nothing asks for."""
+        inside = {id(node) for function in self.inner.values() for node in ast.walk(function)}
+        around = self.installer
+        said = Counter(one.id for one in self.source.every(ast.Name) if id(one) not in inside)
+        idle = (node for node in around.body if isinstance(node, ast.Assign)) if around and not whole else ()
+        backups = [node for node in idle if (name := leaf(node.targets[0])) in self._backups and said[name] == 1]
+        return [*(part.statement for part in self.parts), *self.inner.values(), *backups]
 
     @property
     def text(self) -> str:
         """The class."""
-        base = ast.unparse(self.parts[0].owner)
+        blocks = [
+            getattr(self.installer, "body", None),
+            *(getattr(node, "body", None) for node in self.source.tree.body),
+        ]
+        first = next((block[0] for block in blocks if block), None)
+        indent = (self.source.indentation(first) if first else "") or "    "
         names = [f"`{part.name}`" for part in self.parts]
         listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-        lines = [
-            f"class {self.name}({base}):",
-            f'    """Megatron\'s own with another {listed}, for specs to name."""',
-            "",
-        ]
+        told = f"Megatron's own with another {listed}, for specs to name."
+        if len(told) + len(indent) + 6 > line_limit(self.source):
+            told = "Megatron's own with other methods, for specs to name."
+        text = f'class {self.name}({self.owner}):\n{indent}"""{told}"""\n'
+        gap = True
         for part in self.parts:
-            if function := self.inner.get(leaf(part.value)):
-                gap = [""] if lines[-1] else []
-                lines += [*gap, textwrap.indent(self._moved(function, part.name), "    ")]
-            else:
-                lines.append(f"    {part.name} = {self.source.text(part.value)}")
-        return "\n".join(lines)
+            function = self.inner.get(leaf(part.value))
+            text += "\n" if gap or function else ""
+            text += self._moved(function, part.name) if function else self._assigned(part, indent)
+            gap = function is not None
+        return text.removesuffix("\n")
+
+    def _assigned(self, part: _Part, indent: str) -> str:
+        """A method that is a name, with the comments of the statement that goes for it."""
+        source, statement = self.source, part.statement
+        line = f"{indent}{part.name} = {source.text(part.value)}"
+        if self.installer is None and part is self.parts[-1]:  # its comments stay where they are
+            return f"{line}\n"
+        told = [
+            source.line(number).strip() for number in range(source.first_with_comments(statement), statement.lineno)
+        ]
+        end = source.span(statement).end
+        behind = source.text_of(Span(end, source.line_span(1, last_line(statement)).end)).strip()
+        comment = f"  {behind}" if behind and not is_for_checkers(source, statement) else ""
+        return "".join(f"{indent}{one}\n" for one in told) + f"{line}{comment}\n"
 
     def _moved(self, function: Function, name: str) -> str:
-        """A function as a method, which asks the class for what a local held."""
-        source, backups = self.source, self._backups
-        lines = [source.line(number) for number in range(first_line(function), last_line(function) + 1)]
-        asked = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id in backups]
+        """A function as a method, which asks the class for what a local held; its lines stand as deep as before."""
+        source, kept = self.source, self._kept_in(function)
+        first = source.first_with_comments(function)
+        lines = [source.line(number) for number in range(first, last_line(function) + 1)]
+        asked = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id in kept]
         for node in sorted(asked, key=lambda node: (node.lineno, -node.col_offset)):
-            index = node.lineno - first_line(function)
-            line = lines[index].encode()
-            new = line[: node.col_offset] + backups[node.id].encode() + line[node.end_col_offset :]
-            lines[index] = new.decode()
-        head = function.lineno - first_line(function)
+            line = lines[node.lineno - first].encode()
+            new = line[: node.col_offset] + self._backups[node.id].encode() + line[node.end_col_offset :]
+            lines[node.lineno - first] = new.decode()
+        head = function.lineno - first
         lines[head] = lines[head].replace(f"def {function.name}", f"def {name}", 1)
-        return textwrap.dedent("\n".join(lines))
+        return "\n".join([*lines, ""])
 
 
 def _gone(bench: Workbench, patches: Sequence[_ClassPatch]) -> Emptied:
     """What goes with the patches that functions install: several may be all that one of them does."""
     gone: defaultdict[Source, list[ast.stmt]] = defaultdict(list)
     for patch in (one for one in patches if one.installer):
-        gone[patch.source] += patch.going
+        gone[patch.source] += patch.going()
     return with_emptied(bench, gone)
 
 
-def _emptied(bench: Workbench, patches: Sequence[_ClassPatch]) -> dict[str, str]:
-    """Why what installs some patches cannot go, or is not called in any case, by function."""
-    emptied, found = _gone(bench, patches), dict[str, str]()
+def _emptied(bench: Workbench, patches: Sequence[_ClassPatch]) -> Iterator[str]:
+    """Why what installs some patches cannot go, or is not called in any case."""
+    emptied = _gone(bench, patches)
     if emptied.why_not:
-        found[""] = emptied.why_not
+        yield emptied.why_not
     inner = [node for patch in patches for node in patch.inner.values()]
-    functions = [(patch.source, patch.installer) for patch in patches if patch.installer]
-    functions += [(at, one) for at, some in emptied.statements.items() for one in some if isinstance(one, Function)]
+    functions = [(at, one) for at, some in emptied.statements.items() for one in some if isinstance(one, Function)]
     for at, function in (one for one in functions if one[1] not in inner):
-        calls = [(other, use) for other, use in references(bench, at, function) if isinstance(use, ast.Expr)]
-        if not calls:
-            found[function.name] = f"nothing is seen to call `{function.name}`"
-        for other, use in calls:
-            if any(isinstance(one, _CHOOSING) and not _is_main(one) for one in other.above(use)):
-                found[function.name] = f"{other.path}:{use.lineno} does not call `{function.name}` in any case"
-    return found
+        for other, call in calls_to(bench, at, function):
+            if where := on_condition(bench, other, call):
+                yield f"{where} leads to the patch, and is not always reached"
 
 
 def _writing(bench: Workbench, patches: Sequence[_ClassPatch]) -> Iterator[tuple[Source, Fix]]:
@@ -506,7 +591,7 @@ def _writing(bench: Workbench, patches: Sequence[_ClassPatch]) -> Iterator[tuple
             statements = [part.statement for part in patch.parts]
             gone[patch.source] |= {*(statements if patch.module else statements[:-1])}
         elif patch.installer not in gone[patch.source]:
-            gone[patch.source] |= set(patch.stays())
+            gone[patch.source] |= set(patch.going(whole=False))
         if patch.installer and not patch.module and patch.anchor is patch.installer:
             here[patch.installer].append(patch)
     for installer, some in here.items():
@@ -546,7 +631,7 @@ def _naming(bench: Workbench, swaps: Sequence[_ClassPatch]) -> Iterator[tuple[So
 
 def _imports(bench: Workbench, swap: _ClassPatch, at: Source) -> Iterator[tuple[Source, Fix]]:
     if at is not swap.home and leaf_of(bound_here(at, swap.name)) != swap.name:
-        yield at, AddImport(module_for(bench, swap.home.path, at.path), swap.name)
+        yield at, AddImport(module_for(bench, swap.home.path, at), swap.name)
 
 
 def _wrap(source: Source, at: ast.Call, arguments: Sequence[str], call: cst.CSTNode) -> cst.CSTNode:
@@ -568,46 +653,58 @@ def _wrap(source: Source, at: ast.Call, arguments: Sequence[str], call: cst.CSTN
 def bound_here(source: Source, name: str) -> str:
     """What a name is imported as at the top of a file."""
     nodes = (node for node in source.tree.body if isinstance(node, ast.ImportFrom))
-    return next((alias.name for node in nodes for alias in node.names if _bound(alias) == name), "")
+    return next((alias.name for node in nodes for alias in node.names if (alias.asname or alias.name) == name), "")
 
 
-def _bound(alias: ast.alias) -> str:
-    return alias.asname or alias.name
+def _names_of(node: ast.AST) -> str:
+    """The name that a node has, whatever it is."""
+    return next((name for key in ("id", "attr", "arg", "name") if isinstance(name := getattr(node, key, ""), str)), "")
 
 
-def _stored(node: ast.AST) -> list[str]:
-    """The names that a node binds."""
-    if isinstance(node, ast.alias):
-        return [_bound(node).partition(".")[0]]
-    if isinstance(node, Function | ast.ClassDef):
-        return [node.name]
-    return [node.id] if isinstance(node, ast.Name) and is_stored(node, node.id) else []
+def _only_binding(source: Source, name: str) -> ast.stmt | None:
+    """The statement of a module that binds a name, where no other does, nor a function."""
+    every = [
+        node for node in source.tree.body if name in ([node.name] if isinstance(node, Function) else bound_in(node))
+    ]
+    shared = any(name in node.names for node in source.every(ast.Global))
+    return every[0] if len(every) == 1 and not shared else None
 
 
-def _has_text(function: Function) -> bool:
-    """Whether a function has strings of several lines, or names of an outer one: neither can be moved."""
-    texts = (node for node in ast.walk(function) if isinstance(node, ast.Constant | ast.JoinedStr))
-    outer = any(isinstance(node, ast.Nonlocal | ast.Global) for node in ast.walk(function))
-    return outer or any((node.end_lineno or 0) > node.lineno for node in texts)
+def _is_walrus(node: ast.AST) -> bool:
+    return isinstance(node, ast.NamedExpr)
 
 
-def _is_main(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test).startswith("__name__ ==")
+def _acts(node: ast.stmt) -> bool:
+    """Whether a statement of a module does more than give names to something."""
+    if isinstance(node, ast.Assign):
+        return not all(isinstance(target, ast.Name) for target in node.targets)
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
 
 
-def _apart(source: Source, statement: ast.stmt, text: str) -> str:
-    """The text of a class in the place of a statement, with two blank lines around it."""
-    before, after, line = 0, 0, statement.lineno - 1
-    while line > 0 and source.is_blank(line):
-        before, line = before + 1, line - 1
-    end = last_line(statement) + 1
-    while end + after <= len(source.lines) and source.is_blank(end + after):
-        after += 1
-    first = line == 0 or source.is_comment(line)
+def _run_at_once(source: Source, function: Function) -> Iterator[ast.expr]:
+    """What of a function runs when it is defined."""
+    arguments = function.args
+    yield from function.decorator_list
+    yield from filter(None, [*arguments.defaults, *arguments.kw_defaults])
+    if "annotations" not in imported(source):
+        every = [node.annotation for node in ast.walk(arguments) if isinstance(node, ast.arg)]
+        yield from filter(None, [*every, function.returns])
+
+
+def _apart(source: Source, gone: Sequence[ast.stmt], text: str) -> str:
+    """The text of a class in the place of the last of some statements that go, with two blank lines around it."""
+    *others, last = gone
+    lines = {line for node in others for line in range(source.first_with_comments(node), last_line(node) + 1)}
+    line, end = source.first_with_comments(last) - 1, last_line(last) + 1
+    before = most = 0
+    while line > 0 and (source.is_blank(line) or line in lines):
+        before = 0 if line in lines else before + 1
+        line, most = line - 1, max(most, before)
+    after = next(
+        (count for count in range(2) if end + count <= len(source.lines) and not source.is_blank(end + count)), 2
+    )
+    commented = source.first_with_comments(last) < last.lineno
     # A comment behind the statement stays behind the method.
-    last = end + after > len(source.lines) or "#" in source.line(end - 1)[statement.end_col_offset :]
-    return "\n" * (0 if first else max(0, 2 - before)) + text + "\n" * (0 if last else max(0, 2 - after))
-
-
-def _maker_names() -> set[str]:
-    return {leaf_of(maker) for maker in slots.makers()}
+    behind = "#" in source.line(end - 1)[last.end_col_offset :] and not is_for_checkers(source, last)
+    ends = behind or end > len(source.lines)
+    return "\n" * (0 if commented or not line else max(0, 2 - most)) + text + "\n" * (0 if ends else 2 - after)

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from mcore_unpatch.codemods.emptied import references
+from mcore_unpatch.codemods.imports.places import Import
 from mcore_unpatch.codemods.syntax import bound_by_import, identifiers, imported, leaf, module_of
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Function, Source
@@ -17,13 +19,16 @@ from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.megatron import api, known, slots
 from mcore_unpatch.megatron.layout import COMPARED_IN_SPECS, FROM_SPECS
 from mcore_unpatch.megatron.versions import Version, minor, parse_version, within
+from mcore_unpatch.repository.paths import is_test
 
+_CHOOSING = ast.If | ast.For | ast.While | ast.Try | ast.With | ast.Match
 _SPECS = ("ModuleSpec", "Submodules")
 # What makes models, and their specs, for others.
 _BUILDERS = re.compile(
-    r"(megatron\.bridge|megatron\.training\.models|mbridge|mcore_bridge|nemo|(gpt|mamba|hybrid)_builders|model_provider)\b"
+    r"(megatron\.(bridge|training\.models|post_training)|mbridge|mcore_bridge|nemo|(gpt|mamba|hybrid)_builders"
+    r"|model_provider|pretrain_\w+)\b"
 )
-_MADE = re.compile(rb"_specs?\b|_submodules\b|_builder|model_provider|bridge|nemo")
+_MADE = re.compile(rb"_specs?\b|_submodules\b|_builder|model_provider|bridge|nemo|pretrain_|post_training")
 
 
 def releases_for(judged: Sequence[Version]) -> tuple[Model, ...]:
@@ -64,92 +69,93 @@ def why_not(bench: Workbench, cls: str, methods: Sequence[str], releases: tuple[
 
 @dataclass
 class SpecPlaces:
-    """The places of a repository that name a class, or call what makes specs with it."""
+    """The places of a repository that name a class, or call what makes specs with it.
 
+    With `module`, only the name in that is another: it is what the functions of other modules do not ask.
+    """
+
+    bench: Workbench
     cls: str
+    module: str = ""
     named: list[tuple[Source, ast.expr]] = field(default_factory=list)  # in specs of its own
     made: list[tuple[Source, ast.Call]] = field(default_factory=list)  # in those that Megatron makes
-    why_not: str = ""
 
     @property
     def every(self) -> list[tuple[Source, ast.expr]]:
         """All of them."""
         return [*self.named, *self.made]
 
-    @property
-    def short(self) -> str:
-        """The name of the class."""
-        return leaf_of(self.cls)
+    def find_made(self, derived: Sequence[str]) -> Iterator[str]:
+        """Look for calls of functions of Megatron's that make specs with the class; yields why not all are known."""
+        short = leaf_of(self.cls)
+        makers = [maker for maker in slots.makers() if short in slots.named_by(maker, frozenset())]
+        leaves = {leaf_of(maker) for maker in makers}
+        for source in self.bench.sources_saying(_MADE):
+            names = imported(source)
+            for full in names.values():
+                if _BUILDERS.match(full) and self.bench.locate(source.path, full.partition(".")[0], 0) is None:
+                    yield f"{source.path} imports `{full}`, which builds models and their specs itself"
+            calls = {id(call.func): call for call in source.every(ast.Call)}
+            for node, written, at in _mentions(source, names, leaves, "_spec"):
+                symbol, where = api.lookup(at), f"{source.path}:{node.lineno}"
+                if symbol is None and leaf_of(at) in {"", *leaves} and not _is_own(self.bench, source, at):
+                    yield f"{where} names `{written}`, and not as Megatron's own: where it is called is not seen"
+                if symbol is not None and symbol.kind not in ("function", "class", "module"):
+                    yield f"{where} uses Megatron's `{written}`, a spec that may name `{short}`"
+                if symbol is None or symbol.name not in makers:
+                    continue
+                call = calls.get(id(node))
+                if call is None:
+                    yield f"{where} names `{written}` without calling it"
+                    continue
+                off = off_in(call, known.parameter_names(symbol.name, api.union()) or ())
+                parts = slots.named_by(symbol.name, off)
+                if heir := next((one for one in derived if one in parts), ""):
+                    yield f"`{written}` may name `{heir}`, which derives from `{short}` ({where})"
+                if short in parts and self.module not in ("", symbol.name.rpartition(".")[0]):
+                    yield f"`{written}` ({where}) may have `{short}` from another module"
+                if short in parts:
+                    self.made.append((source, call))
+
+    def find_named(
+        self, at: Source, gone: Sequence[ast.stmt], methods: Sequence[str], installer: ast.AST | None
+    ) -> Iterator[str]:
+        """Look for specs of the repository that name the class; yields other uses, in the way of a subclass.
+
+        `gone` are the statements that go: what stands in them is not asked. What a patched method was is read before
+        them, in the module or in the function that installs it.
+        """
+        short, first = leaf_of(self.cls), min(node.lineno for node in gone)
+        for source in self.bench.sources_naming(short):
+            for node, _, full in _mentions(source, imported(source), {short}):
+                symbol, above = api.lookup(full), [*source.above(node)]
+                if any(one in gone for one in above) or _is_annotation(source, node):
+                    continue
+                where = f"{source.path}:{node.lineno}"
+                if self.module:
+                    if full == f"{self.module}.{short}":
+                        yield f"{where} asks `{self.module}` for `{short}`"
+                    continue
+                if symbol.name != self.cls if symbol else _is_own(self.bench, source, full):
+                    continue
+                use = _use(source, node, methods) if isinstance(node, ast.Name | ast.Attribute) else "names"
+                late = any(isinstance(one, ast.Lambda) for one in above)
+                before = source is at and node.lineno < first and source.function_of(node) in (None, installer)
+                if use == "spec" and symbol is not None:
+                    self.named.append((source, node))
+                elif use and not (use == "backup" and before and not late):
+                    yield f"{where} uses `{short}` in a way that a subclass may change"
 
 
-def find_makers(bench: Workbench, cls: str, derived: Sequence[str], module: str = "") -> SpecPlaces:
-    """The calls of functions of Megatron's that make specs with a class, or why not all are known.
-
-    With `module`, only functions of that are asked for: those of others have the class from elsewhere.
-    """
-    found, short = SpecPlaces(cls), leaf_of(cls)
-    makers = [maker for maker in slots.makers() if short in slots.named_by(maker, frozenset())]
-    leaves = {leaf_of(maker) for maker in makers}
-    for source in bench.sources_saying(_MADE):
-        names = imported(source)
-        for name, full in names.items():
-            if _BUILDERS.match(full) and bench.locate(source.path, full.partition(".")[0], 0) is None:
-                found.why_not = f"{source.path} imports `{full}`, which builds models and their specs itself"
-            symbol = api.lookup(full) if name.endswith("_spec") else None
-            if symbol is not None and symbol.kind not in ("function", "class", "module"):
-                found.why_not = f"{source.path} uses Megatron's `{name}`, a spec that may name it"
-        calls = {id(call.func): call for call in source.every(ast.Call)}
-        for node, written, at in _mentions(source, names, leaves):
-            symbol = api.lookup(at)
-            if symbol is None and not _is_own(bench, source, at, leaf(node)):
-                found.why_not = f"{source.path}:{node.lineno} names `{written}`, which is not seen to be called"
-            if symbol is None or symbol.name not in makers:
-                continue
-            call = calls.get(id(node))
-            if call is None:
-                found.why_not = f"{source.path}:{node.lineno} names `{written}` without calling it"
-                break
-            off = off_in(call, known.parameter_names(symbol.name, api.union()) or ())
-            parts = slots.named_by(symbol.name, off)
-            if heir := next((one for one in derived if one in parts), ""):
-                found.why_not = (
-                    f"`{written}` may name `{heir}`, which derives from `{short}` ({source.path}:{node.lineno})"
-                )
-            elif short in parts and module not in ("", symbol.name.rpartition(".")[0]):
-                found.why_not = f"`{written}` ({source.path}:{node.lineno}) may have `{short}` from another module"
-            elif short in parts:
-                found.made.append((source, call))
-        if found.why_not:
-            break
-    return found
-
-
-def find_named(
-    bench: Workbench, found: SpecPlaces, gone: Sequence[ast.stmt], methods: Sequence[str], installer: ast.AST | None
-) -> None:
-    """The specs of the repository that name a class, or why another use of it is in the way of a subclass.
-
-    `gone` are the statements that go: what stands in them is not asked. What a patched method was is read before them,
-    in the module or in the function that installs it.
-    """
-    first = min(node.lineno for node in gone)
-    for source in bench.sources_naming(found.short):
-        names = imported(source)
-        for node, _, full in _mentions(source, names, {found.short}):
-            symbol, above = api.lookup(full), [*source.above(node)]
-            if symbol is None and _is_own(bench, source, full, found.short):
-                continue
-            if any(one in gone for one in above) or (symbol is not None and symbol.name != found.cls):
-                continue
-            home = source.home.get(id(gone[0]))
-            use = _use(source, node, methods) if isinstance(node, ast.Name | ast.Attribute) else "names"
-            if use == "spec" and isinstance(node, ast.expr) and symbol is not None:
-                found.named.append((source, node))
-            elif use and not (
-                use == "backup" and home and node.lineno < first and source.function_of(node) in (None, installer)
-            ):
-                found.why_not = f"{source.path}:{node.lineno} uses `{found.short}` in a way that a subclass may change"
-                return
+def _is_annotation(source: Source, node: ast.AST) -> bool:
+    """Whether an expression says what something is: nothing else comes of it."""
+    for above in source.above(node):
+        if node in (getattr(above, "annotation", None), getattr(above, "returns", None)):
+            return True
+        if isinstance(above, ast.stmt):
+            return False
+        node = above
+    return False
 
 
 def _use(source: Source, node: ast.expr, methods: Sequence[str]) -> str:
@@ -164,24 +170,22 @@ def _use(source: Source, node: ast.expr, methods: Sequence[str]) -> str:
                     return "spec"
                 asks = leaf(func) in ("isinstance", "issubclass") and below in above.args[1:]
                 return "" if asks or (leaf(func) == "super" and below is above.args[0]) else "passes"
-            case ast.arg() | ast.AnnAssign() if below is above.annotation:
-                return ""
-            case ast.FunctionDef() | ast.AsyncFunctionDef() if below is above.returns:
-                return ""
-            case ast.keyword() | ast.IfExp() | ast.Tuple() | ast.BinOp() | ast.Subscript():
+            case ast.keyword() | ast.IfExp() | ast.Tuple() | ast.BinOp():
                 below = above
             case _:
                 return "other"
     return "other"
 
 
-def _mentions(source: Source, names: dict[str, str], words: set[str]) -> Iterator[tuple[ast.expr, str, str]]:
-    """The nodes that name one of some words: each with what is written, and the dotted name of what that is."""
-    bound = {name: full for name, full in names.items() if leaf_of(full) in words}
+def _mentions(
+    source: Source, names: dict[str, str], words: set[str], ending: str = " "
+) -> Iterator[tuple[ast.expr, str, str]]:
+    """The nodes that name one of some words, or what ends like that: what is written, and the dotted name behind it."""
+    bound = {name: full for name, full in names.items() if leaf_of(full) in words or full.endswith(ending)}
     for node in source.every(ast.Name, ast.Attribute, ast.Constant):
         if isinstance(node, ast.Name) and (node.id in bound or node.id in words):
             yield node, node.id, bound.get(node.id, node.id)
-        elif isinstance(node, ast.Attribute) and node.attr in words:
+        elif isinstance(node, ast.Attribute) and (node.attr in words or node.attr.endswith(ending)):
             head, _, rest = dotted(node).partition(".")
             yield node, node.attr, f"{names.get(head, head)}.{rest}"
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -189,14 +193,12 @@ def _mentions(source: Source, names: dict[str, str], words: set[str]) -> Iterato
                 yield node, node.value, ""
 
 
-def _is_own(bench: Workbench, source: Source, full: str, word: str) -> bool:
+def _is_own(bench: Workbench, source: Source, full: str) -> bool:
     """Whether a name is of the repository itself: defined in the file, or where that imports it from."""
-    if not full:
-        return False
     path = bench.locate(source.path, full.rpartition(".")[0], 0) if "." in full else source.path
     other = bench.readable(path) if path else None
-    kinds = (ast.ClassDef, ast.FunctionDef)
-    return other is not None and any(isinstance(node, kinds) and node.name == word for node in other.tree.body)
+    named = [getattr(node, "name", None) for node in other.tree.body] if other else []
+    return leaf_of(full) in named
 
 
 def leaf_of(name: str) -> str:
@@ -213,7 +215,48 @@ def runs_late(source: Source, node: ast.AST) -> bool:
     )
 
 
-def imports_of(bench: Workbench, path: str) -> Iterator[tuple[Source, ast.Import | ast.ImportFrom]]:
+def on_condition(bench: Workbench, source: Source, statement: ast.stmt, seen: Sequence[ast.AST] = ()) -> str:
+    """Where something decides whether a statement runs, in its function or in one that calls that; empty if nothing."""
+    function = source.function_of(statement)
+    if not _is_certain(source, statement, function):
+        return f"{source.path}:{statement.lineno}"
+    calls = calls_to(bench, source, function) if function in source.tree.body and function not in seen else ()
+    return next(filter(None, (on_condition(bench, at, call, [*seen, function]) for at, call in calls)), "")  # type: ignore[list-item]
+
+
+def _is_certain(source: Source, statement: ast.stmt, function: Function | None) -> bool:
+    """Whether a statement runs whenever its function does: no branch has it, and none before it returns.
+
+    A function that a mark of the module keeps from running twice has run.
+    """
+    around = [*source.above(statement)]
+    within = around[: around.index(function)] if function else around
+    if any(isinstance(one, _CHOOSING) and not _is_main(one) for one in within):
+        return False
+    inside = [*ast.walk(function)] if function else []
+    marks = {name for node in inside if isinstance(node, ast.Global) for name in node.names}
+    leaving = [node for node in inside if isinstance(node, ast.Return) and node.lineno < statement.lineno]
+    tests = [getattr(source.parents[node], "test", node) for node in leaving if source.function_of(node) is function]
+    return all(isinstance(test, ast.Name) and test.id in marks for test in tests)
+
+
+def _is_main(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test).startswith("__name__ ==")
+
+
+def calls_to(bench: Workbench, source: Source, function: Function) -> Iterator[tuple[Source, ast.stmt]]:
+    """The statements that call a function of a module, and may keep or hand back what it gives; not those of tests."""
+    for at, use in references(bench, source, function):
+        call = at.parents[use]
+        statement = at.parents[call] if isinstance(call, ast.Call) and call.func is use else use
+        if isinstance(statement, ast.Expr | ast.Assign | ast.Return) and not is_test(at.path):
+            yield at, statement
+
+
+# --- files of the repository ------------------------------------------------------------------------------------
+
+
+def imports_of(bench: Workbench, path: str) -> Iterator[tuple[Source, Import]]:
     """The statements of other files that import a file."""
     stem = path.removesuffix(".py").removesuffix("/__init__").rpartition("/")[2]
     for source in bench.sources_naming(stem):
@@ -222,52 +265,58 @@ def imports_of(bench: Workbench, path: str) -> Iterator[tuple[Source, ast.Import
                 yield source, node
 
 
-def _imports(source: Source) -> list[ast.Import | ast.ImportFrom]:
+def _imports(source: Source) -> list[Import]:
     return [*source.every(ast.Import), *source.every(ast.ImportFrom)]
 
 
-def _imported_by(bench: Workbench, source: Source, node: ast.Import | ast.ImportFrom) -> list[str | None]:
+def _imported_by(bench: Workbench, source: Source, node: Import) -> list[str]:
     """The files that a statement imports."""
     names = [alias.name for alias in node.names]
     if isinstance(node, ast.Import):
-        return [bench.locate(source.path, name, 0) for name in names]
-    base = node.module or ""
-    inside = [".".join(filter(None, (base, name))) for name in names]
-    return [bench.locate(source.path, name, node.level) for name in (base, *inside)]
+        return [*filter(None, (bench.locate(source.path, name, 0) for name in names))]
+    inside = [".".join(filter(None, (node.module, name))) for name in names]
+    return [*filter(None, (bench.locate(source.path, name, node.level) for name in (node.module or "", *inside)))]
 
 
-# --- files of the repository ------------------------------------------------------------------------------------
-
-
-def module_for(bench: Workbench, path: str, importer: str) -> str:
-    """What a file imports another as: as others do, else from the root of its package; empty where that is not it."""
-    stem = path.removesuffix(".py").removesuffix("/__init__")
-    parts = stem.split("/")
-    for source in bench.sources_saying(parts[-1]):
-        for node in source.every(ast.ImportFrom):
-            if node.module and not node.level and bench.locate(source.path, node.module, 0) == path:
-                if bench.locate(importer, node.module, 0) == path:
-                    return node.module
+def module_for(bench: Workbench, path: str, importer: Source) -> str:
+    """What a file imports another as: as it does, or others do, else from the root of its package; empty if unknown."""
+    for node in importer.every(ast.ImportFrom):
+        if bench.locate(importer.path, node.module or "", node.level) == path:
+            return "." * node.level + (node.module or "")
+    parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
     top = len(parts) - 1
     while top and bench.exists("/".join([*parts[:top], "__init__.py"])):
         top -= 1
-    name = ".".join(parts[top:])
-    return name if bench.locate(importer, name, 0) == path else ""
+    others = (node for at in bench.sources_saying(parts[-1]) for node in at.every(ast.ImportFrom))
+    written = [node.module for node in others if not node.level]
+    # A folder without __init__.py may be a package, or where scripts lie.
+    from_the_top = [".".join(parts[top:])] if top < len(parts) - 1 or len(parts) == 1 else []
+    here = (module for module in (*written, *from_the_top) if module and module.endswith(parts[-1]))
+    return next((module for module in here if bench.locate(importer.path, module, 0) == path), "")
 
 
 def imports_back(bench: Workbench, path: str, target: str) -> bool:
-    """Whether a file imports another, itself or through others."""
-    waiting, seen = [path], {path}
+    """Whether a file imports another, itself, through others or with a package that it is in."""
+    around = {*_packages(bench, target)}  # these are there, or on their way, when that file is read
+    seen = {path, *_packages(bench, path)} - around
+    waiting = [*seen]
     while waiting:
         source = bench.readable(waiting.pop())
-        imports = _imports(source) if source is not None else []
-        for found in (found for node in imports for found in _imported_by(bench, source, node)):  # type: ignore[arg-type]
-            if found == target:
-                return True
-            if found and found not in seen:
-                seen.add(found)
-                waiting.append(found)
+        for node in _imports(source) if source else ():
+            for found in _imported_by(bench, source, node):  # type: ignore[arg-type]
+                if found == target:
+                    return True
+                new = {found, *(set(_packages(bench, found)) - around)} - seen
+                seen |= new
+                waiting += new
     return False
+
+
+def _packages(bench: Workbench, path: str) -> list[str]:
+    """The packages that a file is in, as they are read before it."""
+    folders = path.split("/")[:-1]
+    inits = ("/".join([*folders[: number + 1], "__init__.py"]) for number in range(len(folders)))
+    return [init for init in inits if bench.exists(init) and init != path]
 
 
 def bound_to(source: Source, full: str, node: ast.AST) -> str:

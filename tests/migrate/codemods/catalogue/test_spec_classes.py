@@ -52,6 +52,30 @@ GUARDED = PATCH.replace(
     "    original = SelfAttention.forward\nexcept ImportError:\n    original = None\n",
 )
 IMPORT = "from megatron.core.transformer.attention import SelfAttention\n"
+INNER = '''
+def apply_patch():
+    """Scale."""
+    from megatron.core.transformer.attention import SelfAttention
+
+    original = SelfAttention.forward
+
+    def forward(self, hidden_states, *args, **kwargs):
+        out, bias = original(self, hidden_states, *args, **kwargs)
+        return out * 2, bias
+
+    SelfAttention.forward = forward
+'''
+SWAP = """
+from megatron.core.models.gpt import gpt_layer_specs
+from megatron.core.transformer.attention import SelfAttention
+
+
+class Mine(SelfAttention): ...
+
+
+gpt_layer_specs.SelfAttention = Mine
+"""
+HYBRID_BY_MODULE = "import megatron.core.models.hybrid.hybrid_layer_specs as layers\nprint(layers.hybrid_stack_spec)\n"
 HYBRID = "from megatron.core.models.hybrid.hybrid_layer_specs import hybrid_stack_spec\nprint(hybrid_stack_spec)\n"
 
 
@@ -180,6 +204,7 @@ DotProductAttention.forward = core
 """
     model = MODEL.replace("from pkg.patch import apply_patch\n\napply_patch()\n", "import pkg.patch\n")
     done = migrated(patch, model)
+    assert "def core(self, *args, **kwargs): ...\n\n\nclass PatchedSelf" in done["pkg/patch.py"]
     assert (
         "{SelfAttention: PatchedSelfAttention, DotProductAttention: PatchedDotProductAttention}" in done["pkg/model.py"]
     )
@@ -253,6 +278,117 @@ def test_a_comment_stays_behind_the_method() -> None:
     assert done["pkg/patch.py"].endswith("    forward = scaled  # twice\n")
 
 
+@pytest.mark.parametrize("indent", ["\t", "  "])
+def test_a_method_stands_as_deep_as_the_file_has_it(indent: str) -> None:
+    done = migrated(INNER.replace("    ", indent))["pkg/patch.py"]
+    method = (
+        f"{indent}def forward(self, hidden_states, *args, **kwargs):\n{indent * 2}out, bias = SelfAttention.forward("
+    )
+    assert method in done
+    assert f'\n{indent}"""Megatron' in done
+
+
+def test_comments_and_texts_of_several_lines_go_with_a_method() -> None:
+    patch = INNER.replace("    def forward", "    # Twice.\n    def forward")
+    patch = patch.replace("        out, bias", '        """Scale.\n\n        By two.\n        """\n        out, bias')
+    done = migrated(patch)["pkg/patch.py"]
+    assert "    # Twice.\n    def forward" in done
+    assert '"""Scale.\n\n        By two.\n        """\n' in done
+
+
+def test_comments_of_a_statement_stay_unless_they_are_for_checkers() -> None:
+    told = PATCH.replace(
+        "    SelfAttention.forward = scaled", "    # Why.\n    SelfAttention.forward = scaled  # twice"
+    )
+    assert "    # Why.\n    forward = scaled  # twice\n" in migrated(told)["pkg/patch.py"]
+    assert migrated(PATCH.replace("= scaled", "= scaled  # type: ignore"))["pkg/patch.py"].endswith("= scaled\n")
+    assert (
+        "ignore"
+        not in migrated(AT_ONCE.replace("= scaled", "= scaled  # type: ignore"), WITHOUT + "import pkg.patch\n")[
+            "pkg/patch.py"
+        ]
+    )
+
+
+def test_a_method_of_another_module() -> None:
+    patch = "from megatron.core.transformer.attention import SelfAttention\n\nfrom pkg import other\n\n\n"
+    patch += "def apply_patch():\n    def forward(self): ...\n\n    SelfAttention.forward = other.forward\n"
+    done = migrated(patch, other="def forward(self, *args, **kwargs): ...\n")
+    assert "    forward = other.forward\n" in done["pkg/patch.py"]
+
+
+def test_a_class_stands_below_what_it_names() -> None:
+    patch = PATCH.replace("SelfAttention.forward = scaled", "SelfAttention.forward = again")
+    done = migrated(patch + "\n\nagain = scaled\n")["pkg/patch.py"]
+    assert done.index("again = scaled") < done.index("forward = again")
+
+
+def test_a_function_that_runs_once_and_one_whose_answer_is_kept() -> None:
+    once = "_done = False\n\n\ndef apply_patch():\n    global _done\n    if _done:\n        return\n    _done = True\n"
+    assert "global" not in migrated(PATCH.replace("def apply_patch():\n", once))["pkg/patch.py"]
+    model = MODEL.replace("apply_patch()\n\n", "ok = apply_patch()\n\n")
+    assert "ok = apply_patch()" in migrated(PATCH + "    return True\n", model)["pkg/model.py"]
+
+
+def test_a_class_never_stands_under_a_guard() -> None:
+    guarded = "try:\n    from megatron.core import parallel_state\nexcept ImportError:\n    parallel_state = None\n"
+    assert "imports Megatron under a guard" in why(guarded + INNER)
+    assert "pkg/cli.py imports pkg/patch.py, and may do without" in why(INNER, cli="from pkg.patch import helper\n")
+
+
+def test_a_name_in_a_text_is_a_use() -> None:
+    assert "in a way that" in why(own="def f(x):\n    return type(x).__name__ == 'SelfAttention'\n")
+    assert "not as Megatron's own" in why(
+        own="def f(module):\n    return getattr(module, 'get_gpt_layer_local_spec')()\n"
+    )
+
+
+def test_a_global_that_others_read_is_still_set() -> None:
+    patch = PATCH.replace("original = SelfAttention.forward\n", "original = None\n").replace(
+        "def apply_patch():\n", "def apply_patch():\n    global original\n    original = SelfAttention.forward\n"
+    )
+    done = migrated(patch)
+    assert "    global original\n    original = SelfAttention.forward\n" in done["pkg/patch.py"]
+    assert "\napply_patch()\n" in done["pkg/model.py"]
+
+
+@pytest.mark.parametrize("package", [True, False])
+def test_a_file_imports_the_class_as_it_imports_others_of_its_package(package: bool) -> None:
+    files = {"pkg/patch.py": PATCH, "pkg/model.py": MODEL.replace("from pkg.patch", "from .patch")}
+    files |= {"pkg/__init__.py": ""} if package else {}
+    done = migrate({path: text.encode() for path, text in files.items()}, UNSAFE)
+    assert b"\n\nfrom .patch import PatchedSelfAttention\n" in done.files["pkg/model.py"]
+
+
+def test_an_annotation_as_a_text_is_no_use() -> None:
+    own = "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    " + IMPORT
+    assert migrated(own=own + "\n\ndef f(x: 'SelfAttention'): ...\n")
+
+
+def test_the_name_in_a_module_that_others_read_is_left() -> None:
+    model = WITHOUT + "\n\nimport pkg.patch\n"
+    assert migrated(SWAP, model)
+    own = "from megatron.core.models.gpt.gpt_layer_specs import SelfAttention\n\nprint(SelfAttention)\n"
+    assert "asks `megatron.core.models.gpt.gpt_layer_specs` for `SelfAttention`" in why(SWAP, model, own=own)
+    again = SWAP.replace("= Mine\n", "= own.Mine\n").replace("\n\n\nclass", "\nfrom pkg import own\n\n\nclass")
+    assert "`own.Mine` is no subclass" in why(again, model, own="class Mine: ...\n")
+    assert "`Mine` is no subclass" in why(SWAP.replace("\n\n\ngpt", "\n\n\nMine = f(Mine)\ngpt"), model)
+
+
+@pytest.mark.parametrize("init", ["from pkg.model import layer_spec\n", "import pkg.other\n"])
+def test_a_package_whose_init_imports_the_model_is_left(init: str) -> None:
+    files = {"pkg/__init__.py": "", "pkg/patches/__init__.py": init, "pkg/patches/attn.py": PATCH}
+    files |= {"pkg/other.py": "import pkg.model\n", "pkg/model.py": WITHOUT}
+    files |= {"pkg/train.py": "from pkg.patches.attn import apply_patch\n\napply_patch()\n"}
+    assert not migrate({path: text.encode() for path, text in files.items()}, UNSAFE).changed
+
+
+def test_a_module_that_acts_when_it_is_imported_is_not_imported_anew() -> None:
+    train = "from pkg.patch import apply_patch\n\napply_patch()\n"
+    assert "pkg/model.py" in migrated(PATCH, WITHOUT, train=train)
+    assert "where line 15 then runs too" in why(PATCH + "\n\nregister('me')\n", WITHOUT, train=train)
+
+
 def test_older_releases_without_the_hook() -> None:
     older = Options(unsafe_fixes=True, pinned=lambda _: ((0, 12), (0, 14)))
     assert set(migrated(options=older)) == {"pkg/patch.py", "pkg/model.py"}
@@ -263,7 +399,7 @@ def test_older_releases_without_the_hook() -> None:
     [
         ("not seen to make a spec", PATCH, "from pkg.patch import apply_patch\n\napply_patch()\n", {}),
         ("nothing is seen to call", PATCH, MODEL.replace("apply_patch()\n", ""), {}),
-        ("in any case", PATCH, MODEL.replace("\napply_patch()", "\nif FAST:\n    apply_patch()"), {}),
+        ("not always reached", PATCH, MODEL.replace("\napply_patch()", "\nif FAST:\n    apply_patch()"), {}),
         (
             "does not patch in any case",
             PATCH.replace("    SelfAttention.forward = scaled", "    if FAST:\n        SelfAttention.forward = scaled"),
@@ -272,7 +408,7 @@ def test_older_releases_without_the_hook() -> None:
         ),
         ("without calling it", PATCH, MODEL + "\n\nMAKERS = {'local': get_gpt_layer_local_spec}\n", {}),
         ("imports `mbridge.AutoBridge`", PATCH, MODEL, {"bridge": "from mbridge import AutoBridge\n"}),
-        ("a spec that may name it", PATCH, MODEL, {"hybrid": HYBRID}),
+        ("a spec that may name `SelfAttention`", PATCH, MODEL, {"hybrid": HYBRID}),
         ("in a way that", PATCH, MODEL, {"own": IMPORT + "class Mine(SelfAttention): ...\n"}),
         ("in a way that", PATCH, MODEL, {"own": IMPORT + "def f(x):\n    return type(x) is SelfAttention\n"}),
         ("in a way that", PATCH, MODEL, {"own": IMPORT + "NAMES = {SelfAttention: 1}\n"}),
@@ -282,7 +418,8 @@ def test_older_releases_without_the_hook() -> None:
         ("in a way that", PATCH + "\n\nnow = SelfAttention.forward\n", MODEL, {}),
         ("before the class is there", SPEC_FIRST + AT_ONCE, "", {}),
         ("nothing is seen to import", AT_ONCE, WITHOUT, {}),
-        ("does not import pkg/patch.py in any case", AT_ONCE, WITHOUT + "\n\nif FAST:\n    import pkg.patch\n", {}),
+        ("pkg/model.py:11 leads to the patch, and is not always reached", AT_ONCE,
+            WITHOUT + "\n\nif FAST:\n    import pkg.patch\n", {}),
         ("`with_classes` is taken", PATCH, MODEL + "\n\ndef with_classes(): ...\n", {}),
         ("`SelfAttention` is taken", PATCH, MODEL + "\n\ndef f(SelfAttention): ...\n", {}),
         ("without calling it", PATCH, MODEL, {"list": LIST}),
@@ -297,6 +434,44 @@ def test_older_releases_without_the_hook() -> None:
         ("where pkg/model.py may lead", PATCH.replace("attention import SelfAttention",
             "transformer_layer import TransformerLayer").replace("SelfAttention", "TransformerLayer"), MODEL +
             "\n\ndef mtp(config, spec):\n    return get_gpt_mtp_block_spec(config, spec)\n", {}),
+        ("means another name inside of a class", INNER.replace("out * 2", "out * __scale"), MODEL, {}),
+        ("uses `scale` of", INNER.replace("    orig", "    scale = 2\n    orig").replace(
+            "*args, **kwargs):", "*args, scale=scale, **kwargs):"), MODEL, {}),
+        ("uses `original` of", INNER.replace("out * 2", "(lambda original: original)(out)"), MODEL, {}),
+        ("uses `original` of", INNER.replace("    def", "    original = twice(original)\n\n    def"), MODEL, {}),
+        ("uses `forward` of", INNER.replace("    Self", "    forward = twice(forward)\n    Self"), MODEL, {}),
+        ("uses `forward` of", INNER + "    print(forward)\n", MODEL, {}),
+        ("asks for `make` when `apply_patch` is called", PATCH.replace("= scaled", "= make(scaled)"), MODEL, {}),
+        ("asks for `SCALE` when", "from functools import partialmethod\nSCALE = read()\n" + PATCH.replace("= scaled",
+            "= partialmethod(scaled, SCALE)"),
+            MODEL, {}),
+        ("asks for `SCALE` when", "SCALE = 2\n" + INNER.replace(
+            "*args, **kwargs):", "*args, scale=SCALE, **kwargs):"), MODEL, {}),
+        ("names what the class has by then", PATCH + "    SelfAttention.backward_dw = partialmethod(forward)\n",
+            MODEL, {}),
+        ("pkg/patch.py:15 leads to the patch, and is not always reached", PATCH.replace(
+            "def apply_patch():\n",
+            "def apply_patch():\n    import os\n    if os.environ.get('X') is None:\n        return\n"),
+            MODEL, {}),
+        ("pkg/model.py:9 leads to", PATCH, MODEL.replace("\napply_patch()",
+            "\ndef go():\n    if off():\n        return\n"
+            "    apply_patch()\n"), {}),
+        ("pkg/model.py:12 leads to", PATCH, MODEL.replace("\napply_patch()",
+            "\ndef go():\n    apply_patch()\n    print()\n"
+            "\n\nif on():\n    go()\n"), {}),
+        ("is not imported in any case, under", INNER.replace("SelfAttention\n", "SelfAttention as SA\n").replace(
+            "SelfAttention.", "SA."), MODEL, {}),
+        ("is not imported in any case, under", INNER.replace("megatron.core.transformer.attention", ".names"), MODEL,
+            {"names": IMPORT}),
+        ("in a way that", PATCH.replace("\n\n\ndef apply",
+            "\n\n\nf = lambda x: SelfAttention.forward(x)\n\n\ndef apply"),
+            MODEL, {}),
+        ("in a way that", PATCH, MODEL, {"own": IMPORT + "SPEC = ModuleSpec(module=OTHERS[SelfAttention])\n"}),
+        ("and not as Megatron's own", PATCH, MODEL.replace("import get_gpt_layer_local_spec", "import *"), {}),
+        ("a spec that may name `SelfAttention`", PATCH, MODEL, {"hybrid": HYBRID_BY_MODULE}),
+        ("imports `pretrain_gpt.model_provider`", PATCH, MODEL, {"g": "from pretrain_gpt import model_provider\n"}),
+        ("before the class is there", SPEC_FIRST.replace("spec=get_gpt_layer_local_spec()", "").replace("return spec",
+            "return get_gpt_layer_local_spec()") + "\n\nSPEC = model()\n" + AT_ONCE, "", {}),
         ("build it by name", PATCH.replace("attention import SelfAttention", "mlp import MLP").replace(
             "SelfAttention", "MLP"), MODEL, {}),
     ],
