@@ -318,7 +318,7 @@ class _ClassPatch:
             yield f"the name `{self.name}` is taken"
         root = self.owner.partition(".")[0]
         if around and not self._import_inside and not isinstance(self._binding(root), Import):
-            yield f"`{root}` is not imported in any case, under the name that it has"
+            yield f"`{root}` is not plainly imported at the top of {self.source.path}: import it there"
         if self._import_inside and under_a_guard(self.source) not in (None, self.source.tree.body):
             yield f"{self.source.path} imports Megatron under a guard, where a class cannot stand"
         for at, node in imports_of(self.bench, self.source.path) if around and self._import_inside else ():
@@ -329,7 +329,9 @@ class _ClassPatch:
             line, function = part.statement.lineno, self.inner.get(leaf(part.value))
             now = self._now(part)
             before = {other.name for other in self.parts[:number]}  # names of the class by then
-            if any(names_in(node) & before or any(map(_is_walrus, ast.walk(node))) for node in now):
+            if any(
+                names_in(node) & before or any(isinstance(one, ast.NamedExpr) for one in ast.walk(node)) for node in now
+            ):
                 yield f"line {line} names what the class has by then"
             if around is None:
                 continue
@@ -447,7 +449,7 @@ class _ClassPatch:
                     yield f"what {at.path} has to import {self.home.path} as is not known"
                 if imports_back(self.bench, self.home.path, at.path):
                     yield f"{self.home.path} imports {at.path}, which would have to import it"
-                if not is_free(at, self.name) and leaf_of(bound_here(at, self.name)) != self.name:
+                if not is_free(at, self.name) and not self.is_there(at):
                     yield f"the name `{self.name}` is taken in {at.path}"
                 if acts and all(other is not at for other, _ in imports_of(self.bench, self.home.path)):
                     yield f"{at.path} would have to import {self.home.path}, where line {acts.lineno} then runs too"
@@ -455,12 +457,22 @@ class _ClassPatch:
             taken = [_WITH] if is_taken(_WITH, at) else []
             taken += [self.short] if not bound_to(at, self.cls, call) and not is_free(at, self.short) else []
             yield from (f"the name `{name}` is taken in {at.path}" for name in taken)
-        for at, node in (one for one in self.places.every if one[0] is self.home):
-            early = [one for one in at.tree.body if last_line(one) < self._line and not isinstance(one, _DEFINITIONS)]
+        for at, node in self.places.every:
+            imports = [last_line(one) for one in at.tree.body if isinstance(one, Import)]
+            there = self._line if at is self.home else max(imports, default=0)
+            early = [one for one in at.tree.body if last_line(one) < there and not isinstance(one, _DEFINITIONS)]
             own = {getattr(one, "name", "") for one in at.tree.body}
             calls = (one for stmt in early for one in ast.walk(stmt) if isinstance(one, ast.Call))
-            if node.lineno < self._line and (not runs_late(at, node) or any(leaf(one.func) in own for one in calls)):
-                yield f"line {node.lineno} makes a spec before the class is there"
+            if node.lineno < there and (not runs_late(at, node) or any(leaf(one.func) in own for one in calls)):
+                yield f"{at.path}:{node.lineno} makes a spec before the class is there"
+
+    def is_there(self, at: Source) -> bool:
+        """Whether a file imports the class at its top."""
+        froms = (node for node in at.tree.body if isinstance(node, ast.ImportFrom))
+        homes = [
+            (self.bench.locate(at.path, node.module or "", node.level), one) for node in froms for one in node.names
+        ]
+        return any(path == self.home.path and one.name == self.name and not one.asname for path, one in homes)
 
     @property
     def _line(self) -> int:
@@ -483,7 +495,13 @@ class _ClassPatch:
     def _now(self, part: _Part) -> list[ast.expr]:
         """What runs when the class is made."""
         function = self.inner.get(leaf(part.value))
-        return [*_run_at_once(self.source, function)] if function else [part.value]
+        if function is None:
+            return [part.value]
+        spec = function.args
+        said = [one.annotation for one in ast.walk(spec) if isinstance(one, ast.arg)] + [function.returns]
+        later = "annotations" in imported(self.source)
+        defaults = [*spec.defaults, *spec.kw_defaults, *([] if later else said)]
+        return [*function.decorator_list, *filter(None, defaults)]
 
     def writing(self) -> Iterator[tuple[Source, Fix]]:
         """The class in the place of statements of a module, or where all is there that it names."""
@@ -630,7 +648,7 @@ def _naming(bench: Workbench, swaps: Sequence[_ClassPatch]) -> Iterator[tuple[So
 
 
 def _imports(bench: Workbench, swap: _ClassPatch, at: Source) -> Iterator[tuple[Source, Fix]]:
-    if at is not swap.home and leaf_of(bound_here(at, swap.name)) != swap.name:
+    if at is not swap.home and not swap.is_there(at):
         yield at, AddImport(module_for(bench, swap.home.path, at), swap.name)
 
 
@@ -650,12 +668,6 @@ def _wrap(source: Source, at: ast.Call, arguments: Sequence[str], call: cst.CSTN
     return cst.parse_expression(whole)
 
 
-def bound_here(source: Source, name: str) -> str:
-    """What a name is imported as at the top of a file."""
-    nodes = (node for node in source.tree.body if isinstance(node, ast.ImportFrom))
-    return next((alias.name for node in nodes for alias in node.names if (alias.asname or alias.name) == name), "")
-
-
 def _names_of(node: ast.AST) -> str:
     """The name that a node has, whatever it is."""
     return next((name for key in ("id", "attr", "arg", "name") if isinstance(name := getattr(node, key, ""), str)), "")
@@ -670,25 +682,11 @@ def _only_binding(source: Source, name: str) -> ast.stmt | None:
     return every[0] if len(every) == 1 and not shared else None
 
 
-def _is_walrus(node: ast.AST) -> bool:
-    return isinstance(node, ast.NamedExpr)
-
-
 def _acts(node: ast.stmt) -> bool:
     """Whether a statement of a module does more than give names to something."""
     if isinstance(node, ast.Assign):
         return not all(isinstance(target, ast.Name) for target in node.targets)
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
-
-
-def _run_at_once(source: Source, function: Function) -> Iterator[ast.expr]:
-    """What of a function runs when it is defined."""
-    arguments = function.args
-    yield from function.decorator_list
-    yield from filter(None, [*arguments.defaults, *arguments.kw_defaults])
-    if "annotations" not in imported(source):
-        every = [node.annotation for node in ast.walk(arguments) if isinstance(node, ast.arg)]
-        yield from filter(None, [*every, function.returns])
 
 
 def _apart(source: Source, gone: Sequence[ast.stmt], text: str) -> str:

@@ -423,7 +423,7 @@ def test_older_releases_without_the_hook() -> None:
         ("`with_classes` is taken", PATCH, MODEL + "\n\ndef with_classes(): ...\n", {}),
         ("`SelfAttention` is taken", PATCH, MODEL + "\n\ndef f(SelfAttention): ...\n", {}),
         ("without calling it", PATCH, MODEL, {"list": LIST}),
-        ("is not imported in any case", GUARDED, MODEL, {}),
+        ("is not plainly imported", GUARDED, MODEL, {}),
         ("a megatron.core of its own", PATCH, MODEL, {"megatron/core/utils": ""}),
         ("which would have to import it", PATCH + "\n\ndef late():\n    import pkg.model\n", MODEL, {}),
         ("is taken", PATCH + "\n\nPatchedSelfAttention = 1\n", MODEL, {}),
@@ -459,9 +459,9 @@ def test_older_releases_without_the_hook() -> None:
         ("pkg/model.py:12 leads to", PATCH, MODEL.replace("\napply_patch()",
             "\ndef go():\n    apply_patch()\n    print()\n"
             "\n\nif on():\n    go()\n"), {}),
-        ("is not imported in any case, under", INNER.replace("SelfAttention\n", "SelfAttention as SA\n").replace(
+        ("is not plainly imported", INNER.replace("SelfAttention\n", "SelfAttention as SA\n").replace(
             "SelfAttention.", "SA."), MODEL, {}),
-        ("is not imported in any case, under", INNER.replace("megatron.core.transformer.attention", ".names"), MODEL,
+        ("is not plainly imported", INNER.replace("megatron.core.transformer.attention", ".names"), MODEL,
             {"names": IMPORT}),
         ("in a way that", PATCH.replace("\n\n\ndef apply",
             "\n\n\nf = lambda x: SelfAttention.forward(x)\n\n\ndef apply"),
@@ -472,6 +472,10 @@ def test_older_releases_without_the_hook() -> None:
         ("imports `pretrain_gpt.model_provider`", PATCH, MODEL, {"g": "from pretrain_gpt import model_provider\n"}),
         ("before the class is there", SPEC_FIRST.replace("spec=get_gpt_layer_local_spec()", "").replace("return spec",
             "return get_gpt_layer_local_spec()") + "\n\nSPEC = model()\n" + AT_ONCE, "", {}),
+        ("pkg/model.py:5 makes a spec before", PATCH, MODEL.replace(
+            "\nfrom pkg", "\n\nSPEC = get_gpt_layer_local_spec()\nfrom pkg"),
+            {}),
+        ("is taken in pkg/model.py", SWAP, WITHOUT + "import pkg.patch\nfrom elsewhere import Mine\n", {}),
         ("build it by name", PATCH.replace("attention import SelfAttention", "mlp import MLP").replace(
             "SelfAttention", "MLP"), MODEL, {}),
     ],
