@@ -38,6 +38,7 @@ from mcore_unpatch.codemods.seams.specs import (
     imports_back,
     imports_of,
     is_free,
+    is_main,
     leaf_of,
     module_for,
     on_condition,
@@ -683,10 +684,12 @@ def _only_binding(source: Source, name: str) -> ast.stmt | None:
 
 
 def _acts(node: ast.stmt) -> bool:
-    """Whether a statement of a module does more than give names to something."""
-    if isinstance(node, ast.Assign):
-        return not all(isinstance(target, ast.Name) for target in node.targets)
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    """Whether a statement of a module does more than give names to something when the module is imported."""
+    if isinstance(node, Function | ast.ClassDef) or is_main(node):
+        return False
+    assigned = [target for one in ast.walk(node) if isinstance(one, ast.Assign) for target in one.targets]
+    called = any(isinstance(one, ast.Expr) and isinstance(one.value, ast.Call) for one in ast.walk(node))
+    return called or any(isinstance(target, ast.Attribute | ast.Subscript) for target in assigned)
 
 
 def _apart(source: Source, gone: Sequence[ast.stmt], text: str) -> str:

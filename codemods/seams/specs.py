@@ -231,7 +231,7 @@ def _is_certain(source: Source, statement: ast.stmt, function: Function | None) 
     """
     around = [*source.above(statement)]
     within = around[: around.index(function)] if function else around
-    if any(isinstance(one, _CHOOSING) and not _is_main(one) for one in within):
+    if any(isinstance(one, _CHOOSING) and not is_main(one) for one in within):
         return False
     inside = [*ast.walk(function)] if function else []
     marks = {name for node in inside if isinstance(node, ast.Global) for name in node.names}
@@ -240,7 +240,8 @@ def _is_certain(source: Source, statement: ast.stmt, function: Function | None) 
     return all(isinstance(test, ast.Name) and test.id in marks for test in tests)
 
 
-def _is_main(node: ast.AST) -> bool:
+def is_main(node: ast.AST) -> bool:
+    """Whether a branch is that of a file which is run."""
     return isinstance(node, ast.If) and ast.unparse(node.test).startswith("__name__ ==")
 
 

@@ -387,6 +387,8 @@ def test_a_module_that_acts_when_it_is_imported_is_not_imported_anew() -> None:
     train = "from pkg.patch import apply_patch\n\napply_patch()\n"
     assert "pkg/model.py" in migrated(PATCH, WITHOUT, train=train)
     assert "where line 15 then runs too" in why(PATCH + "\n\nregister('me')\n", WITHOUT, train=train)
+    assert "where line 15 then runs too" in why(PATCH + "\n\nif ON:\n    torch.speed = 1\n", WITHOUT, train=train)
+    assert migrated(PATCH + "\n\nif __name__ == '__main__':\n    print()\n", WITHOUT, train=train)
 
 
 def test_older_releases_without_the_hook() -> None:
