@@ -169,9 +169,9 @@ class than ask for it with `isinstance`, annotate with it and read its members.
             for swap in twice:
                 swap.why_not = swap.why_not or f"`{leaf_of(swap.cls)}` is changed in several ways"
             together = [one for one in swaps if not one.why_not]
-            for why in _emptied(bench, together):
+            if why := _gone(bench, together).why_not:
                 for swap in (one for one in together if one.installer):
-                    swap.why_not = swap.why_not or why
+                    swap.why_not = why
             bench.known[SpecClasses] = swaps
         swaps = bench.known[SpecClasses]
         mine = next(swap for swap in swaps if situation.finding in swap.findings)
@@ -433,7 +433,8 @@ class _ClassPatch:
         for at, statement in [*leading, *((self.source, part.statement) for part in self.parts if around)]:
             if where := on_condition(self.bench, at, statement, [around] if around else []):
                 yield f"{where} leads to the patch, and is not always reached"
-        yield from _emptied(self.bench, [self]) if around else ()
+        if why := _gone(self.bench, [self]).why_not:
+            yield why
 
     def _reach(self) -> Iterator[str]:
         """Whether every place can see the class."""
@@ -584,19 +585,6 @@ def _gone(bench: Workbench, patches: Sequence[_ClassPatch]) -> Emptied:
     for patch in (one for one in patches if one.installer):
         gone[patch.source] += patch.going()
     return with_emptied(bench, gone)
-
-
-def _emptied(bench: Workbench, patches: Sequence[_ClassPatch]) -> Iterator[str]:
-    """Why what installs some patches cannot go, or is not called in any case."""
-    emptied = _gone(bench, patches)
-    if emptied.why_not:
-        yield emptied.why_not
-    inner = [node for patch in patches for node in patch.inner.values()]
-    functions = [(at, one) for at, some in emptied.statements.items() for one in some if isinstance(one, Function)]
-    for at, function in (one for one in functions if one[1] not in inner):
-        for other, call in calls_to(bench, at, function):
-            if where := on_condition(bench, other, call):
-                yield f"{where} leads to the patch, and is not always reached"
 
 
 def _writing(bench: Workbench, patches: Sequence[_ClassPatch]) -> Iterator[tuple[Source, Fix]]:
