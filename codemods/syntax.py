@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from mcore_unpatch.editing.source import Function, Source
@@ -30,20 +31,6 @@ def names_in(node: ast.AST) -> set[str]:
 def is_stored(node: ast.AST, name: str) -> bool:
     """Whether a node gives a name its value."""
     return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
-
-
-def bound_in(tree: ast.AST) -> list[str]:
-    """The names that code binds, also in functions inside, each as often as it does."""
-    stored = (ast.Store, ast.Del)
-    names: list[str] = []
-    for node in walk(tree):
-        if isinstance(node, ast.alias):
-            names.append((node.asname or node.name).partition(".")[0])
-        elif isinstance(node, ast.Name):
-            names += [node.id] if isinstance(node.ctx, stored) else []
-        else:  # parameters, functions, classes, `except ... as`, patterns
-            names.append(node.arg if isinstance(node, ast.arg) else getattr(node, "name", None) or "")
-    return [name for name in names if name]
 
 
 def parameters(function: Function) -> list[str]:
@@ -101,21 +88,22 @@ def walk_without(tree: ast.AST, left_out: Sequence[ast.AST]) -> Iterator[ast.AST
 def identifiers(tree: ast.AST) -> set[str]:
     """Every name that code reads or binds, by whatever statement."""
     scoped = (name for node in walk(tree) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names)
-    return names_in(tree) | bound_in(walk(tree)) | {*scoped}
+    return {*names_in(tree), *bound_in(walk(tree)), *scoped}
 
 
-def bound_in(nodes: Iterable[ast.AST]) -> set[str]:
-    """The names that some nodes bind, those below them left out."""
-    names: set[str] = set()
+def bound_in(nodes: Iterable[ast.AST]) -> Counter[str]:
+    """The names that some nodes bind, those below them left out, and how often."""
+    names: Counter[str] = Counter()
     for node in nodes:
         match node:
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
-                names.add(name)
+                names[name] += 1
             case ast.alias(name=name, asname=other):
-                names.add((other or name).partition(".")[0])
+                names[(other or name).partition(".")[0]] += 1
             case _:  # functions, classes, `except ... as`, patterns
-                names.add(getattr(node, "name", None) or getattr(node, "rest", None) or "")
-    return names - {""}
+                names[getattr(node, "name", None) or getattr(node, "rest", None) or ""] += 1
+    del names[""]
+    return names
 
 
 def calls_of(source: Source, name: str) -> Iterator[ast.Call]:

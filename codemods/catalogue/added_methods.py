@@ -230,9 +230,9 @@ class _Adding:
             return
         spec, every = inner[0].args, list(ast.walk(inner[0]))
         early = [*spec.defaults, *filter(None, spec.kw_defaults)]
-        asked = names_in(inner[0]) - bound_in(every) | {name for node in early for name in names_in(node)}
+        asked = names_in(inner[0]) - {*bound_in(every)} | {name for node in early for name in names_in(node)}
         shares = any(isinstance(node, ast.Nonlocal) for node in every) or inner[0].decorator_list
-        if shares or asked & bound_in(walk_without(self.function, inner)):
+        if shares or asked & {*bound_in(walk_without(self.function, inner))}:
             yield Left(f"`{inner[0].name}` uses names of `{self.function.name}`")
             return
         if sum(inner[0].name == leaf(node) for node in self.source.nodes) != 1:

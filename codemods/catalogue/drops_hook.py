@@ -86,7 +86,7 @@ makes; classes below one that refuses the hook; and models that other code may p
             return
         cls = source.parents[function]
         calls = list(self._calls(source, match, function, cls)) if isinstance(cls, ast.ClassDef) else []
-        stored = bound_in(node for node in ast.walk(function) if not isinstance(node, ast.arg)) & {*HOOK_ARGUMENTS}
+        stored = {*bound_in(node for node in ast.walk(function) if not isinstance(node, ast.arg))} & {*HOOK_ARGUMENTS}
         apart = len(calls) > 1 and not all(isinstance(source.parents[call], ast.Return) for call in calls)
         wraps = situation.finding.shape == WRAPPER
         # Another class that drops the hook is no patch.

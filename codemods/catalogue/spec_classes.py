@@ -348,9 +348,9 @@ class _ClassPatch:
     @cached_property
     def _locals(self) -> Counter[str]:
         """The names of the installer's own, and how often it binds each."""
-        around = self.installer
-        own = ([node.name] if isinstance(node, Function) else bound_in(node) for node in around.body) if around else ()
-        return Counter([name for names in own for name in names] + (parameters(around) if around else []))
+        if not (around := self.installer):
+            return Counter()
+        return sum(map(_bound, around.body), Counter(parameters(around)))
 
     @cached_property
     def inner(self) -> dict[str, ast.FunctionDef]:
@@ -377,7 +377,7 @@ class _ClassPatch:
 
     def _kept_in(self, function: Function | None) -> set[str]:
         """The backups that a method asks its class for: it has nothing else of that name."""
-        return set(self._backups) - set(bound_in(function)) if function else set()
+        return set(self._backups) - {*bound_in(ast.walk(function))} if function else set()
 
     @cached_property
     def _import_inside(self) -> str:
@@ -662,11 +662,14 @@ def _names_of(node: ast.AST) -> str:
     return next((name for key in ("id", "attr", "arg", "name") if isinstance(name := getattr(node, key, ""), str)), "")
 
 
+def _bound(node: ast.stmt) -> Counter[str]:
+    """The names that a statement binds where it stands."""
+    return bound_in([node] if isinstance(node, Function) else ast.walk(node))
+
+
 def _only_binding(source: Source, name: str) -> ast.stmt | None:
     """The statement of a module that binds a name, where no other does, nor a function."""
-    every = [
-        node for node in source.tree.body if name in ([node.name] if isinstance(node, Function) else bound_in(node))
-    ]
+    every = [node for node in source.tree.body if name in _bound(node)]
     shared = any(name in node.names for node in source.every(ast.Global))
     return every[0] if len(every) == 1 and not shared else None
 

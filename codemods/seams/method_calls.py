@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mcore_unpatch.codemods.changes import Change, Replace
 from mcore_unpatch.codemods.codemod import AddImport, Elsewhere, Fix, Left, Match
-from mcore_unpatch.codemods.seams.hooks.family import derived
+from mcore_unpatch.codemods.seams.family import derived
 from mcore_unpatch.codemods.syntax import bound_in, leaf, names_in
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Function, Source, Span
@@ -208,7 +208,7 @@ def _is_own(source: Source, node: ast.Attribute) -> bool:
 def is_free(source: Source, name: str) -> bool:
     """Whether a file means nothing else by a name; methods have theirs in their class."""
     own = {node for cls in source.every(ast.ClassDef) for node in cls.body if isinstance(node, Function)}
-    return name not in names_in(source.tree) | bound_in(node for node in source.nodes if node not in own)
+    return name not in {*names_in(source.tree), *bound_in(node for node in source.nodes if node not in own)}
 
 
 def _not_moved(source: Source, call: ast.Call, method: str, function: str) -> Iterator[str]:

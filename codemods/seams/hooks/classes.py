@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from mcore_unpatch.codemods.seams.hooks.family import derived
+from mcore_unpatch.codemods.seams.family import derived
 from mcore_unpatch.codemods.seams.hooks.found import Made
 from mcore_unpatch.codemods.seams.hooks.module import OF_MEGATRON, Reached
 from mcore_unpatch.codemods.seams.patch import Patch

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.changes import Change, Header
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.seams.hooks.family import derived
+from mcore_unpatch.codemods.seams.family import derived
 from mcore_unpatch.codemods.seams.hooks.form import has_comments_in_header
 from mcore_unpatch.codemods.seams.patch import Patch, bound_to, defined
 from mcore_unpatch.codemods.syntax import body_of, identifiers, imported, is_name, leaf, parameters

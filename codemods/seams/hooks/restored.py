@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.changes import Change, Replace, Rewrite
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.seams.hooks.family import relatives
+from mcore_unpatch.codemods.seams.family import relatives
 from mcore_unpatch.codemods.seams.hooks.form import step_of
 from mcore_unpatch.codemods.seams.patch import Patch
 from mcore_unpatch.codemods.syntax import identifiers, is_name, is_value, leaf, parameters

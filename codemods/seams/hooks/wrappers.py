@@ -18,8 +18,8 @@ from mcore_unpatch.codemods.changes import Header, Replace, Rewrite
 from mcore_unpatch.codemods.codemod import AddImport, Elsewhere, Fix, Note, Settles, Situation
 from mcore_unpatch.codemods.imports.places import line_limit
 from mcore_unpatch.codemods.removal import remove
+from mcore_unpatch.codemods.seams.family import relatives
 from mcore_unpatch.codemods.seams.hooks.classes import NOTES, REGISTER, REGISTERS, name_in_hook, why_no_hook
-from mcore_unpatch.codemods.seams.hooks.family import relatives
 from mcore_unpatch.codemods.seams.hooks.form import BEHIND, WHOLE_MODEL, Form, Wrapper, bound, step_of
 from mcore_unpatch.codemods.seams.hooks.found import Made, behind, calls_of_factory, used_by_others
 from mcore_unpatch.codemods.seams.hooks.module import (
