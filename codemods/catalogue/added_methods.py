@@ -246,7 +246,11 @@ class _Adding:
         lines = [self.source.line(number) for number in range(first, last_line(inner[0]) + 1)]
         emptied = with_emptied(self.match.situation.files, {self.source: [inner[0], statement]})
         yield from [Left(emptied.why_not)] if emptied.why_not else []
-        yield above(self.source, self.function, textwrap.dedent("\n".join(lines)) + "\n\n")
+        text, given = textwrap.dedent("\n".join(lines)), leaf(target.value)
+        names = [getattr(node, "id", "") or node.arg for node in every if isinstance(node, ast.Name | ast.arg)]
+        if names.count("self") == len(re.findall(r"\bself\b", text)) and given not in names:
+            text = re.sub(r"\bself\b", given, text)  # it is a method no longer
+        yield above(self.source, self.function, text + "\n\n")
         calls = list(self._called(target.attr, inner[0].name, {leaf(target.value)}))
         yield from (*calls, *without(emptied, self.source, calls))
 

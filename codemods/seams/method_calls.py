@@ -54,7 +54,7 @@ class MethodCalls:
                 elif mine and isinstance(call, ast.Call) and call.func is node:
                     yield from (Left(f"{told} {why}") for why in _not_moved(source, call, method, function))
                     made.append(Replace(call, _with_object(source, call, function)))
-                elif mine or (not _is_own(source, node) if knows else not elsewhere):
+                elif mine or (not _is_own(source, node) if knows else not elsewhere and self._leads(source)):
                     yield Left(f"{told} uses `{method}` of what may be the same object")
             if made and source is not self.source and not self._has(source, function):
                 if not is_free(source, function) or source.path not in self.files.editable:
@@ -137,15 +137,19 @@ class MethodCalls:
                 if self.files.locate(source.path, node.module or "", node.level) == self.source.path:
                     yield node
 
+    def _leads(self, source: Source) -> bool:
+        """Whether a file has to do with Megatron, or with the files of the functions and of what adds them."""
+        ours = {self.source.path, self.match.situation.finding.path}
+        return b"megatron" in source.data.lower() or bool(_imported(self.files, source) & ours)
+
     def _module(self, source: Source, given: Function | None) -> str:
         """The module that a file imports the functions from, or may: one that speaks of Megatron, without a cycle."""
         if module := next((node.module or "" for node in self._imports(source) if not node.level), ""):
             return module
-        files, home, adding = self.files, self.source.path, self.match.situation.finding.path
-        leads = b"megatron" in source.data.lower() or bool(_imported(files, source) & {home, adding})
+        files, home = self.files, self.source.path
         does = (node.value for node in self.source.tree.body if isinstance(node, ast.Expr) and node not in self.gone)
         is_script = b"__main__" in self.source.data or not all(isinstance(value, ast.Constant) for value in does)
-        if given is None or not leads or is_script:
+        if given is None or not self._leads(source) or is_script:
             return ""
         folders = home.removesuffix("/__init__.py").removesuffix(".py").split("/")
         first = len(folders) - 1

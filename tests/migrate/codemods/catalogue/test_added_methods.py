@@ -207,8 +207,8 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 
 
 # Told by the schedule.
-def _set_shape(self, shapes):
-    self.index = shapes[0]
+def _set_shape(model, shapes):
+    model.index = shapes[0]
 
 
 def adjust(model: GPTModel, width):
@@ -219,6 +219,9 @@ def split(model, shapes):
     _set_shape(model, shapes)
 """
     )
+    for in_the_way in ('"self"', "model", "take(self=1)"):  # a text, another object of that name, a keyword
+        kept, _ = made("", INNER.replace("shapes[0]", f"shapes[{in_the_way}]"))
+        assert "def _set_shape(self, shapes):" in kept["pkg/offload.py"]
     second = "\n    def _set_input(self, tensors):\n        self.tensors = tensors\n\n    model.set_shape ="
     two = INNER.replace("\n    model.set_shape =", second)
     headed, _ = made("", two)

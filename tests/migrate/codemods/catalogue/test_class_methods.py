@@ -89,6 +89,11 @@ def test_they_are_called_with_the_object_in_all_files() -> None:
     assert made(files)[0] == files, "a second run changes nothing"
 
 
+def test_a_file_that_has_nothing_to_do_with_megatron_means_a_method_of_others() -> None:
+    engine = {"tests/engine.py": "import engine\n\nengine.start().to_host()\n"}
+    assert made({**FILES, **engine})[0] == {**made(FILES)[0], **engine}
+
+
 def test_without_consent_nothing_changes() -> None:
     assert made(FILES, Options())[0] == FILES
 
