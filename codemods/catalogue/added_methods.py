@@ -247,7 +247,11 @@ class _Adding:
         emptied = with_emptied(self.match.situation.files, {self.source: [inner[0], statement]})
         yield from [Left(emptied.why_not)] if emptied.why_not else []
         text, given = textwrap.dedent("\n".join(lines)), leaf(target.value)
-        names = [getattr(node, "id", "") or node.arg for node in every if isinstance(node, ast.Name | ast.arg)]
+        names = [
+            node.id if isinstance(node, ast.Name) else node.arg
+            for node in every
+            if isinstance(node, ast.Name | ast.arg)
+        ]
         if names.count("self") == len(re.findall(r"\bself\b", text)) and given not in names:
             text = re.sub(r"\bself\b", given, text)  # it is a method no longer
         yield above(self.source, self.function, text + "\n\n")

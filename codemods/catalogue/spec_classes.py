@@ -144,8 +144,8 @@ it, and a subclass of the repository's own under the name of Megatron's in a mod
     applied = """
 With `--unsafe-fixes`, all places or none. Megatron has the class from specs alone on every release that is judged for,
 and compares it with nothing that the repository leads to; no class that derives from it stands in these specs; the
-patch is made in any case and never taken back; the repository makes the specs itself, and does nothing else with the
-class than ask for it with `isinstance`, annotate with it and read its members.
+patch is made unconditionally and never taken back; the repository makes the specs itself, and does nothing else with
+the class than ask for it with `isinstance`, annotate with it and read its members.
 """
     by_hand = """
 - **A process that built a model without the patch** has the subclass now: the specs name it for all.
@@ -267,12 +267,14 @@ class _ClassPatch:
         if len({finding.path for finding in self.findings}) > 1:
             yield f"several files change `{self.short}`"
         for finding in self.findings:
-            if finding.temporary or finding.confidence != "certain":
-                yield f"line {finding.line} patches for a while, or what may be another class"
+            if finding.temporary:
+                yield f"line {finding.line} patches only for a while"
+            if finding.confidence != "certain":
+                yield f"which class line {finding.line} changes is not certain"
             if finding.live.depends or finding.live.guards:
-                yield f"line {finding.line} does not patch in any case"
+                yield f"line {finding.line} patches only on a condition"
             if any(related.role == "restore" for related in finding.related):
-                yield f"line {finding.line} is taken back"
+                yield f"what line {finding.line} replaces is put back later"
             if finding.effect in ("breaks", "may_break"):
                 yield f"what line {finding.line} puts in place breaks on a release that is judged for: mend it first"
         targets = {finding.target for finding in self.findings}
@@ -301,15 +303,15 @@ class _ClassPatch:
                 case ast.Expr(ast.Call(ast.Name("setattr"), [owner, ast.Constant(str(name)), value], [])):
                     self.parts.append(_Part(statement, owner, name, value))
                 case _:
-                    yield f"line {finding.line} is no plain assignment"
+                    yield f"line {finding.line} is not a plain assignment"
         around = source.function_of(self.parts[0].statement)
         suite = around.body if around else source.tree.body
         if any(source.home[id(part.statement)] is not suite for part in self.parts):
-            yield "the patch does not stand in one module or function alone, in no branch of it"
+            yield "the patch has to stand in one function, or at the top of one module, and in no branch"
         if around and (
             around not in source.tree.body or not isinstance(around, ast.FunctionDef) or around.decorator_list
         ):
-            yield f"`{around.name}` is no plain function of the module"
+            yield f"`{around.name}` is not a plain function of the module"
         self.installer = around if isinstance(around, ast.FunctionDef) else None
 
     def _methods(self) -> Iterator[str]:
@@ -333,7 +335,7 @@ class _ClassPatch:
             if any(
                 names_in(node) & before or any(isinstance(one, ast.NamedExpr) for one in ast.walk(node)) for node in now
             ):
-                yield f"line {line} names what the class has by then"
+                yield f"line {line} reads what an earlier line puts on the class"
             if around is None:
                 continue
             used = identifiers(function or part.value) - {leaf(part.value) if function else "", root}
@@ -427,19 +429,19 @@ class _ClassPatch:
         around = self.installer
         leads = calls_to(self.bench, self.source, around) if around else imports_of(self.bench, self.source.path)
         leading = [*leads]
-        what = f"call `{around.name}`" if around else f"import {self.source.path}"
+        what = f"call of `{around.name}`" if around else f"import of {self.source.path}"
         if not leading and (around or any(at is not self.source for at, _ in self.places.every)):
-            yield f"nothing is seen to {what}"
+            yield f"no {what} was found"
         for at, statement in [*leading, *((self.source, part.statement) for part in self.parts if around)]:
             if where := on_condition(self.bench, at, statement, [around] if around else []):
-                yield f"{where} leads to the patch, and is not always reached"
+                yield f"the patch is made only if {where} is reached"
         if why := _gone(self.bench, [self]).why_not:
             yield why
 
     def _reach(self) -> Iterator[str]:
         """Whether every place can see the class."""
         if not self.places.every:
-            yield f"this repository is not seen to make a spec that names `{self.short}`"
+            yield f"no spec that names `{self.short}` was found in this repository"
         gone = _gone(self.bench, [self]).statements.get(self.home, set()) | {part.statement for part in self.parts}
         acting = (node for node in self.home.tree.body if node not in gone and _acts(node))
         acts = next(acting, None)
@@ -448,7 +450,7 @@ class _ClassPatch:
                 yield f"{at.path} {self.bench.not_editable(at.path)}"
             if at is not self.home:
                 if not module_for(self.bench, self.home.path, at):
-                    yield f"what {at.path} has to import {self.home.path} as is not known"
+                    yield f"how {at.path} can import {self.home.path} is not known"
                 if imports_back(self.bench, self.home.path, at.path):
                     yield f"{self.home.path} imports {at.path}, which would have to import it"
                 if not is_free(at, self.name) and not self.is_there(at):

@@ -45,7 +45,7 @@ def why_not(bench: Workbench, cls: str, methods: Sequence[str], releases: tuple[
     if by_name := slots.built_by_name(cls, releases):
         return f"{by_name}, out of reach of a spec"
     if short not in FROM_SPECS:
-        return f"that Megatron has `{short}` from specs alone, and compares it with nothing, is not known"
+        return f"it is not certain that Megatron builds `{short}` from specs alone and compares it with nothing"
     if (word := FROM_SPECS[short]) and (told := bench.saying(re.compile(word.encode(), re.IGNORECASE))):
         return f"Megatron compares `{short}` itself where {told[0]} may lead ({word.replace('|', ', ')})"
     since, until, _ = COMPARED_IN_SPECS.get(short, ((), (), ""))

@@ -399,11 +399,11 @@ def test_older_releases_without_the_hook() -> None:
 @pytest.mark.parametrize(
     ("reason", "patch", "model", "others"),
     [
-        ("not seen to make a spec", PATCH, "from pkg.patch import apply_patch\n\napply_patch()\n", {}),
-        ("nothing is seen to call", PATCH, MODEL.replace("apply_patch()\n", ""), {}),
-        ("not always reached", PATCH, MODEL.replace("\napply_patch()", "\nif FAST:\n    apply_patch()"), {}),
+        ("no spec that names", PATCH, "from pkg.patch import apply_patch\n\napply_patch()\n", {}),
+        ("no call of", PATCH, MODEL.replace("apply_patch()\n", ""), {}),
+        ("is reached", PATCH, MODEL.replace("\napply_patch()", "\nif FAST:\n    apply_patch()"), {}),
         (
-            "does not patch in any case",
+            "patches only on a condition",
             PATCH.replace("    SelfAttention.forward = scaled", "    if FAST:\n        SelfAttention.forward = scaled"),
             MODEL,
             {},
@@ -419,8 +419,8 @@ def test_older_releases_without_the_hook() -> None:
         ("in a way that", PATCH + "\n\ndef other(x):\n    return SelfAttention.forward(x, 1)\n", MODEL, {}),
         ("in a way that", PATCH + "\n\nnow = SelfAttention.forward\n", MODEL, {}),
         ("before the class is there", SPEC_FIRST + AT_ONCE, "", {}),
-        ("nothing is seen to import", AT_ONCE, WITHOUT, {}),
-        ("pkg/model.py:11 leads to the patch, and is not always reached", AT_ONCE,
+        ("no import of", AT_ONCE, WITHOUT, {}),
+        ("the patch is made only if pkg/model.py:11 is reached", AT_ONCE,
             WITHOUT + "\n\nif FAST:\n    import pkg.patch\n", {}),
         ("`with_classes` is taken", PATCH, MODEL + "\n\ndef with_classes(): ...\n", {}),
         ("`SelfAttention` is taken", PATCH, MODEL + "\n\ndef f(SelfAttention): ...\n", {}),
@@ -449,16 +449,16 @@ def test_older_releases_without_the_hook() -> None:
             MODEL, {}),
         ("asks for `SCALE` when", "SCALE = 2\n" + INNER.replace(
             "*args, **kwargs):", "*args, scale=SCALE, **kwargs):"), MODEL, {}),
-        ("names what the class has by then", PATCH + "    SelfAttention.backward_dw = partialmethod(forward)\n",
+        ("what an earlier line puts on the class", PATCH + "    SelfAttention.backward_dw = partialmethod(forward)\n",
             MODEL, {}),
-        ("pkg/patch.py:15 leads to the patch, and is not always reached", PATCH.replace(
+        ("the patch is made only if pkg/patch.py:15 is reached", PATCH.replace(
             "def apply_patch():\n",
             "def apply_patch():\n    import os\n    if os.environ.get('X') is None:\n        return\n"),
             MODEL, {}),
-        ("pkg/model.py:9 leads to", PATCH, MODEL.replace("\napply_patch()",
+        ("the patch is made only if pkg/model.py:9", PATCH, MODEL.replace("\napply_patch()",
             "\ndef go():\n    if off():\n        return\n"
             "    apply_patch()\n"), {}),
-        ("pkg/model.py:12 leads to", PATCH, MODEL.replace("\napply_patch()",
+        ("the patch is made only if pkg/model.py:12", PATCH, MODEL.replace("\napply_patch()",
             "\ndef go():\n    apply_patch()\n    print()\n"
             "\n\nif on():\n    go()\n"), {}),
         ("is not plainly imported", INNER.replace("SelfAttention\n", "SelfAttention as SA\n").replace(
