@@ -7,8 +7,8 @@ A plain rewrite takes eight: `Codemod`, `Rule`, `Example`, `Match`, `calls_of`, 
 from __future__ import annotations
 
 from mcore_unpatch.codemods.changes import (
+    AddArguments as AddArguments,
     AddParameters as AddParameters,
-    Argument as Argument,
     Change as Change,
     Header as Header,
     Insert as Insert,

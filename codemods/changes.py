@@ -49,11 +49,11 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Argument:
-    """One argument more, behind the others."""
+class AddArguments:
+    """Arguments more, behind the others and laid out as these are."""
 
     node: ast.Call
-    text: str
+    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +116,7 @@ class Insert:
     text: str | Callable[[], str]  # or what makes it, once it is needed
 
 
-Change = Replace | Argument | Header | AddParameters | Make | Rewrite | Unwrap | Remove | Insert
+Change = Replace | AddArguments | Header | AddParameters | Make | Rewrite | Unwrap | Remove | Insert
 
 
 def above(source: Source, statement: ast.stmt, text: str | Callable[[], str]) -> Insert:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from mcore_unpatch.codemods.changes import (
+    AddArguments,
     AddParameters,
-    Argument,
     Asked,
     Change,
     Header,
@@ -29,6 +29,7 @@ from mcore_unpatch.codemods.changes import (
     Unwrap,
     least_safe,
 )
+from mcore_unpatch.codemods.layout import in_rows, line_limit
 from mcore_unpatch.editing.edits import Edit, Unsound, splice
 from mcore_unpatch.editing.source import Function, Source, Span, Suite, first_line, last_line
 
@@ -134,14 +135,15 @@ def _pieces(source: Source, change: Change) -> Iterator[tuple[Span, _New]]:
             start, end = source.span(node)
             indent = source.indentation(next(one for one in source.above(node) if isinstance(one, ast.stmt)))
             yield Span(start + inside, end - inside), _moved(text, indent).removeprefix(indent)
-        case Argument(node, text):
+        case AddArguments(node, texts):
             given: list[ast.expr | ast.keyword] = [*node.args, *node.keywords]
-            yield _behind(source, sorted(map(source.span, given)), source.span(node).end - 1, [text])
+            opening, close = source.data.index(b"(", source.span(node.func).end), source.span(node).end - 1
+            yield _in_brackets(source, sorted(map(source.span, given)), opening, close, texts)
         case AddParameters(node, texts):
-            known, close = _parameters(source, node), _header(source, node)[1]
+            known, (opening, close, _) = _parameters(source, node), _header(source, node)
             if known and len(known) == len(node.args.posonlyargs):  # behind the `/`
                 known = [*known[:-1], Span(known[-1].start, source.data.index(b"/", known[-1].end) + 1)]
-            yield _behind(source, known, close, texts)
+            yield _in_brackets(source, known, opening, close, texts)
         case Header(node, parameters, undecorated):
             opening, _, colon = _header(source, node)
             yield Span(opening + 1, colon), f"{parameters})"
@@ -222,6 +224,20 @@ def is_for_checkers(source: Source, node: ast.stmt) -> bool:
     """Whether all that is said behind a statement is."""
     said = source.text_of(Span(source.span(node).end, _line_end(source, last_line(node))))
     return "#" in said and all(f"#{part}".startswith(_PRAGMAS) for part in said.split("#")[1:])
+
+
+def _in_brackets(
+    source: Source, known: Sequence[Span], opening: int, close: int, texts: Iterable[str]
+) -> tuple[Span, _New]:
+    """What comes behind the last known one; all that is in the brackets, in rows, where one line would be too long."""
+    span, text = _behind(source, known, close, texts)
+    start, end = source.data.rfind(b"\n", 0, opening) + 1, source.data.find(b"\n", close)
+    line = source.text_of(Span(start, end if end >= 0 else len(source.data)))
+    pinned = b"\n" in source.data[opening:close] or "#" in line  # a comment may be for a checker, which reads one line
+    if pinned or len(line) + len(text) <= line_limit(source):
+        return span, text
+    before, after, indent = Span(opening + 1, span.start), Span(span.end, close), line[: len(line) - len(line.lstrip())]
+    return Span(opening + 1, close), lambda render: in_rows(source, indent, render(before) + text + render(after))
 
 
 def _behind(source: Source, known: Sequence[Span], close: int, texts: Iterable[str]) -> tuple[Span, str]:

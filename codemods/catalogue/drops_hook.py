@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from mcore_unpatch.codemods.changes import AddParameters, Argument
+from mcore_unpatch.codemods.changes import AddArguments, AddParameters
 from mcore_unpatch.codemods.codemod import AddImport, Codemod, Example, Fix, Left, Match
 from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.syntax import bound_in, identifiers, imported, is_value, leaf, parameters
@@ -49,7 +49,15 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 
 
 class VisionModel(GPTModel):
-    def forward(self, ids, positions, mask, images=None, output_processor=None, output_processor_context=None):
+    def forward(
+        self,
+        ids,
+        positions,
+        mask,
+        images=None,
+        output_processor=None,
+        output_processor_context=None,
+    ):
         return super().forward(
             ids,
             positions,
@@ -113,7 +121,7 @@ makes; classes below one that refuses the hook; and models that other code may p
             if missing:
                 yield from _taking(source, function, missing)
             for call in calls:
-                yield from (Argument(call, f"{name}={name}") for name in HOOK_ARGUMENTS)
+                yield AddArguments(call, tuple(f"{name}={name}" for name in HOOK_ARGUMENTS))
 
     def _calls(self, source: Source, match: Match, function: Function, cls: ast.ClassDef) -> Iterator[ast.Call]:
         """The calls that make the output: of the base's own method, Megatron's `_postprocess`, or a model held."""

@@ -27,7 +27,8 @@ from mcore_unpatch.codemods.codemod import (
 )
 from mcore_unpatch.codemods.emptied import Emptied, with_emptied
 from mcore_unpatch.codemods.imports.editor import under_a_guard
-from mcore_unpatch.codemods.imports.places import Import, line_limit
+from mcore_unpatch.codemods.imports.places import Import
+from mcore_unpatch.codemods.layout import line_limit
 from mcore_unpatch.codemods.making import is_for_checkers
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.patch import is_taken

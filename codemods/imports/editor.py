@@ -16,7 +16,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from mcore_unpatch.codemods.changes import Asked, Insert, Make, Reason, least_safe
-from mcore_unpatch.codemods.imports.places import Import, ImportLayout, InsertionPoint, line_limit
+from mcore_unpatch.codemods.imports.places import Import, ImportLayout, InsertionPoint
+from mcore_unpatch.codemods.layout import line_limit
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Function, Source, Suite, first_line

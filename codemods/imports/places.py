@@ -169,11 +169,3 @@ def _is_part_of_a_package(file: str, module: str, path: str, files: Repository) 
     base = "/".join(folders[: -module.count(".") - 1])
     beside = path.rpartition("/")[0]  # where a script finds its neighbours, in a package too
     return base not in ("", beside) and files.locate(f"{base}/", "", 1) is not None
-
-
-def line_limit(source: Source) -> int:
-    """The width of import lines: what the file itself keeps to."""
-    # Strings and comments are longer than the limit in many places, so lines with them do not count.
-    lines = [source.line(number) for number in {node.lineno for node in source.every(ast.stmt)}]
-    code = [len(line) for line in lines if len(line) <= 120 and not any(sign in line for sign in "#'\"")]
-    return next(limit for limit in (88, 100, 120) if max(code, default=0) <= limit)

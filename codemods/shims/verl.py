@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from mcore_unpatch.codemods.catalogue.verl import FUSED, VERL
-from mcore_unpatch.codemods.changes import Argument, Asked
+from mcore_unpatch.codemods.changes import AddArguments, Asked
 from mcore_unpatch.codemods.shims.exports import ShimOrigin, Use
 from mcore_unpatch.codemods.shims.move import Move
 from mcore_unpatch.codemods.syntax import is_value, leaf
@@ -55,7 +55,7 @@ class VerlMove(Move):
             if isinstance(node, ast.Call) and node.args and (place := cutting.get(dotted(node.func))):
                 if reason := self.why(path, place):
                     reason = replace(reason, title="keeps the cut at every depth")
-                    yield Asked(source, Argument(node, "every_depth=True"), reason)
+                    yield Asked(source, AddArguments(node, ("every_depth=True",)), reason)
 
 
 def _cuts_every_depth(origin: ShimOrigin) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mcore_unpatch.codemods.changes import Change, Header, Replace, Rewrite, above
+from mcore_unpatch.codemods.layout import step_of
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.syntax import (
     body_of,
@@ -450,13 +451,6 @@ def has_comments_in_header(source: Source, function: ast.FunctionDef) -> bool:
     last += last < len(source.lines) and source.line(last + 1).lstrip().startswith(")")
     codes = (source.line(line).partition("#") for line in range(first_line(function), last + 1))
     return any(sign and not code.rstrip().endswith(":") for code, sign, _ in codes)
-
-
-def step_of(source: Source) -> str:
-    """By how much a file indents."""
-    functions = source.every(ast.FunctionDef)
-    steps = (source.indentation(one.body[0]).removeprefix(source.indentation(one)) for one in functions)
-    return next(filter(None, steps), "    ")
 
 
 def _constant(node: ast.expr | None) -> str | None:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mcore_unpatch.codemods.changes import Change, Replace, Rewrite
+from mcore_unpatch.codemods.layout import step_of
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.family import relatives
-from mcore_unpatch.codemods.seams.hooks.form import step_of
 from mcore_unpatch.codemods.seams.patch import Patch
 from mcore_unpatch.codemods.syntax import identifiers, is_name, is_value, leaf, parameters
 from mcore_unpatch.codemods.workbench import Workbench

@@ -16,11 +16,11 @@ from functools import cache
 
 from mcore_unpatch.codemods.changes import Header, Replace, Rewrite
 from mcore_unpatch.codemods.codemod import AddImport, Elsewhere, Fix, Note, Settles, Situation
-from mcore_unpatch.codemods.imports.places import line_limit
+from mcore_unpatch.codemods.layout import in_rows, line_limit
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.seams.family import relatives
 from mcore_unpatch.codemods.seams.hooks.classes import NOTES, REGISTER, REGISTERS, name_in_hook, why_no_hook
-from mcore_unpatch.codemods.seams.hooks.form import BEHIND, WHOLE_MODEL, Form, Wrapper, bound, step_of
+from mcore_unpatch.codemods.seams.hooks.form import BEHIND, WHOLE_MODEL, Form, Wrapper, bound
 from mcore_unpatch.codemods.seams.hooks.found import Made, behind, calls_of_factory, used_by_others
 from mcore_unpatch.codemods.seams.hooks.module import (
     FORWARD,
@@ -356,7 +356,7 @@ def _laid_out(call: str, width: int, source: Source) -> str:
     """A call that registers a hook, over three lines where one would be longer than those of the file."""
     opening, bracket, arguments = call.partition("_hook(")
     short = len(call) <= width or "\n" in call
-    return call if short else f"{opening}{bracket}\n{step_of(source)}{arguments.removesuffix(')')}\n)"
+    return call if short else f"{opening}{bracket}{in_rows(source, '', arguments.removesuffix(')'))})"
 
 
 def _comments(source: Source, first: int, last: int) -> dict[int, str]:

@@ -11,8 +11,8 @@ import pytest
 
 from mcore_unpatch.codemods import making
 from mcore_unpatch.codemods.changes import (
+    AddArguments,
     AddParameters,
-    Argument,
     Asked,
     Change,
     Insert,
@@ -45,7 +45,7 @@ def test_whatever_ends_lines_stays(end: bytes) -> None:
     source = Source("m.py", b"x = a" + end + b"y = f(1)" + end + b"z = 3\n")
     first, _, third = source.tree.body
     call = source.every(ast.Call)[0]
-    new = made(source, Rewrite(first, "x = b"), Argument(call, "2"), *remove(source, [third])).encode()
+    new = made(source, Rewrite(first, "x = b"), AddArguments(call, ("2",)), *remove(source, [third])).encode()
     assert new == b"x = b" + end + b"y = f(1, 2)" + end.removesuffix(b"\x0c")
 
 
@@ -61,14 +61,34 @@ def test_lines_that_end_in_different_ways(one: bytes, other: bytes) -> None:
 def test_an_argument_comes_behind_the_last() -> None:
     source = read("f(\n    a,  # why\n)\n")
     call = source.every(ast.Call)[0]
-    assert made(source, Argument(call, "b=True")) == "f(\n    a, b=True,  # why\n)\n"
+    assert made(source, AddArguments(call, ("b=True",))) == "f(\n    a, b=True,  # why\n)\n"
+
+
+LONG = f"output_{'x' * 30}=None"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (f"y = f(a, b[1, 2], c={'c' * 25})", f"y = f(\n  a, b[1, 2], c={'c' * 25}, {LONG}\n)"),
+        (f"y = f(a, *b, c={'c' * 70})", f"y = f(\n  a,\n  *b,\n  c={'c' * 70},\n  {LONG},\n)"),
+        (f"y = f(a, c={'c' * 70})  # type: ignore", f"y = f(a, c={'c' * 70}, {LONG})  # type: ignore"),
+    ],
+)
+def test_what_would_be_too_long_stands_in_rows(before: str, after: str) -> None:
+    source = read(f"def g():\n  {before}\n")
+    expected = "def g():\n  " + after.replace("\n", "\n  ") + "\n"
+    assert made(source, AddArguments(source.every(ast.Call)[0], (LONG,))) == expected
+    header = read(f"def f(a, *, b={'b' * 60}, **kwargs) -> int:\n  pass\n")
+    new = made(header, AddParameters(header.tree.body[0], (LONG,)))  # type: ignore[arg-type]
+    assert new == f"def f(\n  a,\n  *,\n  b={'b' * 60},\n  {LONG},\n  **kwargs,\n) -> int:\n  pass\n"
 
 
 @pytest.mark.parametrize("comma", [",", ""])
 def test_an_argument_stands_on_a_line_of_its_own_where_the_others_do(comma: str) -> None:
     source = read(f"f(\n    a,  # why\n    b{comma}\n)\n")
     call = source.every(ast.Call)[0]
-    assert made(source, Argument(call, "c=1")) == f"f(\n    a,  # why\n    b,\n    c=1{comma}\n)\n"
+    assert made(source, AddArguments(call, ("c=1",))) == f"f(\n    a,  # why\n    b,\n    c=1{comma}\n)\n"
 
 
 @pytest.mark.parametrize(
