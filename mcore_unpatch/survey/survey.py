@@ -84,6 +84,11 @@ class ScanOptions:
         return self.possible or finding.confidence != "possible"
 
 
+def _cores() -> int:
+    """The cores that this process may use: a container or a batch system may give it fewer than there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Survey:
     """One look at a repository, which everything that a command says or does is made from.
 
@@ -137,7 +142,7 @@ class Survey:
     def _jobs(self) -> int:
         """Processes to run: one where others would not know the source that the user named."""
         apart = self.options.source is not None and parallel.START != "fork"
-        return 1 if apart else self.options.jobs or os.cpu_count() or 1
+        return 1 if apart else self.options.jobs or _cores()
 
     def repository(self, editable: frozenset[str], contents: Mapping[str, bytes] | None = None) -> Repository:
         """The whole repository as codemods see it, with other bytes in some files."""

@@ -15,6 +15,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.work_tree import WorkTree
+from mcore_unpatch.survey import survey
 from mcore_unpatch.survey.parallel import ScannedPart, Task, analyse
 
 PATCH = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
@@ -113,3 +114,11 @@ def test_the_order_is_the_same_whatever_the_jobs(command: list[str], tmp_path: P
     }
     assert len(results) == 1
     assert "p5" in results.pop().out
+
+
+def test_a_process_that_may_use_few_cores_starts_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 5}, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    assert survey._cores() == 2
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
+    assert survey._cores() == 64
