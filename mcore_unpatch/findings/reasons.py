@@ -49,6 +49,22 @@ def why(finding: Finding, version: Version, beside: Set[str] = frozenset()) -> s
 
     `beside` are the names that its file replaces as well.
     """
+    said = _why(finding, version, beside)
+    replaced = sorted(_deciding(finding.target) & beside) if beside and NO_OTHER in said else []
+    taken = (
+        f"; this file replaces `{leaf(replaced[0])}` too, and what it puts there may take another" if replaced else ""
+    )
+    return said.replace(f", {NO_OTHER}", taken) if replaced else said
+
+
+def _deciding(target: str) -> set[str]:
+    """The one function of Megatron's, on each release, that builds or calls what a patch changes."""
+    names = (target, target.rpartition(".")[0])
+    uses = (telling(name, release) for release in known.minors() for name in names)
+    return {use.place for use in uses if use is not None and use.users < 2}
+
+
+def _why(finding: Finding, version: Version, beside: Set[str]) -> str:
     if finding.confidence == "possible":
         advice = "if always one of Megatron's, annotate the object with it, and a scan tells what can be done"
         return f"Which class it changes is not known: {advice}"

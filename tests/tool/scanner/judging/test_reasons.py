@@ -530,3 +530,14 @@ def test_a_config_of_another_class_can_be_asked_for() -> None:
 def test_what_is_compiled_is_there_and_not_added() -> None:
     assert not reasons.adds(f"{CORE}.datasets.helpers_cpp", known.newest((0, 19)))
     assert reasons.adds(f"{CORE}.datasets.helpers_of_mine", known.newest((0, 19)))
+
+
+def test_who_builds_it_may_be_replaced_by_the_same_file() -> None:
+    training = "megatron.training.training"
+    patch = Finding("MCU601", "a.py", 1, 1, 1, f"{CORE}.transformer.module.Float16Module.forward", "class-attr", "")
+    alone = "`training.training` builds `Float16Module` by name, so no other can be passed there"
+    assert reasons.why(patch, (0, 17), {patch.target, f"{training}.train_step"}) == alone
+    beside = "; this file replaces `get_model` too, and what it puts there may take another"
+    assert reasons.why(patch, (0, 17), {patch.target, f"{training}.get_model"}) == alone.partition(",")[0] + beside
+    several = Finding("MCU601", "a.py", 1, 1, 1, f"{CORE}.models.gpt.gpt_model.GPTModel._preprocess", "class-attr", "")
+    assert "too" not in reasons.why(several, (0, 17), {f"{training}.get_model"})
