@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from textwrap import wrap
 
 from mcore_unpatch.codemods.changes import Asked, Insert, Reason, Remove
-from mcore_unpatch.codemods.syntax import names_in
+from mcore_unpatch.codemods.syntax import leaf, names_in
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Edit, Options, Remark, as_name, splice
 from mcore_unpatch.editing.source import Function, Source, first_line, lines_of
@@ -113,7 +113,7 @@ def _is_object(node: ast.expr) -> bool:
 def _is_after(source: Source, installer: str, read: ast.expr) -> bool:
     """Whether what a test reads may have been patched: its function speaks of the installer, or of one that does."""
     functions = [one for one in source.every(ast.FunctionDef, ast.AsyncFunctionDef) if isinstance(one, Function)]
-    words = {id(function): {node.id for node in walk(function) if isinstance(node, ast.Name)} for function in functions}
+    words = {id(one): {leaf(node) for node in walk(one) if isinstance(node, ast.expr)} for one in functions}
     words |= {id(one): words[id(one)] | {arg.arg for arg in one.args.args} for one in functions}  # fixtures
     around = [function for function in functions if read.lineno in lines_of(function)]
     saying = {installer, *(function.name for function in functions if installer in words[id(function)])}

@@ -219,6 +219,7 @@ class _Adding:
         beside = [node for node in self.source.home[id(made)] if isinstance(node, ast.Assign) and node in self.findings]
         added = {node: leaf(_bound_function(node)) for node in beside if made_before(self.source, node) is made}
         yield from to_subclass(self.match.situation.files, self.source, made, added)
+        yield Note("what is saved by the name of its class, as by pickle or in a configuration, names the subclass")
         yield Settles([self.findings[node] for node in added])
 
     def moved(self, statement: ast.Assign) -> Iterator[Fix]:

@@ -217,11 +217,12 @@ def _without_hook(source: Source, function: Function, calls: Sequence[ast.Call])
 
 
 def _taking(source: Source, function: Function, names: list[str]) -> Iterator[Fix]:
-    """The parameters, with types as Megatron has them where the others have some and `typing` is imported already."""
+    """The parameters, with types as Megatron has them where all others have some, or some and `typing` is imported."""
     spec, known = function.args, imported(source)
     said = " ".join(ast.unparse(one.annotation) for one in (*spec.args, *spec.kwonlyargs) if one.annotation)
     bar = "| None" in said
     typing = any(isinstance(node, ast.ImportFrom) and node.module == "typing" for node in source.tree.body)
+    typing = typing or all(one.annotation for one in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)[1:])
     means = {name: known.get(name, "") for name in ("Any", "Callable")}
     others = identifiers(source.tree) - {name for name, full in means.items() if full in _TYPES}
     if not said or not typing or others & {*means} or not (bar or known.get("Optional") == "typing.Optional"):

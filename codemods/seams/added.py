@@ -137,6 +137,9 @@ def to_subclass(files: Workbench, source: Source, made: ast.Assign, added: Mappi
         known = use in (imports[0], call.func) or _is_annotation(other, use)
         if (isinstance(use, ast.ImportFrom) or other is source) and not known:
             yield Left(f"{other.path}:{use.lineno} uses `{name}` too")
+    by_name = f"{imports[0].module}.{name}"
+    for path in files.saying(re.compile(rb"""["']%b["']""" % re.escape(by_name.encode()))):
+        yield Left(f"{path} knows the class as `{by_name}`, which a subclass is not")
     said = f'class {name}({theirs}):\n    """Megatron\'s own, with methods of this file."""'
     for method, function in functions.items():
         said += f"\n\n    def {method}(self, *args, **kwargs):\n        return {function}(self, *args, **kwargs)"

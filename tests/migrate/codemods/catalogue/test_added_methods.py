@@ -321,6 +321,12 @@ def test_a_class_that_another_file_imports_from_there_stays() -> None:
     assert "pkg/trainer.py:1 uses `Timers` too" in remarks
 
 
+def test_a_class_that_is_known_by_its_dotted_name_stays() -> None:
+    files, remarks = made(adding=TIMERS, trainer='RUNTIME_ONLY = {"megatron.core.timers.Timers"}\n')
+    assert files["pkg/offload.py"] == TIMERS
+    assert "pkg/trainer.py knows the class as `megatron.core.timers.Timers`" in remarks
+
+
 def test_a_comment_on_the_import_of_the_class_stays() -> None:
     adding = TIMERS.replace("import Timers\n", "import (\n    Timers,  # why\n)\n")
     files, _ = made(adding=adding, trainer="")

@@ -71,10 +71,16 @@ def test_the_parameters_have_types_where_the_others_have(
     assert flat(migrate(files, Options(unsafe_fixes=True)).files["m.py"].decode()) == flat(expected)
 
 
-def test_nothing_is_imported_for_a_type_alone() -> None:
-    """A file that has types of its own and none of `typing`'s gets no new statement for two parameters."""
+def test_types_are_imported_where_every_parameter_has_one() -> None:
     body = "class A(GPTModel):\n    def forward(self, ids: int | None{}):\n        return super().forward(ids{})\n"
-    assert flat(made(body.format("", ""))) == body.format(f", {TAKEN}", f", {HOOK}")
+    typed = "output_processor: Callable[..., Any] | None = None, output_processor_context: Any | None = None"
+    files = {"m.py": (HEAD + body.format("", "")).encode()}
+    new = migrate(files, Options(unsafe_fixes=True)).files["m.py"].decode()
+    assert new.startswith("from typing import Any, Callable\n\n") and flat(new).endswith(
+        body.format(f", {typed}", f", {HOOK}")
+    )
+    some = body.replace("ids: int | None{}", "ids: int | None, mask{}")
+    assert flat(made(some.format("", ""))) == some.format(f", {TAKEN}", f", {HOOK}")
 
 
 def test_the_steps_of_what_is_left_are_those_of_its_form() -> None:

@@ -331,11 +331,14 @@ def test_tests_that_look_at_forward_itself_are_named() -> None:
         "tests/test_named.py": looks.replace(b"model.decoder.forward(", b"Model.forward("),
         "tests/test_apart.py": looks.replace(b"    model.decoder", b"\n\ndef test_more(model):\n    model.decoder"),
         "tests/test_fixture.py": looks.replace(b"    model.decoder", b"\n\ndef test_more(test_it):\n    model.decoder"),
+        "tests/test_module.py": looks.replace(b"wrapper import double", b"x import wrapper").replace(
+            b"    double(", b"    wrapper.double("
+        ),
         "tests/test_broken.py": looks + b")\n",  # not Python: it ends no migration
     }
     remarks = migrate(files, Options(unsafe_fixes=True)).plan.remarks
     told = [(one.path, one.line) for one in remarks if "looks at `forward` itself" in one.text]
-    assert told == [("tests/test_fixture.py", 9), ("tests/test_looks.py", 6)]
+    assert told == [("tests/test_fixture.py", 9), ("tests/test_looks.py", 6), ("tests/test_module.py", 6)]
 
 
 def test_scan_says_that_migrate_does_it(tmp_path: Path) -> None:
