@@ -12,7 +12,7 @@ import torch.distributed as dist
 from checkouts import import_from, verl_kernel
 from torch import Tensor
 
-from mcore_unpatch.compat import linear_logprob
+from mcore_unpatch.compat import LogprobOptions, linear_logprob
 
 Head = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]
 
@@ -54,11 +54,9 @@ def ours(
             weight,
             labels,
             entropy=entropy,
-            backend=backend,
             mask=mask,
-            mask_count=count,
             keep_bytes=keep_bytes,
-            **options,
+            options=LogprobOptions(backend=backend, max_rows=count, **options),
         )
 
     return head

@@ -9,7 +9,7 @@ import argparse
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat import linear_logprob, vocab_pass
+from mcore_unpatch.compat import LogprobOptions, linear_logprob, vocab_pass
 
 
 def pick(logits: Tensor, labels: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ def main() -> None:
     moved = (hidden.float() * (1 + torch.randn(hidden.shape, generator=draw) * 2.0**-9)).bfloat16()
 
     def ours(h: Tensor, w: Tensor, rows: slice = slice(None)) -> Tensor:
-        return linear_logprob(h[rows], w, labels[rows], backend="torch")[0]
+        return linear_logprob(h[rows], w, labels[rows], options=LogprobOptions(backend="torch")).logprobs
 
     alone = torch.cat([ours(hidden, weight, slice(row, row + 1)) for row in range(8)])
     kept = (exact >= exact.topk(50).values[:, -1:]).scatter(1, labels[:, None], True)

@@ -25,7 +25,8 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
     except ModuleNotFoundError as error:
-        raise missing_from_extra(f"{__name__}.{name}", error) from error
+        extra = "ops" if str(_HOME[name]).startswith("fused_head") else "compat"
+        raise missing_from_extra(f"{__name__}.{name}", error, extra) from error
 
 
 def __dir__() -> list[str]:

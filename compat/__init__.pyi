@@ -1,10 +1,12 @@
 # The public names of mcore_unpatch.compat, all of them: `__init__.py` reads this list, and so do type checkers.
 from .fused_head.linear_kl import linear_kl as linear_kl
 from .fused_head.linear_logprob import (
-    VocabOutput as VocabOutput,
+    LogprobOutput as LogprobOutput,
     linear_logprob as linear_logprob,
     vocab_pass as vocab_pass,
 )
+from .fused_head.plan import VocabOutput as VocabOutput
+from .fused_head.settings import LogprobOptions as LogprobOptions
 from .hook.attach import (
     attach as attach,
     call_with_processor as call_with_processor,
@@ -63,7 +65,7 @@ from .hook.state import (
     UnsupportedHeadError as UnsupportedHeadError,
     WrapperRefusesError as WrapperRefusesError,
 )
-from .logits.lazy import DeferredHead as DeferredHead, LazyLogits as LazyLogits
+from .names import gpt_parameter_names as gpt_parameter_names
 from .packing.gather import (
     broadcast_from_last_stage as broadcast_from_last_stage,
     gather_sequence as gather_sequence,
@@ -83,4 +85,3 @@ from .packing.layout import (
     plan_packing as plan_packing,
     sum_per_sequence as sum_per_sequence,
 )
-from .specs import with_classes as with_classes

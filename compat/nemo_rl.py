@@ -3,9 +3,9 @@
 Log-probs of next tokens as NeMo RL means them: from hidden states, by its flag, and by the hook's arguments.
 """
 
-from mcore_unpatch.compat.requirements import require_megatron
+from mcore_unpatch.compat.requirements import require_hook, say_once
 
-require_megatron(__name__)
+require_hook(__name__)
 
 import warnings
 from dataclasses import dataclass, replace
@@ -22,7 +22,13 @@ from torch.utils.hooks import RemovableHandle
 
 from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob
 from mcore_unpatch.compat.fused_head.problem import chunk_tile_bytes
-from mcore_unpatch.compat.fused_head.settings import check_choice, check_count, check_temperature, check_vocab_range
+from mcore_unpatch.compat.fused_head.settings import (
+    LogprobOptions,
+    check_choice,
+    check_count,
+    check_temperature,
+    check_vocab_range,
+)
 from mcore_unpatch.compat.hook import find
 from mcore_unpatch.compat.hook.attach import Watched, provide_hook, require_called
 from mcore_unpatch.compat.hook.call import HookCall, HookContext, Outputs, complete_context, sequence_group
@@ -53,6 +59,7 @@ def from_parallel_hidden_states_to_logprobs(
     parallelism hidden states and `target` are this rank's share, and the result is the whole sequence. The arguments
     after the `*` are new; `runtime_gather_output` has no effect, as before.
     """
+    say_once(__name__, "linear_logprob")
     hidden, weight = tensor_parallel_hidden_states, output_weight_layer
     if not isinstance(target, Tensor):
         raise TypeError(
@@ -78,10 +85,13 @@ def from_parallel_hidden_states_to_logprobs(
             labels.T,
             temperature=temperature.T if isinstance(temperature, Tensor) and temperature.dim() == 2 else temperature,
             tp_group=tp_group,
-            reduce_hidden_grad=not shared,
             ignore_index=NO_TOKEN,
-            out_of_vocab_grad="legacy",
-            tile_bytes=chunk_tile_bytes(chunk_size, hidden.shape[1], weight),
+            options=LogprobOptions(
+                max_rows=labels.numel(),  # all: only ends of sequences have none, and for these the host need not wait
+                reduce_hidden_grad=not shared,
+                out_of_vocab_grad="legacy",
+                tile_bytes=chunk_tile_bytes(chunk_size, hidden.shape[1], weight),
+            ),
         )
         return whole_but_last(log_probs.T.contiguous(), packed_seq_params, cp_group, cp_gradient)
 
@@ -97,7 +107,7 @@ class NextTokenLogProbs:
     """`[b, s - 1]` fp32: at position i the log-prob of token i + 1. With `entropy`, `Outputs(log_probs, entropy)`.
 
     `labels` are the token ids themselves; they are shifted by one here, within each packed sequence: where the next
-    token belongs to another sequence, the result is 0. Packed rows give `[1, tokens - 1]`.
+    token belongs to another sequence, both results are 0. Packed rows give `[1, tokens - 1]`.
     Under context parallelism every rank gets the whole sequence, in order. `cp_gradient="summed"` sums the gradients
     over the ranks, as NeMo RL's own gather does, for a loss divided by `cp`; `"own"` is for a loss that is not.
     `chunk_size` bounds the memory: no temporary is larger than the fp32 logits of that many positions.
@@ -120,6 +130,9 @@ class NextTokenLogProbs:
     def __call__(self, **keywords: Any) -> Any:
         """One pass over the vocabulary; without a graph in a call for inference."""
         call = HookCall.of(keywords)
+        context = HookContext.of(call.context)
+        tokens = next((one for one in (context.labels, call.labels) if one is not None), call.input_ids)
+        call = replace(call, input_ids=tokens, context=replace(context, labels=None))
         cp_group = sequence_group(call.packed_seq_params, call.groups, call.config)
         one_sequence = self.numbers == "nemo_rl" and (cp_group is None or cp_group.size() == 1)
         options = HeadOptions(
@@ -256,6 +269,7 @@ def patch_gpt_model_forward_for_linear_ce_fusion(*, chunk_size: int) -> None:
     changes the chunk size.
     For a model that was built and wrapped before this call, use `linear_ce_fusion_kwargs`.
     """
+    say_once(__name__)
     check_count("chunk_size", chunk_size, 1)
     Fusion.chunk_size = chunk_size
     if not _registration:
@@ -284,6 +298,7 @@ def linear_ce_fusion_kwargs(
     `patch_gpt_model_forward_for_linear_ce_fusion`. The other arguments are those of `NextTokenLogProbs`.
     `numbers="nemo_rl"` reproduces the results of NeMo RL's patch, which also has no MTP loss.
     """
+    say_once(__name__)
     path = find.find_language_model(model)
     find.require_open_wrappers(path)
     serve(path.model)

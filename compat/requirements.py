@@ -1,30 +1,68 @@
-"""What the replacements need besides the tool: an error that names what is missing, or too old, and how to get it."""
+"""Which side runs: asked at the import of a replacement, whose ImportError is the way back to the patch, and said once.
 
-import re
+The hook is asked of the signature of `GPTModel.forward`, as `inspect` gives it; builds of Megatron's main branch said
+0.18.0 long before they had it. So a patch of the class that has put a `forward` without `output_processor` there before
+the import counts as no hook: it runs already, and stays what runs.
+"""
+
+import inspect
+import logging
+import os
+from functools import cache
 from importlib import import_module
 
-NEEDED = (0, 18)
 _FROM_EXTRA = {"torch": "torch", "triton": "triton", "megatron": "megatron-core"}
+_SWITCH = "MCORE_UNPATCH"
+HOOK = "Megatron's output_processor hook"
 
 
-def missing_from_extra(what: str, error: ModuleNotFoundError) -> ImportError:
+def missing_from_extra(what: str, error: ModuleNotFoundError, extra: str = "compat") -> ImportError:
     """The error for a package of the extra that `what` needs; raises `error` itself for any other package."""
     package = _FROM_EXTRA.get((error.name or "").partition(".")[0])
     if package is None:
         raise error
-    return ImportError(f"{what} needs {package}, which is not installed; run `pip install 'mcore-unpatch[compat]'`.")
+    return ImportError(f"{what} needs {package}, which is not installed; run `pip install 'mcore-unpatch[{extra}]'`.")
 
 
-def require_megatron(shim: str) -> None:
-    """Raise an ImportError unless torch, triton and a megatron-core with the hook are installed."""
+def require_switched_on(what: str) -> None:
+    """Raise an ImportError if MCORE_UNPATCH=0 is in the environment: what `what` replaces is to run again."""
+    if os.environ.get(_SWITCH) == "0":
+        raise ImportError(f"{what} is switched off by {_SWITCH}=0 in the environment; unset it to use the replacement.")
+
+
+def require_megatron(what: str) -> None:
+    """Raise an ImportError unless torch and megatron-core are installed, or if it is switched off."""
+    require_switched_on(what)
     try:
-        found = str([import_module(package) for package in ("torch", "triton", "megatron.core")][-1].__version__)
+        import_module("torch")
+        import_module("megatron.core")
     except ModuleNotFoundError as error:
-        raise missing_from_extra(shim, error) from error
-    numbers = re.match(r"(\d+)\.(\d+)", found)
-    if numbers is not None and tuple(map(int, numbers.groups())) < NEEDED:
-        needed = ".".join(map(str, NEEDED))
-        raise ImportError(
-            f"{shim} needs megatron-core >= {needed}, the first release with the output_processor hook, but {found} is "
-            f"installed; run `pip install 'megatron-core>={needed}'`."
-        )
+        raise missing_from_extra(what, error) from error
+
+
+def require_hook(what: str) -> None:
+    """Raise an ImportError unless `GPTModel.forward` has the parameter `output_processor`, or if it is switched off."""
+    require_megatron(what)
+    forward = import_module("megatron.core.models.gpt.gpt_model").GPTModel.forward
+    if "output_processor" in inspect.signature(forward).parameters:
+        return
+    home, version = getattr(forward, "__module__", None) or "?", import_module("megatron.core").__version__
+    remedy = "releases have it from 0.18 on: run `pip install 'megatron-core>=0.18'`"
+    if not home.startswith("megatron.core."):
+        remedy = f"{home}.{getattr(forward, '__qualname__', forward)} has replaced it, and runs as before"
+    raise ImportError(
+        f"{what} needs {HOOK}, but GPTModel.forward has no parameter output_processor (megatron-core {version}); "
+        f"{remedy}."
+    )
+
+
+@cache
+def say_once(what: str, runs_on: str = HOOK) -> None:
+    """Log which side runs, at the first call of `what` in a process: a warning on rank 0, elsewhere for information."""
+    distributed = import_module("torch.distributed")
+    first = not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
+    logging.getLogger("mcore_unpatch").log(
+        logging.WARNING if first else logging.INFO,
+        "%s runs on %s, in place of a patch; %s=0 in the environment brings the patch back.",
+        *(what, runs_on, _SWITCH),
+    )

@@ -4,9 +4,9 @@ The gradient of the hidden states is this rank's part, as in SkyRL: `fused_lm_he
 states whose backward sums the parts.
 """
 
-from mcore_unpatch.compat.requirements import require_megatron
+from mcore_unpatch.compat.requirements import require_hook, say_once
 
-require_megatron(__name__)
+require_hook(__name__)
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from torch.nn import Module
 
 from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob, vocab_pass
 from mcore_unpatch.compat.fused_head.problem import chunk_tile_bytes, needed
-from mcore_unpatch.compat.fused_head.settings import BackendName, check_vocab_range
+from mcore_unpatch.compat.fused_head.settings import BackendName, LogprobOptions, check_vocab_range
 from mcore_unpatch.compat.hook.attach import call_along
 from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor, resolve_groups
 from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
@@ -35,6 +35,7 @@ def fused_lm_head_output_processor(**keywords: Any) -> Tensor:
     MuP's factor is already applied. The backward sums the gradient over tensor-parallel ranks, with or without sequence
     parallelism.
     """
+    say_once(__name__)
     call = HookCall.of(keywords)
     context = {} if call.context is None else call.context
     groups = context.get("groups") or resolve_groups()
@@ -59,6 +60,7 @@ def call_model_with_fused_lm_head(
     Afterwards `output_processor_context["lm_head_weight"]` is this rank's shard of the LM head. On a pipeline stage
     before the last there is no such key, and the stage's own output is returned.
     """
+    say_once(__name__)
     path, context = find_language_model(model), output_processor_context
     refuse_patched("mcore_unpatch.compat.skyrl", path.model)
     context.setdefault("groups", resolve_groups(path.model))
@@ -155,7 +157,7 @@ def from_parallel_hidden_to_logprobs(
         inference_only,
         temperature=temperature,
         mask=None if num_actions is None else gather.zigzag_split(_chosen(labels, window), ranks, rank),
-        mask_count=None if num_actions is None else min(num_actions, hidden.shape[1]) * len(hidden),
+        max_rows=None if num_actions is None else min(num_actions, hidden.shape[1]) * len(hidden),
         entropy=entropy,
         tp_group=tp_group,
         backend=fused_backend,
@@ -203,7 +205,7 @@ def from_parallel_hidden_to_logprobs_packed_sequences(
         inference_only,
         temperature=temperature,
         mask=mask,
-        mask_count=None if num_actions is None else min(num_actions * len(places.token), hidden.shape[1]),
+        max_rows=None if num_actions is None else min(num_actions * len(places.token), hidden.shape[1]),
         entropy=entropy,
         tp_group=group,
         backend=fused_backend,
@@ -219,16 +221,17 @@ def fused_vocab_parallel_entropy_from_hidden(
     temperature: float = 1.0,
     *,
     mask: Tensor | None = None,
-    mask_count: int | None = None,
+    max_rows: int | None = None,
     fused_backend: BackendName = "torch",
 ) -> Tensor:
-    """`[b, s]` fp32 from hidden `[b, s, h]`; `mask` and `mask_count` as in `linear_logprob`."""
+    """`[b, s]` fp32 from hidden `[b, s, h]`; `mask` and `max_rows` as in `linear_logprob`."""
+    say_once(__name__, "linear_logprob")
     out = vocab_pass(
         hidden,
         lm_head_weight,
         temperature=temperature,
         mask=mask,
-        mask_count=mask_count,
+        max_rows=max_rows,
         entropy=True,
         tp_group=tp_group,
         reduce_hidden_grad=False,
@@ -272,7 +275,7 @@ def from_parallel_hidden_to_entropy_packed_sequences(
         chunk_size,
         temperature,
         mask=share,
-        mask_count=min(num_actions * len(weights), hidden.shape[1]),
+        max_rows=min(num_actions * len(weights), hidden.shape[1]),
         fused_backend=fused_backend,
     )
     mine = (entropy * share).sum()
@@ -284,13 +287,26 @@ def from_parallel_hidden_to_entropy_packed_sequences(
 
 
 def _run(
-    tensors: tuple[Tensor, Tensor, Tensor], whole: Callable[[Tensor], Tensor], inference_only: bool, **options: Any
+    tensors: tuple[Tensor, Tensor, Tensor],
+    whole: Callable[[Tensor], Tensor],
+    inference_only: bool,
+    *,
+    max_rows: int | None = None,
+    backend: BackendName,
+    tile_bytes: int | None,
+    **arguments: Any,
 ) -> Any:
     """`linear_logprob` of hidden states, weight and labels, as SkyRL treats labels; `whole` undoes the split."""
+    say_once(__name__, "linear_logprob")
     with torch.set_grad_enabled(torch.is_grad_enabled() and not inference_only):
-        log_probs, entropy = linear_logprob(
-            *tensors, reduce_hidden_grad=False, ignore_index=None, out_of_vocab_grad="legacy", **options
+        options = LogprobOptions(
+            reduce_hidden_grad=False,
+            out_of_vocab_grad="legacy",
+            max_rows=max_rows,
+            backend=backend,
+            tile_bytes=tile_bytes,
         )
+        log_probs, entropy = linear_logprob(*tensors, ignore_index=None, options=options, **arguments)
         return whole(log_probs) if entropy is None else Outputs(log_probs=whole(log_probs), entropy=whole(entropy))
 
 

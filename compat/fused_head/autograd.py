@@ -36,7 +36,10 @@ _SPREAD_ROWS = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class PassOptions(Query):
-    """A query and where its results go. Tensors are copies, safe from later writes."""
+    """A query and where its results go.
+
+    Tensors are copies, safe from later writes; but `keep_mask` is the caller's, and must be saved for a backward.
+    """
 
     shard: VocabShard
     reduce_hidden_grad: bool
@@ -98,26 +101,15 @@ class VocabPass(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, options: PassOptions) -> tuple[Tensor | None, ...]:
-        """Run the backend's pass and merge the shards."""
-        with torch.autocast(hidden.device.type, enabled=False):
-            stats = merge_stats(options.backend.forward(options.problem(hidden, weight)), options.shard)
-            # A row of which nothing is kept, or with logits below every number that counts, has no distribution.
-            stats = replace(stats, sum_exp=stats.sum_exp.where(stats.row_max > NO_LOGIT / 2, torch.nan))
-            log_sum = stats.sum_exp.log()
-            logsumexp = stats.row_max + log_sum
-            # From the maximum, not from logsumexp: the difference of near numbers is exact.
-            logprobs = None if stats.chosen is None else stats.chosen - stats.row_max[:, None] - log_sum[:, None]
-            entropy = log_sum - stats.sum_exp_z / stats.sum_exp if stats.sum_exp_z is not None else None
-            squares = stats.sum_exp_squared / stats.sum_exp**2 if stats.sum_exp_squared is not None else None
-        ctx.options = options
+        """Run the pass, and save what its backward needs."""
+        results, rows, kept = row_results(hidden, weight, options)
+        ctx.options = replace(options, keep_mask=None)
         ctx.used_up = False
         # What was kept is saved like any tensor: a checkpoint drops it in its first forward and makes it again.
-        top = (stats.topk_logits, stats.topk_columns)
-        ctx.save_for_backward(hidden, weight, stats.row_max, log_sum, logprobs, entropy, squares, *top, *stats.kept)
+        ctx.save_for_backward(hidden, weight, options.keep_mask, *rows, *kept)
         ctx.set_materialize_grads(False)
-        moments = None if stats.moments is None else torch.cat([stats.moments, stats.row_max[None]])
-        ctx.mark_non_differentiable(*(part for part in (stats.topk_columns, moments) if part is not None))
-        return logprobs, entropy, logsumexp, squares, *top, moments
+        ctx.mark_non_differentiable(*(part for part in results[-2:] if part is not None))
+        return results
 
     @staticmethod
     def backward(ctx: Any, *output_grads: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
@@ -126,18 +118,53 @@ class VocabPass(torch.autograd.Function):
             raise RuntimeError("linear_logprob has no second derivative; call backward without create_graph=True.")
         if all(grad is None for grad in output_grads):
             return None, None, None
-        hidden, weight, *saved = ctx.saved_tensors
-        options: PassOptions = ctx.options
+        hidden, weight, keep_mask, *saved = ctx.saved_tensors
+        options: PassOptions = replace(ctx.options, keep_mask=keep_mask)
         kept = () if ctx.used_up else tuple(saved[7:])
-        grads = _row_grads(options, output_grads, saved[:7], kept)
         ctx.used_up = True  # the backend works in place on what was kept; another backward makes it again
-        problem, fused = options.problem(hidden, weight), options.main_grad_of
-        run = partial(options.backend.backward, problem, grads)
-        return *options.gradients(problem, fused, ctx.needs_input_grad[:2], run), None
+        needed = ctx.needs_input_grad[:2]
+        return *input_grads(hidden, weight, options, (saved[:7], kept), output_grads, needed), None
+
+
+Rows = Sequence[Tensor | None]  # maxima, log_sum, log-probs, entropy, squares, top-k logits and ids
+
+
+def row_results(
+    hidden: Tensor, weight: Tensor, options: PassOptions
+) -> tuple[tuple[Tensor | None, ...], Rows, tuple[Tensor, ...]]:
+    """What `VocabPass` returns, what its backward needs of every row, and what the backend has kept for it."""
+    with torch.autocast(hidden.device.type, enabled=False):
+        stats = merge_stats(options.backend.forward(options.problem(hidden, weight)), options.shard)
+        # A row of which nothing is kept, or with logits below every number that counts, has no distribution.
+        stats = replace(stats, sum_exp=stats.sum_exp.where(stats.row_max > NO_LOGIT / 2, torch.nan))
+        log_sum = stats.sum_exp.log()
+        logsumexp = stats.row_max + log_sum
+        # From the maximum, not from logsumexp: the difference of near numbers is exact.
+        logprobs = None if stats.chosen is None else stats.chosen - stats.row_max[:, None] - log_sum[:, None]
+        entropy = log_sum - stats.sum_exp_z / stats.sum_exp if stats.sum_exp_z is not None else None
+        squares = stats.sum_exp_squared / stats.sum_exp**2 if stats.sum_exp_squared is not None else None
+    top = (stats.topk_logits, stats.topk_columns)
+    moments = None if stats.moments is None else torch.cat([stats.moments, stats.row_max[None]])
+    rows = (stats.row_max, log_sum, logprobs, entropy, squares, *top)
+    return (logprobs, entropy, logsumexp, squares, *top, moments), rows, stats.kept
+
+
+def input_grads(
+    hidden: Tensor,
+    weight: Tensor,
+    options: PassOptions,
+    saved: tuple[Rows, tuple[Tensor, ...]],
+    output_grads: Sequence[Tensor | None],
+    needed: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of hidden states and weight, as `needed`, from those of the results of `row_results`."""
+    problem = options.problem(hidden, weight)
+    run = partial(options.backend.backward, problem, _row_grads(options, output_grads, *saved))
+    return options.gradients(problem, options.main_grad_of, needed, run)
 
 
 def _row_grads(
-    options: PassOptions, output_grads: tuple[Tensor | None, ...], saved: list[Tensor], kept: tuple[Tensor, ...]
+    options: PassOptions, output_grads: Sequence[Tensor | None], saved: Sequence[Any], kept: tuple[Tensor, ...]
 ) -> RowGrads:
     """The gradients of the outputs as coefficients of each row, and of chosen columns of it.
 

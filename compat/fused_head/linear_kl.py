@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.autograd import PassOptions
-from mcore_unpatch.compat.fused_head.linear_logprob import located, row_scale
+from mcore_unpatch.compat.fused_head.plan import located, row_scale
 from mcore_unpatch.compat.fused_head.problem import (
     NO_LOGIT,
     GradBuffer,
@@ -204,7 +204,7 @@ def linear_kl(
     beta: float = 0.5,
     temperature: float | Tensor = 1.0,
     mask: Tensor | None = None,
-    mask_count: int | None = None,
+    max_rows: int | None = None,
     vocab_size: int | None = None,
     tp_group: ProcessGroup | None = None,
     reduce_hidden_grad: bool = True,
@@ -231,7 +231,7 @@ def linear_kl(
     """
     query = LogprobQuery(
         mask=mask,
-        mask_count=mask_count,
+        max_rows=max_rows,
         vocab_size=vocab_size,
         tp_group=tp_group,
         reduce_hidden_grad=reduce_hidden_grad,

@@ -4,10 +4,10 @@ A backend knows one rank's shard and nothing of masks, ignored labels, process g
 `Problem` into `RowStats`, and later `RowGrads` into the gradients of hidden states and weight.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from functools import cache
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -25,6 +25,11 @@ def math_dtype(weight: Tensor) -> torch.dtype:
 def waiting_is_free(tensor: Tensor) -> bool:
     """Whether values can be read at no cost; on an accelerator, reading waits for all queued work."""
     return tensor.is_cpu
+
+
+def being_captured(tensor: Tensor) -> bool:
+    """Whether a CUDA graph is captured now, which cannot wait."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def needed(value: _Value | None) -> _Value:
@@ -116,15 +121,12 @@ DEFAULT_TILE_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}
 BLOCK_ROWS = 128
 BLOCK_COLUMNS = 256
 BLOCK_WIDTH = 64  # of the hidden size, per step of the product
-KEEP_VARIABLE = "MCORE_UNPATCH_KEEP_BYTES"
 # Below this width a matrix product is too thin to be fast: split the rows instead.
 _THINNEST = 256
 # A GPU multiplies matrices of such a width several times faster than odd ones.
 _ALIGNED = 128
 # Vectors of one number per row that live beside a tile.
 _VECTORS = 8
-# Of the whole card, for what is still to come before the backward: other layers, other processes, fragments.
-_MARGIN = 1 / 16
 
 
 def default_tile_bytes(device_type: str) -> int:
@@ -191,35 +193,24 @@ def chunk_tile_bytes(chunk_size: int | None, batch: int, weight: Tensor) -> int 
     return min(default_tile_bytes(weight.device.type), max(least, chunk_size * batch * rows * number))
 
 
-def bytes_to_keep(asked: int | Literal["auto"] | None, hidden: Tensor, weight: Tensor) -> int:
-    """The bytes asked for; "auto" is what is free now, minus a margin and what the backward itself needs."""
-    if asked is None:
-        value = os.environ.get(KEEP_VARIABLE, "0")
-        if value != "auto" and not value.isdecimal():
-            raise ValueError(
-                f"environment variable {KEEP_VARIABLE}: expected 'auto' or a number of bytes, got {value!r}"
-            )
-        asked = "auto" if value == "auto" else int(value)
-    if asked != "auto":
-        return asked
-    if hidden.device.type != "cuda":
-        return 0
-    if torch.cuda.is_current_stream_capturing():
-        raise ValueError(
-            "keep_bytes='auto' reads how much memory is free, which a CUDA graph cannot replay; pass a number of bytes."
-        )
-    free, whole = torch.cuda.mem_get_info(hidden.device)
-    unused = torch.cuda.memory_reserved(hidden.device) - torch.cuda.memory_allocated(hidden.device)
-    gradients = weight.nbytes + hidden.numel() * (4 + hidden.itemsize)  # of the weight, and twice of hidden
-    return max(0, int(free + unused - whole * _MARGIN - gradients))
-
-
 # From the operands of a tile's rows and columns, and where these are, to the gradient of its logits.
 GradOfTile = Callable[[Tensor, Tensor, slice, slice], Tensor]
 
 
-# torch.mm learned to give float32 from 16-bit operands in 2.8; before, the product is rounded on the way.
-_MM_WIDENS = hasattr(torch.ops.aten.mm, "dtype")
+@cache
+def product_widens(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether torch.mm gives float32 from operands of this dtype on this device, found out by a small product.
+
+    It learned to in torch 2.8, for CUDA; elsewhere the product is rounded to `dtype` on the way.
+    """
+    small = torch.ones(8, 8, dtype=dtype, device=device)
+    try:
+        torch.mm(small, small, out_dtype=torch.float32)
+    except torch.OutOfMemoryError:
+        raise
+    except (TypeError, RuntimeError):  # no such argument, or no such kernel
+        return False
+    return True
 
 
 class Tiles:
@@ -239,7 +230,8 @@ class Tiles:
         if a.dtype == out.dtype:
             out.addmm_(a, b) if accumulate else torch.mm(a, b, out=out)
         else:
-            product = torch.mm(a, b, out_dtype=out.dtype) if _MM_WIDENS else torch.mm(a, b)
+            widens = out.dtype == torch.float32 and product_widens(a.device, a.dtype)
+            product = torch.mm(a, b, out_dtype=out.dtype) if widens else torch.mm(a, b)
             out.add_(product) if accumulate else out.copy_(product)
 
     def new(self, *shape: int) -> Tensor:

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import wraps
 from inspect import signature
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup
+from torch.distributed import ProcessGroup, distributed_c10d
 
 _NO_IDS = (torch.bool, torch.complex64)
+_MULTIPLIED = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 
 
 def _wrong(kind: type[Exception], argument: str, expected: str, got: object) -> Exception:
@@ -29,8 +30,11 @@ def check_tensors(hidden: Any, weight: Any, temperature: Any, **rows: Any) -> No
         if not isinstance(tensor, Tensor):
             expected = "a tensor of booleans" if name == "keep_mask" else "a tensor"
             raise _wrong(TypeError, name, expected, type(tensor).__name__)
-        if name in ("hidden", "weight") and not tensor.dtype.is_floating_point:
-            raise _wrong(TypeError, name, "a floating-point dtype", tensor.dtype)
+        if name in ("hidden", "weight") and tensor.dtype not in _MULTIPLIED:
+            known = ", ".join(str(dtype).removeprefix("torch.") for dtype in _MULTIPLIED)
+            narrow = tensor.dtype.is_floating_point and tensor.itemsize == 1
+            way = f"; multiply by its scale in bfloat16 and pass that: {name}.to(torch.bfloat16) * scale"
+            raise _wrong(TypeError, name, f"one of {known}", f"{tensor.dtype}{way if narrow else ''}")
     if weight.dim() != 2:
         raise _wrong(ValueError, "weight", "shape [vocab / tp, h]", list(weight.shape))
     if hidden.dim() < 1 or hidden.shape[-1] != weight.shape[1] or weight.shape[1] == 0:
@@ -70,7 +74,7 @@ def check_number(name: str, value: Any, positive: bool) -> None:
     """A finite number; above zero if `positive`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _wrong(TypeError, name, "a number", type(value).__name__)
-    if not math.isfinite(value) or (positive and value <= 0):
+    if not -math.inf < value < math.inf or (positive and value <= 0):  # which a graph can ask of a symbol, too
         raise _wrong(ValueError, name, "a finite number" + (" above 0" if positive else ""), value)
 
 
@@ -105,6 +109,16 @@ def check_vocabulary(total: int | Tensor, vocab_size: int | None, topk: int) -> 
     return None
 
 
+def group_named(name: str) -> ProcessGroup:
+    """The process group with this name, as functional collectives know it."""
+    try:
+        return cast(ProcessGroup, cast(Any, distributed_c10d)._resolve_process_group(name))
+    except (RuntimeError, ValueError) as error:
+        raise _wrong(
+            ValueError, "tp_group", "a process group or the name of one (its group_name)", repr(name)
+        ) from error
+
+
 def check_vocab_range(start: int, end: int, weight: Tensor, group: ProcessGroup) -> None:
     """Raise unless the caller's range is that of the shard: the operator derives it from the shards themselves."""
     expected = (group.rank() * len(weight), (group.rank() + 1) * len(weight))
@@ -117,7 +131,6 @@ def check_vocab_range(start: int, end: int, weight: Tensor, group: ProcessGroup)
 
 OutOfVocabGrad = Literal["zero", "legacy"]
 BackendName = Literal["auto", "torch", "triton"]
-KeepBytes = int | Literal["auto"] | None
 Wider = TypeVar("Wider")
 Asked = TypeVar("Asked")
 Result = TypeVar("Result")
@@ -125,27 +138,71 @@ Fields = ParamSpec("Fields")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassSettings:
+class _Execution:
+    """How a pass is carried out, by whomever it is asked."""
+
+    out_of_vocab_grad: OutOfVocabGrad = "zero"
+    backend: BackendName = "auto"
+    tile_bytes: int | None = None
+    batch_invariant: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("backend", self.backend, *get_args(BackendName))
+        check_choice("out_of_vocab_grad", self.out_of_vocab_grad, *get_args(OutOfVocabGrad))
+        check_count("tile_bytes", self.tile_bytes, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogprobOptions(_Execution):
+    """What few callers of `linear_logprob` set.
+
+    logit_scale: multiplies the logits (MuP's output multiplier).
+    max_rows: an upper bound on the rows that are computed: those that the mask keeps and whose label is not
+        `ignore_index`. The same on every rank of `tp_group`. Without it, a GPU's host waits once, to learn how many
+        they are; while a CUDA graph is captured it cannot, and all rows are computed. A bound that is too low raises on
+        a CPU and makes every result NaN on a GPU.
+    reduce_hidden_grad: sum the gradient of `hidden` over `tp_group`, so that each rank has the full one. Turn it off if
+        your own backward sums it, as the reduce-scatter of sequence parallelism does.
+    fuse_main_grad: add the weight's gradient to `weight.main_grad` as Megatron's gradient accumulation fusion does.
+    out_of_vocab_grad: a label outside the vocabulary returns log-prob 0; its gradient is 0 with "zero", and that of
+        `-logsumexp` with "legacy", as in other fused log-probs.
+    backend: "auto" takes the fastest one that can run; if "triton" cannot run here, it warns once and uses "torch".
+    tile_bytes: the size of the largest temporary: a tile with its casts and sums. It includes the copy of a tile's rows
+        that a mask or another dtype requires; the triton backend gives that copy as much again, and at least 128 rows.
+        The rest does not grow with the vocabulary: a few numbers per row, and one float32 copy of the computed rows'
+        hidden gradient if hidden is narrower or masked.
+    batch_invariant: a row's log-prob and entropy have the same bits whatever the other rows are. Gradients do not: they
+        come from products over all rows.
+    """
+
+    logit_scale: float = 1.0
+    max_rows: int | None = None
+    reduce_hidden_grad: bool = True
+    fuse_main_grad: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("logit_scale", self.logit_scale, positive=False)
+        check_count("max_rows", self.max_rows, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassSettings(_Execution):
     """How the head is read: the options of `linear_logprob` that a processor takes and passes on as they are."""
 
     temperature: float | Tensor = 1.0
     vocab_size: int | None = None
     ignore_index: int | None = -100
-    out_of_vocab_grad: OutOfVocabGrad = "zero"
-    backend: BackendName = "auto"
-    tile_bytes: int | None = None
-    keep_bytes: KeepBytes = None
-    batch_invariant: bool = False
+    keep_bytes: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_temperature(self.temperature)
-        check_choice("backend", self.backend, *get_args(BackendName))
-        check_choice("out_of_vocab_grad", self.out_of_vocab_grad, *get_args(OutOfVocabGrad))
         check_count("ignore_index", self.ignore_index)
-        for name in ("vocab_size", "tile_bytes"):
-            check_count(name, getattr(self, name), 1)
-        if self.keep_bytes != "auto":
-            check_count("keep_bytes", self.keep_bytes, 0)
+        check_count("vocab_size", self.vocab_size, 1)
+        if self.keep_bytes is None:
+            raise _wrong(TypeError, "keep_bytes", "an integer", "None")
+        check_count("keep_bytes", self.keep_bytes, 0)
 
     def widened(self, kind: type[Wider], **more: Any) -> Wider:
         """What these settings have in common with a wider `kind`, and more of it."""
@@ -156,17 +213,13 @@ class PassSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadSettings(PassSettings):
+class HeadSettings(PassSettings, LogprobOptions):
     """The same for one head: its factor, who holds its shards, and where gradients go."""
 
-    logit_scale: float = 1.0
     tp_group: ProcessGroup | None = None
-    reduce_hidden_grad: bool = True
-    fuse_main_grad: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number("logit_scale", self.logit_scale, positive=False)
         group = self.tp_group
         if group is not None and (not isinstance(group, ProcessGroup) or group.rank() < 0):
             raise _wrong(TypeError, "tp_group", "a process group this rank belongs to, or None", group)
@@ -178,14 +231,24 @@ class LogprobQuery(HeadSettings):
 
     labels: Tensor | None = field(default=None, kw_only=False)
     mask: Tensor | None = None
-    mask_count: int | None = None
     entropy: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mask is None and self.mask_count is not None:
-            raise _wrong(ValueError, "mask_count", "None, because there is no mask", self.mask_count)
-        check_count("mask_count", self.mask_count, 0, self.mask.numel() if isinstance(self.mask, Tensor) else None)
+        choosing = [self.mask, None if self.ignore_index is None else self.labels]
+        if self.max_rows is not None and all(tensor is None for tensor in choosing):
+            expected = "None, because neither a mask nor labels with an ignore_index leave rows out"
+            raise _wrong(ValueError, "max_rows", expected, self.max_rows)
+        most = min((tensor.numel() for tensor in choosing if isinstance(tensor, Tensor)), default=None)
+        check_count("max_rows", self.max_rows, 0, most)
+
+    def rows_wanted(self) -> Tensor | None:
+        """`[tokens]` booleans: which rows the mask keeps and no ignored label leaves out; None: all."""
+        kept = None if self.mask is None else self.mask.reshape(-1) != 0
+        if self.labels is None or self.ignore_index is None:
+            return kept
+        labelled = self.labels.reshape(-1).long() != self.ignore_index
+        return labelled if kept is None else kept & labelled
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,26 +23,49 @@ class VocabShard:
     group: ProcessGroup | None
 
 
-def locate_shard(
-    weight: Tensor, row_count: int | Tensor, group: ProcessGroup | None, on_host: bool
-) -> tuple[VocabShard, int | Tensor]:
-    """The shard's range from the sizes of all shards, and the number of rows; waits for the device if `on_host`."""
-    shard_rows, width = weight.shape
+# What the ranks of a group must agree on: the argument, and what of it.
+_COMMON = (
+    ("weight", "hidden size"),
+    ("hidden", "number of tokens"),
+    ("mask or labels", "number of rows to compute"),
+    ("max_rows", "bound (-1: none)"),
+)
+
+
+def checks_ranks(group: ProcessGroup | None) -> bool:
+    """Whether ranks that disagree are to be told at the price of a wait: with TORCH_DISTRIBUTED_DEBUG=DETAIL.
+
+    Without, a call that need not wait cannot tell, and ranks with different rows would wait for each other for ever.
+    """
     if group is None:
-        return VocabShard(0, shard_rows, None), int(row_count) if on_host else row_count
+        return False
+    return dist.get_debug_level() == dist.DebugLevel.DETAIL  # type: ignore[attr-defined,no-untyped-call,no-any-return]
+
+
+def locate_shard(
+    weight: Tensor, rows: tuple[int, int | Tensor, int | None], group: ProcessGroup | None, on_host: bool
+) -> tuple[VocabShard, int | Tensor]:
+    """The shard's range from the sizes of all shards, and how many rows are live; waits for the device if `on_host`.
+
+    `rows` says how many tokens there are, how many of them are live, and the bound of the caller.
+    """
+    (shard_rows, width), (tokens, live_count, bound) = weight.shape, rows
+    if group is None:
+        return VocabShard(0, shard_rows, None), int(live_count) if on_host else live_count
     # Filled on the device: a copy from the host would stall a GPU and cannot be captured in a CUDA graph.
-    facts = torch.empty(3, dtype=torch.int64, device=weight.device)
-    for slot, fact in zip(facts, (shard_rows, width, row_count), strict=True):
+    known = (shard_rows, width, tokens, live_count, -1 if bound is None else bound)
+    facts = torch.empty(len(known), dtype=torch.int64, device=weight.device)
+    for slot, fact in zip(facts, known, strict=True):
         slot.copy_(fact) if isinstance(fact, Tensor) else slot.fill_(fact)
     everyone = gather(facts, group)
     rank = group.rank()
     if not on_host:
-        return VocabShard(everyone[:rank, 0].sum(), everyone[:, 0].sum(), group), row_count
-    sizes, widths, counts = everyone.t().tolist()
-    for name, what, seen in (("weight", "hidden size", widths), ("hidden or mask", "number of rows", counts)):
+        return VocabShard(everyone[:rank, 0].sum(), everyone[:, 0].sum(), group), live_count
+    sizes, *common = everyone.t().tolist()
+    for (name, what), seen in zip(_COMMON, common, strict=True):
         if len(set(seen)) > 1:
             raise ValueError(f"{name}: expected the same {what} on every rank of tp_group, got {seen}")
-    return VocabShard(sum(sizes[:rank]), sum(sizes), group), counts[rank]
+    return VocabShard(sum(sizes[:rank]), sum(sizes), group), common[2][rank]
 
 
 def merge_stats(stats: RowStats, shard: VocabShard) -> RowStats:
@@ -97,11 +120,11 @@ def gather(mine: Tensor, group: ProcessGroup) -> Tensor:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a call: all tokens, or those the mask selects."""
+    """The rows of a call: all tokens, or those that a mask and labels select."""
 
     shape: torch.Size
     index: Tensor | None  # [rows] tokens to compute, all when None
-    live: Tensor | None  # [rows] which of them the mask truly selects, all when None
+    live: Tensor | None  # [rows] which of them are truly selected, all when None
     sound: Tensor | None  # 0-dim; False on the device turns every result into NaN, where raising would mean waiting
 
     @property
@@ -113,6 +136,13 @@ class Rows:
         """The computed rows of a tensor shaped like the labels, or with more dimensions behind."""
         flat = per_token.reshape(self.shape.numel(), *per_token.shape[len(self.shape) :])
         return flat if self.index is None else flat[self.index]
+
+    def take_grad(self, per_token: Tensor) -> Tensor:
+        """The gradient of what `spread` spreads, from that of its result."""
+        grad = self.take(per_token)
+        for counts in (self.live, self.sound):
+            grad = grad if counts is None else grad.where(counts, 0)
+        return grad
 
     def spread(self, values: Tensor) -> Tensor:
         """Results `[rows, ...]` in the shape of the labels, 0 where nothing was computed."""
@@ -129,16 +159,17 @@ class Rows:
 def select_rows(
     shape: torch.Size, chosen: Tensor | None, live_count: int | Tensor, bound: int | None, sound: Tensor | None
 ) -> Rows:
-    """The rows for a mask: `live_count` of them, or, where only the device knows that number, `bound`."""
+    """The chosen rows: `live_count` of them, or, where only the device knows that number, `bound`; None: all."""
     if chosen is None:
         return Rows(shape, None, None, sound)
     if isinstance(live_count, int):
         if bound is not None and bound < live_count:
             raise ValueError(
-                f"mask_count: expected at least {live_count}, the number of nonzero rows in mask, got {bound}"
+                f"max_rows: expected at least {live_count}, the rows with a label that the mask keeps, got {bound}"
             )
-        return Rows(shape, _first(chosen, live_count), None, sound)
-    assert bound is not None
+        return Rows(shape, None if live_count == shape.numel() else _first(chosen, live_count), None, sound)
+    if bound is None or bound == shape.numel():
+        return Rows(shape, None, chosen, sound)
     index = _first(chosen, bound)
     enough = live_count <= bound
     return Rows(shape, index, chosen[index], enough if sound is None else enough & sound)

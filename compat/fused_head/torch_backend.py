@@ -220,19 +220,23 @@ def _same_everywhere(problem: Problem, fold: Callable[[Problem, int], RowStats],
     return all(bool((value == value[:1]).all()) for value in values)
 
 
+# The least that the fused kernels need. With less every call takes the torch backend, and on a GPU the first says so.
+LEAST_TORCH, LEAST_TRITON = "2.8", "3.4"
 _AMPERE = 8  # compute capability: the first with bfloat16 in its matrix units
 _warned: set[str] = set()
 
 
 def choose_backend(name: str, device: torch.device, only_torch: str = "") -> TorchBackend:
-    """The backend for `device`; if triton is asked for and cannot run, warn once with the reason and use torch.
+    """The backend for `device`; a GPU or a call by name that must do without triton is told why, once.
 
     `only_torch` names a feature of the call that the triton backend lacks.
     """
     reason = "" if name == "torch" else f"it does not support {only_torch}" if only_torch else _why_not_triton(device)
-    if name == "triton" and reason and reason not in _warned:
+    surprising = name == "triton" or (device.type == "cuda" and not only_torch)
+    if reason and surprising and reason not in _warned:
         _warned.add(reason)
-        warnings.warn(f"backend='triton' cannot run here, using 'torch': {reason}.", RuntimeWarning, stacklevel=5)
+        said = "cannot run here, using 'torch'" if name == "triton" else "uses 'torch' here, and not 'triton'"
+        warnings.warn(f"backend={name!r} {said}: {reason}.", RuntimeWarning, stacklevel=5)
     if name == "torch" or reason:
         return TorchBackend()
     from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend
@@ -244,11 +248,11 @@ def _why_not_triton(device: torch.device) -> str:
     if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         return f"the tensors are on {device.type}, and it needs a CUDA device"
     if find_spec("triton") is None:
-        return "triton is not installed"
+        return f"triton is not installed; install triton {LEAST_TRITON} or newer"
     if find_spec("triton.tools.tensor_descriptor") is None:
-        return "this triton has no tensor descriptors; install triton 3.4 or newer"
+        return f"this triton has no tensor descriptors; install triton {LEAST_TRITON} or newer"
     if not hasattr(torch.ops.aten.addmm, "dtype_out"):
-        return f"torch {torch.__version__} cannot sum 16-bit products in float32; install torch 2.8 or newer"
+        return f"torch {torch.__version__} cannot sum 16-bit products in float32; install torch {LEAST_TORCH} or newer"
     nvidia = device.type == "cuda" and torch.version.hip is None
     if nvidia and torch.cuda.get_device_capability(device)[0] < _AMPERE:
         return f"its kernels need Ampere or newer, and this GPU is {torch.cuda.get_device_name(device)}"

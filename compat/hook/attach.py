@@ -3,10 +3,15 @@
 Either way the call gets Megatron's two keywords, and it is checked that the processor ran.
 """
 
+from mcore_unpatch.compat.requirements import require_hook, say_once
+
+require_hook(__name__)
+
 from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.utils._pytree import tree_leaves
@@ -50,6 +55,7 @@ def attach(
     gradients are wrong. There a result must be a tensor or a tuple of tensors: anything else has no gradient, and
     raises. Megatron's own recompute works on layers inside the model and does not call `when`.
     """
+    say_once("mcore_unpatch.compat")
     require_processor(processor)
     if when is not None and not callable(when):
         raise TypeError(f"when: expected a function to call at every forward, got {when!r}")
@@ -140,8 +146,11 @@ class Attachment:
         return args, kwargs
 
     def _require_entered(self, decoder: Module, args: Any) -> None:
-        """Raise if this thread runs the model without having passed our hooks."""
-        if get_ident() not in self.calls and not is_inference():
+        """Raise if this thread runs the model without having passed our hooks.
+
+        In a backward it does not run the model: a checkpointed decoder is computed again.
+        """
+        if get_ident() not in self.calls and not is_inference() and torch._C._current_graph_task_id() == -1:
             raise find.bypassed(self.path.model)
 
     def _after(self, model: Module, args: Any, output: Any) -> None:
@@ -187,6 +196,7 @@ def call_with_processor(model: Module, processor: Processor, *args: Any, context
     Raises before the call if the model has no hook or a wrapper refuses the keywords, and after it if a wrapper or a
     patch dropped them. On a pipeline stage without output, returns the stage's own result.
     """
+    say_once("mcore_unpatch.compat")
     path = find.find_language_model(model)
     return call_along(path, model, processor, complete_context(context, path.model, processor), args, kwargs)
 
@@ -212,6 +222,7 @@ def schedule_plan_with_processor(
     An attached processor has no effect here: a plan does not call `forward`. Several results come as a plain tuple.
     Nothing can check later that the processor ran, so a model whose `_postprocess` was replaced raises at once.
     """
+    say_once("mcore_unpatch.compat")
     path = find.find_language_model(model)
     inner = path.model
     find.refuse_patched("schedule_plan_with_processor", inner, ("_postprocess", "build_schedule_plan"))
@@ -223,8 +234,8 @@ def schedule_plan_with_processor(
     build = getattr(inner, "build_schedule_plan", None)
     if build is None or not find.takes_hook(build, by_name=True):
         raise state.HookMissingError(
-            f"{type(inner).__name__} has no build_schedule_plan that takes output_processor; use a GPTModel of "
-            "megatron-core 0.18 or later (HybridModel has none)."
+            f"{type(inner).__name__} has no build_schedule_plan that takes output_processor; use a GPTModel "
+            "(HybridModel has none)."
         )
     hook = dict(zip(find.HOOK_KEYWORDS, (AsTuple(processor), complete_context(context, inner)), strict=True))
     return build(*args, **hook, **kwargs)

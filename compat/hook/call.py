@@ -260,17 +260,17 @@ class HookContext:
     """Passed as `output_processor_context`; every field may be left out.
 
     `labels`, `mask` and a `temperature` tensor are `[b, s]`; if given, they override the model's arguments and the
-    processor's own options. `mask_count` is the number of rows that `mask` keeps; passing it avoids the one device
-    sync. `lengths` `[sequences]` are lengths without padding, for next-token labels. `keep_mask` `[b, s, vocab / tp]`
-    selects the tokens of this rank's vocabulary that take part (top-p and top-k replay). `token_ids` `[b, s, k]` are
-    for `LogProbsAt`, `teacher` is for `DistillationLoss`.
+    processor's own options. `max_rows` is an upper bound on the rows that `mask` keeps and that have a label; passing
+    it avoids the one device sync. `lengths` `[sequences]` are lengths without padding, for next-token labels.
+    `keep_mask` `[b, s, vocab / tp]` selects the tokens of this rank's vocabulary that take part (top-p and top-k
+    replay). `token_ids` `[b, s, k]` are for `LogProbsAt`, `teacher` is for `DistillationLoss`.
     """
 
     groups: ProcessGroups | None = None
     temperature: float | Tensor | None = None
     labels: Tensor | None = None
     mask: Tensor | None = None
-    mask_count: int | None = None
+    max_rows: int | None = None
     lengths: Tensor | None = None
     keep_mask: Tensor | None = None
     token_ids: Tensor | None = None

@@ -3,11 +3,17 @@
 Also: gradients of an MTP layer that stop at its inputs.
 
 The head of a critic is `model.output_layer`, a submodule under the name that Megatron calls, checkpoints and bridges
-know. What a critic cannot do is refused: labels, MTP layers, an LM head that is tied over pipeline stages.
+know. What a critic cannot do is refused: labels, MTP layers, an LM head that is tied over pipeline stages. Nothing here
+needs Megatron's hook.
 """
+
+from mcore_unpatch.compat.requirements import require_megatron
+
+require_megatron(__name__)
 
 import inspect
 from collections.abc import Sequence
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -19,8 +25,7 @@ from torch.nn import Module
 from mcore_unpatch.compat.fused_head.settings import check_count
 from mcore_unpatch.compat.hook.call import resolve_groups
 from mcore_unpatch.compat.hook.find import HookPath, argument_names, enter_as_module, find_language_model
-from mcore_unpatch.compat.hook.head import VALUE_HEADS
-from mcore_unpatch.compat.hook.state import Handle, HookError
+from mcore_unpatch.compat.hook.state import PROBING, VALUE_HEADS, Handle, HookError
 
 
 def add_value_head(model: Module | Sequence[Module], layer: Module | None = None, *, outputs: int = 1) -> None:
@@ -133,7 +138,7 @@ def fp32_logits(model: Module | Sequence[Module]) -> Handle:
 
     The hidden states and the weight, which stays what it is, are cast in every call of the output layer, those of MTP
     layers included: logits are fp32, and gradients come back in the dtype of what was cast. `LogProbs` and its like do
-    not need it: they never round logits.
+    not need it, and give the same beside it: they never round logits.
     """
     handle = Handle()
     chunks = model if isinstance(model, Sequence) else [model]
@@ -155,7 +160,9 @@ def fp32_logits(model: Module | Sequence[Module]) -> Handle:
 
 
 def _in_fp32(layer: Any, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    hidden, *rest = args
+    if get_ident() in PROBING:  # the product is not asked for, and `LogProbs` and its like never round it
+        return args, given
+    hidden, *rest = args or (given.pop("input_"),)
     weight, *rest = rest or [given.get("weight")]
     weight = layer.weight if weight is None else weight
     return (hidden.float(), weight.float(), *rest), {name: value for name, value in given.items() if name != "weight"}

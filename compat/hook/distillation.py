@@ -5,19 +5,26 @@ times smaller than its logits, or by its most probable tokens. Everything is per
 parallelism need nothing more than the same tokens of the teacher on this rank.
 """
 
+from mcore_unpatch.compat.requirements import require_hook
+
+require_hook(__name__)
+
 from dataclasses import dataclass, replace
 from math import inf, log, nan
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.linear_kl import Divergence, Kind, run_kl
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, needed, waiting_is_free
 from mcore_unpatch.compat.fused_head.settings import LogprobQuery, check_choice
-from mcore_unpatch.compat.hook.call import HookCall, HookContext
+from mcore_unpatch.compat.hook.attach import call_with_processor
+from mcore_unpatch.compat.hook.call import HookCall, HookContext, resolve_groups
+from mcore_unpatch.compat.hook.find import find_language_model
 from mcore_unpatch.compat.hook.head import HeadOptions, as_rows, batch_first, enter_head, head_pass, selection_mask
-from mcore_unpatch.compat.hook.state import MissingContextError
-from mcore_unpatch.compat.logits.lazy import LazyLogits
+from mcore_unpatch.compat.hook.processors import HeadInputs
+from mcore_unpatch.compat.hook.state import HookError, MissingContextError
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,35 @@ class TeacherStates:
     hidden: Tensor  # [b, s, h'], what the head multiplies
     weight: Tensor  # [vocab / tp, h'], the shard with the same tokens as the student's
     logit_scale: float = 1.0
+
+    @classmethod
+    def of(cls, model: Any, *args: Any, **inputs: Any) -> "TeacherStates":
+        """Of a teacher in this process, which is called with its forward's arguments and without gradients."""
+        head = HeadInputs()
+        with torch.no_grad():
+            hidden = call_with_processor(model, head, *args, **inputs)
+        if head.weight is None:
+            raise HookError(
+                "this pipeline stage of the teacher has no LM head; run the teacher in Megatron's schedule with "
+                "HeadInputs attached, and give what the last stage returns to TeacherStates.from_inputs."
+            )
+        return cls.from_inputs(model, hidden, head.weight)
+
+    @classmethod
+    def from_inputs(cls, model: Any, hidden: Tensor, weight: Tensor) -> "TeacherStates":
+        """Of what a teacher with `HeadInputs` returned, and its `.weight`; MuP's factor is in the hidden states."""
+        if weight.untyped_storage().size() == 0:
+            raise HookError(
+                "the weight of the teacher's LM head was freed after its forward (FSDP shards it again); leave the "
+                "output layer unsharded."
+            )
+        config: Any = find_language_model(model).model.config
+        group = resolve_groups(model).tp
+        if config.sequence_parallel and group is not None and group.size() > 1:
+            from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
+
+            hidden = gather_from_sequence_parallel_region(hidden.detach().transpose(0, 1), group=group).transpose(0, 1)
+        return cls(hidden.detach(), weight.detach())
 
 
 @dataclass(frozen=True)
@@ -41,7 +77,7 @@ class TeacherTopK:
 class DistillationLoss(HeadOptions):
     """The divergence of the student from the context's `teacher`: `[b, s]` fp32, with gradients to the student alone.
 
-    The teacher is a `TeacherStates`, a `TeacherTopK`, or what a model with `DeferredHead` attached returned.
+    The teacher is a `TeacherStates` or a `TeacherTopK`.
     `kind` and `beta` are those of `linear_kl`; the temperature divides the logits of both models.
     `rest` is for `TeacherTopK`: what becomes of the tokens that are not among the k.
     "zero": the teacher's k are its whole distribution, and sum to 1; the student's is over the vocabulary.
@@ -61,7 +97,7 @@ class DistillationLoss(HeadOptions):
     def __call__(self, **keywords: Any) -> Tensor:
         """`[b, s]`, 0 where the mask is."""
         call = HookCall.of(keywords)
-        teacher = _teacher_of(call, self.vocab_size)
+        teacher = _teacher_of(call)
         if isinstance(teacher, TeacherTopK):
             return self._from_top_k(call, teacher)
         return self._from_states(call, teacher)
@@ -115,20 +151,10 @@ class DistillationLoss(HeadOptions):
         return loss.masked_fill(unknown.any(-1), nan).where(live, 0)  # an error, or NaN where that would mean waiting
 
 
-def _teacher_of(call: HookCall, vocab_size: int | None) -> TeacherStates | TeacherTopK:
+def _teacher_of(call: HookCall) -> TeacherStates | TeacherTopK:
     teacher = HookContext.of(call.context).teacher
-    if isinstance(teacher, (TeacherStates, TeacherTopK)):
-        return teacher
     if teacher is None:
         raise MissingContextError("the teacher is missing; pass teacher= in the context.")
-    if not isinstance(teacher, LazyLogits):
-        raise TypeError(f"teacher: expected TeacherStates, TeacherTopK or LazyLogits, got {type(teacher).__name__}")
-    if isinstance(teacher.temperature, Tensor) or teacher.temperature != 1:
-        raise ValueError(
-            "teacher: its logits are divided by a temperature already; leave that to "
-            "DistillationLoss(temperature=...), which divides those of both models."
-        )
-    teacher.require_vocabulary(vocab_size)
-    weight, sound = teacher._read()
-    hidden = teacher.hidden if sound is None else teacher.hidden.where(sound, nan)
-    return TeacherStates(hidden, weight, teacher.head.settings.logit_scale)
+    if not isinstance(teacher, (TeacherStates, TeacherTopK)):
+        raise TypeError(f"teacher: expected TeacherStates or TeacherTopK, got {type(teacher).__name__}")
+    return teacher

@@ -135,15 +135,11 @@ def missing_hook(path: HookPath) -> state.HookMissingError:
     foreign = foreign_methods(model)
     if foreign:
         remedy = f"{', '.join(foreign)} replaced Megatron's method: remove that patch"
-    elif takes_hook(GPTModel.forward, by_name=True):
+    elif isinstance(model, GPTModel):
         own = type(model).forward
         remedy = f"accept the two keywords in {own.__module__}.{own.__qualname__} and pass them on"
-        if not isinstance(model, GPTModel):
-            remedy = "only GPTModel and HybridModel are supported"
     else:
-        from megatron.core import __version__
-
-        remedy = f"the hook was added in 0.18 and this is {__version__}: upgrade megatron-core"
+        remedy = "only GPTModel and HybridModel are supported"
     return state.HookMissingError(f"{name}.forward has no output_processor; {remedy}.")
 
 

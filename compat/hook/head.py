@@ -4,11 +4,15 @@ Only the layer's weight is read: so it must do no more than multiply by it, and 
 more is refused, and so is one whose hooks change what goes in or out.
 """
 
+from mcore_unpatch.compat.requirements import require_hook
+
+require_hook(__name__)
+
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from threading import get_ident
 from typing import Any, Literal, TypeVar
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -16,11 +20,11 @@ from torch.distributed.tensor import DTensor
 from torch.nn import Module
 
 from mcore_unpatch.compat.fused_head.autograd import into_main_grad
-from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput, run_pass
+from mcore_unpatch.compat.fused_head.plan import VocabOutput, run_pass
 from mcore_unpatch.compat.fused_head.settings import PassSettings, VocabQuery, check_choice
 from mcore_unpatch.compat.hook.call import HookCall, HookContext, ProcessGroups, check_tp_group, sequence_group
 from mcore_unpatch.compat.hook.find import foreign_code
-from mcore_unpatch.compat.hook.state import MissingContextError, UnsupportedHeadError, version_of
+from mcore_unpatch.compat.hook.state import PROBING, VALUE_HEADS, MissingContextError, UnsupportedHeadError, version_of
 from mcore_unpatch.compat.packing.gather import next_token_labels, sum_gradient
 
 _Query = TypeVar("_Query")
@@ -31,10 +35,13 @@ class HeadOptions(PassSettings):
     """How the head is read; the same for all processors that share a pass.
 
     `shift="aligned"`: the label at position i is what position i predicts, as in Megatron's own `labels`.
-    `shift="next_token"`: labels are token ids (`input_ids` if there are no labels) and are shifted one to the left
-    here, within each packed sequence and across context-parallel chunks; the last token of a sequence has no label.
+    `shift="next_token"`: the labels are the model's `input_ids`, shifted one to the left here, within each packed
+    sequence and across context-parallel chunks; the last token of a sequence has no label. The model's `labels`, which
+    are aligned, are for its MTP loss alone.
     `use_loss_mask`: rows where the model's `loss_mask` is zero are not computed and return 0, as with a `mask` in the
     context. The mask applies to output positions; it is not shifted.
+    `ignore_index`: rows with this label are not computed either, and all results of the pass are 0 there. None computes
+    the entropy of all rows.
     `scale_logits`: apply MuP's factor, as Megatron does. `reduce_hidden_grad`: if every tensor-parallel rank has the
     whole hidden states, sum their gradient over the ranks, as Megatron does. Turn these two off to reproduce the
     numbers of code that did neither.
@@ -55,9 +62,13 @@ class HeadOptions(PassSettings):
         context = HookContext.of(call.context)
         asked["temperature"] = self.temperature if context.temperature is None else context.temperature
         asked["mask"] = selection_mask(call) if self.use_loss_mask else context.mask
+        asked["max_rows"] = context.max_rows
+        made_here = self.shift == "next_token" and self.ignore_index is not None and asked.get("labels") is not None
+        if made_here and asked["mask"] is None and context.lengths is None and context.max_rows is None:
+            # Only the ends of sequences have no label: to leave out so few rows is not worth a wait.
+            asked["max_rows"] = asked["labels"].numel()
         return self.widened(
             kind,
-            mask_count=context.mask_count,
             tp_group=call.groups.tp,
             # The backward of the gather of sequence-parallel shares has summed it already.
             reduce_hidden_grad=self.reduce_hidden_grad and hidden is call.hidden_states,
@@ -139,10 +150,15 @@ def _labels(call: HookCall, context: HookContext, options: HeadOptions) -> Tenso
                 "them from input_ids."
             )
         return labels
-    tokens = call.input_ids if labels is None else labels
+    tokens = call.input_ids
+    if context.labels is not None:
+        raise ValueError(
+            'shift="next_token" makes labels of input_ids, and labels= in the context are labels already: leave them '
+            'out, or use shift="aligned" (next_token_labels makes such labels of token ids).'
+        )
     if tokens is None:
         raise MissingContextError(
-            'shift="next_token" needs token ids; pass input_ids= or labels= to the model, or labels= in the context.'
+            'shift="next_token" needs token ids; pass input_ids= to the model, or aligned labels with shift="aligned".'
         )
     fill = -100 if options.ignore_index is None else options.ignore_index
     return next_token_labels(
@@ -177,7 +193,6 @@ def batch_first(value: Tensor) -> Tensor:
 
 # The hooks on a layer that were seen to hand gradients through.
 _transparent: WeakKeyDictionary[Module, tuple[Any, ...]] = WeakKeyDictionary()
-VALUE_HEADS: WeakSet[Module] = WeakSet()  # layers that `add_value_head` put there
 
 
 def check_head(call: HookCall) -> None:
@@ -227,7 +242,7 @@ def run_layer_hooks(call: HookCall) -> None:
     if not layer._forward_pre_hooks and not hooks:
         return
     probing = torch.is_grad_enabled() and _transparent.get(layer, ()) != hooks
-    row = call.hidden_states[:1].detach()
+    row = call.hidden_states[:1].detach().to(call.weight.dtype)
     before = _state(row)
     seen: dict[str, Any] = {}
     me = get_ident()  # another thread may call the layer too
@@ -248,9 +263,11 @@ def run_layer_hooks(call: HookCall) -> None:
         layer.register_forward_pre_hook(look_in, with_kwargs=True),
         layer.register_forward_hook(look_out, prepend=True),
     )
+    PROBING.add(me)
     try:  # gradients as in the call: a pre-hook may make the weight from parameters (weight norm)
         result = layer(row, weight=call.output_weight)[0]
     finally:
+        PROBING.discard(me)
         for handle in handles:
             handle.remove()
     if seen["given"] != before:
@@ -294,9 +311,10 @@ def _obstacles(call: HookCall) -> Iterator[str]:
         yield f"its weight is sharded further: only {len(weight)} of its {rows} rows are on this rank"
     if layer._backward_hooks or layer._backward_pre_hooks:
         yield "a backward hook on it would never run, because the layer is not called"
-    for name in ("forward", "_forward_impl"):
-        if (foreign := foreign_code(getattr(layer, name, None))) is not None:
-            yield f"its {name} is defined in {foreign} and may do more than the product (soft-capped logits?)"
+    for name in ("forward", "_forward_impl"):  # a layer of Megatron's calls those that it overrides
+        for held in (vars(one).get(name) for one in (layer, *type(layer).__mro__)):
+            if (foreign := foreign_code(held)) is not None:
+                yield f"its {name} is defined in {foreign} and may do more than the product (soft-capped logits?)"
 
 
 def _state(tensor: Tensor) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The hook for a model whose `forward` has none (HybridModel up to 0.19), through official PyTorch hooks only.
+"""The hook for a model whose `forward` has none (HybridModel), through official PyTorch hooks only.
 
 The output layer is called once per MTP layer and then once for the main output. The main call is the one whose input is
 what the decoder (or the MTP block) returned: the same memory. There the hidden states are captured and the product is
@@ -60,7 +60,7 @@ class OutputLayerTap:
             hooks += [
                 model.decoder.register_forward_pre_hook(self._see_embedded, with_kwargs=True),
                 model.decoder.register_forward_hook(self._see_decoded),
-                model.output_layer.register_forward_pre_hook(self._enter_output_layer, with_kwargs=True),
+                model.output_layer.register_forward_pre_hook(self._enter_output_layer, with_kwargs=True, prepend=True),
                 model.output_layer.register_forward_hook(self._leave_output_layer),
             ]
             if (mtp := getattr(model, "mtp", None)) is not None:
@@ -103,14 +103,15 @@ class OutputLayerTap:
         call = self.calls.get(get_ident())
         if call is None or call.decoded is None or kwargs is None:
             return None
-        hidden = args[0]
+        hidden, *rest = args or (kwargs.pop("input_"),)
         call.at_main = hidden.data_ptr() == call.decoded.data_ptr()
         if not call.at_main:
-            return None
+            return (hidden, *rest), kwargs
         call.taken = {"hidden_states": hidden, "output_weight": kwargs.get("weight")}
         if kwargs.get("weight") is None and layer.weight is None:  # given up for a value head
             kwargs["weight"] = hidden.new_zeros(layer.output_size_per_partition, hidden.shape[-1])
-        return (hidden[:1].detach(), *args[1:]), kwargs
+        weight = layer.weight if kwargs.get("weight") is None else kwargs["weight"]
+        return (hidden[:1].detach().to(weight.dtype), *rest), kwargs
 
     def _leave_output_layer(self, layer: Module, args: Any, output: Any) -> Any:
         call = self.calls.get(get_ident())

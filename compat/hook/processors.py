@@ -1,14 +1,18 @@
 """The library of processors. `b` is the batch, `s` the sequence on this rank (the packed row, `b = 1`, for THD)."""
 
+from mcore_unpatch.compat.requirements import require_hook
+
+require_hook(__name__)
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import product
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.linear_logprob import VocabOutput
+from mcore_unpatch.compat.fused_head.plan import VocabOutput
 from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.fused_head.settings import check_count
 from mcore_unpatch.compat.hook import head
@@ -52,13 +56,17 @@ class Entropy(HeadProcessor):
 
 
 class LogProbsAndEntropy(HeadProcessor):
-    """`Outputs(log_probs, entropy)`, each `[b, s]` fp32, from the same pass."""
+    """`Outputs(log_probs, entropy)`, each `[b, s]` fp32, from the same pass; both 0 where there is no label."""
 
     gives = MappingProxyType({"log_probs": "logprobs", "entropy": "entropy"})
 
 
 class TokenLoss(HeadProcessor):
-    """Cross-entropy per token, `[b, s]` fp32: what Megatron's default path returns when labels are given."""
+    """Cross-entropy per token, `[b, s]` fp32: what Megatron's default path returns when labels are given.
+
+    0 where the label is `ignore_index` (-100). There Megatron gives the log-sum-exp less the largest logit, a number
+    that its loss mask hides.
+    """
 
     gives = MappingProxyType({"loss": "logprobs"})
 
@@ -182,14 +190,16 @@ class Compose:
     """Several processors in one call, with all results in one `Outputs`.
 
     Those that read the head share a single pass over the vocabulary, so they must have equal `HeadOptions` (temperature
-    and so on). `Logits` and any other processor are called separately; the result has the name of the class.
+    and so on). If one of them takes labels, a row without a label is left out of all their results, which are 0 there.
+    `Logits`, any other processor, and one of a class that overrides `__call__` or `query` are called separately. The
+    result has the names that it has alone, or the name of the class.
     """
 
     def __init__(self, *processors: Processor) -> None:
         for processor in processors:
             require_processor(processor)
         self.processors = processors
-        self.readers = [p for p in processors if isinstance(p, HeadProcessor)]
+        self.readers = [p for p in processors if _can_share(p)]
         for option, first, reader in product(fields(head.HeadOptions), self.readers[:1], self.readers[1:]):
             mine, theirs = getattr(first, option.name), getattr(reader, option.name)
             if mine is not theirs and (isinstance(mine, Tensor) or isinstance(theirs, Tensor) or mine != theirs):
@@ -206,7 +216,7 @@ class Compose:
         if not processors:
             raise ValueError("Compose needs at least one processor.")
         taken = {name for reader in self.readers for name in reader.gives}  # one name is one number of the shared pass
-        for name in [type(p).__name__.lower() for p in processors if not isinstance(p, HeadProcessor)]:
+        for name in [name for p in processors if not _can_share(p) for name in _names(p)]:
             if name in taken:
                 raise ValueError(f"Two composed processors both return {name!r}; leave one out, or rename its class.")
             taken.add(name)
@@ -219,10 +229,10 @@ class Compose:
             asked = {field for reader in self.readers for field in reader.gives.values()}
             shared = head.head_pass(call, self.readers[0], asked, max(reader.topk for reader in self.readers))
         for processor in self.processors:
-            if isinstance(processor, HeadProcessor):
+            if _can_share(processor):
                 results |= processor.results(call, shared)
             else:
-                results[type(processor).__name__.lower()] = processor(**keywords)
+                results |= _named(processor, processor(**keywords))
         return Outputs(**results)
 
     def __eq__(self, other: object) -> bool:
@@ -230,6 +240,24 @@ class Compose:
 
     def __hash__(self) -> int:
         return hash(self.processors)
+
+
+def _can_share(processor: Processor) -> TypeGuard[HeadProcessor]:
+    """Whether its results are those of the shared pass: it neither does more, nor asks for something else."""
+    own = (getattr(type(processor), name, None) is getattr(HeadProcessor, name) for name in ("__call__", "query"))
+    return isinstance(processor, HeadProcessor) and all(own)
+
+
+def _names(processor: Processor) -> tuple[str, ...]:
+    """The names that the results of one called separately have."""
+    return tuple(processor.gives) if isinstance(processor, HeadProcessor) else (type(processor).__name__.lower(),)
+
+
+def _named(processor: Processor, result: Any) -> dict[str, Any]:
+    if isinstance(processor, HeadProcessor) and isinstance(result, Outputs):
+        return dict(result.items())
+    names = _names(processor)
+    return {names[0] if len(names) == 1 else type(processor).__name__.lower(): result}
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from types import FrameType
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 
 class HookError(RuntimeError):
@@ -75,6 +77,9 @@ PerThread = dict[int, _Value]
 
 # Held while something shared by calls is looked for and installed, or given up and removed.
 INSTALLING = threading.RLock()
+
+PROBING: set[int] = set()  # threads that call a layer on one row, to let its hooks run
+VALUE_HEADS: WeakSet[Module] = WeakSet()  # layers that `add_value_head` put there
 
 
 def version_of(tensor: Tensor) -> int:
@@ -160,7 +165,7 @@ class OneCallFields:
 
     def leave_out_mtp(self, model: Any, keywords: dict[str, Any], known: Sequence[str]) -> None:
         """No multi-token prediction in this call, neither its layers nor a loss; `known` are the model's arguments."""
-        if "compute_mtp_loss" in known:  # HybridModel, from 0.20 on
+        if "compute_mtp_loss" in known:  # HybridModel on Megatron's main branch
             keywords.setdefault("compute_mtp_loss", False)
             return
         self.configure(model, mtp_num_layers=None)

@@ -1,5 +1,4 @@
-"""veRL's patches of Megatron Core under the same names, on the official hook: change the import and keep training."""
+"""veRL's patches of Megatron Core under the same names: change the import and keep training.
 
-from mcore_unpatch.compat.requirements import require_megatron
-
-require_megatron(__name__)
+Nothing is imported here: a module that needs the hook asks for it itself.
+"""

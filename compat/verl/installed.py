@@ -73,12 +73,12 @@ class FusedProcessor(HeadOptions):
 
     @classmethod
     def giving(cls, numbers: Numbers, **options: Any) -> "FusedProcessor":
-        """The processor with Megatron's numbers, or with veRL's.
+        """The processor with Megatron's numbers, or with veRL's. The entropy is that of all tokens, labelled or not.
 
         Its kernel neither scales (MuP) nor adds up the ranks' parts of the hidden gradient.
         """
         megatrons = numbers == "megatron"
-        return cls(**options, scale_logits=megatrons, reduce_hidden_grad=megatrons)
+        return cls(**options, ignore_index=None, scale_logits=megatrons, reduce_hidden_grad=megatrons)
 
     def __call__(self, **keywords: Any) -> Any:
         """Run the pass."""

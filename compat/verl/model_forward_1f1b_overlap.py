@@ -1,5 +1,9 @@
 """veRL's `model_forward_1f1b_overlap` on the hook: log-probs in a schedule plan, with no state left on the model."""
 
+from mcore_unpatch.compat.requirements import require_hook, say_once
+
+require_hook(__name__)
+
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +41,7 @@ def gptmodel_forward_1f1b_overlap(
     The batch is packed; with MTP layers it stays padded, because Megatron's plan does not support both together.
     `numbers` is as in `patch_fused_forward`.
     """
+    say_once(__name__)
     if logits_processor is not None:
         raise NotImplementedError(
             "logits_processor: this schedule plan computes no logits; read log-probs and entropy from the plan's "

@@ -6,6 +6,10 @@ call the model and unpack the results; they reach the inner language model throu
 `fused_output_processor` is for callers that pass Megatron's hook arguments themselves.
 """
 
+from mcore_unpatch.compat.requirements import require_hook, say_once
+
+require_hook(__name__)
+
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -50,6 +54,7 @@ def fused_output_processor(
     directly. `partial(fused_output_processor, numbers="megatron")` is as `numbers` of `patch_fused_forward`; with MuP
     it also needs the hook's `scale_logits`, which has the factor.
     """
+    say_once(__name__)
     installed.warn_where_kept("fused_output_processor", numbers, config)
     if numbers == "verl" and labels is not None and len(labels) > 1:
         raise installed.several_rows(labels, 'use partial(fused_output_processor, numbers="megatron")')
@@ -77,6 +82,7 @@ def patch_fused_forward(model: Module, *, numbers: Numbers = "verl") -> None:
     token of the row; no MTP unless asked for. A direct call takes one packed row and returns flat results.
     `numbers="megatron"`: the results are those of Megatron's own logits.
     """
+    say_once(__name__)
     path = installed.path_in(model)
     if path is None:
         return
@@ -237,6 +243,7 @@ class _FusedTarget:
         mask: Tensor | None = None,
     ) -> Any:
         """Those of `names`, in the shape of the batch; without labels logits. On a stage without output, its own."""
+        say_once(__name__)
         if labels is None:
             out = self.model(**{"labels": None, **arguments})
         else:

@@ -4,6 +4,10 @@ After `patch_postprocess` a forward with `labels` returns logits, and Megatron c
 a forward without labels runs no MTP. A caller's own `output_processor` still runs.
 """
 
+from mcore_unpatch.compat.requirements import require_hook, say_once
+
+require_hook(__name__)
+
 import logging
 import warnings
 from functools import partial
@@ -33,6 +37,7 @@ def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, number
     megatron-core with `process_mtp_loss` (0.17 and later). `numbers="megatron"` scales the logits under MuP, as
     Megatron itself does and veRL does not.
     """
+    say_once(__name__)
     path = installed.path_in(model)
     if path is None:
         return
@@ -64,6 +69,7 @@ def patch_mtp_layer_get_embeddings(model: Module, *, every_depth: bool = False) 
     `every_depth`: also keep the loss of each depth out of the depths before it, as veRL 0.7 did; 0.8 and later do not.
     With one MTP layer both are the same.
     """
+    say_once(__name__, "PyTorch's hooks")
     path = installed.path_in(model)
     layers = [] if path is None else installed.mtp_layers(path.model)
     if path is None or not layers or path.model in _detached:
@@ -91,6 +97,7 @@ def patch_mtp_layer_checkpointed_forward(model: Module) -> bool:
 
     On megatron-core 0.18 each MTP layer is replaced by one that shares its parameters and can recompute.
     """
+    say_once(__name__, "layers that can recompute")
     path = installed.path_in(model)
     layers = [] if path is None else installed.mtp_layers(path.model)
     if path is None or path.model in _recomputed or all(map(installed.can_recompute, layers)):

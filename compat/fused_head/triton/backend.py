@@ -11,7 +11,7 @@ from torch import Tensor
 from mcore_unpatch.compat.fused_head.problem import GradBuffer, Problem, RowGrads, RowStats, TakeGrad, Tiles, spans
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 from mcore_unpatch.compat.fused_head.triton.chosen_columns import TargetGrads, chosen_logits
-from mcore_unpatch.compat.fused_head.triton.grad_kernel import KeptShares, TileGrad, padded, room_to_keep, row_factors
+from mcore_unpatch.compat.fused_head.triton.grad_kernel import KeptLogits, TileGrad, padded, room_to_keep, row_factors
 from mcore_unpatch.compat.fused_head.triton.launch import kernel_options, tile_sizes, tma_can_read
 from mcore_unpatch.compat.fused_head.triton.stats_kernel import LARGEST_K, merge_lists, merge_parts, split_stats
 
@@ -52,7 +52,7 @@ class TritonBackend(TorchBackend):
             chosen=chosen,
             topk_logits=top_logits,
             topk_columns=top_columns,
-            kept=() if kept is None else (kept.exp_z, kept.running_max),
+            kept=() if kept is None else (kept.steps, kept.running_max),
         )
 
     def backward(self, problem: Problem, grads: RowGrads, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
@@ -60,7 +60,7 @@ class TritonBackend(TorchBackend):
         if not fits(problem):
             super().backward(problem, grads, hidden_grad, weight_grad)
             return
-        kept = KeptShares(*grads.kept) if grads.kept else None
+        kept = KeptLogits(*grads.kept) if grads.kept else None
         tiles = TritonTiles(problem, weight_grad, kept)
         factors = row_factors(problem, grads)
         terms = {"entropy": grads.entropy_coefficient is not None, "squares": grads.squares_coefficient is not None}
@@ -69,7 +69,7 @@ class TritonBackend(TorchBackend):
         targets = TargetGrads(grads, factors, tiles.column_limit) if grads.target_coefficients is not None else None
 
         def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
-            if kept is not None and c.start < kept.exp_z.shape[1]:
+            if kept is not None and c.start < kept.steps.shape[1]:
                 dz = kept.to_grad(factors, r, c, w.dtype, **terms)
             else:
                 dz = tiles.gradient_tile(len(x), len(w))
@@ -92,11 +92,11 @@ def fits(problem: Problem) -> bool:
 class TritonTiles(Tiles):
     """The gradient of a tile lies in one buffer, in the weight's dtype; that of kept columns where these were kept."""
 
-    def __init__(self, problem: Problem, weight_grad: GradBuffer = None, kept: KeptShares | None = None) -> None:
+    def __init__(self, problem: Problem, weight_grad: GradBuffer = None, kept: KeptLogits | None = None) -> None:
         super().__init__(problem, problem.weight.dtype)
         apart = self.sums_apart(weight_grad, row_tiles=1)
         self.forward_rows, self.tile_rows, self.tile_columns = tile_sizes(problem, self.column_count, apart)
-        self.kept_columns = 0 if kept is None else kept.exp_z.shape[1]
+        self.kept_columns = 0 if kept is None else kept.steps.shape[1]
         # Kept columns need no room: all in one product, unless their sums stand apart, in a buffer of their size.
         apart = self.sums_apart(weight_grad, len(self.row_spans()))
         self.kept_step = self.tile_columns if apart else max(1, self.kept_columns)

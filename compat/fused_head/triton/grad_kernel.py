@@ -12,12 +12,18 @@ from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.problem import Problem, RowGrads
 from mcore_unpatch.compat.fused_head.triton.launch import block_columns_on, by_nvidia, operand, programs
-from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, exp, log2, store_block
+from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, exp, store_block
 
 # Rows begin at multiples of so many numbers: the TMA and fast products ask for it.
 STRIDE_STEP = 64
-_LN2 = tl.constexpr(0.6931471805599453)
-_SMALLEST = tl.constexpr(2.0**-25)  # stands for what float16 rounds to 0: its logarithm must be finite
+# What is kept of a logit is how far it lies below the running maximum, in steps of a 1024th of a halving of its
+# exponential: 16 bits reach over 64 halvings, and a probability errs by 2e-4 wherever it lies. A float16 of the same
+# size would lose those below 3e-8, which together are the tail of a sure token; a bfloat16 errs by 2e-3.
+_STEP = tl.constexpr(0.6931471805599453 / 1024)
+_FARTHEST = tl.constexpr(65535)  # and all beyond: their exponential is 0
+_FARTHEST_LOGIT = tl.constexpr(-65535 * 0.6931471805599453 / 1024)
+_STEPS_PER_LOGIT = tl.constexpr(-1024 / 0.6931471805599453)
+_ROUNDING = tl.constexpr(3.0 * 2**22)  # added to a number, it leaves the nearest integer in the lowest bits
 
 
 def padded(columns: int) -> int:
@@ -26,40 +32,40 @@ def padded(columns: int) -> int:
 
 
 @dataclass(frozen=True)
-class KeptShares:
-    """Shares of the first columns of some rows."""
+class KeptLogits:
+    """The logits of the first columns of some rows."""
 
-    exp_z: Tensor  # [rows, columns] float16
+    steps: Tensor  # [rows, columns] int16, to be read without a sign: how far below the running maximum
     running_max: Tensor  # [blocks of columns, rows] float32
 
-    def rows(self, r: slice) -> "KeptShares":
+    def rows(self, r: slice) -> "KeptLogits":
         """Those of some rows."""
-        return KeptShares(self.exp_z[r], self.running_max[:, r])
+        return KeptLogits(self.steps[r], self.running_max[:, r])
 
     def to_grad(self, factors: Tensor, r: slice, c: slice, dtype: torch.dtype, entropy: bool, squares: bool) -> Tensor:
         """Turn a tile into the gradient of its raw product, in place."""
-        exp_z = self.exp_z[r, c]
-        out = exp_z.view(dtype)
-        block_rows, block_columns = 16, block_columns_on(exp_z.device)
-        rows, columns = exp_z.shape
+        steps = self.steps[r, c]
+        out = steps.view(dtype)
+        block_rows, block_columns = 16, block_columns_on(steps.device)
+        rows, columns = steps.shape
         _kept_to_grad[(-(-rows // block_rows), -(-columns // block_columns))](
-            exp_z, out, exp_z.stride(0),
+            steps, out, steps.stride(0),
             self.running_max[c.start // block_columns :, r], self.running_max.stride(0), factors[:, r],
             factors.stride(0), rows, columns,
             entropy=entropy, squares=squares, block_rows=block_rows, block_columns=block_columns,
-            by_nvidia=by_nvidia(exp_z.device),
+            by_nvidia=by_nvidia(steps.device),
         )  # fmt: skip
         return out
 
 
-def room_to_keep(problem: Problem, columns: int) -> KeptShares | None:
+def room_to_keep(problem: Problem, columns: int) -> KeptLogits | None:
     """Room for as many columns as `keep_bytes` allows, whole blocks of them or all."""
     rows, step = problem.row_count, block_columns_on(problem.weight.device)
     count = _columns_that_fit(rows, columns, step, problem.keep_bytes)
     if count == 0 or rows == 0:
         return None
     try:
-        memory = problem.weight.new_empty((rows, padded(count)), dtype=torch.float16)
+        memory = problem.weight.new_empty((rows, padded(count)), dtype=torch.int16)
         running_max = problem.weight.new_empty((-(-count // step), rows), dtype=torch.float32)
     except torch.OutOfMemoryError:
         warnings.warn(
@@ -68,7 +74,7 @@ def room_to_keep(problem: Problem, columns: int) -> KeptShares | None:
             stacklevel=2,
         )
         return None
-    return KeptShares(memory[:, :count], running_max)
+    return KeptLogits(memory[:, :count], running_max)
 
 
 def _columns_that_fit(rows: int, columns: int, step: int, budget: int) -> int:
@@ -77,6 +83,14 @@ def _columns_that_fit(rows: int, columns: int, step: int, budget: int) -> int:
         return blocks * step
     whole = rows * (2 * padded(columns) + 4 * -(-columns // step))
     return columns if whole <= budget else (columns - 1) // step * step
+
+
+@triton.jit
+def to_steps(z):
+    """What is kept of logits, given relative to the running maximum."""
+    # Additions and bits, because to convert a number takes longer.
+    rounded = tl.maximum(z, _FARTHEST_LOGIT) * _STEPS_PER_LOGIT + _ROUNDING
+    return rounded.to(tl.int32, bitcast=True).to(tl.int16)
 
 
 @triton.jit
@@ -94,11 +108,11 @@ def _kept_to_grad(
     log_scale = local_max - row_max - log_sum
     there = real[:, None] & (column < columns)[None, :]
     here = row.to(tl.int64)[:, None] * stride + column[None, :]
-    exp_z = tl.load(kept + here, mask=there, other=0.0).to(tl.float32)
-    p = exp_z * tl.exp(log_scale)[:, None]
+    steps = tl.load(kept + here, mask=there, other=0).to(tl.uint16, bitcast=True).to(tl.int32)
+    log_p = log_scale[:, None] - steps.to(tl.float32) * _STEP
+    p = tl.where(steps == _FARTHEST, 0.0, exp(log_p, by_nvidia))
     coefficient = tl.load(factors + 3 * factors_stride + row, mask=real, other=0.0)[:, None]
     if entropy:
-        log_p = log2(tl.maximum(exp_z, _SMALLEST), by_nvidia) * _LN2 + log_scale[:, None]
         coefficient += tl.load(factors + 4 * factors_stride + row, mask=real, other=0.0)[:, None] * log_p
     if squares:
         coefficient += tl.load(factors + 5 * factors_stride + row, mask=real, other=0.0)[:, None] * p

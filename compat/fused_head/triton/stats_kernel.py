@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, Problem
-from mcore_unpatch.compat.fused_head.triton.grad_kernel import KeptShares
+from mcore_unpatch.compat.fused_head.triton.grad_kernel import KeptLogits, to_steps
 from mcore_unpatch.compat.fused_head.triton.launch import kernel_options, operand, splits_for
 from mcore_unpatch.compat.fused_head.triton.logits_tile import block_product, exp, store_block
 
@@ -65,7 +65,7 @@ def split_stats(
     scale: float | Tensor,
     limit: Tensor | None,  # 0-dim: columns from here on are no vocabulary
     asked: Problem,
-    kept: KeptShares | None,  # to be written
+    kept: KeptLogits | None,  # to be written
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """One launch: the sums of these rows in every segment, `[3 or 4, segments, rows]`, and the largest logits.
 
@@ -85,14 +85,14 @@ def split_stats(
     _split_stats[(height * splits,)](
         operand(x, options["block_rows"], options["block_width"], tma),
         operand(w, block_columns, options["block_width"], tma),
-        operand(kept.exp_z, options["block_rows"], block_columns // 2, tma) if kept is not None else None,
+        operand(kept.steps, options["block_rows"], block_columns // 2, tma) if kept is not None else None,
         kept.running_max if kept is not None else None,
         parts, top_logits, top_columns,
         x.stride(0), w.stride(0),
-        kept.exp_z.stride(0) if kept is not None else 0,
+        kept.steps.stride(0) if kept is not None else 0,
         kept.running_max.stride(0) if kept is not None else 0,
         parts.stride(0), rows, columns, width,
-        kept.exp_z.shape[1] if kept is not None else 0, height, splits, segment,
+        kept.steps.shape[1] if kept is not None else 0, height, splits, segment,
         scale if row_scale else None, 1.0 if row_scale else scale, limit, asked.topk,
         scaled=not row_scale and scale != 1, ragged=columns % block_columns != 0,
         even_width=width % options["block_width"] == 0,
@@ -171,7 +171,7 @@ def _split_stats(
                     tl.store(place, row_max, mask=real & (first_column < kept_columns))
                     # In two halves: the whole block would not fit beside the operands.
                     half_columns: tl.constexpr = block_columns // 2
-                    halves = tl.permute(tl.reshape(exp_z.to(tl.float16), (block_rows, 2, half_columns)), (0, 2, 1))
+                    halves = tl.permute(tl.reshape(to_steps(z), (block_rows, 2, half_columns)), (0, 2, 1))
                     left, right = tl.split(halves)
                     first_row = row_block * block_rows
                     store_block(kept, kept_stride, left, first_row, first_column, rows, kept_columns, tma)

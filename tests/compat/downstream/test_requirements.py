@@ -1,15 +1,79 @@
-"""Importing a shim where something is missing says what, and how to get it."""
+"""Importing a shim where something is missing, replaced or switched off says what; the first call says what runs."""
+
+import logging
 
 import pytest
-from downstream.importing import SHIMS, said_by_imports
+from downstream.importing import NEEDS_HOOK, SHIMS, said_by_imports
 
-pytestmark = pytest.mark.ranks
+from mcore_unpatch.compat import requirements
+
+ranks = pytest.mark.ranks
 
 
+@ranks
 @pytest.mark.parametrize("missing", ["torch", "megatron"])
 def test_a_missing_package_is_named_with_the_extra(missing: str) -> None:
     known = "" if missing == "torch" else "import torch; "
-    said = said_by_imports(list(SHIMS), f"{known}import sys; sys.modules[{missing!r}] = None")
+    said = said_by_imports(SHIMS, f"{known}import sys; sys.modules[{missing!r}] = None")
     package = "megatron-core" if missing == "megatron" else missing
     how = "which is not installed; run `pip install 'mcore-unpatch[compat]'`."
-    assert said == {module: f"ImportError: {name} needs {package}, {how}" for module, name in SHIMS.items()}
+    assert said == {name: f"ImportError: {name} needs {package}, {how}" for name in SHIMS}
+
+
+def test_what_else_is_missing_is_not_blamed_on_the_extra() -> None:
+    error = ModuleNotFoundError("No module named 'flask'", name="flask")
+    with pytest.raises(ModuleNotFoundError, match="flask"):
+        raise requirements.missing_from_extra("The shim", error)
+    with pytest.raises(ModuleNotFoundError, match="nothing"):
+        raise requirements.missing_from_extra("The shim", ModuleNotFoundError("nothing"))
+
+
+@ranks
+def test_the_switch_brings_every_patch_back_and_its_package_imports_nothing() -> None:
+    replacements = [*SHIMS, *NEEDS_HOOK, "mcore_unpatch.compat.hook.changed_heads"]
+    off = said_by_imports([*replacements, "mcore_unpatch.compat.verl"], MCORE_UNPATCH="0")
+    assert off.pop("mcore_unpatch.compat.verl") == "nothing"
+    why = "is switched off by MCORE_UNPATCH=0 in the environment; unset it to use the replacement."
+    assert off == {name: f"ImportError: {name} {why}" for name in replacements}
+    bare = "import sys; sys.modules |= dict.fromkeys(('torch', 'triton', 'megatron'))\n"
+    assert said_by_imports(["mcore_unpatch.compat.verl"], bare) == {"mcore_unpatch.compat.verl": "nothing"}
+
+
+_OF_A_DOWNSTREAM = """
+import functools, torch
+from megatron.core.models.gpt.gpt_model import GPTModel
+theirs = GPTModel.forward
+def forward(self, input_ids, position_ids, attention_mask, labels=None, **kwargs):
+    return theirs(self, input_ids, position_ids, attention_mask, labels=labels, **kwargs)
+"""
+
+
+@ranks
+def test_a_class_patch_that_hides_the_hook_stays_what_runs() -> None:
+    patched = f"{_OF_A_DOWNSTREAM}forward.__module__ = 'trainer.patches'\nGPTModel.forward = forward\n"
+    said = said_by_imports([*SHIMS, *NEEDS_HOOK], patched)
+    why = r"has no parameter output_processor (megatron-core "
+    for name, text in said.items():
+        assert text.startswith(
+            f"ImportError: {name} needs Megatron's output_processor hook, but GPTModel.forward {why}"
+        )
+        assert text.endswith("); trainer.patches.forward has replaced it, and runs as before.")
+
+
+@ranks
+def test_a_patch_that_says_what_it_wraps_is_taken_at_its_word() -> None:
+    wrapped = f"{_OF_A_DOWNSTREAM}GPTModel.forward = functools.wraps(theirs)(forward)\n"
+    said = said_by_imports([*SHIMS, *NEEDS_HOOK], wrapped)
+    assert set(said.values()) == {"nothing"}
+
+
+def test_the_first_call_says_once_which_side_runs(caplog: pytest.LogCaptureFixture) -> None:
+    requirements.say_once.cache_clear()
+    with caplog.at_level(logging.INFO, "mcore_unpatch"):
+        for _ in range(2):
+            requirements.say_once("The shim")
+        requirements.say_once("The other", "a kernel")
+    undo = "in place of a patch; MCORE_UNPATCH=0 in the environment brings the patch back."
+    hook = "Megatron's output_processor hook"
+    assert caplog.messages == [f"The shim runs on {hook}, {undo}", f"The other runs on a kernel, {undo}"]
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}

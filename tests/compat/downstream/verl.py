@@ -44,20 +44,30 @@ def verl_files(folder: str, *, kernel: bool = False) -> Iterator[Callable[[str],
         stand_in("verl.utils.megatron_utils", unwrap_model=unwrap_model)
         stand_in("verl.utils.model", CausalLMOutputForPPO=CausalLMOutputForPPO)
         stand_in("verl.models.mcore.qwen2_5_vl.model", Qwen2_5VLModel=type(None))
-        stand_in(
-            "verl.utils.device",
-            is_npu_available=False,
-            is_cuda_available=torch.cuda.is_available(),
-            get_device_capability=lambda: torch.cuda.get_device_capability(),
-            get_device_name=lambda: "cuda",
-            get_torch_device=lambda: torch.cuda,
-        )
+        stand_in("verl.utils.device", **_devices())
         if not kernel:
             stand_in("verl.utils.kernel.linear_cross_entropy", linear_cross_entropy=linear_cross_entropy)
         util = _import("util")
         if hasattr(util, "logger"):
             util.logger.warning_once = util.logger.warning  # transformers adds it to every logger
         yield _import
+
+
+@contextmanager
+def verl_kernel(folder: str) -> Iterator[Any]:
+    """The `linear_cross_entropy` of the wheel in `folder`: its own Triton kernel, for a GPU."""
+    with loaded(folder, "verl", "verl.utils", {"verl.utils.device": _devices()}):
+        yield importlib.import_module("verl.utils.kernel.linear_cross_entropy").linear_cross_entropy
+
+
+def _devices() -> dict[str, Any]:
+    return {
+        "is_npu_available": False,
+        "is_cuda_available": torch.cuda.is_available(),
+        "get_device_capability": lambda: torch.cuda.get_device_capability(),
+        "get_device_name": lambda: "cuda",
+        "get_torch_device": lambda: torch.cuda,
+    }
 
 
 def _import(name: str) -> Any:

@@ -2,11 +2,10 @@
 
 import torch
 from fused_head.counters import GatheredRows
-from fused_head.oracle import Inputs, grad_of, make_inputs, materialised
+from fused_head.oracle import Inputs, grad_of, linear_logprob, make_inputs, materialised
 from harness.rounding import assert_close
 from torch import Tensor
 
-from mcore_unpatch.compat import linear_logprob
 from mcore_unpatch.compat.fused_head.problem import Problem, RowGrads, WeightGradBuffer
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 
@@ -55,7 +54,7 @@ def check_the_hidden_gradient_comes_early(backend: TorchBackend, dtype: torch.dt
 def check_rows_are_gathered_one_tile_at_a_time(inputs: Inputs, tile_bytes: int) -> None:
     """The rows of one tile are gone before those of the next are gathered, in the forward and in the backward."""
     hidden, weight = inputs.hidden.requires_grad_(), inputs.weight.requires_grad_()
-    mask = torch.ones(inputs.labels.shape)
+    mask = torch.arange(len(inputs.labels)) > 0
     with GatheredRows() as rows:
         logprobs, _ = linear_logprob(hidden, weight, inputs.labels, mask=mask, tile_bytes=tile_bytes)
         forward = len(rows.copies)

@@ -8,10 +8,17 @@ import torch
 from harness.rounding import assert_agree, distance
 from torch import Tensor
 
-from mcore_unpatch.compat import linear_logprob
+from mcore_unpatch import compat
+from mcore_unpatch.compat import LogprobOptions
 
 Results = Mapping[str, Tensor]
 error = distance  # in relative norm
+
+
+def linear_logprob(hidden: Tensor, weight: Tensor, labels: Tensor, **arguments: Any) -> compat.LogprobOutput:
+    """The operator, its options given beside its arguments."""
+    options = {name: arguments.pop(name) for name in LogprobOptions.__dataclass_fields__ if name in arguments}
+    return compat.linear_logprob(hidden, weight, labels, **arguments, options=LogprobOptions(**options))
 
 
 @dataclass(frozen=True)
@@ -59,15 +66,19 @@ def materialised(
     mask: Tensor | None = None,
     entropy: bool = True,
     vocab_size: int | None = None,
-    ignore_index: int = -100,
+    ignore_index: int | None = -100,
 ) -> tuple[Tensor, Tensor]:
-    """The default path: the product in the weight's dtype, the softmax in float32 (float64 for float64)."""
+    """The default path: the product in the weight's dtype, the softmax in float32 (float64 for float64).
+
+    Rows without a label are 0, as those of a mask are.
+    """
     product = torch.nn.functional.linear(hidden.to(weight.dtype), weight)[..., :vocab_size]
     logits = product if product.dtype == torch.float64 else product.float()
     divisor = temperature[..., None].to(logits.dtype) if isinstance(temperature, Tensor) else temperature
     log_p = (logits * logit_scale / divisor).log_softmax(-1)
-    known = (labels >= 0) & (labels < log_p.shape[-1]) & (labels != ignore_index)
+    known = (labels >= 0) & (labels < log_p.shape[-1])
     kept = torch.ones_like(known) if mask is None else mask != 0
+    kept = kept if ignore_index is None else kept & (labels != ignore_index)
     logprobs = log_p.gather(-1, labels.where(known, 0)[..., None]).squeeze(-1).where(known & kept, 0)
     return logprobs, -(log_p.exp() * log_p).sum(-1).where(kept, 0)
 
@@ -105,7 +116,7 @@ def assert_exact(found: Results, truth: Results, inputs: Inputs, plain: Results 
 
 def assert_as_exact_as_materialised(inputs: Inputs, **options: Any) -> None:
     """Each result is as near to float64 as the default path's at the same dtype, but for rounding."""
-    only_ours = {"tile_bytes", "backend", "mask_count"}
+    only_ours = {"tile_bytes", "backend", "max_rows"}
     shared = {name: value for name, value in options.items() if name not in only_ours}
     truth = results(materialised, inputs.in_float64(), **shared)
     plain = results(materialised, inputs, **shared)

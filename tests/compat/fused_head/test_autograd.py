@@ -9,12 +9,12 @@ import pytest
 import torch
 from fused_head.backend_checks import check_the_hidden_gradient_comes_early
 from fused_head.counters import ProductCounter
-from fused_head.oracle import Inputs, Results, grad_of, make_inputs, materialised, results
+from fused_head.oracle import Inputs, Results, grad_of, linear_logprob, make_inputs, materialised, results
 from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mcore_unpatch.compat import VocabOutput, linear_logprob, vocab_pass
+from mcore_unpatch.compat import VocabOutput, vocab_pass
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 
 

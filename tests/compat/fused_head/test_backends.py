@@ -22,7 +22,8 @@ def _nothing_said_yet() -> object:
 
 def logprobs(backend: Any) -> torch.Tensor:
     inputs = make_inputs(3, 8, 20)
-    return compat.linear_logprob(inputs.hidden, inputs.weight, inputs.labels, backend=backend)[0]
+    options = compat.LogprobOptions(backend=backend)
+    return compat.linear_logprob(inputs.hidden, inputs.weight, inputs.labels, options=options).logprobs
 
 
 def test_auto_and_torch_are_silent() -> None:
@@ -59,5 +60,5 @@ def test_without_torch_the_error_names_the_extra() -> None:
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert said.strip() == (
         "mcore_unpatch.compat.linear_logprob needs torch, which is not installed; "
-        "run `pip install 'mcore-unpatch[compat]'`."
+        "run `pip install 'mcore-unpatch[ops]'`."
     )

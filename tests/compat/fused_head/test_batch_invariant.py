@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from fused_head.oracle import make_inputs, results
+from fused_head.oracle import linear_logprob, make_inputs, results
 from harness import on_ranks
 from harness.rounding import assert_close
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mcore_unpatch.compat import linear_logprob, vocab_pass
+from mcore_unpatch.compat import vocab_pass
 from mcore_unpatch.compat.fused_head import torch_backend
 from mcore_unpatch.compat.fused_head.problem import Problem
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend

@@ -6,14 +6,18 @@ from typing import Any
 
 import pytest
 import torch
+from fused_head.oracle import linear_logprob
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat import linear_logprob, vocab_pass
+from mcore_unpatch import compat
+from mcore_unpatch.compat import vocab_pass
 
 IDS = torch.zeros(2, 3, dtype=torch.int64)
 HEAD = torch.zeros(20, 8)
 NAN = torch.tensor(float("nan"))
 ALL_SHARDS = "the number of weight rows on all ranks of tp_group"
+
+FLOATS = "one of bfloat16, float16, float32, float64"
 
 
 def call(**changes: Any) -> Any:
@@ -35,10 +39,19 @@ def call(**changes: Any) -> Any:
             ValueError,
             "hidden: expected shape [..., 8] to match weight, got [2, 3, 9]",
         ),
-        ({"hidden": torch.zeros(2, 3, 8, dtype=torch.int64)}, TypeError, "hidden: expected a floating-point dtype"),
+        ({"hidden": torch.zeros(2, 3, 8, dtype=torch.int64)}, TypeError, f"hidden: expected {FLOATS}, got torch.int64"),
         ({"hidden": torch.zeros(())}, ValueError, "hidden: expected shape [..., 8] to match weight, got []"),
         ({"weight": torch.zeros(20)}, ValueError, "weight: expected shape [vocab / tp, h], got [20]"),
-        ({"weight": HEAD.long()}, TypeError, "weight: expected a floating-point dtype, got torch.int64"),
+        ({"weight": HEAD.long()}, TypeError, f"weight: expected {FLOATS}, got torch.int64"),
+        *(
+            (
+                {name: tensor.to(dtype)},
+                TypeError,
+                f"{name}: expected {FLOATS}, got {dtype}; multiply by its scale in bfloat16 and pass that: {name}.to(",
+            )
+            for name, tensor in (("weight", HEAD), ("hidden", torch.zeros(2, 3, 8)))
+            for dtype in (torch.float8_e4m3fn, torch.float8_e5m2)
+        ),
         (
             {"labels": IDS.t()},
             ValueError,
@@ -99,12 +112,20 @@ def call(**changes: Any) -> Any:
         ({"topk": 21}, ValueError, f"topk: expected at most 20, {ALL_SHARDS}, got 21"),
         ({"topk": 9, "vocab_size": 8}, ValueError, "topk: expected at most vocab_size = 8, got 9"),
         ({"topk": -1}, ValueError, "topk: expected at least 0, got -1"),
-        ({"mask_count": 1}, ValueError, "mask_count: expected None, because there is no mask, got 1"),
         (
-            {"mask": IDS, "mask_count": 7},
+            {"max_rows": 1, "ignore_index": None},
             ValueError,
-            "mask_count: expected at least 0 and at most 6, got 7",
+            "max_rows: expected None, because neither a mask nor labels with an ignore_index leave rows out, got 1",
         ),
+        (
+            {"mask": IDS, "max_rows": 7},
+            ValueError,
+            "max_rows: expected at least 0 and at most 6, got 7",
+        ),
+        ({"max_rows": 7}, ValueError, "max_rows: expected at least 0 and at most 6, got 7"),
+        ({"keep_bytes": "auto"}, TypeError, "keep_bytes: expected an integer, got str"),
+        ({"keep_bytes": None}, TypeError, "keep_bytes: expected an integer, got None"),
+        ({"keep_bytes": -1}, ValueError, "keep_bytes: expected at least 0, got -1"),
         ({"tile_bytes": 0}, ValueError, "tile_bytes: expected at least 1, got 0"),
         ({"tile_bytes": 1.5}, TypeError, "tile_bytes: expected an integer, got float"),
         ({"tile_bytes": 50}, ValueError, "for these tensors (one cell of the logits), got 50"),
@@ -121,11 +142,14 @@ def test_wrong_arguments(changes: dict[str, Any], kind: type[Exception], message
 
 
 def test_an_argument_that_is_not_known_is_named_and_the_known_ones_are_shown() -> None:
-    with pytest.raises(TypeError, match=r"linear_logprob has no argument 'topk'; it has labels, temperature, "):
-        linear_logprob(torch.zeros(2, 3, 8), HEAD, IDS, topk=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"linear_logprob\(\) got an unexpected keyword argument 'topk'"):
+        compat.linear_logprob(torch.zeros(2, 3, 8), HEAD, IDS, topk=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"options: expected LogprobOptions\(...\), got dict"):
+        compat.linear_logprob(torch.zeros(2, 3, 8), HEAD, IDS, options={"backend": "torch"})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="vocab_pass has no argument 'temprature'"):
         vocab_pass(torch.zeros(2, 3, 8), HEAD, temprature=1.0)  # type: ignore[call-arg]
-    assert list(signature(linear_logprob).parameters)[:4] == ["hidden", "weight", "labels", "temperature"]
+    assert list(signature(compat.linear_logprob).parameters)[:4] == ["hidden", "weight", "labels", "temperature"]
+    assert len(signature(compat.linear_logprob).parameters) <= 11
 
 
 def test_right_arguments() -> None:

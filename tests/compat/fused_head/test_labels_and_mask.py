@@ -11,13 +11,13 @@ from fused_head.oracle import (
     assert_as_exact_as_materialised,
     assert_exact,
     grad_of,
+    linear_logprob,
     make_inputs,
     materialised,
     results,
 )
 from harness.rounding import assert_close
 
-from mcore_unpatch.compat import linear_logprob
 from mcore_unpatch.compat.fused_head.shards import Rows
 
 
@@ -36,7 +36,7 @@ def gradient_of_logprobs(inputs: Inputs, **options: Any) -> torch.Tensor:
 
 def test_labels_outside_the_vocabulary_and_ignored_ones_give_nothing() -> None:
     inputs = labelled([3, -100, -1, 30, 10**12, 29])
-    assert_as_exact_as_materialised(inputs)  # their entropy is there all the same
+    assert_as_exact_as_materialised(inputs)  # the entropy is there all the same, but where a label is ignored
     logprobs, _ = linear_logprob(inputs.hidden, inputs.weight, inputs.labels)
     assert logprobs[1:5].tolist() == [0, 0, 0, 0]
     grad = gradient_of_logprobs(inputs)
@@ -117,9 +117,9 @@ def test_the_number_of_rows_from_the_caller(bound: int) -> None:
     inputs = make_inputs(9, 8, 30)
     mask = torch.tensor([1, 0, 0, 1, 0, 1, 0, 1, 0])
     truth = results(materialised, inputs.in_float64(), mask=mask)
-    assert_exact(results(linear_logprob, inputs, mask=mask, mask_count=bound), truth, inputs)
-    with mock.patch("mcore_unpatch.compat.fused_head.linear_logprob.waiting_is_free", return_value=False):
-        assert_exact(results(linear_logprob, inputs, mask=mask, mask_count=bound), truth, inputs)
+    assert_exact(results(linear_logprob, inputs, mask=mask, max_rows=bound), truth, inputs)
+    with mock.patch("mcore_unpatch.compat.fused_head.plan.waiting_is_free", return_value=False):
+        assert_exact(results(linear_logprob, inputs, mask=mask, max_rows=bound), truth, inputs)
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, torch.nan, torch.inf])
@@ -127,7 +127,7 @@ def test_a_wrong_temperature_is_never_silent(wrong: float) -> None:
     """The CPU raises (test_errors.py); a GPU, which cannot without waiting, makes the row NaN."""
     inputs = make_inputs(4, 8, 30)
     temperature = torch.tensor([1.0, wrong, 0.5, 2.0])
-    with mock.patch("mcore_unpatch.compat.fused_head.linear_logprob.waiting_is_free", return_value=False):
+    with mock.patch("mcore_unpatch.compat.fused_head.plan.waiting_is_free", return_value=False):
         logprobs, entropy = linear_logprob(
             inputs.hidden, inputs.weight, inputs.labels, temperature=temperature, entropy=True
         )
@@ -138,10 +138,12 @@ def test_a_wrong_temperature_is_never_silent(wrong: float) -> None:
 def test_too_low_a_number_of_rows_is_never_silent() -> None:
     inputs = make_inputs(4, 8, 30)
     mask = torch.tensor([1, 0, 1, 1])
-    with pytest.raises(ValueError, match="mask_count: expected at least 3, the number of nonzero rows in mask, got 2"):
-        linear_logprob(inputs.hidden, inputs.weight, inputs.labels, mask=mask, mask_count=2)
-    with mock.patch("mcore_unpatch.compat.fused_head.linear_logprob.waiting_is_free", return_value=False):
-        logprobs, _ = linear_logprob(inputs.hidden, inputs.weight, inputs.labels, mask=mask, mask_count=2)
+    with pytest.raises(
+        ValueError, match="max_rows: expected at least 3, the rows with a label that the mask keeps, got 2"
+    ):
+        linear_logprob(inputs.hidden, inputs.weight, inputs.labels, mask=mask, max_rows=2)
+    with mock.patch("mcore_unpatch.compat.fused_head.plan.waiting_is_free", return_value=False):
+        logprobs, _ = linear_logprob(inputs.hidden, inputs.weight, inputs.labels, mask=mask, max_rows=2)
     assert logprobs.isnan().all()
 
 

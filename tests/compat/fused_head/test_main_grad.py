@@ -6,12 +6,11 @@ from unittest import mock
 
 import pytest
 import torch
-from fused_head.oracle import Inputs, grad_of, make_inputs, materialised, results
+from fused_head.oracle import Inputs, grad_of, linear_logprob, make_inputs, materialised, results
 from harness import run_on_ranks
 from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
-from mcore_unpatch.compat import linear_logprob
 from mcore_unpatch.compat.fused_head.autograd import main_grad
 
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from fused_head.backend_checks import check_rows_are_gathered_one_tile_at_a_time
 from fused_head.counters import peak_memory
-from fused_head.oracle import Inputs, make_inputs, materialised
+from fused_head.oracle import Inputs, linear_logprob, make_inputs, materialised
 from torch import Tensor
 
-from mcore_unpatch.compat import linear_logprob, vocab_pass
+from mcore_unpatch.compat import vocab_pass
 
 pytestmark = pytest.mark.slow
 WIDTH, VOCAB, TILE = 16, 4_000, 400_000

@@ -82,13 +82,3 @@ def test_ids_of_another_shape() -> None:
     inputs = make_inputs(4, WIDTH, VOCAB)
     with pytest.raises(ValueError, match=r"token_ids: expected shape \[4\] \+ \[k\] to match hidden"):
         vocab_pass(inputs.hidden, inputs.weight, token_ids=inputs.labels)
-
-
-@pytest.mark.parametrize("value", ["-1", "much", "1.5"])
-def test_the_environment_variable_of_keep_bytes(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = make_inputs(4, WIDTH, VOCAB)
-    monkeypatch.setenv("MCORE_UNPATCH_KEEP_BYTES", value)
-    with pytest.raises(ValueError, match=f"expected 'auto' or a number of bytes, got '{value}'"):
-        vocab_pass(inputs.hidden, inputs.weight.requires_grad_())
-    with torch.no_grad():
-        vocab_pass(inputs.hidden, inputs.weight)

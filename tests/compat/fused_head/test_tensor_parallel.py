@@ -8,13 +8,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from fused_head.counters import CollectiveCounter, OrderOfWork
-from fused_head.oracle import Inputs, Results, assert_exact, grad_of, make_inputs, materialised, results
+from fused_head.oracle import Inputs, Results, assert_exact, grad_of, linear_logprob, make_inputs, materialised, results
 from harness import on_ranks, run_on_ranks
 from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mcore_unpatch.compat import linear_logprob, vocab_pass
+from mcore_unpatch.compat import vocab_pass
 
 RELEASE = "0.19.2"  # the operator uses nothing of Megatron; the ranks come with one
 
@@ -44,7 +44,7 @@ def compare_with_float64(
     inputs = make_inputs(tokens, width, sum(sizes), dtype)
     truth = dict(results(materialised, inputs.in_float64(), **shared))
     truth["weight.grad"] = my_part(truth["weight.grad"], sizes)
-    with mock.patch("mcore_unpatch.compat.fused_head.linear_logprob.waiting_is_free", return_value=not device_only):
+    with mock.patch("mcore_unpatch.compat.fused_head.plan.waiting_is_free", return_value=not device_only):
         found = sharded_results(inputs, sizes, **shared, **options)
     plain = None
     if dtype == torch.float32:  # in 16 bits the materialised path rounds its logits, and would allow too much
@@ -108,7 +108,7 @@ def test_shards_whose_peaks_lie_far_apart(offsets: tuple[int, int]) -> None:
 @pytest.mark.parametrize("device_only", [False, True])
 def test_masks_down_to_no_row_at_all(live: int, device_only: bool) -> None:
     shared = {"mask": torch.arange(9) < live}
-    options = {"device_only": device_only, "mask_count": live + 1 if device_only else None}
+    options = {"device_only": device_only, "max_rows": live + 1 if device_only else None}
     run_on_ranks(RELEASE, 2, run_comparison, [20, 10], 9, 8, torch.float32, shared, options)
 
 
@@ -178,7 +178,7 @@ def test_top_k_over_all_shards(sizes: list[int], device_only: bool) -> None:
     inputs = make_inputs(12, 8, sum(sizes))
     logits = inputs.hidden.double() @ inputs.weight.double()[:28].t()
     hidden = inputs.hidden.requires_grad_()
-    with mock.patch("mcore_unpatch.compat.fused_head.linear_logprob.waiting_is_free", return_value=not device_only):
+    with mock.patch("mcore_unpatch.compat.fused_head.plan.waiting_is_free", return_value=not device_only):
         out = vocab_pass(
             hidden, my_part(inputs.weight, sizes), topk=7, vocab_size=28, tp_group=dist.group.WORLD, tile_bytes=5_000
         )
@@ -220,47 +220,77 @@ def test_recompute_under_tensor_parallelism() -> None:
     assert all(torch.equal(straight[name], again[name]) for name in straight)
 
 
-def ranks_that_disagree(what: str) -> str:
+def ranks_that_disagree(what: str, on_device: bool = False) -> str:
+    """As where the values are on a device, only a debug level makes a call with a bound look at them."""
     rank = dist.get_rank()
     inputs = make_inputs(5, 8, 30)
-    hidden, weight, labels, mask, vocab_size = (
-        inputs.hidden,
-        my_part(inputs.weight, [11, 19]),
-        inputs.labels,
-        None,
-        None,
-    )
+    hidden, weight, labels = inputs.hidden, my_part(inputs.weight, [11, 19]), inputs.labels
+    options: dict[str, Any] = {"max_rows": 4} if on_device else {}
     if what == "tokens":
         hidden, labels = hidden[: 5 - rank], labels[: 5 - rank]
     elif what == "mask":
-        mask = torch.arange(5) < 2 * rank
+        options["mask"] = torch.arange(5) < 2 * rank
+    elif what == "labels":
+        labels = labels.masked_fill(torch.arange(5) < 2 * rank, -100)
+    elif what == "bound":
+        options["max_rows"] = None if rank else 5
     elif what == "width":
         hidden, weight = hidden[:, : 8 - rank], weight[:, : 8 - rank]
     else:
-        vocab_size = 31
-    with pytest.raises(ValueError) as caught:
-        linear_logprob(hidden, weight, labels, mask=mask, vocab_size=vocab_size, tp_group=dist.group.WORLD)
+        options["vocab_size"] = 31
+    level = dist.get_debug_level()
+    if on_device:
+        dist.set_debug_level(dist.DebugLevel.DETAIL)
+    try:
+        with (
+            mock.patch("mcore_unpatch.compat.fused_head.plan.waiting_is_free", return_value=not on_device),
+            pytest.raises(ValueError) as caught,
+        ):
+            linear_logprob(hidden, weight, labels, tp_group=dist.group.WORLD, **options)
+    finally:
+        dist.set_debug_level(level)
     return str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("tokens", "hidden or mask: expected the same number of rows on every rank of tp_group, got [5, 4]"),
-        ("mask", "hidden or mask: expected the same number of rows on every rank of tp_group, got [0, 2]"),
+        ("tokens", "hidden: expected the same number of tokens on every rank of tp_group, got [5, 4]"),
+        ("mask", "mask or labels: expected the same number of rows to compute on every rank of tp_group, got [0, 2]"),
+        ("labels", "mask or labels: expected the same number of rows to compute on every rank of tp_group, got [5, 3]"),
+        ("bound", "max_rows: expected the same bound (-1: none) on every rank of tp_group, got [5, -1]"),
         ("width", "weight: expected the same hidden size on every rank of tp_group, got [8, 7]"),
         ("shards", "vocab_size: expected at most 30, the number of weight rows on all ranks of tp_group, got 31"),
     ],
 )
 def test_ranks_that_disagree_are_told_and_not_left_waiting(what: str, message: str) -> None:
     assert run_on_ranks(RELEASE, 2, ranks_that_disagree, what) == [message] * 2
+    if what != "shards":
+        assert run_on_ranks(RELEASE, 2, ranks_that_disagree, what, True) == [message] * 2
+
+
+@on_ranks(2, release=RELEASE)
+def test_rows_without_a_label_are_left_out_on_every_rank() -> None:
+    inputs = make_inputs(20, 8, 30)
+    inputs.labels[torch.arange(20) % 10 > 0] = -100
+    mine = replace(inputs, weight=my_part(inputs.weight, [11, 19]))
+    masked = results(linear_logprob, mine, tp_group=dist.group.WORLD, mask=inputs.labels != -100, ignore_index=None)
+    for device_only, bound in ((False, None), (True, None), (True, 2)):
+        with mock.patch("mcore_unpatch.compat.fused_head.plan.waiting_is_free", return_value=not device_only):
+            found = results(linear_logprob, mine, tp_group=dist.group.WORLD, max_rows=bound)
+        assert all(torch.equal(found[name], masked[name]) for name in masked), (device_only, bound)
 
 
 @on_ranks(2, release=RELEASE)
 def test_what_a_device_cannot_raise_becomes_nan() -> None:
     inputs = make_inputs(5, 8, 30)
-    with mock.patch("mcore_unpatch.compat.fused_head.linear_logprob.waiting_is_free", return_value=False):
+    with mock.patch("mcore_unpatch.compat.fused_head.plan.waiting_is_free", return_value=False):
         logprobs, _ = linear_logprob(
-            inputs.hidden, my_part(inputs.weight, [11, 19]), inputs.labels, vocab_size=31, tp_group=dist.group.WORLD
+            inputs.hidden,
+            my_part(inputs.weight, [11, 19]),
+            inputs.labels,
+            max_rows=5,
+            vocab_size=31,
+            tp_group=dist.group.WORLD,
         )
     assert logprobs.isnan().all()

@@ -106,7 +106,7 @@ def test_a_product_is_added_to_what_is_there_or_takes_its_place(
         assert (out_dtype is not None) is (widens and operands is HALF)
         return product(a.to(out_dtype), b.to(out_dtype)) if out_dtype else product(a, b, **given)
 
-    monkeypatch.setattr(module, "_MM_WIDENS", widens)
+    monkeypatch.setattr(module, "product_widens", lambda *_: widens)
     monkeypatch.setattr(torch, "mm", mm)
     a, b = torch.arange(6.0).view(2, 3), torch.arange(6.0).view(3, 2)
     out = torch.full((2, 2), 7.0)

@@ -4,11 +4,18 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fused_head.oracle import assert_as_exact_as_materialised, assert_exact, make_inputs, materialised, results
+from fused_head.oracle import (
+    assert_as_exact_as_materialised,
+    assert_exact,
+    linear_logprob,
+    make_inputs,
+    materialised,
+    results,
+)
 from fused_head.same_logits import TEMPERATURES, check_same_logits
 from harness.rounding import assert_agree
 
-from mcore_unpatch.compat import linear_logprob, vocab_pass
+from mcore_unpatch.compat import vocab_pass
 
 LOW = (torch.bfloat16, torch.float16)
 

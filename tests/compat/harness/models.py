@@ -1,6 +1,10 @@
-"""Tiny real Megatron models: what a test says about one, and how it is built on this rank."""
+"""Tiny real Megatron models: what a test says about one, and how it is built on this rank.
 
-from dataclasses import dataclass
+A HybridModel is the GPTModel of the same case in other words: each of its layers is half of one, attention or MLP, so
+there are twice as many. With the same weights (`equal_pair`) both give the same bits.
+"""
+
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,10 +19,15 @@ from megatron.core.transformer.multi_token_prediction import MultiTokenPredictio
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 from megatron.core.transformer.transformer_config import TransformerConfig
-from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
+from megatron.core.transformer.transformer_layer import (
+    MoETransformerLayer,
+    TransformerLayer,
+    TransformerLayerSubmodules,
+)
 
 from harness.attention import CpuAttention, Norm
 from harness.worlds import lay_out
+from mcore_unpatch.compat import gpt_parameter_names
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,7 @@ class Case:
     bias: bool = False
     recompute: bool | str = False  # True: whole layers; "selective": attention and MLP inside them
     hybrid: bool = False
+    moe: bool = False
     packed: bool = False
     vocab: int = 48
     hidden: int = 16
@@ -72,6 +82,7 @@ def start_world(case: Case) -> None:
 
 def build_config(case: Case) -> TransformerConfig:
     """The Megatron configuration of `case`, with everything that needs a GPU switched off."""
+    moe: dict[str, Any] = {"num_moe_experts": 4, "moe_ffn_hidden_size": 32, "moe_aux_loss_coeff": 0.02}
     half = {torch.bfloat16: {"bf16": True}, torch.float16: {"fp16": True}}.get(case.dtype, {})
     recompute: dict[str, Any] = {"recompute_granularity": "full", "recompute_method": "uniform"}
     recompute |= {"recompute_num_layers": 1}
@@ -79,6 +90,7 @@ def build_config(case: Case) -> TransformerConfig:
         recompute = {"recompute_granularity": "selective", "recompute_modules": ["core_attn", "mlp"]}
     return TransformerConfig(
         num_layers=4 if case.hybrid else 2,
+        is_hybrid_model=case.hybrid,
         hidden_size=case.hidden,
         num_attention_heads=4,
         num_query_groups=case.query_groups,
@@ -104,6 +116,7 @@ def build_config(case: Case) -> TransformerConfig:
         apply_rope_fusion=False,
         batch_p2p_comm=False,
         **half,
+        **(moe if case.moe else {}),
         **(recompute if case.recompute else {}),
     )
 
@@ -127,54 +140,67 @@ def build_model(case: Case) -> Any:
     return model
 
 
-def layer_spec() -> Any:
-    spec = get_gpt_layer_local_spec()
+def equal_pair(case: Case) -> tuple[Any, Any]:
+    """The HybridModel and the GPTModel of `case`, with the same weights.
+
+    Run the one with more layers, the HybridModel, first: Megatron's log of MoE losses has room for those of the first.
+    """
+    gpt, hybrid = (build_model(replace(case, hybrid=hybrid)) for hybrid in (False, True))
+    weights = gpt.state_dict()
+    hybrid.load_state_dict({name: weights[of_gpt] for name, of_gpt in gpt_parameter_names(hybrid).items()})
+    return hybrid, gpt
+
+
+def layer_spec(moe: bool = False) -> Any:
+    spec = get_gpt_layer_local_spec(num_experts=4 if moe else None)
     spec.submodules.self_attention.submodules.core_attention = CpuAttention
     spec.submodules.input_layernorm = Norm
     spec.submodules.pre_mlp_layernorm = Norm
     return spec
 
 
-def block_of(layers: int) -> TransformerBlockSubmodules:
+def block_of(layers: int, moe: bool = False) -> TransformerBlockSubmodules:
     """What a GPTModel takes for its layers."""
-    return TransformerBlockSubmodules(layer_specs=[layer_spec() for _ in range(layers)], layer_norm=Norm)
+    return TransformerBlockSubmodules(layer_specs=[layer_spec(moe) for _ in range(layers)], layer_norm=Norm)
 
 
 def _gpt(case: Case, config: TransformerConfig, common: dict[str, Any]) -> Any:
-    block = block_of(config.num_layers // case.pp)
-    mtp = get_gpt_mtp_block_spec(config, layer_spec(), use_transformer_engine=False) if case.mtp else None
-    if mtp is not None:
-        _give_norms(mtp)
-    return GPTModel(config, block, mtp_block_spec=mtp, **common)
+    return GPTModel(
+        config, block_of(config.num_layers // case.pp, case.moe), mtp_block_spec=_mtp_spec(case, config), **common
+    )
 
 
 def _hybrid(case: Case, config: TransformerConfig, common: dict[str, Any]) -> Any:
-    """Attention and MLP layers from the GPT layer; the stack's own final norm needs Transformer Engine and is off."""
-    layer = layer_spec().submodules
+    layer = layer_spec(case.moe).submodules
     attention = TransformerLayerSubmodules(
         input_layernorm=Norm, self_attention=layer.self_attention, self_attn_bda=layer.self_attn_bda
     )
     mlp = TransformerLayerSubmodules(pre_mlp_layernorm=Norm, mlp=layer.mlp, mlp_bda=layer.mlp_bda)
-    mtp = None
-    if case.mtp:
-        mtp = get_gpt_mtp_block_spec(config, layer_spec(), use_transformer_engine=False)
-    if mtp is not None:
-        _give_norms(mtp)
-        for one in mtp.layer_specs:
-            one.submodules.mtp_model_layer = None
+    mtp = _mtp_spec(case, config)
+    for one in mtp.layer_specs if mtp is not None else ():
+        one.submodules.mtp_model_layer = None
     stack = HybridStackSubmodules(
         attention_layer=ModuleSpec(module=TransformerLayer, submodules=attention),
         mlp_layer=ModuleSpec(module=MLPLayer, submodules=mlp),
+        moe_layer=ModuleSpec(module=MoETransformerLayer, submodules=mlp),
         mtp_block_spec=mtp and ModuleSpec(module=MultiTokenPredictionBlock, submodules=mtp),
     )
+    one = "*E" if case.moe else "*-"
+    pattern = "/".join([one + one if case.pp == 1 else f"{one}|{one}", *[one] * case.mtp])
     spec = ModuleSpec(module=HybridStack, params={"post_layer_norm": False}, submodules=stack)
-    pattern = "/".join(["*-*-" if case.pp == 1 else "*-|*-", *["*-"] * case.mtp])
-    return HybridModel(config, spec, hybrid_layer_pattern=pattern, **common)
+    model = HybridModel(config, spec, hybrid_layer_pattern=pattern, **common)
+    if model.post_process:  # the stack's own norm is one of Transformer Engine
+        model.decoder.post_layer_norm, model.decoder.final_norm = True, Norm(config, config.hidden_size)
+    return model
 
 
-def _give_norms(mtp: Any) -> None:
-    for spec in mtp.layer_specs:
+def _mtp_spec(case: Case, config: TransformerConfig) -> Any:
+    if not case.mtp:
+        return None
+    mtp = get_gpt_mtp_block_spec(config, layer_spec(case.moe), use_transformer_engine=False)
+    for spec in mtp.layer_specs if mtp is not None else ():  # None: on another pipeline stage
         spec.submodules.enorm = spec.submodules.hnorm = spec.submodules.layer_norm = Norm
+    return mtp
 
 
 def batch_of(case: Case, seed: int = 0) -> dict[str, torch.Tensor]:

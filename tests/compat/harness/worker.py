@@ -24,6 +24,8 @@ import megatron.core.models.gpt.gpt_model
 import megatron.core.models.hybrid.hybrid_model
 import megatron.core.pipeline_parallel
 import torch
+from megatron.core.transformer.moe.moe_logging import destroy_moe_metrics_tracker
+from megatron.core.transformer.moe.moe_utils import MoEAuxLossAutoScaler
 from megatron.core.transformer.multi_token_prediction import MTPLossAutoScaler, MTPLossLoggingHelper
 
 from harness.cpu import on_the_cpu
@@ -53,6 +55,8 @@ def work(rank: int, job: Job) -> Any:
     with on_the_cpu(), conditions():
         result = getattr(load(job.path), job.name)(*job.args)
     MTPLossLoggingHelper.tracker.clear()
+    destroy_moe_metrics_tracker()
+    MoEAuxLossAutoScaler.main_loss_backward_scale = None
     MTPLossAutoScaler.set_loss_scale(torch.tensor(1.0))
     forget_layout()
     return result

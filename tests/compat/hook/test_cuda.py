@@ -48,14 +48,19 @@ def _model(moe: bool, attention: Any = CpuAttention) -> Any:
 
 
 @needs_gpu
-def test_the_hook_never_waits_for_the_device(world: None) -> None:
+@pytest.mark.parametrize("labelled", [False, True])
+def test_the_hook_never_waits_for_the_device(world: None, labelled: bool) -> None:
+    """Not for the model's own tokens, and not for labels with a bound."""
     model, device = _model(moe=False), torch.device("cuda")
     packer = pack_padded(torch.ones(2, 32), lengths=[32, 32])
     params = packer.packed_seq_params(device)
     tokens = batch_of(CASE)["input_ids"].to(device).view(1, -1)
     seen: dict[str, Any] = {}
     model(tokens, tokens, None, packed_seq_params=params, output_processor=lambda **keywords: seen.update(keywords))
-    processor = LogProbsAndEntropy(shift="next_token", temperature=0.7)
+    processor = LogProbsAndEntropy(shift="aligned" if labelled else "next_token", temperature=0.7)
+    if labelled:
+        labels = tokens.masked_fill(torch.arange(64, device=device) % 4 > 0, -100)
+        seen |= {"labels": labels, "context": {"max_rows": 16}}
     processor(**seen)  # compile and cache
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -18,16 +18,15 @@ from torch import Tensor
 
 from mcore_unpatch.compat import (
     Compose,
-    DeferredHead,
     DistillationLoss,
     Entropy,
     HookContext,
+    HookError,
     LogProbs,
     LogProbsAt,
     MissingContextError,
     TeacherStates,
     TeacherTopK,
-    attach,
     call_with_processor,
 )
 from mcore_unpatch.compat.hook import head
@@ -121,22 +120,19 @@ def _tries(teacher: Any, inputs: dict[str, Any], every: bool) -> Iterator[tuple[
     unlabelled = {**inputs, "labels": None}
     with torch.no_grad():
         logits = _whole(main_logits(teacher, unlabelled)).double()
-        with attach(teacher, DeferredHead()):
-            lazy = teacher(**unlabelled)
     log_probs, ids = (logits / TEMPERATURE).log_softmax(-1).topk(K)
     yield (
         LogProbsAt(temperature=TEMPERATURE),
         {"token_ids": ids},
         lambda whole: (whole / TEMPERATURE).log_softmax(-1).gather(-1, ids),
     )
-    states = TeacherStates(lazy.hidden, lazy.head.weight, lazy.head.settings.logit_scale)
+    states = TeacherStates.of(teacher, **unlabelled)
     top_k = TeacherTopK(ids, log_probs.float())
-    chosen = {"forward": (lazy, "zero"), "reverse": (states, "renormalised"), "jsd": (lazy, "ignored")}
+    chosen = {"forward": "zero", "reverse": "renormalised", "jsd": "ignored"}
     for kind in chosen:
         options = {"kind": kind, "beta": 0.3, "temperature": TEMPERATURE}
-        for known in (lazy, states) if every else chosen[kind][:1]:
-            yield DistillationLoss(**options), {"teacher": known}, _of_logits(logits, kind, 0.3)
-        for rest in ("zero", "renormalised", "ignored") if every else chosen[kind][1:]:
+        yield DistillationLoss(**options), {"teacher": states}, _of_logits(logits, kind, 0.3)
+        for rest in ("zero", "renormalised", "ignored") if every else (chosen[kind],):
             if (kind, rest) != ("reverse", "zero"):
                 processor = DistillationLoss(rest=rest, **options)
                 yield processor, {"teacher": top_k}, _of_top_k(top_k, kind, rest, 0.3)
@@ -146,7 +142,7 @@ def _tries(teacher: Any, inputs: dict[str, Any], every: bool) -> Iterator[tuple[
 @on_ranks
 def test_every_teacher_gives_what_the_logits_say(case: Case) -> None:
     """Every kind for every teacher in one case, in the others each once: test_linear_kl.py has every kind on shards."""
-    teacher = build_model(replace(case, hidden=32, mtp=0, tied=False, mup=False))
+    teacher = build_model(replace(case, hidden=32, mtp=0, tied=False))
     model = build_model(case)
     if case.hybrid:  # whose logits are smaller still: student and teacher would agree but for rounding
         with torch.no_grad():
@@ -213,16 +209,12 @@ def test_log_probs_at_tokens_share_the_pass_of_others() -> None:
     assert torch.equal(out.log_probs, call_with_processor(model, parts[0], **inputs))
 
 
-def _cut(lazy: Any) -> TeacherStates:
-    return TeacherStates(lazy.hidden, lazy.head.weight[:40])
-
-
 @on_ranks
 def test_what_is_wrong_is_named() -> None:
     model, inputs, ids = _model_and_tokens()
     top_k = TeacherTopK(ids, torch.zeros(ids.shape))
-    with attach(model, DeferredHead()):
-        lazy = model(**{**inputs, "labels": None})
+    states = TeacherStates.of(model, **{**inputs, "labels": None})
+    cut = replace(states, weight=states.weight[:40])
 
     def fails(kind: type[Exception], match: str, processor: Any, **context: Any) -> None:
         with pytest.raises(kind, match=match):
@@ -231,15 +223,18 @@ def test_what_is_wrong_is_named() -> None:
     fails(MissingContextError, "pass token_ids=", LogProbsAt())
     fails(ValueError, r"token_ids: expected \[batch, sequence, k\]", LogProbsAt(), token_ids=ids[:, 1:])
     fails(MissingContextError, "pass teacher=", DistillationLoss())
-    fails(TypeError, "expected TeacherStates, TeacherTopK or LazyLogits, got Tensor", DistillationLoss(), teacher=ids)
-    fails(ValueError, "divided by a temperature already", DistillationLoss(), teacher=lazy / 2)
-    fails(ValueError, "only a TeacherTopK", DistillationLoss(batch_invariant=True), teacher=lazy)
+    fails(TypeError, "expected TeacherStates or TeacherTopK, got Tensor", DistillationLoss(), teacher=ids)
+    fails(ValueError, "only a TeacherTopK", DistillationLoss(batch_invariant=True), teacher=states)
     fails(ValueError, "reverse KL infinite", DistillationLoss(kind="reverse"), teacher=top_k)
     fails(ValueError, "log_probs: expected", DistillationLoss(), teacher=TeacherTopK(ids, torch.zeros(2, 16, 3)))
-    fails(ValueError, "teacher_weight: expected 48 rows", DistillationLoss(), teacher=_cut(lazy))
-    fails(ValueError, "teacher.hidden: expected", DistillationLoss(), teacher=TeacherStates(lazy.hidden[:1], ids))
-    with pytest.raises(TypeError, match="'teacher' has no effect on DeferredHead"):
-        call_with_processor(model, DeferredHead(), context={"teacher": top_k}, **inputs)
+    fails(ValueError, "teacher_weight: expected 48 rows", DistillationLoss(), teacher=cut)
+    fails(ValueError, "teacher.hidden: expected", DistillationLoss(), teacher=TeacherStates(states.hidden[:1], ids))
+    with pytest.raises(ValueError, match="labels: HeadInputs returns hidden states"):
+        TeacherStates.of(model, **inputs)
+    weight = states.weight.clone()
+    weight.untyped_storage().resize_(0)  # as FSDP2 leaves a sharded head
+    with pytest.raises(HookError, match="was freed after its forward"):
+        TeacherStates.from_inputs(model, states.hidden, weight)
 
 
 def test_options_are_checked_before_any_call() -> None:

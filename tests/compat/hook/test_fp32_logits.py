@@ -7,9 +7,10 @@ import torch
 from harness import on_ranks
 from harness.models import Case, batch_of, build_model
 from harness.oracle import gradients_of, main_logits
+from harness.rounding import assert_agree
 from torch import Tensor
 
-from mcore_unpatch.compat import HookError, fp32_logits
+from mcore_unpatch.compat import HookError, LogProbsAndEntropy, attach, fp32_logits
 
 BF16 = torch.bfloat16
 HEAD = "output_layer.weight"
@@ -29,10 +30,12 @@ def _with_an_fp32_head(case: Case) -> Any:
     """The truth: Megatron's own path, with the head's parameters in fp32."""
     model = build_model(case)
     weight = model.shared_embedding_or_output_weight()
-    model.output_layer.register_forward_pre_hook(
-        lambda layer, args, given: ((args[0].float(),), {**given, "weight": weight.float() if case.tied else None}),
-        with_kwargs=True,
-    )
+
+    def cast(layer: Any, args: Any, given: dict[str, Any]) -> Any:
+        (hidden, *_), given = args or (given["input_"],), {name: given[name] for name in given if name != "input_"}
+        return (hidden.float(),), given | {"weight": weight.float() if case.tied else None}
+
+    model.output_layer.register_forward_pre_hook(cast, with_kwargs=True)
     if not case.tied:
         model.output_layer.float()
     return model
@@ -81,3 +84,29 @@ def test_mtp_layers_positions_and_what_is_refused(case: Case, model: Any) -> Non
     with pytest.raises(HookError, match="defer_embedding_wgrad_compute"):
         fp32_logits(deferring)
     assert not deferring.output_layer._forward_pre_hooks
+
+
+@pytest.mark.parametrize("case", [*CASES, Case(dtype=BF16, hybrid=True), Case(dtype=BF16, hybrid=True, mtp=1)], ids=str)
+@pytest.mark.parametrize("first", ["fp32", "attach"])
+@on_ranks
+def test_log_probs_beside_fp32_logits_are_those_of_these_logits(
+    first: str, case: Case, model: Any, inputs: Any
+) -> None:
+    """Whichever is installed first. Without it they are the same to the bit: they never rounded logits."""
+
+    def found() -> dict[str, Tensor]:
+        model.zero_grad()
+        out = model(**inputs)
+        torch.autograd.backward(out.log_probs.sum() + out.entropy.sum())
+        return {"log_probs": out.log_probs.detach(), "entropy": out.entropy.detach(), **gradients_of(model)}
+
+    with attach(model, LogProbsAndEntropy()):
+        alone = found()
+    installs = [lambda: fp32_logits(model), lambda: attach(model, LogProbsAndEntropy())]
+    with installs[first != "fp32"](), installs[first == "fp32"]():
+        beside = found()
+    if not case.mtp:  # whose loss is that of logits, rounded without it
+        assert all(torch.equal(beside[name], value) for name, value in alone.items())
+    with fp32_logits(model):
+        loss = model(**inputs).detach()
+    assert_agree({"log_probs": beside["log_probs"]}, {"log_probs": -loss})

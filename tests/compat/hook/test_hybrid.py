@@ -11,7 +11,16 @@ from megatron.core.inference.utils import InferenceMode
 from megatron.core.models.hybrid.hybrid_model import HybridModel
 from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 
-from mcore_unpatch.compat import HookError, LogProbs, attach, call_with_processor, provide_hook
+from mcore_unpatch.compat import (
+    HookError,
+    HookMissingError,
+    LogProbs,
+    attach,
+    call_with_processor,
+    fp32_logits,
+    provide_hook,
+    schedule_plan_with_processor,
+)
 from mcore_unpatch.compat.hook.call import KEYWORDS
 from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
 from mcore_unpatch.compat.skyrl import call_model_with_fused_lm_head
@@ -169,6 +178,37 @@ def test_a_hook_of_its_own_is_used_where_there_is_one(model: Any, inputs: Any) -
 def test_what_cannot_be_served_is_refused_with_the_reason(model: Any, inputs: Any) -> None:
     with provide_hook(model), InferenceMode.active(), pytest.raises(HookError, match="inference mode"):
         model(**inputs, output_processor=LogProbs())
+    with pytest.raises(HookMissingError, match=r"no build_schedule_plan .* \(HybridModel has none\)"):
+        schedule_plan_with_processor(model, LogProbs(), **inputs)
     model.config.defer_embedding_wgrad_compute = True
     with pytest.raises(HookError, match="defer_embedding_wgrad_compute"):
         provide_hook(model)
+
+
+class _ByKeyword(torch.nn.Module):
+    """Calls the layer as `input_=...`, as GPTModel does on Megatron's dev branch; no release does."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def __getattr__(self, name: str) -> Any:
+        return super().__getattr__(name) if name in ("layer", "_modules") else getattr(self.layer, name)
+
+    def forward(self, hidden: Any, **kwargs: Any) -> Any:
+        return self.layer(input_=hidden, **kwargs)
+
+
+@on_ranks(CASE)
+def test_an_output_layer_called_by_keyword(model: Any, inputs: Any) -> None:
+    expected = call_with_processor(model, LogProbs(), **inputs)
+    logits = model(**{**inputs, "labels": None})
+    with provide_hook(model), fp32_logits(model):
+        layer = model.output_layer
+        model.output_layer = _ByKeyword(layer)
+        assert model(**{**inputs, "labels": None}).dtype is logits.dtype is torch.float32
+
+        def processor(**keywords: Any) -> Any:
+            return LogProbs()(**keywords | {"output_layer": layer})
+
+        assert torch.equal(model(**inputs, output_processor=processor), expected)

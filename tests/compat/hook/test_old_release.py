@@ -1,23 +1,60 @@
-"""A real megatron-core from before the hook."""
+"""Megatrons from before the hook: what needs it raises ImportError at the import, and all else works."""
 
-import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 from downloads import unpacked
-from downstream.importing import SHIMS
+from downstream.importing import NEEDS_HOOK, SHIMS, public_names, said_by_imports
 from limits import patience
 
+pytestmark = pytest.mark.ranks
 
-@pytest.mark.ranks
-def test_a_real_release_from_before_the_hook_is_named() -> None:
-    old, beside = unpacked("megatron-core", "0.17.1"), Path(__file__).parents[1]
-    path = os.pathsep.join(map(str, (old, beside, beside.parent, *filter(None, [os.environ.get("PYTHONPATH")]))))
+
+def _release(_: Path) -> tuple[Path, str]:
+    return unpacked("megatron-core", "0.16.1"), "0.16.1"
+
+
+def _before_the_hook_came(folder: Path) -> tuple[Path, str]:
+    """A copy of 0.18.0 whose `forward` has no hook, in place of the commit before 97f3bce880, which said 0.18.0 too.
+
+    No wheel was made of that commit.
+    """
+    copytree(unpacked("megatron-core", "0.18.0") / "megatron", folder / "megatron")
+    model = folder / "megatron/core/models/gpt/gpt_model.py"
+    text = model.read_text("utf-8")
+    start = text.index("    def forward(")
+    end = text.index("\n    def ", start)
+    forward = text[start:end]
+    for name in ("output_processor_context", "output_processor"):
+        (parameter,) = [line for line in forward.splitlines(keepends=True) if line.startswith(f"        {name}:")]
+        forward = forward.replace(parameter, "").replace(f"{name}={name}", f"{name}=None")
+    model.write_text(text[:start] + forward + text[end:], "utf-8")
+    return folder, "0.18.0"
+
+
+@pytest.mark.parametrize("made", [_release, _before_the_hook_came])
+def test_without_the_hook_it_is_the_import_that_raises(
+    made: Callable[[Path], tuple[Path, str]], tmp_path: Path
+) -> None:
+    megatron, version = made(tmp_path)
+    beside = Path(__file__).parents[1]
+    path = os.pathsep.join(map(str, (megatron, beside, beside.parent, *filter(None, [os.environ.get("PYTHONPATH")]))))
+    there = "import megatron.core.models.gpt.gpt_model\n"
+    said = said_by_imports([*SHIMS, *NEEDS_HOOK, *public_names()], there, PYTHONPATH=path)
+    for asked, text in said.items():
+        name = public_names().get(asked, asked)
+        if name in (*SHIMS, *NEEDS_HOOK) or name.endswith(".logits.lazy"):
+            assert text.startswith("ImportError: mcore_unpatch.compat.")
+            assert f"GPTModel.forward has no parameter output_processor (megatron-core {version})" in text
+        else:
+            assert text == "nothing", asked
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("before_the_hook.py")), *SHIMS],
+        [sys.executable, str(Path(__file__).with_name("before_the_hook.py"))],
         env=os.environ | {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore"},
         capture_output=True,
         text=True,
@@ -25,10 +62,4 @@ def test_a_real_release_from_before_the_hook_is_named() -> None:
         timeout=patience(120),
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    said = json.loads(done.stdout.splitlines()[-1])
-    upgrade = "the hook was added in 0.18 and this is 0.17.1: upgrade megatron-core"
-    assert said["attach"] == said["call"] == said["provide"] == f"GPTModel.forward has no output_processor; {upgrade}."
-    assert "use a GPTModel of megatron-core 0.18 or later" in said["plan"]
-    for module, name in SHIMS.items():
-        assert said[module].startswith(f"{name} needs megatron-core >= 0.18")
-        assert "but 0.17.1 is installed" in said[module]
+    assert done.stdout.splitlines()[-1] == f"{version}: all work"

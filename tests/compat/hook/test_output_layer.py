@@ -9,6 +9,7 @@ import pytest
 import torch
 from harness import on_ranks
 from harness.models import Case, build_config
+from harness.rounding import assert_close
 from megatron.core.tensor_parallel import ColumnParallelLinear, layers
 from torch import Tensor
 
@@ -222,3 +223,33 @@ def test_hooks_that_only_look_are_let_be(model: Any, inputs: Any) -> None:
             assert torch.equal(call_with_processor(model, LogProbs(), **inputs), expected)
         assert seen == [1, 2]
     assert len(model.output_layer._forward_hooks) == len(model.output_layer._forward_pre_hooks) == 1
+
+
+_AS_ON_DEV = """
+class Fused(ColumnParallelLinear):
+    def forward(self, input_, weight=None, runtime_gather_output=None):
+        return super().forward(input_, weight, runtime_gather_output)
+"""
+
+
+@on_ranks
+def test_a_class_patch_below_a_layer_of_megatrons_is_seen(model: Any, inputs: Any) -> None:
+    """The layer stands for the head of GPTModel on Megatron's dev branch, of which there is no release.
+
+    It is made as if its code lay in Megatron's folder.
+    """
+    names: dict[str, Any] = {"ColumnParallelLinear": ColumnParallelLinear, "__name__": layers.__name__}
+    exec(compile(_AS_ON_DEV, layers.__file__, "exec"), names)
+    model.output_layer.__class__ = names["Fused"]
+    expected = call_with_processor(model, LogProbs(), **inputs)
+    assert_close(expected, -model(**inputs))
+    own = ColumnParallelLinear.forward
+
+    def capped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        logits, bias = own(self, *args, **kwargs)
+        return 0.1 * torch.tanh(logits / 0.1), bias
+
+    refused = pytest.raises(UnsupportedHeadError, match=r"its forward is defined in .*capped")
+    with mock.patch.object(ColumnParallelLinear, "forward", capped), refused:
+        call_with_processor(model, LogProbs(), **inputs)
+    assert torch.equal(call_with_processor(model, LogProbs(), **inputs), expected)

@@ -1,6 +1,7 @@
 """Each processor of the library on the real model: values, shapes, and one pass over the vocabulary for all."""
 
 import re
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -16,7 +17,6 @@ from torch import Tensor
 from mcore_unpatch.compat import (
     AsTuple,
     Compose,
-    DeferredHead,
     DistillationLoss,
     Entropy,
     HeadInputs,
@@ -154,10 +154,9 @@ def test_processors_that_disagree_cannot_share_a_pass() -> None:
         (LogProbs, {"ignore_index": 1.5}, "ignore_index: expected an integer, got float"),
         (LogProbs, {"vocab_size": 0}, "vocab_size: expected at least 1, got 0"),
         (LogProbs, {"tile_bytes": -1}, "tile_bytes: expected at least 1, got -1"),
-        (LogProbs, {"keep_bytes": "all"}, "keep_bytes: expected an integer, got str"),
+        (LogProbs, {"keep_bytes": "auto"}, "keep_bytes: expected an integer, got str"),
+        (LogProbs, {"keep_bytes": None}, "keep_bytes: expected an integer, got None"),
         (TopKLogits, {"k": 0}, "k: expected at least 1, got 0"),
-        (DeferredHead, {"temperature": -1.0}, "temperature: expected a finite number above 0, got -1.0"),
-        (DeferredHead, {"backend": "cuda"}, "backend: expected"),
         (HeadInputs, {"keep": []}, "keep: expected a function"),
         (DistillationLoss, {"rest": "none"}, "rest: expected 'zero', 'renormalised' or 'ignored', got 'none'"),
     ],
@@ -191,25 +190,81 @@ def test_next_token_labels_come_from_the_input_ids() -> None:
     expected = torch.zeros(tokens.shape, dtype=torch.float64)
     expected[:, :-1] = logits.log_softmax(-1)[:, :-1].gather(-1, tokens[:, 1:, None]).squeeze(-1)
     _close(call_with_processor(model, LogProbs(shift="next_token"), **{**inputs, "labels": None}), expected)
-    _close(call_with_processor(model, LogProbs(shift="next_token"), **{**inputs, "labels": tokens}), expected)
 
 
 @on_ranks
-def test_which_labels_count_and_how_they_are_shifted() -> None:
-    """Those of the context before those of the call, and these before the input ids; in every combination."""
+def test_which_labels_count_and_which_are_shifted() -> None:
+    """Those of the context before those of the call; only the input ids are shifted, for labels are aligned."""
     model, inputs, logits = _model(Case())
     tokens, log_probs = inputs["input_ids"], logits.log_softmax(-1)
-    passed, held = (tokens + 1) % 8, (tokens + 2) % 8
+    following = torch.zeros(tokens.shape, dtype=torch.float64)
+    following[:, :-1] = log_probs[:, :-1].gather(-1, tokens[:, 1:, None]).squeeze(-1)
+    passed, held = inputs["labels"], (tokens + 2) % 48
+    next_token = LogProbs(shift="next_token")
     for call, context in ((None, None), (passed, None), (None, held), (passed, held)):
         given = {**inputs, "labels": call, "context": {} if context is None else {"labels": context}}
-        chosen = context if context is not None else call
-        expected = torch.zeros(tokens.shape, dtype=torch.float64)
-        following = (tokens if chosen is None else chosen)[:, 1:, None]
-        expected[:, :-1] = log_probs[:, :-1].gather(-1, following).squeeze(-1)
-        _close(call_with_processor(model, LogProbs(shift="next_token"), **given), expected)
-        if chosen is not None:
+        if context is None:
+            _close(call_with_processor(model, next_token, **given), following)
+        else:
+            with pytest.raises(ValueError, match="labels= in the context are labels already: leave them out"):
+                call_with_processor(model, next_token, **given)
+        if (chosen := call if context is None else context) is not None:
             aligned = log_probs.gather(-1, chosen[..., None]).squeeze(-1)
             _close(call_with_processor(model, LogProbs(), **given), aligned)
+    with pytest.raises(MissingContextError, match="pass input_ids= to the model, or aligned labels"):
+        model(None, decoder_input=torch.ones(16, 2, 16), **_without_ids(inputs), output_processor=next_token)
+
+
+def _without_ids(inputs: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in inputs.items() if name != "input_ids"}
+
+
+@on_ranks
+def test_a_loss_is_zero_where_megatron_gives_a_number_that_its_mask_hides(model: Any, inputs: Any) -> None:
+    ignored = torch.rand(2, 16, generator=torch.Generator().manual_seed(1)) > 0.5
+    labels = inputs["labels"].masked_fill(ignored, -100)
+    logits = model(**{**inputs, "labels": None})
+    theirs = model(**{**inputs, "labels": labels})
+    ours = call_with_processor(model, TokenLoss(), **{**inputs, "labels": labels})
+    assert_close(theirs[ignored], (logits.logsumexp(-1) - logits.amax(-1))[ignored])
+    assert_close(ours, theirs.masked_fill(ignored, 0))
+
+
+class Tenfold(LogProbs):
+    """A subclass with a `__call__` of its own, as a user writes it."""
+
+    def __call__(self, **keywords: Any) -> Any:
+        return super().__call__(**keywords) * 10
+
+
+class Both(LogProbsAndEntropy):
+    """The same with several results."""
+
+    def __call__(self, **keywords: Any) -> Any:
+        log_probs, entropy = super().__call__(**keywords)
+        return Outputs(log_probs=-log_probs, entropy=entropy + 1)
+
+
+class Hotter(LogProbs):
+    """One that asks the pass for something else."""
+
+    def query(self, kind: Any, call: Any, hidden: Tensor, **asked: Any) -> Any:
+        return replace(super().query(kind, call, hidden, **asked), temperature=2.0)
+
+
+@on_ranks
+def test_a_subclass_composed_gives_what_it_gives_alone(model: Any, inputs: Any) -> None:
+    for processor in (Tenfold(), Hotter()):
+        alone = call_with_processor(model, processor, **inputs)
+        assert not torch.equal(alone, call_with_processor(model, LogProbs(), **inputs))
+        for composed in (Compose(processor, Entropy()), Compose(Entropy(), processor), Compose(processor)):
+            assert torch.equal(call_with_processor(model, composed, **inputs).log_probs, alone)
+        with pytest.raises(ValueError, match="both return 'log_probs'"):
+            Compose(LogProbs(), processor)
+    alone = call_with_processor(model, Both(), **inputs)
+    out = call_with_processor(model, Compose(Both(), TokenLoss()), **inputs)
+    assert torch.equal(out.entropy, alone.entropy)
+    assert torch.equal(out.log_probs, out.loss)
 
 
 def _fill(weight: Tensor, values: Tensor) -> None:

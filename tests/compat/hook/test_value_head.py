@@ -22,7 +22,6 @@ from megatron.core.transformer.module import Float16Module
 from torch import Tensor
 
 from mcore_unpatch.compat import (
-    DeferredHead,
     HeadInputs,
     HookError,
     LogProbs,
@@ -344,7 +343,7 @@ def test_what_a_critic_cannot_be_is_refused_before_anything_changes() -> None:
     with pytest.raises(TypeError, match="got the class Linear; pass an instance"):
         add_value_head(untouched, torch.nn.Linear)  # type: ignore[arg-type]
     assert untouched.output_layer.weight is not None
-    for processor in (LogProbs(), DeferredHead(), HeadInputs()):
+    for processor in (LogProbs(), HeadInputs()):
         with pytest.raises(UnsupportedHeadError, match="this model is a critic: its output_layer"):
             call_with_processor(model, processor, **_call(Case()))
     with pytest.raises(ValueError, match="values and no loss"):

@@ -16,7 +16,7 @@ FILE = Path(__file__).parent / "signatures.txt"
 
 
 # Names that code outside imports: those of the package, and those of the modules that stand for a framework's own.
-MODULES = ("areal", "miles", "nemo_rl", "roll", "skyrl", "slime", "verl.model_forward_fused", "verl.mtp_patch")
+MODULES = ("nemo_rl", "skyrl", "verl.model_forward_fused", "verl.mtp_patch")
 
 
 def _signatures() -> Iterator[str]:

@@ -154,14 +154,14 @@ def _top_k(case: Case) -> dict[str, Tensor]:
 def _top_k_from_logits(case: Case) -> dict[str, Tensor]:
     start_world(case)
     model, input_ids = build_model(case), batch_of(case)["input_ids"]
-    real, counts = masks_of(case)
+    _, counts = masks_of(case)
     logits = model(input_ids, torch.arange(case.sequence).expand_as(input_ids), None).detach()
     topk = logits.topk(5)
     return {
         "log_probs": default_log_probs(model, input_ids).detach() * counts,
-        "topk_logits": topk.values * real[..., None],
-        "topk_ids": topk.indices * real[..., None],
-        "logsumexp": logits.logsumexp(-1) * real,
+        "topk_logits": topk.values * counts[..., None],
+        "topk_ids": topk.indices * counts[..., None],
+        "logsumexp": logits.logsumexp(-1) * counts,
     }
 
 

@@ -141,7 +141,7 @@ def test_how_many_rows_there_are_is_said_and_not_asked_of_the_device() -> None:
     with mock.patch.object(shim, "linear_logprob", wraps=shim.linear_logprob) as spy:
         for actions in (4, LENGTH - 1, None):
             shim.from_parallel_hidden_to_logprobs(**given, **vocab_range(given, group), num_actions=actions)
-    assert [call.kwargs["mask_count"] for call in spy.call_args_list] == [4 * BATCH, (LENGTH - 1) * BATCH, None]
+    assert [call.kwargs["options"].max_rows for call in spy.call_args_list] == [4 * BATCH, (LENGTH - 1) * BATCH, None]
 
 
 @on_ranks(1, release="0.19.2")

@@ -96,7 +96,7 @@ def test_a_padded_batch(actions: int | None, longer: int, entropy: bool) -> None
         assert mine.dtype == torch.float32
         assert mine.requires_grad
         assert_close(mine.detach(), theirs)
-    assert spy.call_args.kwargs["mask_count"] == (None if actions is None else 2 * actions)
+    assert spy.call_args.kwargs["options"].max_rows == (None if actions is None else 2 * actions)
     assert (spy.call_args.kwargs["mask"] is None) is (actions is None)
 
 
@@ -161,7 +161,7 @@ def test_a_packed_row(mask: Any, lengths: Any, actions: int | None, entropy: boo
         assert mine.requires_grad
         assert_close(mine.detach(), theirs)
     rows = len(places.token)
-    assert spy.call_args.kwargs["mask_count"] == (None if actions is None else min(actions * rows, 14))
+    assert spy.call_args.kwargs["options"].max_rows == (None if actions is None else min(actions * rows, 14))
 
 
 def test_a_call_for_inference_keeps_no_graph() -> None:
@@ -197,7 +197,7 @@ def test_the_mean_entropy_of_the_last_positions(weights: Tensor | None, dtype: t
         assert (found.dtype, found.shape) == (torch.float32, ())
         assert_close(found.detach(), expected, dtype)
     assert (mean.requires_grad, part.requires_grad) == (False, True)
-    assert spy.call_args.kwargs["mask_count"] == 6
+    assert spy.call_args.kwargs["max_rows"] == 6
 
 
 @pytest.mark.parametrize("chunk_size", [None, 1, 3])
@@ -212,9 +212,9 @@ def test_the_entropy_of_every_position(chunk_size: int | None) -> None:
     assert_close(found.detach(), expected)
     assert_close(call(hidden, weight, GROUP, chunk_size, 0.7, mask=mask).detach(), expected * mask)
     with mock.patch.object(shim, "vocab_pass", wraps=shim.vocab_pass) as asked:
-        call(hidden, weight, GROUP, mask=mask, mask_count=9, fused_backend="auto")
+        call(hidden, weight, GROUP, mask=mask, max_rows=9, fused_backend="auto")
     given = asked.call_args.kwargs
-    assert (given["mask_count"], given["backend"], given["tp_group"], given["reduce_hidden_grad"]) == (
+    assert (given["max_rows"], given["backend"], given["tp_group"], given["reduce_hidden_grad"]) == (
         9,
         "auto",
         GROUP,

@@ -15,6 +15,7 @@ from fused_head.oracle import (
     Results,
     assert_as_exact_as_materialised,
     grad_of,
+    linear_logprob,
     make_inputs,
     materialised,
     results,
@@ -24,7 +25,7 @@ from harness import run_on_ranks
 from harness.rounding import assert_close
 from torch import Tensor
 
-from mcore_unpatch.compat import linear_logprob, vocab_pass
+from mcore_unpatch.compat import vocab_pass
 from mcore_unpatch.compat.fused_head.problem import chunk_tile_bytes
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend, choose_backend
 from mcore_unpatch.compat.fused_head.triton import backend as triton_backend, launch
@@ -242,7 +243,7 @@ def on_shards(sizes: list[int], device_only: bool, vocab_size: int | None) -> No
     truth["weight.grad"] = truth["weight.grad"].split(sizes)[dist.get_rank()]
     local = Inputs(inputs.hidden, mine, inputs.labels, inputs.logprob_grad, inputs.entropy_grad)
     with (
-        mock.patch("mcore_unpatch.compat.fused_head.linear_logprob.waiting_is_free", return_value=not device_only),
+        mock.patch("mcore_unpatch.compat.fused_head.plan.waiting_is_free", return_value=not device_only),
         mock.patch.object(TorchBackend, "forward", side_effect=AssertionError("torch backend")),
     ):
         compare(results(linear_logprob, local, tp_group=dist.group.WORLD, **shared), truth)

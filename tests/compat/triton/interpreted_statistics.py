@@ -10,13 +10,14 @@ import pytest
 import torch
 import torch.distributed as dist
 from fused_head.all_statistics import check_statistics
-from fused_head.oracle import Inputs, grad_of, make_inputs
+from fused_head.confident_rows import check_kept_is_no_worse
+from fused_head.oracle import Inputs, grad_of, linear_logprob, make_inputs
 from harness import run_on_ranks
 from harness.rounding import assert_close
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mcore_unpatch.compat import linear_logprob, vocab_pass
+from mcore_unpatch.compat import vocab_pass
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 from mcore_unpatch.compat.fused_head.triton import grad_kernel, launch
 
@@ -105,6 +106,11 @@ def test_a_sure_model(keep_bytes: int) -> None:
             truth = (-log_p.exp() * (log_p - (log_p.exp() * log_p).sum()))[0, 77]
         assert 1e-5 < abs(float(truth)) < 1e-2
         assert_close(own[77, 0], truth, HALF, sums=600)
+
+
+@pytest.mark.parametrize("p", [0.5, 0.99999])
+def test_kept_logits_keep_the_tail_of_sure_rows(p: float) -> None:
+    check_kept_is_no_worse(p, HALF, DEVICE, vocab=2048)  # test_cuda.py has 151,936
 
 
 def test_a_second_backward_makes_again_what_the_first_used_up() -> None:

@@ -27,11 +27,14 @@ def choose(name: str) -> str:
     return type(torch_backend.choose_backend(name, CUDA)).__name__
 
 
-def test_auto_takes_triton_from_ampere_on_and_torch_elsewhere_in_silence() -> None:
+def test_auto_takes_triton_from_ampere_on_and_says_once_why_it_does_not() -> None:
     pytest.importorskip("triton")
+    with pytest.warns(RuntimeWarning, match="backend='auto' uses 'torch' here, and not 'triton': its kernels need Amp"):
+        assert choose("auto") == TorchBackend.__name__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert choose("auto") == TorchBackend.__name__
+        assert type(torch_backend.choose_backend("auto", torch.device("cpu"))) is TorchBackend
         for capability in ((8, 0), (8, 9), (9, 0), (10, 0), (12, 0)):
             with mock.patch("torch.cuda.get_device_capability", return_value=capability):
                 assert choose("auto") == choose("triton") == "TritonBackend"
@@ -59,13 +62,14 @@ def test_asked_for_by_name_the_reason_is_told_once() -> None:
 @pytest.mark.parametrize(
     ("missing", "reason"),
     [
-        ("triton", "triton is not installed"),
-        ("triton.tools.tensor_descriptor", "no tensor descriptors; install triton 3.4"),
+        ("triton", f"triton is not installed; install triton {torch_backend.LEAST_TRITON} or newer"),
+        ("triton.tools.tensor_descriptor", f"no tensor descriptors; install triton {torch_backend.LEAST_TRITON}"),
     ],
 )
-def test_a_triton_that_is_missing_or_too_old(missing: str, reason: str) -> None:
+@pytest.mark.parametrize("name", ["auto", "triton"])
+def test_a_triton_that_is_missing_or_too_old(missing: str, reason: str, name: str) -> None:
     with (
         mock.patch.object(torch_backend, "find_spec", side_effect=lambda name: None if name == missing else object()),
         pytest.warns(RuntimeWarning, match=reason),
     ):
-        assert choose("triton") == TorchBackend.__name__
+        assert choose(name) == TorchBackend.__name__

@@ -113,7 +113,7 @@ def test_statistics(dtype: str, card: Any) -> None:
 
 @pytest.mark.parametrize("card", [90, 80, "gfx950"])
 def test_statistics_that_are_kept(card: Any) -> None:
-    kept = operands("bf16", card, kept="fp16") | {"running_max": "*fp32", "row_scale": "*fp32", "limit": "*i64"}
+    kept = operands("bf16", card, kept="i16") | {"running_max": "*fp32", "row_scale": "*fp32", "limit": "*i64"}
     check(stats_kernel._split_stats, statistics_pointers("bf16", card) | kept, PLAIN | {"ragged": True}, card)
 
 
@@ -159,7 +159,7 @@ def test_two_heads(card: Any, kind: int) -> None:
 def test_the_small_kernels() -> None:
     sums = dict.fromkeys(("parts", "row_max", "sum_exp", "sum_exp_z", "squares"), "*fp32")
     compiled(stats_kernel._merge_parts, sums, {"block_rows": 32, "step": 32}, {})
-    kept = {"kept": "*fp16", "out": "*bf16", "running_max": "*fp32", "factors": "*fp32"}
+    kept = {"kept": "*i16", "out": "*bf16", "running_max": "*fp32", "factors": "*fp32"}
     terms = {"entropy": True, "squares": True, "block_rows": 16, "block_columns": 256, "by_nvidia": True}
     compiled(grad_kernel._kept_to_grad, kept, terms, {})
     chosen = {

@@ -14,7 +14,7 @@ from megatron.core.models.common.model_chunk_schedule_plan import TransformerMod
 from megatron.core.transformer.multi_token_prediction import MultiTokenPredictionLayer
 from torch import Tensor
 
-from mcore_unpatch.compat import DeferredHead, HookError, ProcessGroups, call_with_processor
+from mcore_unpatch.compat import HookError
 from mcore_unpatch.compat.hook.state import LegacyPatchError
 from mcore_unpatch.compat.verl import installed, mtp_patch
 from mcore_unpatch.compat.verl.model_forward_1f1b_overlap import gptmodel_forward_1f1b_overlap
@@ -252,30 +252,3 @@ def test_a_direct_call_with_verls_numbers_takes_one_row(model: Any, inputs: Any)
         model(**inputs)
     row = {name: value[:1] if torch.is_tensor(value) else value for name, value in inputs.items()}
     assert model(**row).log_probs.shape == (16,)
-
-
-@pytest.mark.parametrize("gather", [None, True, False])
-@pytest.mark.parametrize("layer", [True, False])
-@on_ranks(Case(), release=RELEASE)
-def test_one_rank_has_the_whole_vocabulary_anyway(model: Any, inputs: Any, gather: bool | None, layer: bool) -> None:
-    """Whoever asks to gather the logits of a single rank gets them; by its group, or without one."""
-    del inputs["labels"]
-    model.output_layer.gather_output = layer
-    expected = model(**inputs)
-    asked = {} if gather is None else {"runtime_gather_output": gather}
-    for context in (None, {"groups": ProcessGroups()}):
-        logits = call_with_processor(model, DeferredHead(), context=context, **inputs, **asked)
-        assert_close(logits.logits().detach(), expected.detach())
-
-
-@pytest.mark.parametrize(("gather", "layer", "raises"), [(None, True, True), (True, False, True), (False, True, False)])
-@on_ranks(Case(tp=2), release=RELEASE)
-def test_lazy_logits_are_of_one_rank(model: Any, inputs: Any, gather: bool | None, layer: bool, raises: bool) -> None:
-    del inputs["labels"]
-    model.output_layer.gather_output = layer
-    asked = {} if gather is None else {"runtime_gather_output": gather}
-    if raises:
-        with pytest.raises(HookError, match="asks for the logits of the whole vocabulary on every rank"):
-            call_with_processor(model, DeferredHead(), **inputs, **asked)
-    else:
-        assert call_with_processor(model, DeferredHead(), **inputs, **asked).shape[-1] == 24

@@ -1,0 +1,66 @@
+"""veRL's `verl.utils.kernel.linear_cross_entropy` on the fused operator: the same call and results, in less time.
+
+It needs torch, and triton on a GPU: no hook, no Megatron, no veRL. SkyRL and siiRL have copies of the same kernel.
+"""
+
+from mcore_unpatch.compat.requirements import missing_from_extra, require_switched_on, say_once
+
+require_switched_on(__name__)
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise missing_from_extra(__name__, error, "ops") from error
+
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from mcore_unpatch.compat.fused_head.linear_logprob import vocab_pass
+from mcore_unpatch.compat.fused_head.problem import needed
+from mcore_unpatch.compat.fused_head.settings import check_choice
+
+
+def linear_cross_entropy(
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    temperature: float | Tensor = 1.0,
+    reduction: str = "none",
+    dist_process_group: ProcessGroup | None = None,
+    *,
+    keep_bytes: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Log-probs of `labels` (a loss with its sign turned), and the entropy, under `hidden @ weight.T / temperature`.
+
+    Both are float32 and flat, one number per token, in the order of `labels`. A label that is no token has the log-prob
+    `-logsumexp`, as if its logit were 0.
+
+    Args:
+        hidden: `[..., h]`.
+        weight: `[vocab / tp, h]`, this rank's shard; all shards have the same size.
+        labels: `[...]` global token ids.
+        temperature: a number, or one per token `[...]`, which veRL's kernel does not take.
+        reduction: "none", or the "sum" or "mean" of the log-probs; the entropy is never reduced.
+        dist_process_group: the ranks that hold the shards. Every rank has all results, but in the gradient of `hidden`
+            only its own shard's part: sum it over the ranks, as the gather of sequence parallelism does.
+        keep_bytes: how many bytes of logits the forward may keep for the backward (see `linear_logprob`).
+    """
+    say_once(f"{__name__}.linear_cross_entropy", "the fused operator")
+    how = reduction.lower() if isinstance(reduction, str) else reduction
+    check_choice("reduction", how, "none", "sum", "mean")
+    if isinstance(temperature, Tensor) and temperature.dim():
+        temperature = temperature.reshape(-1)
+    flat = labels.reshape(-1)
+    out = vocab_pass(
+        hidden.reshape(-1, hidden.shape[-1]),
+        weight,
+        flat,
+        temperature=temperature,
+        entropy=True,
+        ignore_index=None,
+        tp_group=dist_process_group,
+        reduce_hidden_grad=False,
+        keep_bytes=keep_bytes,
+    )
+    total = len(weight) * (1 if dist_process_group is None else dist_process_group.size())
+    logprobs = torch.where((flat >= 0) & (flat < total), needed(out.logprobs), -out.logsumexp)
+    return logprobs if how == "none" else getattr(logprobs, how)(), needed(out.entropy)

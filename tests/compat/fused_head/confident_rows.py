@@ -1,0 +1,75 @@
+"""Rows whose label has a given probability, over a wide tail, and a head whose rows share a component.
+
+Trained heads share one. No logit shows it, but the hidden gradient does: what a gradient of the logits loses in its
+tail, where each number is tiny and together they are `1 - p`, is multiplied by it.
+"""
+
+import math
+from typing import Any
+
+import torch
+from fused_head.oracle import Inputs, Results, linear_logprob, materialised, results
+from harness.rounding import assert_agree, distance
+
+PROBABILITIES = (0.1, 0.5, 0.9, 0.999, 0.99999)
+WIDTH, SHARED = 40, 8
+ALL = 1 << 34  # bytes: more than any test needs
+# As a loss scale does: 16-bit floats end at 6e-8, whoever holds them. bfloat16 needs none.
+LOSS_SCALE = {torch.float16: 1024.0, torch.bfloat16: 1.0}
+
+
+def confident(
+    p: float,
+    dtype: torch.dtype,
+    tokens: int,
+    vocab: int,
+    device: str,
+    pulls: tuple[float, float],
+    spread: float = 2.5,
+) -> Inputs:
+    """Inputs whose labels have about the probability `p`; `pulls` are the gradients of log-probs and entropy."""
+    draw = torch.Generator().manual_seed(0)
+    hidden = torch.randn(tokens, WIDTH, generator=draw)
+    weight = torch.randn(vocab, WIDTH, generator=draw) * spread / WIDTH**0.5
+    labels = torch.randperm(vocab, generator=draw)[:tokens]
+    logits = hidden @ weight.t()
+    own = logits.gather(1, labels[:, None])
+    others = logits.scatter(1, labels[:, None], -torch.inf).logsumexp(1, keepdim=True)
+    missing = others + math.log(p / (1 - p)) - own
+    weight[labels] += missing * hidden / hidden.square().sum(1, keepdim=True)
+    hidden = torch.cat([hidden, torch.zeros(tokens, SHARED)], 1).to(device, dtype)
+    weight = torch.cat([weight, torch.ones(vocab, SHARED)], 1).to(device, dtype)
+    each = (torch.rand(2, tokens, generator=draw) + 0.5) * LOSS_SCALE[dtype]
+    logprob_grad, entropy_grad = (pull * grad.to(device) for pull, grad in zip(pulls, each, strict=True))
+    return Inputs(hidden, weight, labels.to(device), logprob_grad, entropy_grad)
+
+
+def kept_unkept_and_true(inputs: Inputs) -> tuple[Results, Results, Results]:
+    """With all logits kept, with none, and in float64."""
+    kept, unkept = (results(linear_logprob, inputs, keep_bytes=keep_bytes) for keep_bytes in (ALL, 0))
+    return kept, unkept, results(materialised, inputs.in_float64())
+
+
+def check_kept_is_no_worse(p: float, dtype: torch.dtype, device: str, tokens: int = 24, vocab: int = 8192) -> None:
+    """Of log-probs alone and of the entropy alone: the same values, and gradients as near to float64.
+
+    And near to each other: at the largest probabilities both miss what float32 rounds away of `1 - p`.
+    """
+    for pulls in ((1.0, 0.0), (0.0, 1.0)):
+        kept, unkept, truth = kept_unkept_and_true(confident(p, dtype, tokens, vocab, device, pulls))
+        for name in ("logprobs", "entropy"):
+            assert torch.equal(kept[name], unkept[name])
+        for name in ("hidden.grad", "weight.grad"):
+            ours, plain = {name: kept[name]}, {name: unkept[name]}
+            assert_agree(ours, {name: truth[name]}, dtype, vocab, plain)
+            assert_agree(ours, plain, dtype, vocab)
+
+
+def errors(found: Results, truth: Results) -> dict[str, Any]:
+    """Of the gradients, relative to their size: of a median row of hidden states, and of the whole weight."""
+    name = "hidden.grad"
+    by_row = [distance(row, true) for row, true in zip(found[name], truth[name], strict=True)]
+    return {
+        "dH": sorted(by_row)[len(by_row) // 2],
+        "dW": distance(found["weight.grad"], truth["weight.grad"]),
+    }

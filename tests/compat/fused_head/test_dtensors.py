@@ -1,0 +1,114 @@
+"""Heads that are DTensors, on real gloo ranks: tensor parallelism by DTensor, and FSDP2's `fully_shard`."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from fused_head.oracle import grad_of, make_inputs, results
+from harness import on_ranks
+from harness.rounding import assert_agree
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+from mcore_unpatch.compat import linear_logprob
+
+RELEASE = "0.19.2"  # the operator uses nothing of Megatron; the ranks come with one
+
+
+def mesh_of_all() -> DeviceMesh:
+    return init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))
+
+
+@on_ranks(2, release=RELEASE)
+@pytest.mark.parametrize("given", ["DTensors", "a group", "both", "in a graph"])
+def test_shards_of_the_vocabulary(given: str) -> None:
+    mesh, made = mesh_of_all(), make_inputs((2, 5), 16, 41)
+    truth = results(linear_logprob, made)
+    hidden = made.hidden.clone().requires_grad_()
+    weight = distribute_tensor(made.weight, mesh, [Shard(0)]).requires_grad_()
+    asked: Any = hidden if given == "a group" else DTensor.from_local(hidden, mesh, [Replicate()])
+    group = mesh.get_group() if given in ("a group", "both") else None
+    call = torch.compile(linear_logprob, fullgraph=True, backend="aot_eager") if "graph" in given else linear_logprob
+    out = call(asked, weight, made.labels, entropy=True, tp_group=group)
+    assert out.entropy is not None
+    torch.autograd.backward([out.logprobs, out.entropy], [made.logprob_grad, made.entropy_grad])
+    weight_grad = grad_of(weight)
+    assert isinstance(weight_grad, DTensor) and weight_grad.placements == (Shard(0),)
+    found = {"logprobs": out.logprobs.detach(), "entropy": out.entropy.detach()}
+    found |= {"hidden.grad": grad_of(hidden), "weight.grad": weight_grad.full_tensor()}
+    assert_agree(found, truth)
+
+
+class Model(nn.Module):
+    """A body and a head, whose log-probs are those of the operator."""
+
+    def __init__(self, unshards: bool) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(16, 16), nn.Linear(16, 40, bias=False)
+        self.unshards = unshards
+
+    def forward(self, states: Tensor, labels: Tensor) -> Tensor:
+        hidden = self.body(states)
+        if self.unshards:
+            self.head.unshard()  # type: ignore[operator]
+        out = linear_logprob(hidden, self.head.weight, labels, entropy=True)
+        return out.logprobs.sum() + needed(out.entropy).square().sum()
+
+
+def needed(value: Tensor | None) -> Tensor:
+    assert value is not None
+    return value
+
+
+@on_ranks(2, release=RELEASE)
+@pytest.mark.parametrize("apart", [False, True])
+def test_fully_shard(apart: bool) -> None:
+    """Each rank has its own tokens; a head that is wrapped apart is made whole by `unshard`."""
+    mesh, rank = init_device_mesh("cpu", (2,)), dist.get_rank()
+    torch.manual_seed(0)
+    model, whole = Model(unshards=apart), Model(unshards=False)
+    whole.load_state_dict(model.state_dict())
+    if apart:
+        fully_shard(model.head, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    made = [make_inputs(7, 16, 40, seed=seed) for seed in range(2)]
+    loss = model(made[rank].hidden, made[rank].labels)
+    loss.backward()
+    expected = [whole(each.hidden, each.labels) for each in made]
+    (sum(expected, torch.zeros(())) / 2).backward()
+    found = {name: grad_of(p).full_tensor() for name, p in model.named_parameters()}  # type: ignore[attr-defined]
+    truth = {name: grad_of(p) for name, p in whole.named_parameters()}
+    assert_agree({"loss": loss.detach(), **found}, {"loss": expected[rank].detach(), **truth})
+
+
+@on_ranks(2, release=RELEASE)
+def test_errors_say_what_to_do() -> None:
+    mesh, made = mesh_of_all(), make_inputs((2, 5), 16, 40)
+    shard = distribute_tensor(made.weight, mesh, [Shard(0)])
+    spread = distribute_tensor(made.hidden, mesh, [Replicate()])
+
+    def fails(hidden: Tensor, weight: Tensor, said: str, **given: Any) -> None:
+        with pytest.raises((TypeError, ValueError), match=said):
+            linear_logprob(hidden, weight, given.pop("labels", made.labels), **given)
+
+    fails(made.hidden, shard, r"pass tp_group=weight.device_mesh.get_group\(\); if fully_shard made it, call from")
+    fails(made.hidden, distribute_tensor(made.weight, mesh, [Replicate()]), r"weight: expected .*\(Shard\(0\)\), got")
+    fails(spread, made.weight, r"hidden: expected a plain tensor, because weight is one, got a DTensor")
+    halves = distribute_tensor(made.hidden, mesh, [Shard(0)])
+    fails(halves, shard, r"call hidden.redistribute\(weight.device_mesh, \[Replicate\(\)\]\)")
+    fails(spread, shard, "labels: expected a plain tensor", labels=distribute_tensor(made.labels, mesh, [Shard(0)]))
+    alone = [dist.new_group([rank]) for rank in range(2)][dist.get_rank()]
+    fails(
+        made.hidden,
+        shard,
+        r"tp_group: expected the group that holds the weight's shards, .* with ranks \[0, 1\]",
+        tp_group=alone,
+    )
+    model = Model(unshards=False)
+    fully_shard(model.head, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    with pytest.raises(ValueError, match=r"or call head.unshard\(\) before"):
+        model(made.hidden, made.labels)
