@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,6 @@ from mcore_unpatch.repository.discover import is_excluded
 from mcore_unpatch.repository.paths import from_here, relative
 from mcore_unpatch.survey.fixes import identity
 from mcore_unpatch.survey.survey import Survey
-
-_LINES = re.compile(r"\b([Ll]ines? )(\d+(?:(?:, | and | to )\d+)*)")
 
 
 @record
@@ -40,6 +37,8 @@ class Outcome:
     remaining: list[Finding]
     dependency: Dependency | None = None
     written: bool = False
+    commits: list[str] = field(default_factory=list)  # the titles of those that were made
+    offers: list[str] = field(default_factory=list)  # what can be had where nothing is wrong, and by which option
     fixable: dict[Finding, Finding] = field(default_factory=dict)  # the findings as `scan` has them, with their `fix`
 
     def shown(self, path: str) -> str:
@@ -117,19 +116,11 @@ class Outcome:
             return line
         return moved_line(self._as_it_was(path), edits, line)
 
-    def renumbered(self, path: str, text: str) -> str:
-        """A text about a file with its `line 3`, and its `a.py:3` of this and other files, as they are now."""
-        if not self.written:
-            return text
-        known = {name: item.path for item in self.rewrites for name in (item.path, self.shown(item.path))}
-
-        def here(match: re.Match[str]) -> str:
-            return match[1] + re.sub(r"\d+", lambda number: str(self.line(path, int(number[0]))), match[2])
-
-        def elsewhere(match: re.Match[str]) -> str:
-            return f"{match[1]}:{self.line(known[match[1]], int(match[2]))}" if match[1] in known else match[0]
-
-        return re.sub(r"([\w./-]+\.py):(\d+)", elsewhere, re.sub(_LINES, here, text))
+    @property
+    def size(self) -> tuple[int, int]:
+        """The lines that come and go."""
+        lines = [line for line in self.diff().split(b"\n") if not line.startswith((b"+++ ", b"--- "))]
+        return sum(line.startswith(b"+") for line in lines), sum(line.startswith(b"-") for line in lines)
 
     def diff(self) -> bytes:
         """The unified diff of all files."""
@@ -150,6 +141,8 @@ class Outcome:
             "remarks": [{**asdict(remark), "path": self._from_root(remark.path)} for remark in self.remarks],
             "remaining": [{**finding.to_json(), "path": self._from_root(finding.path)} for finding in self.remaining],
             "counts": {"done": counts.as_data(self.done), "left": counts.as_data(self.left)},
+            "offers": self.offers,
+            "recipes": list(self.plan.recipes),
             "requirement": self.plan.requirement,
             "dependency": self.dependency and asdict(self.dependency),
             "errors": [{"path": self._from_root(error.path), "message": error.message} for error in self.errors],
@@ -170,7 +163,8 @@ class Outcome:
         return {
             "path": path,
             "rule": edit.rule,
-            "applicability": edit.applicability,
+            "level": edit.level,
+            "gain": edit.gain,
             "title": edit.title,
             "notes": list(edit.notes),
             "before": {**asdict(change.before), "text": _text(data[edit.start : edit.end])},

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from mcore_unpatch import rewrites
+from mcore_unpatch import rewrites as codemods
 from mcore_unpatch.editing.edits import Remark
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.migrate.commits import commit
 from mcore_unpatch.migrate.outcome import Dependency, Outcome
 from mcore_unpatch.records import field, record, replace
 from mcore_unpatch.repository import reading
@@ -18,8 +19,8 @@ from mcore_unpatch.survey.fixes import Planner, sound_plan
 from mcore_unpatch.survey.parallel import no_collection
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
-from mcore_unpatch.writing import transaction
-from mcore_unpatch.writing.recovery import describe_interrupted
+from mcore_unpatch.writing import journal
+from mcore_unpatch.writing.allowed import refuse_unsafe
 
 OLDEST_PYTHON = 12  # what the shims need: the tool alone runs on 3.11
 _COMMENT = re.compile(r"(?m)(?:^|\s)#.*$")
@@ -35,30 +36,34 @@ class Request:
     paths: list[Path] = field(default_factory=list)
     scan: ScanOptions = field(default_factory=ScanOptions)
     unsafe_fixes: bool = False
-    annotate: bool = False
+    exact: bool = False
+    commit: bool = False
     allow_dirty: bool = False
     allow_no_vcs: bool = False
 
 
 def preview(request: Request, planner: Planner | None = None, progress: Progress | None = None) -> Outcome:
     """What a migration would do; nothing is written."""
-    if message := describe_interrupted(top_of(request.paths)):
+    if message := journal.describe_interrupted(top_of(request.paths)):
         raise UsageError(message)
-    return _prepare(request, planner or rewrites.plan, progress)
+    return _prepare(request, planner or codemods.plan, progress)
 
 
 def migrate(request: Request, planner: Planner | None = None, progress: Progress | None = None) -> Outcome:
     """Migrate; raises `UsageError` with every file as it was. A run that was killed before is taken back first."""
     top = top_of(request.paths)
-    with transaction.begun(top) as state:
+    with journal.begun(top) as state:
         root, allowed = root_of(request.paths), (request.allow_dirty, request.allow_no_vcs)
         # Before anything is looked at; what the last migration wrote may stand there, for a second run does nothing.
-        transaction.refuse_unsafe(root, top, (), *allowed, ours=transaction.written_by_last(state))
-        outcome = _prepare(request, planner or rewrites.plan, progress)
+        refuse_unsafe(root, top, (), *allowed, ours=journal.written_by_last(state))
+        outcome = _prepare(request, planner or codemods.plan, progress)
         if outcome.rewrites:
             paths = [item.path for item in outcome.rewrites]
-            transaction.refuse_unsafe(root, top, paths, *allowed)
-            transaction.write(state, outcome.rewrites)
+            refuse_unsafe(root, top, paths, *allowed)
+            if request.commit:
+                outcome.commits = commit(outcome)
+            else:
+                journal.write(state, outcome.rewrites)
             outcome.written = True
     return outcome
 
@@ -66,11 +71,12 @@ def migrate(request: Request, planner: Planner | None = None, progress: Progress
 @no_collection()
 def _prepare(request: Request, planner: Planner, progress: Progress | None) -> Outcome:
     known = Survey(request.paths, replace(request.scan, base=None, baseline=None, possible=True, fixes=True), progress)
-    options = fixes.planned(known, unsafe=request.unsafe_fixes, annotate=request.annotate)
+    options = fixes.planned(known, unsafe=request.unsafe_fixes, exact=request.exact)
     made = sound_plan(known, known.findings, options, planner)
     rewrites, remaining = made.rewrites, made.remaining
     plan = replace(made.plan, remarks=(*made.plan.remarks, *_left(known, made.left)))
     outcome = Outcome(known, plan, options, rewrites, remaining)
+    outcome.offers = codemods.offers(made.repository, known.options.selection)
     if not options.unsafe_fixes and any(map(fixes.may_be_fixed, remaining)):
         # What `scan` says of the findings, before a byte is written: what else could be done of the rest.
         outcome.fixable = {finding: finding for finding in fixes.assessed(known)}

@@ -1,0 +1,53 @@
+"""Guards that somebody wrote by hand are understood: old code below them is a fallback, and nobody edits it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from beside_forms import FORMS, LEGACY
+from command import unpatch
+from repository import Repository
+
+OPTIONS = (
+    [],
+    ["--unsafe-fixes"],
+    ["--stack", "0.18.0", "--unsafe-fixes"],
+    ["--target-mcore", "0.19.2", "--unsafe-fixes"],
+    ["--select", "MCU1,MCU2,MCU7", "--unsafe-fixes", "--stack", "0.18.0"],
+)
+
+
+def _repository(folder: Path, form: str, *images: str) -> Repository:
+    made = Repository(folder / "repository")
+    files = {
+        "verl/__init__.py": "",
+        "verl/models/mcore/mtp_patch.py": LEGACY,
+        "verl/use.py": FORMS[form],
+        **{f"docker/Dockerfile.{image}": f"RUN pip install megatron-core=={image}\n" for image in images},
+    }
+    made.commit(files)
+    return made
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("options", OPTIONS, ids=" ".join)
+def test_a_guard_survives_every_option(tmp_path: Path, form: str, options: list[str]) -> None:
+    made = _repository(tmp_path, form, "0.16.1", "0.18.0")
+    done = unpatch("migrate", *options, cwd=made.path)
+    assert done.code == 0, done.err
+    assert (made.path / "verl/use.py").read_text() == FORMS[form]
+    assert (made.path / "verl/models/mcore/mtp_patch.py").read_text() == LEGACY
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_guarded_place_is_done(tmp_path: Path, form: str) -> None:
+    made = _repository(tmp_path, form, "0.16.1", "0.18.0")
+    report = unpatch("scan", "--output-format", "json", cwd=made.path).json
+    assert report["findings"] == []
+    assert {(one["path"], one["verdict"]) for one in report["done"]} == {
+        ("verl/use.py", "done"),
+        ("verl/models/mcore/mtp_patch.py", "done"),
+    }
+    assert any("when 0.16.1 goes" in one["evidence"] for one in report["done"])
+    assert unpatch("check", cwd=made.path).code == 0
