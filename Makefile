@@ -18,17 +18,16 @@ JOBS ?= 2
 # Each test and each job of the ranks has a limit of its own (tests/limits.py); the whole has none.
 PYTEST = $(TEST)/bin/pytest --numprocesses $(JOBS) --dist worksteal
 
-.PHONY: help demo docs release check test test-alone test-wheel everything downstreams margins mutation oracle lint format clean torture
+.PHONY: help demo docs release check test test-alone test-wheel everything margins mutation oracle lint format clean growth weight
 help:
 	@echo "make demo        the story of docs/index.md on the sample project in examples/, in ten seconds"
 	@echo "make check       lint, and the tests that start no ranks and take less than half a second: 2 to 4 minutes"
 	@echo "make test        run the whole test suite (Python 3.12+, torch, megatron-core): 10 to 15 minutes"
 	@echo "make test-alone  run every test file by itself, in random order"
 	@echo "make test-wheel  run the tests of the tool against the built wheel"
-	@echo "make downstreams public repositories migrated and checked: CHECKOUTS names the folder of their clones"
 	@echo "make everything  all of it, with the downstreams' own code: CHECKOUTS names the folder of their clones"
 	@echo "make margins     how much of its tolerance each numeric test uses"
-	@echo "make mutation    put small faults into the code and see which the tests notice: an hour"
+	@echo "make mutation    put small faults into the code and see which the tests notice: two hours"
 	@echo "make oracle      is what upgrade says true? asks Python: SOURCES (unpacked wheels by version), CHECKOUTS"
 	@echo "make lint        ruff and mypy"
 	@echo "make docs        build the documentation in build/site; warnings and dead links fail"
@@ -77,10 +76,12 @@ test-wheel: $(TEST)/.installed
 	@mkdir -p build/neutral && cp -r tests examples pyproject.toml build/neutral/
 	cd build/neutral && ../../$(WHEEL)/bin/pytest --numprocesses $(JOBS) -m "not slow and not growth" $(SEES_PACKAGING)
 
-# How work grows, signals, kills, full disks, two runs at once and fuzzed files; benchmarks/results.md has the last figures.
-torture: $(TEST)/.installed
+# How the time of a scan grows with the work.
+growth: $(TEST)/.installed
 	$(PYTEST) -m growth tests
-	$(TEST)/bin/python tools/torture.py --seed 1
+
+weight: $(TEST)/.installed
+	@$(TEST)/bin/python tools/weight.py
 
 # SOURCES holds unpacked wheels of megatron-core by version, CHECKOUTS clones of repositories that use it.
 oracle: $(TEST)/.installed
@@ -88,10 +89,6 @@ oracle: $(TEST)/.installed
 
 everything: $(TEST)/.installed
 	CHECKOUTS=$(CHECKOUTS) .ci/everything
-
-# Every clone in CHECKOUTS migrated and held to what a maintainer asks for; NAMES="verl slime" narrows it.
-downstreams: $(TEST)/.installed
-	$(TEST)/bin/python tools/downstreams.py --write $(CHECKOUTS) $(NAMES)
 
 # FILES=tests/compat/hook narrows it.
 margins: $(TEST)/.installed

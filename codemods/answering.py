@@ -11,18 +11,12 @@ from mcore_unpatch.codemods import registry, standing
 from mcore_unpatch.codemods.changes import Asked, Change, Reason, Remove, Taken
 from mcore_unpatch.codemods.codemod import (
     COMPAT,
-    ON_ANY_RELEASE,
     AddImport,
-    ByHand,
     Codemod,
-    DropImport,
-    Elsewhere,
     Left,
     Match,
-    MoveImport,
-    Needs,
+    Mends,
     Note,
-    Settles,
     Situation,
 )
 from mcore_unpatch.codemods.quote import matches
@@ -83,48 +77,35 @@ class FixRunner:
 
     def _settle(self, codemod: Codemod, source: Source, match: Match, finding: Finding) -> None:
         """Take what a codemod says of one finding."""
-        level, title = match.safety or codemod.safety, codemod.does or match.instead
-        if not self.told and not self.options.applies(level):
-            return  # it is asked for the other options
+        level, title = match.level or codemod.level, codemod.does or match.instead
         wanted = list(codemod.fix(source, match))
+        mends = next((answer for answer in wanted if isinstance(answer, Mends)), None)
+        level = mends.level if mends else level
         notes = tuple(answer.text for answer in wanted if isinstance(answer, Note))
-        reason = Reason(finding.rule, level, title, notes, finding.line)
-        both = [(one.source, one.change) if isinstance(one, Elsewhere) else (source, one) for one in wanted]
-        asked = [
-            Asked(at, one, reason if at is source else reason.elsewhere) for at, one in both if isinstance(one, Change)
-        ]
-        coming = [(at, change) for at, change in both if isinstance(change, AddImport)]
-        moving = [answer for answer in wanted if isinstance(answer, MoveImport)]
-        touched = [(one.path, one.touches) for one in asked] + [(source.path, source.span(one.node)) for one in moving]
+        reason = Reason(finding.rule, level, title, notes, finding.line, mends.text if mends else "")
+        asked = [Asked(source, one, reason) for one in wanted if isinstance(one, Change)]
+        coming = [answer for answer in wanted if isinstance(answer, AddImport)]
+        touched = [(one.path, one.touches) for one in asked]
         left = [answer.because for answer in wanted if isinstance(answer, Left)]
         if touched and not left:
             # The compat layer is not installed beside an older release.
-            ours = {change.name for _, change in coming if change.module.startswith(COMPAT)}
-            shims = bool(moving) or not ours <= ON_ANY_RELEASE
+            shims = any(new.module.startswith(COMPAT) for new in coming)
             older = self.options.without_hook(finding.path) if codemod.needs_hook or shims else ""
             missing = standing.missing_import(source, match.node, self.options.judged(finding.path))
             left += filter(None, [older, missing])
         if touched and not left:
             if codemod.needs_hook and (below := self._below(finding)):
                 left.append(below)
-            elif not self.options.applies(level):
+            elif not self.options.applies(level, mends=mends is not None):
                 self.closed.add(finding)
                 return
             elif self.taken.take(touched):
                 self.found.asked += asked
-                for at, new in coming:
-                    used = _saying([one.change for one in asked if one.source is at], new.name) or [match.node]
-                    why = reason if at is source else reason.elsewhere
-                    self.bench.imports(at.path).add(new.module, [new.name], why, used)
-                for drop in (answer for answer in wanted if isinstance(answer, DropImport)):
-                    why = reason if drop.source is source else reason.elsewhere
-                    self.bench.imports(drop.source.path).drop(drop.node, {drop.name}, why)
-                for move in moving:
-                    self.bench.imports(finding.path).move(move.node, set(move.names), move.module, reason)
-                settled = [more for answer in wanted if isinstance(answer, Settles) for more in answer.findings]
-                self.found.floors += [answer.since for answer in wanted if isinstance(answer, Needs) and answer.since]
-                self.closed |= {finding, *settled}
-                self.found.removes += dict.fromkeys([finding, *settled])
+                for new in coming:
+                    used = _saying([one.change for one in asked], new.name) or [match.node]
+                    self.bench.imports(source.path).add(new.module, [new.name], reason, used)
+                self.closed.add(finding)
+                self.found.removes.append(finding)
             else:
                 left.append(_TAKEN)
         for because in left:
@@ -132,8 +113,6 @@ class FixRunner:
             # The steps of a row are for releases that have its way; of tests one sentence is enough.
             if self.told and finding.verdict != "keep" and not finding.in_test:
                 self._remark(finding, "by-hand", codemod.steps(match, because))
-        for by_hand in (answer for answer in wanted if isinstance(answer, ByHand) and not left):
-            self._remark(finding, "by-hand", by_hand.text)
 
     def _below(self, finding: Finding) -> str:
         """What is said of another patch that stays, and that the hook goes through."""

@@ -21,17 +21,13 @@ from mcore_unpatch.codemods.changes import (
 )
 from mcore_unpatch.codemods.codemod import (
     AddImport as AddImport,
-    ByHand as ByHand,
     Codemod as Codemod,
-    Elsewhere as Elsewhere,
     Example as Example,
     Fix as Fix,
     Left as Left,
     Match as Match,
-    MoveImport as MoveImport,
-    Needs as Needs,
+    Mends as Mends,
     Note as Note,
-    Settles as Settles,
 )
 from mcore_unpatch.codemods.removal import remove as remove
 from mcore_unpatch.codemods.seams.patch import Patch as Patch, find_patch as find_patch

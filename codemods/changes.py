@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from mcore_unpatch.editing.edits import Applicability
+from mcore_unpatch.editing.edits import LEVELS, Level
 from mcore_unpatch.editing.source import Function, Source, Span, last_line
 from mcore_unpatch.records import dataclass, record, replace
 
@@ -24,10 +24,12 @@ class Reason:
     """What a change is for, as people are told, and whether it takes their consent."""
 
     rule: str
-    applicability: Applicability
+    level: Level
     title: str
     notes: tuple[str, ...] = ()
     finding_line: int = 0  # of the finding that this and other changes answer together
+    gain: str = ""  # what a maintainer has of it, in a line
+    group: str = ""  # changes that need each other
 
     @property
     def elsewhere(self) -> Reason:
@@ -37,7 +39,7 @@ class Reason:
 
 def least_safe(reasons: Iterable[Reason]) -> Reason:
     """The reason that speaks for a change that has several."""
-    return min(reasons, key=lambda reason: (reason.applicability == "safe", reason.rule))
+    return min(reasons, key=lambda reason: (-LEVELS.index(reason.level), reason.rule))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

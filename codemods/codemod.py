@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from mcore_unpatch.codemods.changes import Change
 from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.workbench import Workbench
-from mcore_unpatch.editing.edits import Options, Repository
+from mcore_unpatch.editing.edits import Level, Options, Repository
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import Rule
-from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.records import dataclass, record, replace
 
 if TYPE_CHECKING:  # a codemod is declared in little time, and loads what it works with when it is asked
-    from mcore_unpatch.codemods.shims.move import Move
+    from mcore_unpatch.codemods.shims.contract import Contract
 
 
 @record
@@ -56,7 +55,7 @@ class Match:
     target: str  # the dotted name that is patched or used
     message: str  # "replaces ...", "uses ..."
     instead: str  # what to do, in one sentence
-    safety: Literal["safe", "unsafe"] | None = None  # of its change, where it is not the codemod's
+    level: Level | None = None  # of its change, where it is not the codemod's
     situation: Situation = None  # type: ignore[assignment]  # the finding and all around it, once `fix` is asked
 
 
@@ -68,20 +67,19 @@ class AddImport:
     name: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MoveImport:
-    """Names of an import statement, as it writes them, are imported from another module; comments and aliases stay."""
-
-    node: ast.ImportFrom
-    names: frozenset[str]
-    module: str
-
-
 @record
 class Note:
     """What people should know of the changes."""
 
     text: str
+
+
+@record
+class Mends:
+    """An error of a Megatron in use that goes with the changes, in one line, and how they change what runs."""
+
+    text: str
+    level: Level = "behaviour"
 
 
 @record
@@ -91,47 +89,8 @@ class Left:
     because: str
 
 
-@record
-class ByHand:
-    """What else a person has to do."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Elsewhere:
-    """A change of another file that comes with those of this one, or an import there."""
-
-    source: Source
-    change: Change | AddImport
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DropImport:
-    """A name of an import statement, of this file or another, goes with what it named."""
-
-    source: Source
-    node: ast.Import | ast.ImportFrom
-    name: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Settles:
-    """Findings of the same rule that these changes take away too."""
-
-    findings: Sequence[Finding]
-
-
-@record
-class Needs:
-    """The oldest release on which the changes run, as on all later ones; None for every release."""
-
-    since: Version | None
-
-
 COMPAT = "mcore_unpatch.compat"  # what new code imports
-ON_ANY_RELEASE = {"with_classes"}  # what of that needs no hook, and nothing else that it imports
-Fix: TypeAlias = "Change | AddImport | DropImport | MoveImport | Note | Left | ByHand | Elsewhere | Settles | Needs"
+Fix: TypeAlias = "Change | AddImport | Note | Left | Mends"
 
 
 class Codemod:
@@ -143,7 +102,9 @@ class Codemod:
     families: ClassVar[Mapping[str, str]] = {}  # prefixes of their codes that are new, and what each is about
     answers: ClassVar[Sequence[str]] = ()  # codes of the scanner's rules that it has changes for as well
     words: ClassVar[Sequence[bytes]] = ()  # a file without one of these has nothing to find
-    safety: ClassVar[Literal["safe", "unsafe"]] = "unsafe"  # of its changes: safe keeps every result and gradient
+    level: ClassVar[Level] = "behaviour"  # of its changes
+    offers: ClassVar[str] = ""  # what is gained, where nothing is wrong: said at the end, made where it is selected
+    contract: ClassVar[Contract | None] = None  # of a downstream whose names have shims
     shape: ClassVar[str] = "downstream-use"  # of its findings
     needs_hook: ClassVar[bool] = False  # then nothing is changed while a patch of what carries the hook stays
     does: ClassVar[str] = ""  # what its changes do, in a few words, where that is not what a match says
@@ -182,10 +143,6 @@ class Codemod:
         from mcore_unpatch.codemods.quote import findings
 
         yield from findings(self, project)
-
-    def migration(self) -> type[Move] | None:
-        """The migration of a downstream as a whole, for codemods that have to see every file before they change one."""
-        return None
 
     @property
     def all_rules(self) -> list[Rule]:

@@ -56,7 +56,7 @@ def delete_dead(
         missing = standing.missing_import(cut.source, cut.guard, options.judged(finding.path))
         if why := guessed or missing:
             hold(finding, why)
-        elif options.applies(cut.reason.applicability):
+        elif options.applies(cut.reason.level):
             cuts[finding.path].setdefault((cut.guard.lineno, cut.branch), cut)
             answered[finding.path].append(finding)
 
@@ -75,7 +75,7 @@ def delete_dead(
                 hold(finding, without)
             continue
         dead.add(finding)
-        reason = Reason(finding.rule, "safe", _TITLE, finding_line=finding.line)
+        reason = Reason(finding.rule, "exact", _TITLE, finding_line=finding.line)
         guard = _guard(finding, versions)
         cut = _cut(bench, finding.path, guard, reason) if guard and finding.path in bench.editable else None
         if cut is not None and cut.undoes(finding, restored) and cut.is_for_all(findings):
@@ -94,7 +94,7 @@ def delete_dead(
     for finding, cut in idle:
         guessed = options.guessed(finding.path)
         if with_shims and tuple(finding.target.rsplit(".", 1)) in standing.HOOK:  # these need a release that is known
-            cut, guessed = replace(cut, reason=replace(cut.reason, applicability="safe")), ""
+            cut, guessed = replace(cut, reason=replace(cut.reason, level="exact")), ""
         closed.add(finding)
         take(finding, cut, guessed)
     spans = Taken(taken)
@@ -221,7 +221,7 @@ def _without_effect(bench: Workbench, finding: Finding) -> _DeadBranch | str:
     if known.is_gone(finding.target, NEWEST) and (here > 1 or bench.named_elsewhere(name, finding.path)):
         where = "elsewhere in this file" if here > 1 else "in other files"
         return f"`{name}` is also named {where}, which may mean this one"
-    reason = Reason(finding.rule, "unsafe", _NOT_NEEDED, (finding.evidence,), finding.line)
+    reason = Reason(finding.rule, "behaviour", _NOT_NEEDED, (finding.evidence,), finding.line)
     return _DeadBranch(source, node, "", (), reason, whole=(node,))
 
 

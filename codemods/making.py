@@ -93,8 +93,8 @@ def edits_of(source: Source, asked: Iterable[Asked]) -> list[Edit]:
             inner = () if isinstance(piece.new, str) else outermost(piece.span, piece.span)
             reasons = [piece.asked.reason, *(piece.asked.reason for piece in inner)]
             why, notes = least_safe(reasons), dict.fromkeys(note for reason in reasons for note in reason.notes)
-            of = (source.path, why.rule, why.applicability)
-            edits.append(Edit(*of, start, end, new, why.title, tuple(notes), why.finding_line))
+            of = (source.path, why.rule, why.level)
+            edits.append(Edit(*of, start, end, new, why.title, tuple(notes), why.finding_line, why.gain, why.group))
         last = piece.asked
     return _without_the_last_newline(source, edits)
 

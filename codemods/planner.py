@@ -1,66 +1,66 @@
 """The plan of a migration: every codemod in its order, and one answer.
 
-First the downstreams that have shims, because their moves take whole functions away; then what never runs; then the
+First the downstreams that have shims, because a patch of theirs moves as a whole; then what never runs; then the
 codemods that answer findings one by one; then the imports of each file, for all of these at once; last the comments,
 for the findings that nothing before took.
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
-from mcore_unpatch.codemods import registry, stale, standing
+from mcore_unpatch.codemods import registry
 from mcore_unpatch.codemods.answering import FixRunner
 from mcore_unpatch.codemods.changes import Asked, Taken, least_safe
 from mcore_unpatch.codemods.dead import delete_dead
 from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
 from mcore_unpatch.codemods.making import edits_of, made
 from mcore_unpatch.codemods.removal import together
-from mcore_unpatch.codemods.shims.move import Move
+from mcore_unpatch.codemods.shims.beside import SideBySide, set_apart
 from mcore_unpatch.codemods.shims.sightings import Analysis
 from mcore_unpatch.codemods.stale import left_behind
 from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
-from mcore_unpatch.editing.edits import Edit, Options, Plan, Remark, Repository
+from mcore_unpatch.editing.edits import Edit, Options, Plan, Repository
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.findings.verdicts import floor
+from mcore_unpatch.findings.verdicts import DONE, floor
 from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS, HOOK_SINCE
 from mcore_unpatch.megatron.versions import show
 
 DEPENDENCY = "mcore-unpatch[compat]"
-# What needs no more than the package itself is imported by a statement of its own, or beside what needs more.
-_NEEDS_EXTRA = re.compile(rb"mcore_unpatch\.compat(?! import with_classes\s)")
-Known = list[tuple[type[Move], Analysis]]
+Known = list[Analysis]
 
 
 def plan(repository: Repository, findings: Sequence[Finding], options: Options) -> Plan:
     """What is to be done about the findings of a repository."""
-    known = downstreams(repository, options.older)
+    known = downstreams(repository)
     bench, contribution = _found(repository, findings, options, known)
     contribution.asked = _with_imports(bench, contribution.asked)
-    contribution.add(stale.annotate(bench, _open(findings, contribution, options), options, contribution.asked))
     by_path = _by_path(together(contribution.asked))
     every = [edit for path, some in by_path for edit in edits_of(bench.source(path), some)]
     edits = list(_answering(bench, every, contribution.removes, findings))
     needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in edits)
-    extra = needs_compat and any(map(_NEEDS_EXTRA.search, (edit.replacement for edit in edits)))
-    needs_hook = extra or any(HOOK_ARGUMENTS[0].encode() in edit.replacement for edit in edits)
+    # What asks at run time needs nothing, nor what stands in a file that no older Megatron can import.
+    bare = [edit for edit in edits if not edit.holds and options.floor(edit.path) < HOOK_SINCE]
+    words = (HOOK_ARGUMENTS[0].encode(), b"mcore_unpatch.compat")
+    needs_hook = any(word in edit.replacement for edit in bare for word in words)
     contribution.remarks += left_behind(bench, findings, contribution.removes, edits)
-    floors = [*contribution.floors, *([HOOK_SINCE] if needs_hook else [])]
-    floors += filter(None, (floor(finding) for finding in contribution.removes if finding.verdict == "delete"))
-    errors = {error for _, analysis in known for error in analysis.exports.errors}
+    gone = [finding for finding in contribution.removes if finding not in contribution.bounded]
+    floors = [HOOK_SINCE] if needs_hook else []
+    floors += filter(None, (floor(finding) for finding in gone if finding.verdict == "delete"))
+    errors = {error for analysis in known for error in analysis.exports.errors}
     return Plan(
         tuple(sorted(edits, key=attrgetter("path", "start", "end"))),
         tuple(sorted(dict.fromkeys(contribution.remarks), key=attrgetter("path", "line", "rule"))),
         tuple(sorted(errors)),
         tuple(contribution.removes),
         f"megatron-core>={show(max(floors))}" if floors else None,
-        (DEPENDENCY if extra else DEPENDENCY.partition("[")[0]) if needs_compat else None,
+        DEPENDENCY if needs_compat else None,
+        tuple(contribution.recipes),
     )
 
 
@@ -69,12 +69,15 @@ def fixed(
 ) -> Iterator[tuple[set[Finding], dict[Finding, str]]]:
     """The findings that a plan takes away, for each of some options; others are left though there is a way, and why."""
     for options in choices:
-        bench, found = _found(repository, findings, options, downstreams(repository, options.older), told=False)
+        bench, found = _found(repository, findings, options, downstreams(repository), told=False)
         bench.close()
         applied = {(asked.path, asked.reason.finding_line, asked.reason.rule) for asked in found.asked}
         changed = [finding for finding in findings if (finding.path, finding.line, finding.rule) in applied]
         places = {(one.path, one.line, one.rule) for one in found.removes}  # a line may patch several names
-        yield {*found.removes, *(one for one in changed if (one.path, one.line, one.rule) in places)}, found.held
+        yield (
+            {*found.removes, *(one for one in changed if (one.path, one.line, one.rule) in places)},
+            found.held,
+        )
 
 
 def _answering(
@@ -97,12 +100,12 @@ def _answering(
         yield edit
 
 
-def downstreams(repository: Repository, older: Callable[[str], str]) -> Known:
+def downstreams(repository: Repository) -> Known:
     """What a repository has of the downstreams with shims, whatever is found in it."""
     if downstreams not in repository.looks:
-        kinds = [kind for codemod in registry.codemods() if (kind := codemod.migration())]
-        bench = Workbench(repository, older)
-        repository.looks[downstreams] = [(kind, Analysis.of(kind.contract, bench)) for kind in kinds]
+        contracts = [contract for codemod in registry.codemods() if (contract := codemod.contract)]
+        bench = Workbench(repository)
+        repository.looks[downstreams] = [Analysis.of(contract, bench) for contract in contracts]
     known: Known = repository.looks[downstreams]
     return known
 
@@ -110,39 +113,11 @@ def downstreams(repository: Repository, older: Callable[[str], str]) -> Known:
 def _found(
     repository: Repository, findings: Sequence[Finding], options: Options, known: Known, told: bool = True
 ) -> tuple[Workbench, Contribution]:
-    """What all codemods but that of the imports and the comments found, and the bench.
-
-    The shims refuse a model while a patch of what carries the hook stays: then no move is made that needs it.
-    """
-    bench, found, below = _pass(repository, findings, options, known, told)
-    if below:
-        bench.close()
-        bench, found, _ = _pass(repository, findings, options, known, told, standing.RULES_ON_THE_HOOK)
-    uses = _rules_of_uses()
-    for finding in (one for one in _open(findings, found, options) if one.rule in uses and one.path in bench.editable):
-        if why := options.older(finding.path) or (finding.rule in standing.RULES_ON_THE_HOOK and below):
-            found.held[finding] = why
-            found.remarks.append(Remark(finding.path, finding.line, finding.rule, "left", f"not rewritten: {why}"))
-    return bench, found
-
-
-def _rules_of_uses() -> set[str]:
-    return {rule.code for codemod in registry.codemods() if codemod.migration() for rule in codemod.rules}
-
-
-def _pass(
-    repository: Repository,
-    findings: Sequence[Finding],
-    options: Options,
-    known: Known,
-    told: bool,
-    held: Sequence[str] = (),
-) -> tuple[Workbench, Contribution, str]:
-    """Every codemod once, without the moves of the held rules; and what is said of a patch in the way of the others."""
-    bench, found = Workbench(repository, options.older), Contribution()
-    for move in [kind(analysis, bench, options, findings, held) for kind, analysis in known]:
-        found.add(move.outcome())
-    bench.editable = repository.editable
+    """What all codemods but that of the imports and the comments found, and the bench."""
+    bench, found = Workbench(repository), Contribution()
+    for analysis in known:
+        found.add(SideBySide(analysis, bench, options, findings).outcome())
+    found.asked += set_apart(found.asked)
     moves = bool(found.asked or bench.import_changes())
     taken = [*bench.import_changes(), *found.asked]
     deleted, dead, closed = delete_dead(bench, _open(findings, found, options), options, taken, moves)
@@ -150,13 +125,17 @@ def _pass(
     alive = [finding for finding in _open(findings, found, options) if finding not in dead | closed]
     staying = RemainingPatches.of(findings, dead.union(found.removes))
     found.add(FixRunner(bench, options, Taken([*taken, *deleted.asked]), staying, told).run(alive))
-    below = RemainingPatches.of(findings, dead.union(found.removes)).in_the_way("") if moves else ""
-    return bench, found, below
+    return bench, found
+
+
+def _rules_of_uses() -> set[str]:
+    return {rule.code for codemod in registry.codemods() if codemod.contract for rule in codemod.rules}
 
 
 def _open(findings: Iterable[Finding], contribution: Contribution, options: Options) -> list[Finding]:
     gone = set(contribution.removes)
-    return [finding for finding in findings if finding not in gone and options.wants(finding.rule)]
+    open_ones = (finding for finding in findings if finding not in gone and finding.verdict != DONE)
+    return [finding for finding in open_ones if options.wants(finding.rule)]
 
 
 def _with_imports(bench: Workbench, asked: list[Asked]) -> list[Asked]:

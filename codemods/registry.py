@@ -16,6 +16,7 @@ from mcore_unpatch.codemods import catalogue
 from mcore_unpatch.codemods.codemod import Codemod
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.errors import FileError, UsageError
+from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.survey.parallel import ScannedPart, Task
 
@@ -54,6 +55,19 @@ def finders(wanted: Callable[[str], bool]) -> list[Codemod]:
     return [codemod for codemod in codemods() if any(wanted(rule.code) for rule in codemod.rules)]
 
 
+def offers(repository: Repository, selection: Selection) -> list[str]:
+    """What codemods offer where nothing is wrong, that is not selected: where, what is gained, and by which option."""
+    told = []
+    for codemod in codemods():
+        unasked = codemod.offers and not any(rule.code in selection for rule in codemod.rules)
+        for word in codemod.words if unasked else ():
+            for source in repository.sources_saying(word.decode()):
+                for match in codemod.find(source):
+                    place = f"{source.path}:{match.node.lineno}"
+                    told.append(f"{place} {match.message}: {codemod.offers}. unpatch migrate --select {codemod.name}")
+    return told
+
+
 def words(wanted: Callable[[str], bool]) -> tuple[bytes, ...]:
     """A file without one of these has nothing that a codemod finds itself."""
     return tuple(dict.fromkeys(word for codemod in finders(wanted) for word in codemod.words))
@@ -88,7 +102,7 @@ def complete(
     for codemod in some:
         with blaming(codemod):
             said = any(codemod in few for few in asked.values())
-            where = downstreams() if said and downstreams and codemod.migration() else repository
+            where = downstreams() if said and downstreams and codemod.contract else repository
             for more in codemod.findings(where, own_findings) if said else ():
                 if isinstance(more, FileError):
                     errors.add(more)

@@ -16,8 +16,6 @@ from mcore_unpatch.scanner.sources.nodes import walk
 
 PROCESSOR = HOOK_ARGUMENTS[0]
 HOOK = frozenset(HOOK_CARRIERS)
-# The rules of the names whose shims run in the hook, and refuse a model that is patched.
-RULES_ON_THE_HOOK = ("MCU701", "MCU702", "MCU705", "MCU706")
 # One model alone; every other shape changes the class, and with it all models.
 _OF_ONE_MODEL = {"instance-attr", "submodule"}
 

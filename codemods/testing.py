@@ -14,7 +14,9 @@ from mcore_unpatch.editing.edits import Options, Repository, splice
 from mcore_unpatch.findings import verdicts
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import Selection
+from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.stacks.revision import Judged, Revision, Stack
+from mcore_unpatch.survey import guards
 from mcore_unpatch.survey.search import Search
 
 Files = Mapping[str, bytes]
@@ -56,8 +58,11 @@ def findings(files: Files, options: Options) -> list[Finding]:
     """What a scan of some files finds, ignore comments and the selection considered."""
     search = Search(files.__getitem__, _present(files).__contains__, lambda _: (options.target,))
     told, _ = search(sorted(files))
+    told = guards.mark(told, Project(_present(files).__contains__, files.__getitem__))
     settled = verdicts.settled(told, dict.fromkeys(files, Judged((Stack(Revision("", (options.target,))),))))
-    return sorted((finding for finding in settled if options.wants(finding.rule)), key=lambda finding: finding.sort_key)
+    settled = guards.settled(settled, lambda _: (), required=bool(options.plain("")))
+    open_ones = (one for one in settled if options.wants(one.rule) and one.verdict != verdicts.DONE)
+    return sorted(open_ones, key=lambda finding: finding.sort_key)
 
 
 def migrated(files: Files, options: Options) -> dict[str, bytes]:

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from mcore_unpatch.codemods.changes import Asked
 from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.editing.edits import Remark, Repository
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.megatron.versions import Version
 
 
 class Workbench(Repository):
     """What codemods have in common. Whoever needs an import asks the file's editor, so that all of them land sorted."""
 
-    def __init__(self, repository: Repository, older: Callable[[str], str] = lambda _: "") -> None:
-        """Files that are for a release without the hook may not be edited: `older` tells why."""
-        editable = [path for path in repository.editable if not older(path)]
-        super().__init__(repository.paths, repository.exists, repository.data, editable, repository.parsed)
+    def __init__(self, repository: Repository) -> None:
+        super().__init__(repository.paths, repository.exists, repository.data, repository.editable, repository.parsed)
         self.sources, self.last, self.looks = repository.sources, repository.last, repository.looks
-        self.older = older
-        self.known: dict[Any, Any] = {}  # what codemods found out while this plan is made
         self._editors: dict[str, ImportEditor] = {}
 
     def close(self) -> None:
         """Let go of the editors; files are shared."""
         self._editors.clear()
-        self.known.clear()
-
-    def not_editable(self, path: str) -> str:
-        """The Megatron that the file is for, where that is the reason."""
-        return f"is for an older Megatron ({older})" if (older := self.older(path)) else super().not_editable(path)
 
     def imports(self, path: str) -> ImportEditor:
         """The editor of a file's imports."""
@@ -51,14 +39,16 @@ class Contribution:
 
     asked: list[Asked] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
+    recipes: list[str] = field(default_factory=list)
     removes: list[Finding] = field(default_factory=list)
+    bounded: list[Finding] = field(default_factory=list)  # those of them that older Megatrons still run
     held: dict[Finding, str] = field(default_factory=dict)  # why they are left, where a codemod knows a way
-    floors: list[Version] = field(default_factory=list)  # the oldest releases on which the changes run
 
     def add(self, other: Contribution) -> None:
         """What another codemod found, behind what is here."""
         self.asked += other.asked
         self.remarks += other.remarks
+        self.recipes += other.recipes
         self.removes += other.removes
+        self.bounded += other.bounded
         self.held |= other.held
-        self.floors += other.floors

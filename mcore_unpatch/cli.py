@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -17,11 +18,10 @@ import typer
 from typer.core import TyperGroup
 
 from mcore_unpatch import commands
-from mcore_unpatch.writing.interrupts import until_committed
 
 # The commands in the order of the help, and the module of each.
-_MODULES = {name: name for name in ("scan", "stacks", "check", "upgrade", "pin", "migrate")}
-_MODULES |= {"undo": "migrate", "audit": "audit", "doctor": "doctor", "verify": "verify"}
+_MODULES = {name: name for name in ("init", "scan", "stacks", "check", "upgrade", "pin", "migrate")}
+_MODULES |= {"undo": "migrate", "audit": "audit", "verify": "verify"}
 _MODULES |= {"rules": "rules", "explain": "rules"}
 _SETTINGS: dict[str, Any] = {
     "pretty_exceptions_enable": False,
@@ -100,5 +100,6 @@ def main() -> None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - open until the end
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names and source that the terminal cannot show
-    with until_committed():
-        app()
+    for number in (signal.SIGTERM, signal.SIGHUP):  # a time-out: what is kept in temporary folders goes with it
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    app()

@@ -6,7 +6,7 @@ At run time, in the first second of a job:
 
     pins.verify()  # raises if the installed Megatron is not what the patches were written for
 
-    @pins.guard("GPTModel._preprocess")  # refuses to run, warns or skips, as the lock says, if that changed
+    @pins.guard("GPTModel._preprocess")  # refuses to run if that changed
     def install() -> None: ...
 
 Only the modules that are pinned are read, as text; neither torch nor Megatron is imported.
@@ -20,9 +20,7 @@ import tomllib
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import date
 from functools import wraps
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
@@ -40,12 +38,11 @@ if TYPE_CHECKING:
 LOCK = "unpatch.lock"
 _HEAD = """\
 # What the patches that stay were written for, and what else of Megatron Core this repository leans on.
-# `unpatch check` fails when one of these changes; `unpatch pin` writes this file anew and keeps why, until, review_by,
-# depends_on, on_change and owner, and the comments of each pin.
+# `unpatch check` fails when one of these changes; `unpatch pin` writes this file anew and keeps why and until, and the
+# comments of each pin.
 """
-_LISTS = dict.fromkeys(("depends_on", "stands_on", "also", "where"), list)
+_LISTS = dict.fromkeys(("also", "where"), list)
 _TYPES: dict[str, type] = {"patched": bool, **_LISTS}  # all others are text
-ON_CHANGE = ("raise", "warn", "skip")
 ABSENT, ABSENT_KIND = "-", "absent"
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -59,13 +56,10 @@ class PinError(RuntimeError):
 class Pin:
     """One name of Megatron Core, as it was. `patched`: this repository replaces it; else it leans on it.
 
-    until: a release, or `module:function` of the repository, a probe that returns True once upstream has mended it.
-    review_by: a date, from which `check` fails. depends_on: other names of Megatron's that the patch leans on.
-    stands_on: those that its code uses, as `unpatch pin` reads them. on_change: what `guard` does when one of these
-    names has changed: raise, warn, or skip the patch. also: the other releases that it was made for, and how the name
-    is there, where that differs: a digest, `-` for no such name. kind `absent`: what the patch adds to Megatron.
-    where: the patches it speaks for, file and function of each; none in a lock of an older version, then it is all.
-    before: the name by which an older release has what a later one defines elsewhere.
+    until: the release at which the patch must go. also: the other releases that it was made for, and how the name is
+    there, where that differs: a digest, `-` for no such name. kind `absent`: what the patch adds to Megatron.
+    where: the patches it speaks for, file and function of each. before: the name by which an older release has what a
+    later one defines elsewhere.
     """
 
     name: str
@@ -77,11 +71,6 @@ class Pin:
     patched: bool = False
     why: str = ""
     until: str = ""
-    owner: str = ""
-    review_by: str = ""
-    depends_on: tuple[str, ...] = ()
-    stands_on: tuple[str, ...] = ()
-    on_change: str = ""
     also: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
 
@@ -93,11 +82,6 @@ class Pin:
         return {self.release: own} | {release: form or own for release, _, form in others}
 
     @property
-    def leans_on(self) -> tuple[str, ...]:
-        """Every other name that the patch needs as it was."""
-        return tuple(dict.fromkeys((*self.depends_on, *self.stands_on)))
-
-    @property
     def short(self) -> str:
         """The name as people say it: class and method, or module and function."""
         return ".".join(self.name.split(".")[-2:])
@@ -105,21 +89,6 @@ class Pin:
     def speaks_for_more(self, older: Pin) -> bool:
         """Whether it has a place that an older pin of the name says it does not have."""
         return bool(older.where and Counter(self.where) - Counter(older.where))
-
-    def days_left(self, today: date) -> int | None:
-        """Days until the review is due, below zero when it is overdue; None without a date."""
-        return (date.fromisoformat(self.review_by) - today).days if self.review_by else None
-
-    def is_mended(self) -> bool | None:
-        """What the probe says, which is imported and called; None where `until` names none."""
-        module, colon, function = self.until.partition(":")
-        if not colon or not module.replace(".", "_").isidentifier() or not function.isidentifier():
-            return None
-        try:
-            return bool(getattr(import_module(module), function)())
-        except Exception as error:
-            said = f"the probe {self.until} of `{self.name}` failed: {type(error).__name__}: {error}"
-            raise PinError(f"{said}; mend it, or change `until` in {LOCK}.") from error
 
     def is_past(self, release: Model) -> bool:
         """Whether the release this patch may live until has come."""
@@ -196,13 +165,7 @@ def parse(text: bytes, file: Path) -> Lock:
 
 
 def _checked(file: Path, pin: Pin) -> Pin:
-    try:
-        pin.days_left(date.today())
-    except ValueError:
-        raise UsageError(f"{file}: review_by of {pin.name} must be a date such as 2027-01-31.") from None
-    if pin.on_change and pin.on_change not in ON_CHANGE:
-        raise UsageError(f"{file}: on_change of {pin.name} must be one of {', '.join(ON_CHANGE)}.")
-    if not all(isinstance(name, str) for name in (*pin.leans_on, *pin.also, *pin.where)):
+    if not all(isinstance(name, str) for name in (*pin.also, *pin.where)):
         raise UsageError(f"{file}: the lists of {pin.name} must be lists of names.")
     try:
         list(map(Version, pin.releases))
@@ -306,10 +269,9 @@ def verify(lock: Path | str | None = None, *, on_difference: Literal["raise", "w
 
 
 class guard:  # noqa: N801 - it reads as a function: a decorator, a context manager
-    """Let a patch be installed only on what it was written for.
+    """Let a patch be installed only on what it was written for: else `PinError` is raised.
 
-    As a decorator of the function that installs it, or as a context manager: `with pins.guard(target) as may: ...`,
-    where `may` is False if the lock says to skip. Otherwise a change raises `PinError`, or warns, as the lock says.
+    As a decorator of the function that installs it, or as a context manager: `with pins.guard(target): ...`.
     What somebody else has patched already is a change too.
     """
 
@@ -317,41 +279,36 @@ class guard:  # noqa: N801 - it reads as a function: a decorator, a context mana
         self.caller = sys._getframe(1).f_code.co_filename
         self.target, self.lock = target, Path(lock) if lock is not None else None
 
-    def __enter__(self) -> bool:
-        return self._may_install()
+    def __enter__(self) -> None:
+        self._check()
 
     def __exit__(self, *error: object) -> None:
         pass
 
-    def __call__(self, install: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result | None]:
-        """The function that installs the patch, guarded; it returns None where the patch is skipped."""
+    def __call__(self, install: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+        """The function that installs the patch, guarded."""
 
         @wraps(install)
-        def guarded(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result | None:
-            return install(*args, **kwargs) if self._may_install() else None
+        def guarded(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+            self._check()
+            return install(*args, **kwargs)
 
         return guarded
 
-    def _may_install(self) -> bool:
+    def _check(self) -> None:
         from mcore_unpatch.audit.names import deviations, loaded_modules
 
-        known = load(self.lock or _lock_above(self.caller))
-        pin = known.named(self.target)
+        pin = load(self.lock or _lock_above(self.caller)).named(self.target)
         said, release = ["megatron-core is not installed"], installed_model()
         if release is not None:
-            said = differences([pin, *map(known.named, pin.leans_on)], release)
+            said = differences([pin], release)
             modules = [module for home, module in loaded_modules().items() if pin.name.startswith(f"{home}.")]
             origins = (deviation.by for deviation in deviations(modules) if deviation.name == pin.name)
             said += [f"`{pin.name}` is already replaced by {by}" for by in origins if by.file != self.caller]
-        if not said:
-            return True
-        why = f" ({pin.why})" if pin.why else ""
-        message = f"The patch of `{pin.name}`{why} was not written for this Megatron: {'; '.join(said)}."
-        if pin.on_change not in ("warn", "skip"):
-            raise PinError(f"{message} Adapt it and run `unpatch pin`, or set on_change in {LOCK}.")
-        may = pin.on_change == "warn"
-        warnings.warn(f"{message} It is {'installed all the same' if may else 'skipped'}.", stacklevel=3)
-        return may
+        if said:
+            why = f" ({pin.why})" if pin.why else ""
+            message = f"The patch of `{pin.name}`{why} was not written for this Megatron: {'; '.join(said)}."
+            raise PinError(f"{message} Adapt it and run `unpatch pin`.")
 
 
 def _lock_above(caller: str) -> Path:

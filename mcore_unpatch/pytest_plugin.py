@@ -60,16 +60,14 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 class PinItem(pytest.Item):
-    """One pin: still what it was written for, still needed."""
+    """One pin: still what it was written for."""
 
     def __init__(self, *, pin: Pin, file: Path, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.pin, self.file = pin, file
 
     def runtest(self) -> None:
-        """Compare the pin with the installed Megatron, its dates with today, and ask its probe."""
-        from datetime import date
-
+        """Compare the pin with the installed Megatron."""
         from mcore_unpatch import pins
         from mcore_unpatch.gate import pinned
         from mcore_unpatch.stacks.sources import installed_model
@@ -77,9 +75,7 @@ class PinItem(pytest.Item):
         release = installed_model()
         if release is None:
             pytest.skip("megatron-core is not installed")
-        said = [f"`{self.pin.name}` {text}" for _, text in pinned.problems(self.pin, [release], date.today())]
-        if self.pin.is_mended():
-            said.append(f"is no longer needed: {self.pin.until} says that upstream has mended it")
+        said = [f"`{self.pin.name}` {text}" for _, text in pinned.problems(self.pin, [release])]
         if said:
             raise pins.PinError("\n".join([*said, *([f"why it stays: {self.pin.why}"] if self.pin.why else [])]))
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.planner import downstreams, fixed, plan
-    from mcore_unpatch.codemods.registry import answered, codemods, complete, folders, words
+    from mcore_unpatch.codemods.registry import answered, codemods, complete, folders, offers, words
 
-__all__ = ["answered", "codemods", "complete", "downstreams", "fixed", "folders", "plan", "words"]
+__all__ = ["answered", "codemods", "complete", "downstreams", "fixed", "folders", "offers", "plan", "words"]
 _HOMES = dict.fromkeys(("downstreams", "fixed", "plan"), "planner")
 
 

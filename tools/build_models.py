@@ -12,7 +12,7 @@ from pathlib import Path
 from mcore_unpatch.library.build import build
 from mcore_unpatch.library.packing import pack
 from mcore_unpatch.megatron.versions import LIBRARY, RELEASES
-from mcore_unpatch.upgrade.sources import download
+from mcore_unpatch.upgrade.sources import fetch
 
 OUTPUT = Path(__file__).parents[1] / "mcore_unpatch" / "megatron" / "models.bin"
 
@@ -21,7 +21,7 @@ def main() -> None:
     """Fetch the releases, read them and write the file; the same bytes for the same releases."""
     models = []
     for release in RELEASES:
-        models.append(build(LIBRARY, release, download(release).items()))
+        models.append(build(LIBRARY, release, fetch(release).items()))
         print(f"{release}: {len(models[-1].facts)} names")
     OUTPUT.write_bytes(pack(models))
     print(f"{OUTPUT.name}: {OUTPUT.stat().st_size} bytes")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 COMPAT = ROOT / "compat"
-ON_PYPI = ("verl", "skyrl", "areal")
+ON_PYPI = ("verl", "skyrl")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -49,25 +49,6 @@ SHIMS: dict[str, tuple[Shim, ...]] = {
         Shim("skyrl.py", _MODEL_UTILS,
              ("from_parallel_hidden_to_logprobs", "from_parallel_hidden_to_logprobs_packed_sequences",
               "_fused_vocab_parallel_entropy_from_hidden", "from_parallel_hidden_to_entropy_packed_sequences")),
-    ),
-    "slime": (
-        Shim("slime.py", "slime/utils/ppo_utils.py", ("calculate_log_probs_and_entropy",)),
-        Shim("slime.py", "slime/backends/megatron_utils/loss.py", ("get_log_probs_and_entropy",)),
-    ),
-    "miles": (
-        Shim("miles.py", "miles/backends/training_utils/loss_hub/math_utils.py", ("calculate_log_probs_and_entropy",)),
-        Shim("miles.py", "miles/backends/training_utils/loss_hub/logit_processors.py", ("get_log_probs_and_entropy",)),
-    ),
-    "roll": (
-        Shim("roll.py", "mcore_adapter/src/mcore_adapter/parallel_functions/vocab_parallel.py",
-             ("vocab_parallel_logprobs",)),
-        Shim("roll.py", "roll/third_party/megatron/tensor_parallel.py", ("vocab_parallel_entropy",)),
-        Shim("roll.py", "roll/distributed/strategy/megatron_strategy.py",
-             ("op_compute_topk_logits", "op_compute_gather_by_teacher_indices")),
-    ),
-    "areal": (
-        Shim("areal.py", "areal/utils/functional/vocab_parallel.py", ("gather_logprobs", "gather_logprobs_entropy")),
-        Shim("areal.py", "areal/utils/data.py", ("unpad_logits",)),
     ),
 }  # fmt: skip
 

@@ -236,7 +236,8 @@ class Score:
     false: list[str] = field(default_factory=list)
 
 
-def _observe(source: Path, checkout: Path, modules: list[str], probes: list[dict[str, Any]]) -> dict[str, Any]:
+def observe(source: Path, checkout: Path, modules: list[str], probes: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a process sees under one release: how each module's import ends, and each probe."""
     with tempfile.TemporaryDirectory() as folder:
         task = {"source": str(source), "checkout": str(checkout), "modules": modules, "probes": probes}
         task["result"] = f"{folder}/result.json"
@@ -283,7 +284,7 @@ def judge(
     probes = list(asked.values())
     modules = modules if imports else []
     seen = {
-        release: _observe(sources / release, checkout, modules, probes)
+        release: observe(sources / release, checkout, modules, probes)
         for release in dict.fromkeys(one for pair in pairs for one in pair)
     }
     scores = {}

@@ -8,14 +8,14 @@ from dataclasses import replace
 from itertools import takewhile
 
 from mcore_unpatch.codemods.changes import AddArguments, AddParameters
-from mcore_unpatch.codemods.codemod import AddImport, Codemod, Example, Fix, Left, Match
+from mcore_unpatch.codemods.codemod import AddImport, Codemod, Example, Fix, Left, Match, Mends
 from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.syntax import bound_in, identifiers, imported, is_value, leaf, parameters
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import NO_PATCHES, WRAPPER
 from mcore_unpatch.library.syntax import dotted, sets_attribute
 from mcore_unpatch.megatron import api, known
-from mcore_unpatch.megatron.layout import GPT_MODEL, HOOK_ARGUMENTS, HYBRID_MODEL, MAMBA_MODEL
+from mcore_unpatch.megatron.layout import GPT_MODEL, HOOK_ARGUMENTS, HOOK_SINCE, HYBRID_MODEL, MAMBA_MODEL
 from mcore_unpatch.megatron.versions import RELEASES
 
 _WITHOUT_FORWARD = ("torch.nn.Module", "abc.", "typing.", "object")
@@ -120,6 +120,8 @@ makes; classes below one that refuses the hook; and models that other code may p
             missing = [name for name in HOOK_ARGUMENTS if name not in parameters(function)]
             if missing:
                 yield from _taking(source, function, missing)
+            if situation.options.floor(source.path) >= HOOK_SINCE:
+                yield _mended(function, match)
             for call in calls:
                 yield AddArguments(call, tuple(f"{name}={name}" for name in HOOK_ARGUMENTS))
 
@@ -187,6 +189,14 @@ makes; classes below one that refuses the hook; and models that other code may p
                 made = list(self.fix(source, replace(match, node=function, target=finding.target, situation=its)))
                 return bool(made) and not any(isinstance(one, Left) for one in made)
         return False
+
+
+def _mended(function: Function, match: Match) -> Mends:
+    """What a caller with a processor gets today, on every Megatron on which the file can be imported."""
+    name = match.target.rpartition(".")[2]
+    if function.args.kwarg is not None:
+        return Mends(f"a caller's output_processor is called, where `{name}` drops it and returns logits")
+    return Mends(f"a caller's output_processor is called, where `{name}` raises TypeError", "exact")
 
 
 def _is_set_elsewhere(match: Match, cls: ast.ClassDef, name: str) -> bool:

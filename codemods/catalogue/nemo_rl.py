@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods.codemod import Example
-from mcore_unpatch.codemods.shims.contract import Contract, Shim, ShimCodemod
+from mcore_unpatch.codemods.shims.contract import Contract, Gain, Shim, ShimCodemod
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.errors import FileError
@@ -16,7 +16,6 @@ from mcore_unpatch.findings.rules import Rule
 
 if TYPE_CHECKING:
     from mcore_unpatch.codemods.shims.exports import Exports
-    from mcore_unpatch.codemods.shims.move import Move
 
 COMPAT = "mcore_unpatch.compat.nemo_rl"
 RULE = "MCU706"
@@ -26,16 +25,43 @@ FLAG = "return_logprobs_for_linear_ce_fusion"
 KWARGS = "linear_ce_fusion_kwargs"
 
 
-def fusion_kwargs(model: str) -> str:
-    """The call that gives the hook arguments, with the numbers of the patch that it takes the place of."""
-    return f'{KWARGS}({model}, numbers="nemo_rl")'
+_GAINS = (
+    Gain(
+        "fused log-probs with context parallelism and packing on Megatron Core {}; GPTModel.forward is no longer a copy"
+    ),
+)
+_RECIPE = f"""the hook without a dependency, to the same bits: one function in {{path}}, in place of `{PATCH}`
 
+def linear_ce_fusion_output_processor(
+    *, hidden_states, output_layer, output_weight, runtime_gather_output, inference_context, context, **_
+):
+    \"""Log-probs of `context["labels"]`, from the decoder's output.\"""
+    weight = output_layer.weight if output_weight is None else output_weight
+    tp_group = get_tensor_model_parallel_group()
+    start = tp_group.rank() * weight.size(0)
+    return from_parallel_hidden_states_to_logprobs(
+        hidden_states,
+        weight,
+        runtime_gather_output,
+        context["labels"],
+        vocab_start_index=start,
+        vocab_end_index=start + weight.size(0),
+        inference_only=inference_context is not None and not output_layer.training,
+        tp_group=tp_group,
+        cp_group=get_context_parallel_group(),
+        chunk_size=context["chunk_size"],
+    )
 
+and where the model is called, in place of `labels` and `{FLAG}`:
+
+additional_kwargs["output_processor"] = linear_ce_fusion_output_processor
+additional_kwargs["output_processor_context"] = {{"labels": input_ids_cp_sharded, "chunk_size": chunk_size}}
+"""
 NEMO_RL = Contract(
     package="nemo_rl",
-    shims=(Shim("distributed/model_utils.py", COMPAT, {PATCH: RULE}),),
+    shims=(Shim("distributed/model_utils.py", COMPAT, {PATCH: RULE}, _GAINS, "rounding", recipe=_RECIPE),),
     words=(b"linear_ce_fusion",),
-    keeps_names=False,
+    knows_modules=False,
     private=(FORWARD, FLAG),
 )
 
@@ -46,14 +72,10 @@ def flag_places(source: Source) -> list[ast.expr]:
     return [*keywords, *(node for node in source.every(ast.Constant) if node.value == FLAG)]
 
 
-def says_flag(exports: Exports, path: str) -> bool:
-    """Whether a file uses the flag, and does not define what reads it."""
-    return path not in exports.definitions and FLAG.encode() in exports.repository.data(path)
-
-
 def found_flags(exports: Exports) -> Iterator[tuple[str, list[ast.expr]]]:
     """The files with such places."""
-    saying = (path for path in exports.imports if says_flag(exports, path))
+    others = (path for path in exports.imports if path not in exports.definitions)  # which define what reads it
+    saying = (path for path in others if FLAG.encode() in exports.repository.data(path))
     return ((path, flag_places(exports.repository.source(path))) for path in saying)
 
 
@@ -77,24 +99,26 @@ class NemoRl(ShimCodemod):
     examples = (
         Example(
             "MCU706",
-            before="""
-from megatron.core import parallel_state
+            before=f"""
+from nemo_rl.distributed.model_utils import {PATCH}
 
 
-def log_probs(model, input_ids, **kwargs):
-    kwargs["labels"] = input_ids
-    kwargs["return_logprobs_for_linear_ce_fusion"] = True
-    return model(input_ids, None, None, **kwargs)
+def setup(chunk_size):
+    {PATCH}(chunk_size=chunk_size)
 """,
-            after="""
-from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
-from megatron.core import parallel_state
+            after=f"""
+try:  # Megatron Core 0.18 and later: on its output_processor hook
+    from {COMPAT} import (
+        {PATCH},
+    )
+except ImportError:
+    from nemo_rl.distributed.model_utils import (
+        {PATCH},
+    )
 
 
-def log_probs(model, input_ids, **kwargs):
-    kwargs["labels"] = input_ids
-    kwargs.update(linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
-    return model(input_ids, None, None, **kwargs)
+def setup(chunk_size):
+    {PATCH}(chunk_size=chunk_size)
 """,
         ),
     )
@@ -102,17 +126,14 @@ def log_probs(model, input_ids, **kwargs):
 v0.6.0, v0.7.0 and commit 7ea279abf of 2026-08-22
 """
     changes = """
-- `patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=...)` is imported from `mcore_unpatch.compat.nemo_rl`.
-  The function of that name there patches nothing and records the chunk size.
-- `kwargs["return_logprobs_for_linear_ce_fusion"] = True` becomes `kwargs.update(linear_ce_fusion_kwargs(model,
-  numbers="nemo_rl"))`, with the model that is called with `**kwargs` in the same function. `labels` stays as it is.
-- The patch function and its copy of the forward disappear from `nemo_rl/distributed/model_utils.py`, with the
-  imports that only they used. If something still asks the module for the function, the shim is re-exported there.
+- The import of `patch_gpt_model_forward_for_linear_ce_fusion` tries `mcore_unpatch.compat.nemo_rl` first, and falls
+  back to the old one. The function of that name there patches nothing.
+- The flag `return_logprobs_for_linear_ce_fusion` stays: the shim reads it from each call.
+- `unpatch migrate` also prints how to do without the package: one function on the hook, to the same bits.
 """
     applied = """
-As for veRL, with the hashes of `codemods/fingerprints/nemo_rl.json`. The flag and the patch go together: while a
-changed patch is left in place, the flag stays as well. Where the model that receives the arguments cannot be told, and
-where the flag is given or read in another way, the line is left and reported with the steps to take there.
+As for veRL, with the hashes of `codemods/fingerprints/nemo_rl.json`. The level is `rounding`: in fp32 results differ by
+5e-7 and gradients by 1e-6, in bf16 by up to 4e-4 and 3e-2.
 """
     by_hand = """
 - **The assertion that refuses context parallelism** is reported, not removed: the shim works with it. Check the
@@ -137,11 +158,5 @@ where the flag is given or read in another way, the line is left and reported wi
         message = f"uses `{FLAG}`, which only a patch reads: {self.rules[0].summary}"
         for path, places in found_flags(exports):
             for node in {node.lineno: node for node in reversed(places)}.values():
-                said = (FLAG, message, f"pass `**{fusion_kwargs('model')}` from `{COMPAT}`")
+                said = (FLAG, message, f'pass `**{KWARGS}(model, numbers="nemo_rl")` from `{COMPAT}`')
                 yield finding_at(project.source(path), node, RULE, self.shape, self.rules[0].seam, said)
-
-    def migration(self) -> type[Move]:
-        """All files together: while the patch stays, so does the flag."""
-        from mcore_unpatch.codemods.shims.nemo_rl import NemoRlMove
-
-        return NemoRlMove

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mcore_unpatch.codemods.codemod import Example
-from mcore_unpatch.codemods.shims.contract import Contract, Shim, ShimCodemod
+from mcore_unpatch.codemods.shims.contract import Contract, Gain, Shim, ShimCodemod
 from mcore_unpatch.findings.rules import Rule
-
-if TYPE_CHECKING:
-    from mcore_unpatch.codemods.shims.move import Move
 
 _FUSED = (
     *("FusedOutputProcessorContext", "fused_forward_gptmodel", "fused_forward_model_engine", "fused_forward_model_gen"),
@@ -20,8 +15,10 @@ FUSED = Shim(
     "models/mcore/model_forward_fused.py",
     "mcore_unpatch.compat.verl.model_forward_fused",
     dict.fromkeys(_FUSED, "MCU701"),
-    "fused kernels with MTP on and for padded batches too, and a faster training step (docs/gpu.md)",
+    (Gain("fused kernels with MTP on and for padded batches too, and a faster training step (docs/gpu.md)"),),
+    level="rounding",
 )
+_EVERY_DEPTH = "this copy cuts before each MTP layer, the shim before the first: pass every_depth=True"
 MTP = Shim(
     "models/mcore/mtp_patch.py",
     "mcore_unpatch.compat.verl.mtp_patch",
@@ -33,6 +30,18 @@ MTP = Shim(
         "unpatch_mtp_layer_get_embeddings": "MCU703",
         "unpatch_postprocess": "MCU702",
     },
+    (
+        Gain(
+            "MTP with full recompute works on Megatron Core {}, where it raises TypeError", (0, 18), (0, 19), mends=True
+        ),
+        Gain("a caller's output_processor is called with MTP on Megatron Core {}, and no longer dropped", (0, 19)),
+    ),
+    differs=(
+        (
+            b"= hidden_states.detach(",
+            "this copy cuts before each MTP layer, the shim before the first: pass every_depth=True",
+        ),
+    ),
 )
 OVERLAP = Shim(
     "models/mcore/model_forward_1f1b_overlap.py",
@@ -61,11 +70,12 @@ VERL = Contract(
 
 
 def _moved(rule: str, module: str, name: str) -> Example:
-    """A function that is imported from the shim."""
-    text = (
-        f"from {{}}.{module} import {name}\n\n\ndef prepare(models):\n    for model in models:\n        {name}(model)"
-    )
-    return Example(rule, before=text.format("verl.models.mcore"), after=text.format("mcore_unpatch.compat.verl"))
+    """A function that is imported from the shim where that is there."""
+    body = f"\n\ndef prepare(models):\n    for model in models:\n        {name}(model)"
+    old, new = (f"from {home}.{module} import {name}" for home in ("verl.models.mcore", "mcore_unpatch.compat.verl"))
+    rows = (one if len(one) <= 84 else f"{one.removesuffix(name)}(\n        {name},\n    )" for one in (new, old))
+    after = "try:  # Megatron Core 0.18 and later: on its output_processor hook\n    {}\nexcept ImportError:\n    {}\n"
+    return Example(rule, before=f"{old}\n{body}", after=after.format(*rows) + body)
 
 
 class Verl(ShimCodemod):
@@ -128,49 +138,27 @@ class Verl(ShimCodemod):
         _moved("MCU702", "mtp_patch", "patch_postprocess"),
         _moved("MCU703", "mtp_patch", "patch_mtp_layer_get_embeddings"),
         _moved("MCU704", "mtp_patch", "patch_mtp_layer_checkpointed_forward"),
-        Example(
-            "MCU705",
-            before="""
-from verl.models.mcore.model_forward_1f1b_overlap import gptmodel_forward_1f1b_overlap
-
-
-def forward(model):
-    return gptmodel_forward_1f1b_overlap(model)
-""",
-            after="""
-from mcore_unpatch.compat.verl.model_forward_1f1b_overlap import (
-    gptmodel_forward_1f1b_overlap,
-)
-
-
-def forward(model):
-    return gptmodel_forward_1f1b_overlap(model)
-""",
-        ),
+        _moved("MCU705", "model_forward_1f1b_overlap", "gptmodel_forward_1f1b_overlap"),
     )
     covers = """
 0.5.0 to 0.9.1, and forks of them under any package name and in any folder
 """
     changes = """
-- Every import of `verl/models/mcore/model_forward_fused.py`, `mtp_patch.py` and `model_forward_1f1b_overlap.py`
-  becomes an import of the module of the same name in `mcore_unpatch.compat.verl`: absolute, relative, aliased,
-  inside functions and `TYPE_CHECKING` blocks, over several lines, of the module itself, and of names that
-  `__init__.py` or `registry.py` pass on. An import statement that moves as a whole keeps its names, comments and
-  layout.
-- The three files keep their paths and every public name, as re-exports of the shims, so that code outside the
-  repository still imports. What else a fork keeps in them stays untouched, with the imports it needs; private code
-  that nothing uses any more goes.
+- Every import of `verl/models/mcore/model_forward_fused.py`, `mtp_patch.py` and `model_forward_1f1b_overlap.py` tries
+  the module of the same name in `mcore_unpatch.compat.verl` first, and makes the old import where that raises
+  ImportError: where Megatron has no hook, or the package is not installed. The old statement stays byte for byte.
+- All uses of one file move together, or none: a model that carries the old patch makes the shim raise. A patch of
+  another file that would be in the way, and that newer Megatrons do not need, gets an upper bound with them.
+- Where every Megatron in use has the hook, and the project requires `mcore-unpatch[compat]`, the import is plain.
+- The files that define the patches stay as they are.
 """
     applied = """
-A function goes as a `safe` edit only if it and all it calls are those of a release: its syntax tree without
+The edit is `exact` or `rounding` only if a function and all it calls are those of a release: its syntax tree without
 docstrings, comments and annotations has a hash in `codemods/fingerprints/verl.json`, the names it imports come from
 where upstream has them, and what the shims have their own of is unchanged too: the packing helpers of `util.py`, and
-the kernels.
-Otherwise the function and its callers are left, and the report shows which statements differ from the nearest release;
-one that only leaves parts of it out, has its helpers elsewhere or words errors otherwise goes with `--unsafe-fixes`.
-What passes `output_processor` itself, as the fused forward of 0.9 does, stays too. `--select MCU1,MCU7 --unsafe-fixes`
-replaces both all the same. What only tests ask a file for stays;
-with `--unsafe-fixes` it goes, and the tests are named.
+the kernels. What somebody changed is left, and what passes `output_processor` itself, as the fused forward of 0.9
+does; `--select MCU1,MCU7 --unsafe-fixes` moves both all the same. What leaves parts of upstream's functions out moves
+with `--unsafe-fixes`.
 """
     by_hand = """
 - **The numbers stay veRL's.** The shims have a switch for Megatron's own, `patch_fused_forward(model,
@@ -184,16 +172,10 @@ with `--unsafe-fixes` it goes, and the tests are named.
   and later. `patch_postprocess(model, mtp_updates_lm_head=False)` keeps it out.
 - **MTP without labels.** On megatron-core 0.19 and later a call with `labels=None` derives labels from the input
   ids and adds an MTP loss. The shim prevents this for models that went through `patch_postprocess`.
-- **Encoder detach** cuts before the first MTP layer, as 0.8 and 0.9 do. 0.7 cuts before each: calls of a repository
-  that has its function get `every_depth=True`, which a model with `mtp_use_repeated_layer` needs in any case.
+- **Encoder detach** cuts before the first MTP layer, as 0.8 and 0.9 do. 0.7 cuts before each: there the move takes
+  `--unsafe-fixes`, and `every_depth=True` keeps its numbers. A model with `mtp_use_repeated_layer` needs it too.
 - **A patched or fp32 output layer.** The fused path reads the weight, not the layer's forward, as before; a layer
   that is no plain column-parallel one is refused.
-- **Tests** that replace a name in the old modules are named: a mock no longer reaches the callers.
+- **Tests** that replace a name in the old modules still reach the old side alone.
 - `verl/models/mcore/patch.py` patches other parts of Megatron: `unpatch scan` lists them.
 """
-
-    def migration(self) -> type[Move]:
-        """All files together: a patch, its undoing and what relies on it move as one."""
-        from mcore_unpatch.codemods.shims.verl import VerlMove
-
-        return VerlMove

@@ -1,4 +1,4 @@
-"""What is to become of one file's imports: names that move to another module, go, or come anew.
+"""What is to become of one file's imports: names that go, or come anew.
 
 Requests are data, by whomever; `changes` makes of all of them at once what each statement is to be, in its place
 unless the file's own order asks for another. The nodes of libcst are made in `names`, when a migration needs them.
@@ -37,13 +37,11 @@ class ImportStatement:
 
     editor: ImportEditor
     suite: Suite
-    module: str = ""  # another than now
+    module: str = ""
     reasons: list[Reason] = field(default_factory=list)
     node: Import | None = None
     keeps: Collection[str] = ()  # of its own names
-    new: dict[str, tuple[str, ...]] = field(default_factory=dict)  # names that come, with a comment
-    taken: dict[Import, set[str]] = field(default_factory=dict)  # names that other statements lose to it
-    speaks_for: set[Import] = field(default_factory=set)  # those of them that go, and whose comments it takes
+    new: dict[str, None] = field(default_factory=dict)  # names that come
 
     @property
     def indent(self) -> str:
@@ -57,7 +55,7 @@ class ImportStatement:
         return changed(self, node)
 
     def text(self, before: str, after: str) -> str:
-        """The statement elsewhere, with its comments, between the blank lines that set it apart."""
+        """The new statement, between the blank lines that set it apart."""
         from mcore_unpatch.codemods.imports.statement import text
 
         return before + text(self) + after
@@ -70,32 +68,19 @@ class ImportEditor:
         self.source, self.files = source, files
         self._leaving: defaultdict[Import, set[str]] = defaultdict(set)
         self._wanted: dict[tuple[int, str], ImportStatement] = {}  # by suite and module
-        self._reasons: defaultdict[Import, list[Reason]] = defaultdict(list)  # why a statement changes
-
-    def move(self, node: ast.ImportFrom, names: set[str], module: str, reason: Reason) -> None:
-        """Take names (as the statement writes them) from a statement and import them from `module` instead."""
-        self.drop(node, names, reason)
-        self._want(self.source.home[id(node)], module, reason).taken.setdefault(node, set()).update(names)
+        self._reasons: defaultdict[ast.AST, list[Reason]] = defaultdict(list)  # why a statement changes
 
     def drop(self, node: Import, names: set[str], reason: Reason) -> None:
         """Take names away."""
         self._leaving[node] |= names
         self._reasons[node].append(reason)
 
-    def add(
-        self, module: str, names: list[str], reason: Reason, at: Iterable[ast.AST] = (), *, unused: bool = False
-    ) -> None:
-        """Import names from `module` for the code `at` some nodes; `unused` ones are there for others to import."""
-        said = ("# noqa: F401",) if unused else ()
-        top = self.source.tree.body
-        moved_there = any(statement.suite is top and statement.taken for statement in self._wanted.values())
-        for suite in [top] if moved_there else _suites_for(self.source, at):
-            self._want(suite, module, reason).new |= dict.fromkeys(names, said)
-
-    def _want(self, suite: Suite, module: str, reason: Reason) -> ImportStatement:
-        wanted = self._wanted.setdefault((id(suite), module), ImportStatement(self, suite, module))
-        wanted.reasons.append(reason)
-        return wanted
+    def add(self, module: str, names: list[str], reason: Reason, at: Iterable[ast.AST] = ()) -> None:
+        """Import names from `module` for the code `at` some nodes."""
+        for suite in _suites_for(self.source, at):
+            wanted = self._wanted.setdefault((id(suite), module), ImportStatement(self, suite, module))
+            wanted.reasons.append(reason)
+            wanted.new |= dict.fromkeys(names)
 
     @cached_property
     def limit(self) -> int:
@@ -104,59 +89,34 @@ class ImportEditor:
 
     def changes(self) -> list[Asked]:
         """Everything that was asked for; the changes do not overlap."""
-        why: defaultdict[ast.AST, list[Reason]] = defaultdict(
-            list, {node: [*few] for node, few in self._reasons.items()}
-        )
-        for statement in self._wanted.values():
-            reason = least_safe(statement.reasons)
-            for node in statement.taken:  # a name goes from there when it comes here
-                why[node].append(reason)
-        statements = self._statements(why)
-        nodes = {statement.node: statement for statement in statements if statement.node}
+        nodes, coming = self._statements()
         gone = {node for node in self._leaving if node not in nodes}
-        places = ImportLayout(
-            self.source, self.files, {node: one.module for node, one in nodes.items() if one.module}, gone
-        )
-        staying = {node: one for node, one in nodes.items() if node in places.staying or not one.module}
-        arriving = [
-            (places.place(one.suite, one.module, one.node or next(iter(one.taken), None)), one)
-            for one in statements
-            if one.node not in staying
-        ]
+        places = ImportLayout(self.source, self.files, gone)
+        arriving = [(places.place(one.suite, one.module), one) for one in coming]
         found = [*_arrivals(arriving)]
-        found += [Asked(self.source, Make(node, one.changed), least_safe(one.reasons)) for node, one in staying.items()]
-        gone |= {statement.node for _, statement in arriving if statement.node}
+        found += [Asked(self.source, Make(node, one.changed), least_safe(one.reasons)) for node, one in nodes.items()]
         for change in remove(self.source, gone, with_comments=True, arriving={place.line for place, _ in arriving}):
-            reasons = why[change.node] or [reason for node in gone for reason in why[node]]
+            reasons = self._reasons.get(change.node) or [reason for node in gone for reason in self._reasons[node]]
             found.append(Asked(self.source, change, least_safe(reasons)))
         return found
 
-    def _statements(self, why: dict[ast.AST, list[Reason]]) -> list[ImportStatement]:
-        """What each statement is to be that changes or comes."""
+    def _statements(self) -> tuple[dict[Import, ImportStatement], list[ImportStatement]]:
+        """What each statement is to be that changes, and those that come."""
         nodes: dict[Import, ImportStatement] = {}
         coming: list[ImportStatement] = []
         for statement in sorted(self._wanted.values(), key=attrgetter("module")):
             froms = [node for node in statement.suite if isinstance(node, ast.ImportFrom) and node.names[0].name != "*"]
             host = next((one for one in froms if "." * one.level + (one.module or "") == statement.module), None)
-            first = next(iter(statement.taken), None)
-            if host is not None:
-                nodes[host] = replace(
-                    statement, module="", node=host, keeps=self._left(host), reasons=statement.reasons + why[host]
-                )
-            elif first is not None and first not in nodes and not self._left(first):  # it names this module from now on
-                nodes[first] = replace(statement, node=first, keeps=statement.taken[first], reasons=why[first])
+            if host is None:
+                coming.append(statement)
             else:
-                coming.append(replace(statement))
-        for node in self._reasons:
+                reasons = statement.reasons + self._reasons.get(host, [])
+                nodes[host] = replace(statement, node=host, keeps=self._left(host), reasons=reasons)
+        for node in self._leaving:
             if node not in nodes and (keeps := self._left(node)):
                 suite = self.source.home[id(node)]
-                nodes[node] = ImportStatement(self, suite, reasons=why[node], node=node, keeps=keeps)
-        told = set(nodes)
-        for statement in (*nodes.values(), *coming):
-            statement.taken = {node: names for node, names in statement.taken.items() if node is not statement.node}
-            statement.speaks_for = statement.taken.keys() - told
-            told |= statement.speaks_for
-        return [*nodes.values(), *coming]
+                nodes[node] = ImportStatement(self, suite, reasons=self._reasons[node], node=node, keeps=keeps)
+        return nodes, coming
 
     def _left(self, node: Import) -> set[str]:
         return {alias.name for alias in node.names} - self._leaving.get(node, set())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from functools import partial
 from itertools import product
 from operator import itemgetter
@@ -48,49 +48,35 @@ class _ImportRun:
             }
             if [*self.keys.values()] == sorted(self.keys.values()):
                 break
-        self.kept: list[tuple[Key, Import]] = []  # those that keep their place, and what they are sorted by from now on
+        self.kept: list[tuple[Key, Import]] = []  # those that stay, and what they are sorted by
         self.sections = list(sections.values())
 
-    def key(self, module: str, beside: Import | None, kind: int = THIRD_PARTY) -> Key:
+    def key(self, module: str, kind: int) -> Key:
         """What a new import is sorted by; it comes to the section of one that is of its kind, if it can."""
         kind = THIRD_PARTY if self.is_mixed else kind
-        first = next((one for one in self.sections if one[0] == kind), (kind, self.sections[-1][1]))
-        section = self.keys[beside][0] if beside else first
-        return (section if section[0] == kind else first, *self.sort(False, module))
-
-    def fits(self, key: Key, node: Import, following: list[tuple[Key, Import]]) -> bool:
-        """Whether one that names another module now is sorted where it stands, and in its section."""
-        near = [*self.kept[-1:], *following]
-        section, block = self.keys[node][0]
-        in_section = all((other[0] == key[0]) == (self.keys[index][0][1] == block) for other, index in near)
-        in_order = sorted([*self.kept[-1:], (key, node), *following], key=itemgetter(0))
-        return (in_section or section == THIRD_PARTY) and in_order == [*self.kept[-1:], (key, node), *following]
+        section = next((one for one in self.sections if one[0] == kind), (kind, self.sections[-1][1]))
+        return (section, *self.sort(False, module))
 
 
 class ImportLayout:
-    """The imports of a file, some of which are to name another module, and some to go."""
+    """The imports of a file, some of which are to go."""
 
-    def __init__(
-        self, source: Source, files: Repository, renamed: Mapping[Import, str], gone: Collection[Import]
-    ) -> None:
-        self.source, self.files, self.renamed, self.gone = source, files, renamed, gone
-        self.staying: set[Import] = set()  # the renamed ones that stand where they belong
+    def __init__(self, source: Source, files: Repository, gone: Collection[Import]) -> None:
+        self.source, self.files, self.gone = source, files, gone
         self._known: dict[int, list[_ImportRun]] = {}
-        for node in renamed:
-            self._runs(source.home[id(node)])
 
-    def place(self, suite: Suite, module: str, anchor: Import | None) -> InsertionPoint:
-        """Where a new import comes to stand, beside `anchor` if that is as good as elsewhere."""
+    def place(self, suite: Suite, module: str) -> InsertionPoint:
+        """Where a new import comes to stand."""
         runs = self._runs(suite)
         if not runs:
             return self._first(suite, (module,))
-        run = next((run for run in runs if anchor in run.keys), runs[0])
-        key = run.key(module, anchor, self._kind_of(module))
+        run = runs[0]
+        key = run.key(module, self._kind_of(module))
         place = partial(InsertionPoint, run=next(iter(run.keys)).lineno, key=(key, module))
         index = bisect_right(run.kept, key, key=itemgetter(0))
         above, before = run.kept[index - 1] if index else (None, None)
-        if (anchor and run.keys[anchor] == key) or not run.kept:
-            above, before = key, anchor or [*run.keys][-1]
+        if not run.kept:
+            above, before = key, [*run.keys][-1]
         if before and above and (above[0] == key[0] or index == len(run.kept)):
             return place(last_line(before) + 1, beside=before, before="" if above[0] == key[0] else "\n")
         below, after = run.kept[index]
@@ -119,23 +105,8 @@ class ImportLayout:
                 end = last_line(node)
             self._known[id(suite)] = [_ImportRun(sections) for sections in runs if sections]
             for run in self._known[id(suite)]:
-                self._settle(run)
+                run.kept = [(key, node) for node, key in run.keys.items() if node not in self.gone]
         return self._known[id(suite)]
-
-    def _settle(self, run: _ImportRun) -> None:
-        """Which imports keep their place."""
-        rest = [(key, node) for node, key in run.keys.items() if node not in self.renamed and node not in self.gone]
-        rest.reverse()
-        for node, key in run.keys.items():
-            if node in self.renamed:
-                key = run.key(self.renamed[node], node)
-                if self.source.owns_lines(node) and not run.fits(key, node, rest[-1:]):
-                    continue
-                self.staying.add(node)
-            elif node in self.gone:
-                continue
-            run.kept.append((key, node))
-            del rest[len(rest) - (node not in self.renamed) :]
 
     def _kind(self, node: Import) -> int:
         """The section an import belongs to."""

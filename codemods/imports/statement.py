@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import libcst as cst
 
 from mcore_unpatch.codemods.imports.editor import ImportStatement
-from mcore_unpatch.codemods.imports.places import Import
-from mcore_unpatch.editing.source import Source, last_line
 from mcore_unpatch.records import record, replace
 
 
@@ -34,11 +32,10 @@ class _Name:
 
 
 def text(statement: ImportStatement) -> str:
-    """A statement that comes to where it was not, with its comments."""
-    line: Any = cst.parse_statement("from x import y")
-    if statement.node is not None:
-        line = _line(statement.editor.source, statement.node)
-    return _code(line.with_changes(body=[changed(statement, line.body[0])])).rstrip("\n")
+    """A statement that comes."""
+    node: Any = cst.parse_statement(f"from {statement.module} import {', '.join(sorted(statement.new))}")
+    line = node.with_changes(body=[changed(statement, node.body[0])])
+    return _code(line).rstrip("\n")
 
 
 def changed(statement: ImportStatement, node: Any) -> Any:
@@ -47,30 +44,28 @@ def changed(statement: ImportStatement, node: Any) -> Any:
         *aliases, last = [alias for alias in node.names if alias.evaluated_name in statement.keeps]
         return node.with_changes(names=[*aliases, last.with_changes(comma=cst.MaybeSentinel.DEFAULT)])
     old, new = _names(node), node
-    names = _merged([name for name in old if name.alias.evaluated_name in statement.keeps], _coming(statement))
-    if statement.module:
-        name = statement.module.lstrip(".")
-        dots = [cst.Dot()] * (len(statement.module) - len(name))
-        new = node.with_changes(module=cst.parse_expression(name) if name else None, relative=dots)
+    kept = [name for name in old if name.alias.evaluated_name in statement.keeps]
+    names = _merged(kept, [_Name(cst.ImportAlias(cst.Name(name))) for name in statement.new])
     if names != old:
         new = _laid_out(new, names, rows="\n" in _code(node) and len(names) > 1)
     longest = max([statement.editor.limit - len(statement.indent), *map(len, _code(node).split("\n"))])
     return new if "\n" in _code(new) or len(_code(new)) <= longest else _laid_out(new, names, rows=True)
 
 
+def keeping(node: cst.ImportFrom, names: Collection[str]) -> cst.ImportFrom:
+    """An import of some of its names alone, each with the comments that speak of it."""
+    kept = [name for name in _names(node) if name.alias.evaluated_name in names]
+    return _laid_out(node, kept, rows="\n" in _code(node))
+
+
+def in_rows(node: cst.ImportFrom, width: int) -> cst.ImportFrom:
+    """An import, its names in a row each where one line would be too long."""
+    fits = "\n" in _code(node) or len(_code(node)) <= width
+    return node if fits else _laid_out(node, _names(node), rows=True)
+
+
 def _code(node: cst.CSTNode) -> str:
     return cst.Module([]).code_for_node(node)
-
-
-def _line(source: Source, node: Import) -> cst.SimpleStatementLine:
-    """A statement of the file by itself, with the comments above and behind it."""
-    text = source.text(node).replace(source.newline, "\n")
-    if source.owns_lines(node):
-        lines = range(source.first_with_comments(node), last_line(node) + 1)
-        text = "\n".join(source.line(number).removeprefix(source.indentation(node)) for number in lines)
-    line = cst.parse_statement(text)
-    assert isinstance(line, cst.SimpleStatementLine)
-    return line
 
 
 def _names(node: Any) -> list[_Name]:
@@ -92,20 +87,6 @@ def _gap(*spaces: cst.BaseParenthesizableWhitespace | None) -> tuple[tuple[str, 
     lines = [space for space in spaces if isinstance(space, cst.ParenthesizedWhitespace)]
     behind = tuple(space.first_line.comment.value for space in lines if space.first_line.comment)
     return behind, tuple(line.comment.value for space in lines for line in space.empty_lines if line.comment)
-
-
-def _coming(statement: ImportStatement) -> Iterator[_Name]:
-    """The names that come to a statement; what a statement says that goes for them comes along."""
-    for name, said in statement.new.items():
-        yield _Name(cst.ImportAlias(cst.Name(name)), behind=said)
-    for node, wanted in statement.taken.items():
-        line: Any = _line(statement.editor.source, node)
-        names = [name for name in _names(line.body[0]) if name.alias.evaluated_name in wanted]
-        if node in statement.speaks_for:
-            behind, above = _gap(cst.ParenthesizedWhitespace(line.trailing_whitespace, line.leading_lines))
-            names[0] = replace(names[0], above=above + names[0].above)
-            names[-1] = replace(names[-1], behind=names[-1].behind + behind)
-        yield from names
 
 
 def _merged(have: Iterable[_Name], coming: Iterable[_Name]) -> list[_Name]:

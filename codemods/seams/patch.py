@@ -78,14 +78,6 @@ def function_name(value: ast.expr) -> tuple[str, bool]:
     return "", False
 
 
-def bound_to(value: ast.expr) -> ast.expr | None:
-    """The object that `f.__get__(x)` and `types.MethodType(f, x)` bind to."""
-    if not isinstance(value, ast.Call) or value.keywords:
-        return None
-    own = value.args if leaf(value.func) == "__get__" else value.args[1:]
-    return own[0] if own else None
-
-
 def defined(tree: ast.Module, name: str, around: Function | None) -> Function | None:
     """The only function of that name in the scopes at hand."""
     for scope in (around, tree):

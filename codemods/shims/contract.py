@@ -9,9 +9,22 @@ from functools import cached_property
 from typing import ClassVar
 
 from mcore_unpatch.codemods.codemod import Codemod
-from mcore_unpatch.editing.edits import Repository
+from mcore_unpatch.editing.edits import Level, Repository
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.megatron.layout import HOOK_SINCE
+from mcore_unpatch.megatron.versions import Version
+from mcore_unpatch.records import record
+
+
+@record
+class Gain:
+    """What a maintainer has of a move, on the releases from `since` to before `until`."""
+
+    text: str  # with `{}` for the releases in use
+    since: Version = HOOK_SINCE
+    until: Version = (99,)
+    mends: bool = False  # an error that goes
 
 
 @dataclass(frozen=True)
@@ -21,7 +34,16 @@ class Shim:
     file: str  # below the downstream's package
     compat: str
     names: Mapping[str, str]
-    gain: str = ""  # what it is better at than code that stands on the hook already
+    gains: tuple[Gain, ...] = ()
+    level: Level = "exact"  # of a move: the same bits, or the same to rounding
+    # Words of the file that is replaced with what the shim does otherwise: the move then changes something on purpose.
+    differs: tuple[tuple[bytes, str], ...] = ()
+    recipe: str = ""  # how to do without a shim: a line, then code, with the names of `{path}` and `{package}`
+    says: str = ""  # the comment of the guard, where it is not that of the hook
+
+    def gain_on(self, live: Sequence[Version]) -> Gain | None:
+        """What a project has of a move that runs some Megatrons: the first that is known."""
+        return next((one for one in self.gains if any(one.since <= version < one.until for version in live)), None)
 
     @property
     def module(self) -> str:
@@ -38,8 +60,7 @@ class Contract:
     words: tuple[bytes, ...]  # a file without one of these has no part in it; fast to look for
     # File -> the names of it whose use leads there; where it has none of them, all of it counts.
     helpers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # Whether the files keep every name for code outside the repository, or only those that something still imports.
-    keeps_names: bool = True
+    knows_modules: bool = True  # whether the modules' names tell them from others
     # Private names that a shim replaces as well: a file of the downstream is known by them.
     private: tuple[str, ...] = ()
 
@@ -47,7 +68,7 @@ class Contract:
     def hint(self) -> re.Pattern[bytes]:
         """What a file says that has a part in it: one of the names, or a module's."""
         names = [name for shim in self.shims for name in shim.names]
-        modules = [shim.module for shim in self.shims] if self.keeps_names else []
+        modules = [shim.module for shim in self.shims] if self.knows_modules else []
         return re.compile(rf"\b(?:{'|'.join([*modules, *names, *self.private])})\b".encode())
 
     def shim_at(self, path: str) -> Shim | None:
@@ -73,7 +94,7 @@ class ShimCodemod(Codemod):
     """The codemod of a downstream with a contract."""
 
     contract: ClassVar[Contract]
-    safety = "safe"
+    level = "exact"
 
     def says(self, data: bytes) -> bool:
         """Whether a file says one of the names."""

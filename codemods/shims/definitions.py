@@ -1,4 +1,4 @@
-"""A file of the downstream that defines what a shim replaces: which of its names may go, and the file without them."""
+"""A file of the downstream that defines what a shim replaces: what of it is upstream's. It is never edited."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from mcore_unpatch.codemods.changes import Asked, Insert, Reason, below
 from mcore_unpatch.codemods.fingerprints.compare import Difference, Fingerprints, fingerprint, load, origins
-from mcore_unpatch.codemods.imports.editor import ImportEditor
-from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.editing.edits import Repository
-from mcore_unpatch.editing.source import Source, last_line
+from mcore_unpatch.editing.source import Source
 from mcore_unpatch.library.digests import dump
 from mcore_unpatch.scanner.sources.nodes import walk
 
@@ -160,89 +157,6 @@ class Definition:
         paths = {file: above + file for file in self.contract.helpers if above != self.source.path}
         found = {file: self.files.readable(path) for file, path in paths.items() if self.files.exists(path)}
         return {file: (source, units(source.tree)) for file, source in found.items() if source}
-
-    def without(
-        self,
-        names: Iterable[str],
-        exported: Iterable[str],
-        needed: frozenset[str],
-        reached: frozenset[str],
-        reason: Reason,
-        editor: ImportEditor,
-    ) -> tuple[list[Asked], list[tuple[int, int]]]:
-        """The file without the code of `names`, and the lines where that was; imports go by themselves.
-
-        `exported` names the shim gives, `needed` ones are used elsewhere. What only tests have `reached` here
-        goes: they are told.
-        """
-        gone = self._gone(frozenset(names), needed)
-        kept = [unit for unit in self.units if unit not in gone]
-        given = sorted(exported)
-        if given:
-            editor.add(self.shim.compat, given, reason, unused=not self.contract.keeps_names)
-        rules: dict[ast.AST, str] = {unit.node: self.shim.names.get(unit.key, reason.rule) for unit in gone}
-        asked = [
-            Asked(self.source, change, replace(reason, rule=rules.get(change.node, reason.rule)))
-            for change in remove(self.source, [unit.node for unit in gone])
-        ]
-        for_tests = self._only_reached(kept, reached - needed)
-        for unit in kept:
-            if isinstance(unit.node, ast.Import | ast.ImportFrom):
-                own = {alias.name for alias in unit.node.names if bound_by_import(alias, unit.node) in for_tests}
-                if own:
-                    editor.drop(unit.node, own, reason)
-        if given and self.contract.keeps_names and not any("__all__" in unit.binds for unit in kept):
-            asked.append(self._all([*given, *self._only_reached(kept, needed)], kept, reason))
-        return asked, [(unit.node.lineno, last_line(unit.node)) for unit in gone]
-
-    def _gone(self, names: frozenset[str], needed: frozenset[str]) -> set[Unit]:
-        """The definitions of the names, and the private code that nothing else needs any more."""
-        gone = {unit for name, unit in self.defined.items() if name in names}
-        waiting = [unit for unit in reached(gone, self.units) if not unit.is_import and unit not in gone]
-        while True:
-            still_used = needed.union(*(unit.uses for unit in self.units if unit not in gone and unit not in waiting))
-            back = [unit for unit in waiting if unit.binds & still_used or not _is_private(unit)]
-            if not back:
-                return gone | set(waiting)
-            waiting = [unit for unit in waiting if unit not in back]
-
-    def _only_reached(self, kept: list[Unit], needed: frozenset[str]) -> set[str]:
-        """Imported names that only other files ask this one for: a linter takes them for unused."""
-        imported = frozenset().union(*(unit.binds for unit in kept if unit.is_import))
-        used = frozenset().union(*(unit.uses for unit in kept if not unit.is_import))
-        return {name for name in imported & needed - used if not name.startswith("_")}
-
-    def _all(self, exported: list[str], kept: list[Unit], reason: Reason) -> Asked:
-        own = [name for unit in kept if not unit.is_import for name in unit.binds if not name.startswith("_")]
-        names = sorted({*exported, *own})
-        quoted = [f'"{name}"' for name in names]
-        text = f"__all__ = [{', '.join(quoted)}]"
-        if len(text) > 88:
-            text = "\n".join(["__all__ = [", *(f"    {name}," for name in quoted), "]"])
-        imports = [node for unit in kept if _imports(node := unit.node)]
-        imports = imports or [unit.node for unit in self.units if unit.is_import]
-        place = below(imports[-1], f"\n{text}") if imports else Insert(self.units[0].node, 1, text)
-        return Asked(self.source, place, reason)
-
-
-def _imports(node: ast.stmt) -> bool:
-    """Whether a statement does nothing but import, or tries to and notes what came of it."""
-    if isinstance(node, ast.Try):
-        return any(map(_imports, node.body))
-    return all(
-        isinstance(one, ast.Import | ast.ImportFrom) for one in (node.body if isinstance(node, ast.If) else [node])
-    )
-
-
-def _is_private(unit: Unit) -> bool:
-    """Whether nobody outside can rely on a statement: its names are private, or imported inside it."""
-    inside = {
-        bound_by_import(alias, node)
-        for node in walk(unit.node)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
-    return all(name.startswith("_") or name in inside for name in unit.binds) and bool(unit.binds)
 
 
 def _bound(node: ast.AST) -> Iterator[str]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
-from mcore_unpatch.codemods.changes import Asked, Reason, least_safe
-from mcore_unpatch.codemods.imports.editor import ImportEditor
 from mcore_unpatch.codemods.imports.places import Import
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.shims.definitions import Definition
@@ -71,7 +69,7 @@ class Exports:
             before, defined = {*self.imports}, len(self.definitions)
             for path in asked:
                 exported = self._look_at(path, hint)
-                if exported and not self._meet_definitions(path) and not Use(path, self, lambda _: None).needs:
+                if exported and not self._meet_definitions(path) and not Use(path, self).needs:
                     del self.imports[path]
             self._follow()
             fresh, more = self.imports.keys() - before, len(self.definitions) > defined
@@ -178,9 +176,9 @@ class Exports:
 
 @record
 class Need:
-    """A name that a file asks of a downstream's file, which `where` says as `ShimOrigin` does."""
+    """A name that a file reaches in a downstream's file otherwise than by importing it, a star included."""
 
-    where: str
+    where: str  # as `ShimOrigin` says it
     name: str
     line: int
     replaces: bool = False  # it puts something else there
@@ -194,30 +192,19 @@ class ShimReference(NamedTuple):
     origin: ShimOrigin
 
 
-# Why a name is turned to its shim at a place; None if it is not to be.
-Why = Callable[[ShimReference], Reason | None]
-
-
 @dataclass
 class Use:
-    """What becomes of one file: its changes, the names it now has from a shim, and what stays as it was."""
+    """What one file asks of a downstream."""
 
     path: str
     exports: Exports
-    why: Why
-    editor: Callable[[], ImportEditor] | None = None  # of its imports; without one there is a look at the file alone
-    changes: list[Asked] = field(default_factory=list)  # but those of its imports
-    turned: bool = False
-    origins: dict[str, ShimOrigin] = field(default_factory=dict)  # bound name -> what it stands for
     asked: list[ShimReference] = field(default_factory=list)
-    moved: list[ShimReference] = field(default_factory=list)  # those of them that have it from the shim now
     needs: list[Need] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Turn the imports."""
+        """Look at the imports, and at what is reached without them."""
         modules: defaultdict[str, dict[str, ShimOrigin]] = defaultdict(dict)  # by what the file calls them, and where
-        source = self.source if self.editor else None  # held, since it is asked for by its nodes
-        for node in self.exports.imports[self.path] if source is None else _imports_in(source):
+        for node in self.exports.imports[self.path]:
             if isinstance(node, ast.ImportFrom):
                 for bound, origin in self._from(node):
                     modules[bound][origin.where] = origin
@@ -242,38 +229,20 @@ class Use:
         return self.exports.repository.source(self.path)
 
     def _from(self, node: ast.ImportFrom) -> Iterator[tuple[str, ShimOrigin]]:
-        """Turn the names of a statement; the modules among them, by what the file calls them."""
-        moving: dict[str, dict[str, Reason]] = {}
+        """The names that a statement asks for; the modules among them, by what the file calls them."""
         target = self.exports.repository.locate(self.path, node.module or "", node.level) or ""
         for alias in node.names:
             if alias.name == "*":
                 names = self.exports.definitions[target].shim.names if target in self.exports.definitions else ()
                 self.needs += [Need(target, name, node.lineno) for name in names]
                 continue
-            origin = self.exports.origin(self.path, node, alias.name)
-            bound = bound_by_import(alias, node)
-            if origin is None:
-                if target in self.exports.definitions:  # it asks for something else
-                    self.needs.append(Need(target, alias.name, node.lineno))
-            elif node.module == origin.shim.compat or origin.shimmed:
-                self.origins[bound] = origin
-            elif origin.name in origin.shim.names:
-                self.asked.append(place := ShimReference(bound, node, origin))
-                if (reason := self.why(place)) is None:
-                    self.needs.append(Need(origin.where, origin.name, node.lineno))
-                    continue
-                self.origins[bound] = origin
-                if alias.name == origin.name:  # else a file in between passes it on by another name, and still does
-                    self.moved.append(place)
-                    moving.setdefault(origin.shim.compat, {})[alias.name] = reason
-            elif origin.name:  # the file has it from the shim itself
-                self.needs.append(Need(origin.where, origin.name, node.lineno))
-            else:
+            origin, bound = self.exports.origin(self.path, node, alias.name), bound_by_import(alias, node)
+            if origin is None or node.module == origin.shim.compat or origin.shimmed:
+                continue
+            if origin.name in origin.shim.names:
+                self.asked.append(ShimReference(bound, node, origin))
+            elif not origin.name:
                 yield bound, origin
-        for module, reasons in moving.items():
-            self.turned = True
-            assert self.editor is not None, "a look at a file moves nothing"
-            self.editor().move(node, set(reasons), module, least_safe(reasons.values()))
 
 
 def _imports_in(source: Source, through: Any = ast.AST) -> list[Any]:

@@ -13,7 +13,7 @@ from mcore_unpatch.codemods.fingerprints.compare import Difference
 from mcore_unpatch.codemods.quote import finding_at
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.shims.definitions import Definition, Unit, reached
-from mcore_unpatch.codemods.shims.exports import Exports, Need, ShimOrigin, ShimReference, Use
+from mcore_unpatch.codemods.shims.exports import Exports, Need, ShimOrigin, Use
 from mcore_unpatch.codemods.standing import PROCESSOR, processors
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import first_line, lines_of
@@ -25,7 +25,7 @@ from mcore_unpatch.records import record
 from mcore_unpatch.repository.paths import is_test
 
 Flow = tuple[str, str]  # where, as an origin says it, and the rule
-ANYWHERE = ""
+_THROUGH = "reaches it through its module: import it from `{}` by name"
 OFFER = "`unpatch migrate --select MCU1,MCU7 --unsafe-fixes`"  # for what stands on the hook: the rules are named
 
 
@@ -77,13 +77,9 @@ class Blockers:
     def _add(self, flow: Flow, hold: Blocker) -> None:
         self.of[flow][hold] = None
 
-    def everywhere(self, rule: str, hold: Blocker) -> None:
-        """A reason that holds wherever the patch is defined."""
-        self._add((ANYWHERE, rule), hold)
-
     def reasons(self, flow: Flow) -> list[Blocker]:
         """Every reason of a flow."""
-        return [*self.of.get(flow, ()), *self.of.get((ANYWHERE, flow[1]), ())]
+        return [*self.of.get(flow, ())]
 
     def _given_to_the_hook(self, look: Use) -> None:
         """Files that pass the downstream's own processor."""
@@ -95,11 +91,15 @@ class Blockers:
                 self._add(flow_of(place.origin), _STANDS)
 
     def _replaced(self, look: Use, need: Need) -> None:
-        """Names that a file replaces in the module: the shim reads its own. A test that may be edited is told of it."""
-        path = look.path
-        if not need.replaces or (is_test(path) and path in self.editable):
+        """Names that a file replaces in the module, or reaches through it: it would go on with the patch as it is."""
+        path, definition = look.path, self.exports.definitions[need.where]
+        if is_test(path):
             return
-        definition = self.exports.definitions[need.where]
+        if not need.replaces:
+            if need.name in definition.defined:
+                flow = (need.where, definition.shim.names[need.name])
+                self.keeps(flow, path, need.line, _THROUGH.format(definition.shim.compat))
+            return
         rules = dict.fromkeys(definition.shim.names.values())
         for flow in ((need.where, rule) for rule in rules if need.name in words(closure(definition, rule))):
             if not any(hold.because.startswith(f"{path}:") for hold in self.of[flow]):
@@ -107,24 +107,22 @@ class Blockers:
                 self._add(flow, hold)
 
     def _going_on(self, look: Use) -> None:
-        """A file that may not be edited keeps what it has, unless the file it has it from may be.
-
-        So does one that imports an installed downstream's module whole; a file here passes it on.
-        """
+        """A file that may not be edited keeps what it has, and so does one that reaches it through its module."""
         path = look.path
-        for place in look.asked:
-            if path not in self.editable and place.origin.where not in self.editable and place.origin.where != path:
-                self.keeps(place, path, f"uses it too and {self.exports.repository.not_editable(path)}")
-            if place.origin.definition is None and not isinstance(place.node, ast.ImportFrom):
-                why = f"reaches it through its module: import it from `{place.origin.shim.compat}` by name"
-                self.keeps(place, path, why)
+        for place in look.asked if not is_test(path) else ():
+            flow, line, is_other = flow_of(place.origin), place.node.lineno, place.origin.where != path
+            if path not in self.editable and is_other:
+                self.keeps(flow, path, line, "uses it too and is outside the given paths")
+            elif path in self.exports.definitions and is_other:
+                self.keeps(flow, path, line, "uses it too, and patches Megatron itself")
+            if not isinstance(place.node, ast.ImportFrom):
+                self.keeps(flow, path, line, _THROUGH.format(place.origin.shim.compat))
 
-    def keeps(self, place: ShimReference, path: str, why: str) -> None:
+    def keeps(self, flow: Flow, path: str, line: int, why: str) -> None:
         """A place that goes on with the patch as it is; the first of a file speaks for all."""
-        flow = flow_of(place.origin)
         if (flow, path) not in self._keeping:
             self._keeping.add((flow, path))
-            self._add(flow, Blocker(f"{path}:{place.node.lineno} {why}", final=True))
+            self._add(flow, Blocker(f"{path}:{line} {why}", final=True))
 
 
 class Analysis:
@@ -138,7 +136,7 @@ class Analysis:
             for name in definition.defined
             if (differences := definition.changed(name))
         }
-        self.looks = {path: Use(path, self.exports, lambda _: None) for path in self.exports.imports}
+        self.looks = {path: Use(path, self.exports) for path in self.exports.imports}
         self.holds = Blockers(self.exports, self.looks.values(), self.changed)
 
     @classmethod
@@ -176,7 +174,7 @@ def uses(there: Analysis) -> Iterator[Finding]:
     """A finding for each line on which a statement or an expression asks for names of one patch."""
     exports, holds = there.exports, there.holds
     for path, use in there.looks.items():
-        if path in exports.definitions:  # its imports go with its code
+        if path in exports.definitions or is_test(path):  # what tests the patch goes on with that
             continue
         together: dict[tuple[int, str, str], tuple[ast.stmt | ast.expr, list[ShimOrigin]]] = {}
         for place in use.asked:
@@ -188,8 +186,6 @@ def uses(there: Analysis) -> Iterator[Finding]:
             instead = _instead(origins[0].shim, names, origins[0].definition)
             if stands:
                 instead = f"nothing has to change on a Megatron with the hook; {OFFER} puts the shim in its place"
-            elif origins[0].definition is not None and is_test(path):  # of the function itself, by its own insides
-                instead = f"adapt or delete this test with the function, which `{origins[0].shim.compat}` replaces"
             message = f"uses {listed(names)}{_what(origins[0], rule, stands)}"
             said = (_target(exports, origins[0], names), message, instead)
             yield finding_at(use.source, node, rule, USE, rules()[rule].seam, said)

@@ -129,7 +129,10 @@ def _way_out(is_model: bool, of_megatron: bool) -> str:
     if is_model and not of_megatron:
         return "It replaced or overrides Megatron's forward: remove that patch, or take the keywords and pass them on."
     if is_model:
-        return "Use attach() or provide_hook() of mcore_unpatch.compat (a HybridModel has no hook before 0.20)."
+        return (
+            "Use attach() or provide_hook() of mcore_unpatch.compat (no release has the hook on HybridModel, and "
+            "NVIDIA/Megatron-LM#7008 is open)."
+        )
     return "Pass **kwargs on in that wrapper, or use attach(), which hooks the inner model directly."
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Annotated
 
@@ -33,7 +32,6 @@ WriteBaseline = Annotated[bool, option("--write-baseline", _WRITE)]
 _CONFIG = "Take the configuration of the base, not that of the change."
 ConfigFromBase = Annotated[bool, option("--config-from-base", _CONFIG)]
 RequirePins = Annotated[bool, option("--require-pins", "Fail for every patch that unpatch.lock does not pin.")]
-Possible = Annotated[bool, option("--possible", "Fail also for what is only possibly a patch, by a method's name.")]
 
 
 @guarded
@@ -44,7 +42,6 @@ def check(
     write_baseline: WriteBaseline = False,
     config_from_base: ConfigFromBase = False,
     require_pins: RequirePins = False,
-    possible: Possible = False,
     output_format: opt.Format = None,
     quiet: opt.Quiet = False,
     statistics: opt.Statistics = False,
@@ -74,7 +71,7 @@ def check(
     gate = None if write_baseline else _gate(options, config, paths, top, ignore, own_base=base is None)
     style = opt.output_format(output_format, config)
     fixes = style == "html"  # whose totals say what becomes of each
-    options = replace(options, possible=possible, gate=gate, cache=not no_cache, fixes=fixes)
+    options = replace(options, gate=gate, cache=not no_cache, fixes=fixes)
     with Progress() as progress:
         options = replace(options, lock=_lock(top, options, require_pins))
         report = scan(paths, replace(options, base=None, baseline=None) if write_baseline else options, progress)
@@ -82,7 +79,7 @@ def check(
         return _write_baseline(report, options.baseline)
     if report.possible:
         them = "one" if report.possible == 1 else "ones"
-        report.notes.append(f"{report.possible} possible {them}, by a method's name alone, not counted: see --possible")
+        report.notes.append(f"{report.possible} possible {them}, by a method's name alone, not counted")
     write(report, style, statistics, quiet=quiet)
     if report.errors:
         return EXIT_ERROR
@@ -112,7 +109,7 @@ def _lock(top: Path, options: ScanOptions, required: bool) -> PinnedOn | None:
     known = pins.load(file)
     stacks = Stacks(top, options.megatron, options.named_by, options.stacks)
     releases, _ = pinned.releases_in_use(stacks, options.source, known)
-    for line in pinned.notes(known, releases, date.today()):
+    for line in pinned.notes(known, releases):
         note(line)
     return PinnedOn(file, tuple(releases), required)
 

@@ -21,14 +21,15 @@ from mcore_unpatch.migrate.outcome import Outcome
 from mcore_unpatch.report.lines import count, show
 from mcore_unpatch.repository.discover import project_root
 from mcore_unpatch.repository.paths import from_here, shown
-from mcore_unpatch.writing.transaction import undo as take_back
+from mcore_unpatch.writing.journal import undo as take_back
 
 Repo = Annotated[list[Path] | None, opt.argument("The repository, or files and folders in it. [default: .]")]
 Diff = Annotated[bool, option("--diff", "Print the unified diff and write nothing.")]
 Check = Annotated[bool, option("--check", "Write nothing; exit with 1 if anything would change, also with --diff.")]
 UnsafeFixes = Annotated[bool, option("--unsafe-fixes", "Also apply edits that need a review, as the report explains.")]
-_ANNOTATE = "Leave one TODO comment, with a link, at each patch that needs manual work."
-Annotate = Annotated[bool, option("--annotate", _ANNOTATE)]
+Exact = Annotated[bool, option("--exact", "Only edits that keep every bit of every result.")]
+_COMMIT = "One commit for each change, with what and why; the repository's commit hooks run."
+Commit = Annotated[bool, option("--commit", _COMMIT)]
 Format = Annotated[opt.TextOrJson, typer.Option("--output-format", help="How to write the result.")]
 
 
@@ -38,7 +39,8 @@ def migrate(
     diff: Diff = False,
     check: Check = False,
     unsafe_fixes: UnsafeFixes = False,
-    annotate: Annotate = False,
+    exact: Exact = False,
+    commit: Commit = False,
     allow_dirty: opt.AllowDirty = False,
     allow_no_vcs: opt.AllowNoVcs = False,
     output_format: Format = opt.TextOrJson.text,
@@ -55,7 +57,11 @@ def migrate(
     a file that could not be analysed.
     """
     _, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, stack=stack)
-    request = migration.Request(paths or [], options, unsafe_fixes, annotate, allow_dirty, allow_no_vcs)
+    if exact and unsafe_fixes:
+        raise UsageError("--exact and --unsafe-fixes contradict each other: leave one out")
+    if commit and (diff or check or allow_dirty):
+        raise UsageError("--commit writes and commits: leave out --diff, --check and --allow-dirty")
+    request = migration.Request(paths or [], options, unsafe_fixes, exact, commit, allow_dirty, allow_no_vcs)
     run = migration.preview if diff or check else migration.migrate
     with Progress() as progress:
         outcome = run(request, progress=progress)
@@ -75,7 +81,7 @@ def migrate(
 def undo(path: Annotated[Path, opt.argument("The repository.")] = Path()) -> int:
     """Restore every file of the last migration.
 
-    An interrupted migration is undone as well. Nothing is restored if one of the files has changed since.
+    An interrupted migration is undone as well. A file that has changed since is left and named, with exit code 2.
     """
     if not os.path.lexists(path):
         raise UsageError(f"no such file or folder: {shown(path)}")
@@ -105,3 +111,5 @@ def _write(outcome: Outcome, style: opt.TextOrJson, diff: bool) -> None:
         if outcome.diff_base != Path.cwd():
             note(f"The paths in this diff are relative to {outcome.diff_base}; apply it there.")
     show(table.lines(outcome), stderr=diff)
+    for title in outcome.commits:
+        print(f"Committed: {title}")

@@ -25,19 +25,18 @@ def write(
     """The report on stdout; what could not be analysed on stderr as well."""
     with reporting():
         match style:
-            case OutputFormat.text | OutputFormat.concise if statistics:
+            case OutputFormat.text if statistics:
                 show(text.statistics(report))
             case OutputFormat.text if not quiet:
                 show(screen.lines(report) if on_one_screen and report.findings else text.lines(report))
-            case OutputFormat.text | OutputFormat.concise:
+            case OutputFormat.text:
                 show(text.concise(report))
             case OutputFormat.github:
                 print("\n".join(services.github(report)))
-            case OutputFormat.markdown | OutputFormat.html:
+            case OutputFormat.html:
                 from mcore_unpatch.report import pages
 
-                page = pages.html(report) if style == OutputFormat.html else pages.markdown(report)
-                print(printable_lines(page), end="")
+                print(printable_lines(pages.html(report)), end="")
             case OutputFormat.sarif:
                 print(json.dumps(services.sarif(report), indent=2))
             case OutputFormat.gitlab:

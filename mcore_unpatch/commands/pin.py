@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,15 +25,12 @@ from mcore_unpatch.repository.reading import replace_file
 from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey.scan import report_of
 from mcore_unpatch.survey.survey import ScanOptions, Survey
-from mcore_unpatch.upgrade.run import patches_of, stands_on
 
 _WHAT = "The repository, or files and folders in it. A name such as megatron.core.utils.get_model_config pins code "
 What = Annotated[list[str] | None, opt.argument(f"{_WHAT}that you use but do not patch. [default: .]")]
 Why = Annotated[str | None, option("--why", "Why the patches stay.")]
-_UNTIL = "How long they stay: a release such as 0.20, a pull request, or a probe of yours, module:function."
+_UNTIL = "How long they stay: a release such as 0.20, or a pull request."
 Until = Annotated[str | None, option("--until", _UNTIL)]
-ReviewBy = Annotated[str | None, option("--review-by", "The date of the next review, such as 2027-01-31.")]
-Owner = Annotated[str | None, option("--owner", "Who to ask about them.")]
 
 
 @guarded
@@ -42,8 +38,6 @@ def pin(
     what: What = None,
     why: Why = None,
     until: Until = None,
-    owner: Owner = None,
-    review_by: ReviewBy = None,
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
     stack: opt.Stack = None,
@@ -52,7 +46,7 @@ def pin(
     """Record in `unpatch.lock` what each remaining patch replaces.
 
     And why it stays. `unpatch check` then fails when Megatron changes it. After an upgrade, review what changed and run
-    `unpatch pin` again; reasons, deadlines, owners, dependencies and comments are kept.
+    `unpatch pin` again; reasons, deadlines and comments are kept.
     Exit code: 0 if pinned, 2 if the release lacks a name or a file could not be analysed.
     """
     names = [text for text in what or [] if within(text)]
@@ -61,13 +55,8 @@ def pin(
     top = top_of(paths)
     file = top / pins.LOCK
     known = pins.load(file) if pinned.lock_file(top) else pins.Lock()
-    given = {"why": why, "until": until, "owner": owner, "review_by": review_by}
+    given = {"why": why, "until": until}
     said: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    if review_by:
-        try:
-            date.fromisoformat(review_by)
-        except ValueError:
-            raise UsageError(f"--review-by {review_by}: pass a date such as 2027-01-31.") from None
     # Without a path, patches stay as they are pinned.
     patches = _Patches(paths, options) if paths or not names else None
     if not names and not known.pins and patches is not None and not patches.found:
@@ -81,11 +70,6 @@ def pin(
         if made is None:
             raise UsageError(f"megatron-core {releases[0].label} has no {name}; nothing was pinned.")
         chosen[name] = replace(made, **said)
-    for name in sorted({name for pin in chosen.values() for name in pin.leans_on} - set(chosen)):
-        if leaned_on := pins.pin(name, releases, False):
-            chosen[name] = leaned_on
-        else:
-            note(f"depends_on names {name}, which megatron-core {releases[0].label} does not define.")
     for name in sorted(set(known.pins) - set(chosen)):
         note(f"Dropped {name}, which is no longer patched{f': {known.pins[name].why}' if known.pins[name].why else ''}")
     if why_these:
@@ -106,7 +90,7 @@ def _tell(
     patched = sum(name.patched for name in names.values())
     replaced = [finding for finding in patches.found if finding.target in names] if patches else []
     parts = [f"{count(patched, 'name')} that {count(len(replaced), 'patch replaces', 'patches replace')}"]
-    parts += [f"{count(len(names) - patched, 'name')} that they stand on"] if patched < len(names) else []
+    parts += [f"{count(len(names) - patched, 'name')} that are not patched"] if patched < len(names) else []
     changed = sum(name in known.pins and known.pins[name].digest != pin.digest for name, pin in names.items())
     told = " and ".join(parts) if replaced else count(len(names), "name")
     show(wrapped(f"{pins.LOCK} pins {told}, for megatron-core {', '.join(releases)}; {changed} changed.", 0))
@@ -139,14 +123,8 @@ class _Patches:
         """The pins of those that stay, and pins of what was not looked at; what can be deleted needs none."""
         survey, report = self.survey, self.report
         whole = survey.found.top in map(Path.resolve, survey.paths)
-        read = {name for pin in known.pins.values() for name in pin.stands_on}  # read anew: nobody asked for these
-        told = {name for name, pin in known.pins.items() if name not in read or pin.why or pin.owner}
-        kept = {name: pin for name, pin in known.pins.items() if name in told and not pin.patched}
+        kept = {name: pin for name, pin in known.pins.items() if not pin.patched}
         chosen = kept if whole else dict(known.pins)
-        used: dict[str, dict[str, None]] = {}
-        for finding, case in patches_of(report, survey.project()):
-            if case is not None:
-                used.setdefault(finding.target, {}).update(dict.fromkeys(stands_on(case, releases[0])))
         stay = {finding.target for finding in self.found if finding.verdict != "delete"} | set(known.pins)
         where: dict[str, list[str]] = {}
         for finding in survey.findings:  # whose paths begin at the top
@@ -162,7 +140,7 @@ class _Patches:
                 before = known.pins[name].where if name in known.pins and not whole else ()
                 others = [at for at in before if at.partition("::")[0] not in looked_at]
                 places = tuple(sorted([*others, *where[name]]))
-                chosen[name] = replace(made, stands_on=tuple(used.get(name, ())), where=places, **said)
+                chosen[name] = replace(made, where=places, **said)
             elif name in known.pins:  # what people wrote of it stays, and `check` says that it is gone
                 chosen[name] = known.pins[name]
             else:

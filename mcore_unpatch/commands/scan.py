@@ -39,7 +39,7 @@ def scan(
     style = opt.output_format(output_format, config)
     # An inventory shows everything: what CI has accepted is the business of `check`.
     # What shows no fix does not ask the codemods, which takes longer than the rest.
-    bare = style in ("github", "concise")
+    bare = style == "github"
     fixes = not bare and not (style == "text" and (quiet or statistics))
     options = replace(options, base=None, baseline=None, possible=True, fixes=fixes, cache=not no_cache)
     with Progress() as progress:

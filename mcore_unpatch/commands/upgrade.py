@@ -21,26 +21,24 @@ from mcore_unpatch.stacks.revision import Stack
 from mcore_unpatch.stacks.sources import INFO, MegatronSource, target
 from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey.survey import ScanOptions
-from mcore_unpatch.upgrade import matrix as ranges, mend as mending, merge as merging, report as written
+from mcore_unpatch.upgrade import matrix as ranges, report as written
+from mcore_unpatch.upgrade.copies import changes
 from mcore_unpatch.upgrade.fates import Step
 from mcore_unpatch.upgrade.items import items, urgent
 from mcore_unpatch.upgrade.run import UpgradeReport, each_release, upgrade as run
-from mcore_unpatch.upgrade.sources import Sources, cached, download as fetch, stand_in
+from mcore_unpatch.upgrade.sources import Sources, cached, fetch as get, stand_in
 
 _NAMED = "a release, a tag, a branch, a commit, a checkout, a wheel, or CLONE@COMMIT."
 From = Annotated[str | None, option("--from", f"The Megatron in use: {_NAMED} [default: what the repository runs]")]
 To = Annotated[str | None, option("--to", f"The Megatron to upgrade to: {_NAMED} [default: the newest known]")]
-Download = Annotated[bool, option("--download", "Download missing sources with pip, into a cache.")]
-_DIFF = "Show for each copied function what upstream changed, what you changed, and whether they conflict."
+_FETCH = "Ask the package index for sources that are missing, and keep them in a cache."
+Fetch = Annotated[bool, option("--fetch", _FETCH)]
+_DIFF = "Show for each copied function what upstream changed, and what you changed."
 Diff = Annotated[bool, option("--diff", _DIFF)]
-_WRITE = "Rewrite what is mechanical, and merge copies without conflict; `undo` reverts it."
-Write = Annotated[bool, option("--write", _WRITE)]
 _CHECK = "Exit with 1 if something raises or silently changes, for a scheduled job."
 Check = Annotated[bool, option("--check", _CHECK)]
 _MATRIX = "Tell for each release of a range which lines raise: 0.16..0.19.2, or 0.16..main with --to PATH."
 Matrix = Annotated[str | None, option("--matrix", _MATRIX)]
-_MARKERS = "With --write: write copies with conflicts too, with git's markers."
-ConflictMarkers = Annotated[bool, option("--conflict-markers", _MARKERS)]
 All = Annotated[bool, option("--all", "List everything: tests, patch files, what one screen does not hold.")]
 
 _MOST_NOTES = 2  # on what stands for a commit or a branch
@@ -52,15 +50,11 @@ def upgrade(
     from_release: From = None,
     to_release: To = None,
     stack: opt.Stack = None,
-    download: Download = False,
+    fetch: Fetch = False,
     diff: Diff = False,
-    write: Write = False,
     check: Check = False,
-    conflict_markers: ConflictMarkers = False,
     matrix: Matrix = None,
     every: All = False,
-    allow_dirty: opt.AllowDirty = False,
-    allow_no_vcs: opt.AllowNoVcs = False,
     output_format: opt.Format = None,
     output_file: opt.OutputFile = None,
     exclude: opt.Exclude = None,
@@ -73,10 +67,8 @@ def upgrade(
     """
     config, options = opt.combine(paths, exclude=exclude, jobs=jobs, stack=stack)
     style = opt.output_format(output_format, config)
-    if conflict_markers and not write:
-        raise UsageError("--conflict-markers says how to write: add --write.")
-    if matrix is not None and (write or diff):
-        raise UsageError("--matrix only reports; run --diff or --write for one release.")
+    if matrix is not None and diff:
+        raise UsageError("--matrix only reports; run --diff for one release.")
     given: list[MegatronSource] = []
     with Progress() as progress:
         if matrix is not None:  # a range of releases, seen from the one in use
@@ -99,20 +91,14 @@ def upgrade(
         outcome = run(paths or [], options, old, new, source, progress, also)
         if not any(source.label == old.label for source in given):
             outcome.scanned.say_what_is_carried("--from")
-        merges, mended = [], []
-        if diff or write:
-            sources = _sources(outcome, given, download)
-            merges = [(fate, made) for fate in outcome.fates if (made := merging.merge(fate, outcome, sources))]
-        if write:
-            mended = mending.mend(outcome, sources)
-            edits = merging.edits(outcome, merges, conflict_markers)
-            written_files = mending.write(outcome, mended, edits, conflict_markers, (allow_dirty, allow_no_vcs))
+        copies = []
+        if diff:
+            sources = _sources(outcome, given, fetch)
+            copies = [(fate, made) for fate in outcome.fates if (made := changes(fate, outcome, sources))]
         if not diff:
             outcome.scanned.proposed = dict  # making the edits takes as long as the report
         with reporting(), into(output_file):
-            written.write(outcome, style, merges if diff else [], every)
-        if write:
-            written.write_changed(written_files, merges, mended, conflict_markers)
+            written.write(outcome, style, copies, every)
         write_asides(outcome.scanned)
     if outcome.scanned.errors:
         return EXIT_ERROR
@@ -200,7 +186,7 @@ def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
     return list(dict.fromkeys(known.newest(version) for version in sorted(versions)))
 
 
-def _sources(outcome: UpgradeReport, given: list[MegatronSource], may_download: bool) -> Sources:
+def _sources(outcome: UpgradeReport, given: list[MegatronSource], may_fetch: bool) -> Sources:
     """The sources at hand: given, or in the cache; of one that is missing, another patch release of its minor version.
 
     What is missing is said, and no copy that needs it is compared.
@@ -209,15 +195,15 @@ def _sources(outcome: UpgradeReport, given: list[MegatronSource], may_download: 
     copies = {fate.copy.release for fate in outcome.fates if fate.copy}
     wanted = {*copies, outcome.new.label} if copies else set()
     missing = sorted(release for release in wanted - set(at_hand) if not cached(release).is_dir())
-    for release in missing if not may_download else ():
+    for release in missing if not may_fetch else ():
         if (other := stand_in(release, at_hand)) is not None:
             at_hand[release] = other[1]
-            note(f"The source of megatron-core {release} is not at hand: {other[0]} stands for it; --download gets it.")
+            note(f"The source of megatron-core {release} is not at hand: {other[0]} stands for it; --fetch gets it.")
     missing = [release for release in missing if release not in at_hand]
-    if missing and not may_download:
+    if missing and not may_fetch:
         ways = {outcome.old.label: "--from", outcome.new.label: "--to"}
         options = [f"{ways[package]} PATH" for package in missing if package in ways]
         instead = f", or {' and '.join(options)}" if len(options) == len(missing) else ""
         are = "source of megatron-core {} is" if len(missing) == 1 else "sources of megatron-core {} are"
-        note(f"The {are.format(', '.join(missing))} missing, so copies are not compared: add --download{instead}.")
-    return Sources(at_hand, fetch if may_download else None)
+        note(f"The {are.format(', '.join(missing))} missing, so copies are not compared: add --fetch{instead}.")
+    return Sources(at_hand, get if may_fetch else None)

@@ -35,16 +35,20 @@ def verify(tp: Tp = 1, cp: Cp = 1, device: Device = None, model_config: ModelCon
     Builds small real models and compares log-probs, entropy and every gradient with the default path in float64.
     Exit code: 0 within tolerance, 1 beyond it, 2 if something could not be run.
     """
-    from mcore_unpatch.compat.requirements import require_megatron
+    from mcore_unpatch.compat.requirements import require_hook
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Megatron's, about Transformer Engine
         try:
-            require_megatron("unpatch verify")
+            require_hook("unpatch verify")
         except ImportError as error:
             raise UsageError(str(error)) from None
+    from mcore_unpatch.audit import wheel
     from mcore_unpatch.verify.measure import measured, run
 
+    if wheel.installed() is not None and (changed := wheel.changed_files()[0]):
+        more = f" and {len(changed) - 1} more" if changed[1:] else ""
+        note(f"The installed megatron-core is not what its wheel has: {changed[0]}{more}.")
     settings = _settings(tp, cp, device, model_config)
     rows: list[Row] = []
     for some in run(settings, measured):

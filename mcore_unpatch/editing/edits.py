@@ -33,8 +33,10 @@ from mcore_unpatch.scanner.sources.parsing import Unreadable
 
 T = TypeVar("T")
 _KEPT_BYTES = 500_000  # of files that nobody holds any more; their trees take some fifty times of that
-# `safe` keeps every result and gradient; `unsafe` is made only when asked for.
-Applicability = Literal["safe", "unsafe"]
+# `exact`: the same bits for every caller. `rounding`: the same mathematics for every caller. `behaviour`: it depends on
+# callers that were not seen, or changes something on purpose: made where it mends an error, or when asked for.
+Level = Literal["exact", "rounding", "behaviour"]
+LEVELS: tuple[Level, ...] = ("exact", "rounding", "behaviour")
 
 # `left`: not migrated, and why. `by-hand`: steps a person has to take. `guard`: code that is no longer needed.
 # `numerics`: results may change here. `differs`: a function that differs from upstream, with the difference as detail.
@@ -78,10 +80,6 @@ class Repository(Project):
         super().close()
         self.last.clear()
         self.looks.clear()
-
-    def not_editable(self, path: str) -> str:
-        """What is said of a file that may not be edited."""
-        return "is outside the given paths"
 
     def source(self, path: str) -> Source:
         """A parsed file, to be held as long as its nodes matter; raises `Unreadable` and `OSError`."""
@@ -139,12 +137,16 @@ def _none(_: str) -> Any:
     return ""
 
 
+def _any(_: str) -> Version:
+    """Every release."""
+    return (0,)
+
+
 @record
 class Options:
     """What a migration may do."""
 
     unsafe_fixes: bool = False
-    annotate: bool = False
     selection: Selection = field(default_factory=Selection)
     target: Version = NEWEST
     # The oldest and the newest release that the project of a file asks for; none where it names no release.
@@ -153,10 +155,21 @@ class Options:
     unsure: Callable[[str], str] = _none
     # Why a file may not have what needs the hook: the release that it is for, and who says so; nothing where it may.
     older: Callable[[str], str] = _none
+    exact: bool = False  # only edits that keep every bit
+    floor: Callable[[str], Version] = _any  # the oldest release on which a file can be imported at all
+    # Whether all Megatrons of a file have the hook, and its project asks for the package: then no guard is needed.
+    plain: Callable[[str], bool] = _none
 
-    def applies(self, level: Applicability) -> bool:
-        """Whether edits of a level are to be made."""
-        return level == "safe" or self.unsafe_fixes
+    def applies(self, level: Level, mends: bool = False) -> bool:
+        """Whether edits of a level are to be made, or such as mend an error of a Megatron in use."""
+        if self.exact or level == "exact":
+            return level == "exact"
+        return self.unsafe_fixes or mends or level == "rounding"
+
+    def live(self, path: str) -> tuple[Version, ...]:
+        """The releases that a file meets: those it is judged for, on which it can be imported."""
+        floor = self.floor(path)
+        return tuple(version for version in self.judged(path) if version >= floor) or (floor,)
 
     def judged(self, path: str) -> tuple[Version, ...]:
         """The oldest and the newest release that a file is judged for."""
@@ -169,7 +182,7 @@ class Options:
 
     def without_hook(self, path: str) -> str:
         """Why a file may not import what needs the hook: a release that it runs on, or that its project allows."""
-        oldest = min(self.pinned(path), default=HOOK_SINCE)
+        oldest = max(min(self.pinned(path), default=HOOK_SINCE), self.floor(path))
         allowed = f"it needs megatron-core>={show(HOOK_SINCE)}, and the project allows {show(oldest)} too"
         return self.older(path) or (allowed if oldest < HOOK_SINCE else "")
 
@@ -193,13 +206,20 @@ class Edit:
 
     path: str  # posix, relative to the root of the project
     rule: str
-    applicability: Applicability
+    level: Level
     start: int
     end: int
     replacement: bytes
     title: str  # one line for people
     notes: tuple[str, ...] = ()  # e.g. what is not numerically neutral here
     finding_line: int = 0  # of the finding that this and other edits answer together; 0 if it answers none
+    gain: str = ""  # what a maintainer has of it, in a line
+    group: str = ""  # edits that need each other
+
+    @property
+    def holds(self) -> bool:
+        """Whether it asks at run time what is there, and so holds on every Megatron."""
+        return b"except ImportError" in self.replacement
 
 
 class Unsound(Exception):
@@ -232,6 +252,7 @@ class Plan:
     removes: tuple[Finding, ...] = ()  # the findings that are gone once the edits that apply are written
     requirement: str | None = None  # what the new code needs, "megatron-core>=0.18"
     dependency: str | None = None  # the line to add to the project's own dependencies, "mcore-unpatch[compat]"
+    recipes: tuple[str, ...] = ()  # other ways for an edit: what each is, in one line, then its code
 
 
 def splice(data: bytes, edits: Iterable[Edit]) -> bytes:

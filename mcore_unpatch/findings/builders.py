@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import repeat
 
 from mcore_unpatch.library.model import (
     ASKED,
@@ -88,7 +87,8 @@ def who_builds(owner: str, release: Model, only: str = "O", method: str = "") ->
     where = f"; a subclass helps only where {named}" if named else ""
     if use is not None and use.how in (CALLED, EXACT, DERIVED):
         what = f"subclasses of `{short}`" if use.how == DERIVED else f"`{short}`"
-        if use.how == DERIVED and method in MADE and all(map(_is_dataclass, release.derived[owner], repeat(release))):
+        below = (release.facts[name].trait("dataclass") for name in release.derived.get(owner, ()))
+        if use.how == DERIVED and method in MADE and all(trait is not None for trait in below):
             return (
                 f"{who(use, 'builds', release)} {what}, which have an `{method}` of their own: it does not reach them"
             )
@@ -106,10 +106,6 @@ def who_builds(owner: str, release: Model, only: str = "O", method: str = "") ->
     return f"Megatron does not build `{short}` by name{unread}" + (
         where or "; only the code that builds it can use a subclass"
     )
-
-
-def _is_dataclass(name: str, release: Model) -> bool:
-    return release.facts[name].trait("dataclass") is not None
 
 
 def no_other(name: str, release: Model) -> str:

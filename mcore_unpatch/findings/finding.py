@@ -113,7 +113,6 @@ class Assessment:
     waits_for: str = ""  # the release with the official way, where an older one is judged for
     is_read: bool = False  # by the repository, though Megatron no longer has it
     overridden: str = ""  # what may be in place of what raises, as a sentence
-    unread: int = 0  # nobody reads what it sets; the line that sets the same elsewhere
     on_stacks: tuple[OnStacks, ...] = ()  # where the stacks of the repository differ
     fix: str | None = None  # what `migrate` does about it: `safe`, `unsafe`; None where nobody asked, or nothing
     left_because: str = ""  # why `migrate` leaves it, where a codemod has a way
@@ -148,6 +147,7 @@ class Finding:
     callers: tuple[str, ...] = ()  # the functions whose calls raise, of Megatron's and of the repository's own
     asked: tuple[str, ...] = ()  # what of Megatron's is used in a way that raises, where nothing else does
     affected: tuple[str, ...] = ()  # those that do something to it
+    fallback: str = ""  # what is imported first: the place runs only where that is not there
     upstream_has: str = ""  # where Megatron already has what it does
     hands_on: bool = False  # it calls what it replaces
     patches_more: bool = False  # the statement patches other modules too, of which less is known
@@ -159,7 +159,7 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """What becomes of it: `rewrite`, `delete`, `steps` or `keep`."""
+        """What becomes of it: `rewrite`, `delete`, `steps`, `keep` or `done`."""
         return self.assessment.verdict
 
     @property
@@ -243,6 +243,7 @@ class Report:
     fixes_known: bool = False  # the codemods were asked what they would do
     proposed: Callable[[], dict[str, str]] = dict  # the diffs of what `migrate` could do, by path
     only: str = ""  # where known findings were left out, what the others are: new, or unpinned
+    done: list[Finding] = field(default_factory=list)  # the official way stands beside them already
     possible: int = 0  # patches told by the name of a method alone, that nobody asked for
     carried: tuple[str, ...] = ()  # the folders of Megatrons that are part of the repository
 
@@ -270,5 +271,6 @@ class Report:
             "files_scanned": self.files_scanned,
             "judged": [judged.to_json() for judged in self.judged],
             "findings": [finding.to_json() for finding in self.findings],
+            "done": [finding.to_json() for finding in self.done],
             "errors": [{"path": error.path, "message": error.message} for error in self.errors],
         }

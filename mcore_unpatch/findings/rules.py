@@ -115,7 +115,9 @@ class Selection:
 
 
 def _prefixes(values: list[str]) -> tuple[str, ...]:
-    parts = [part.strip() for value in values for part in value.split(",") if part.strip()]
+    named = {rule.name.upper(): code for code, rule in rules().items()} if values else {}
+    given = (part.strip() for value in values for part in value.split(",") if part.strip())
+    parts = [named.get(part.upper(), part) for part in given]
     for part in parts:
         if part.upper() != "ALL" and not any(code.startswith(part.upper()) for code in rules()):
             raise UsageError(f"unknown rule or family {part!r}; `unpatch rules` lists all of them")

@@ -16,8 +16,9 @@ from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, parse_version, releases_of, show
 from mcore_unpatch.stacks.revision import Judged, Stack
 
-ON_OBJECTS = ("instance-attr", "submodule", "setattr", "forward-hook", "class-of-instance")
+ON_OBJECTS = ("instance-attr", "submodule", "setattr", "class-of-instance")
 REWRITE, DELETE, STEPS, KEEP = "rewrite", "delete", "steps", "keep"
+DONE = "done"  # the official way stands beside it already
 _CONSTANT = re.compile(r"[=,]\s*\(?\s*lambda[^:]*:\s*(None|True|False|[\d.]+|'[^']*'|\"[^\"]*\")[\s)]*$")
 _BRANCHES = {
     "if": "the condition on line {line} is false there",
@@ -192,9 +193,8 @@ class _Seen:
         return self.is_of_what_is_gone() and not self.finding.assessment.is_read and not self.finding.patches_more
 
     def is_of_nothing(self) -> bool:
-        """Such a one that did nothing more than to answer with a constant, or does the same in another place."""
-        answers = _CONSTANT.search(self.finding.source) is not None
-        return self.is_lost() and (answers or bool(self.finding.assessment.unread))
+        """Such a one that did nothing more than to answer with a constant."""
+        return self.is_lost() and _CONSTANT.search(self.finding.source) is not None
 
     def is_of_unknown_class(self) -> bool:
         """The row is for one class, and other classes have such a method; or the patch is for one call of an object."""
@@ -214,10 +214,7 @@ class _Seen:
         """It is missed on the release: it runs there, is read, and Megatron does not do it by itself."""
         [version], target = self.versions, self.finding.target
         done = self.row is not None and self.row.verdict == DELETE and version >= self.row.needs
-        if done or self.never_runs() or known.is_gone(target, version):
-            return False
-        fact = known.newest(version).facts.get(target) if self.finding.assessment.unread else None
-        return not self.finding.assessment.unread or (fact is not None and fact.trait("unread") is None)
+        return not (done or self.never_runs() or known.is_gone(target, version))
 
     # --- words of the evidence -----------------------------------------------------------------------------------
 
@@ -226,8 +223,6 @@ class _Seen:
         lambda self: ([version for version in self.versions if self.live.on(version)] or self.versions or (NEWEST,))[-1]
     )
     outlook = property(lambda self: reasons.outlook(self.finding.target, self.version))
-    unread = property(lambda self: f"No code of {self.on} or of this repository reads this name of `{self.module}`")
-    copied = property(lambda self: f"; line {self.finding.assessment.unread} sets the same elsewhere")
     module = property(lambda self: self.finding.target.split(".")[-2])
     on = property(lambda self: _core(self.versions))
     last = property(lambda self: known.last(self.finding.target))
@@ -316,7 +311,6 @@ _TABLE: tuple[tuple[Callable[[Any], object], str, str], ...] = (
             "Look for what took its place there, or delete the patch if it is not needed."
         ),
     ),
-    (lambda case: case.finding.assessment.unread, DELETE, "{0.unread}{0.copied}{0.deletes}."),
     (
         _Seen.is_left_behind,
         STEPS,

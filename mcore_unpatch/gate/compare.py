@@ -13,10 +13,9 @@ from pathlib import Path
 from mcore_unpatch import pins
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding, Live
-from mcore_unpatch.gate.awake import SourceTree, awakened
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.repository import git
-from mcore_unpatch.repository.discover import is_megatron_itself, is_patch_file, is_read_as, is_source
+from mcore_unpatch.repository.discover import is_megatron_itself, is_read_as, is_source
 
 Key = tuple[str, str, str, str]
 _Way = tuple[Live, bool, bool]  # on which releases a patch runs, whether it is undone again, whether it is in a test
@@ -113,50 +112,6 @@ def _gain(_: Live, temporary: bool, in_test: bool) -> str:
     if in_test:
         return "before this change it stood in a test"
     return "before this change it was undone again" if temporary else "before this change it did not run"
-
-
-def woken(
-    top: Path,
-    revisions: Iterable[str],
-    now: SourceTree,
-    there: Iterable[Finding],
-    before: list[Finding],
-    renamed: Mapping[str, str],
-) -> list[Finding]:
-    """Of the findings that were there before, those that something calls now, and nothing did."""
-    earlier: dict[tuple[str, ...], list[Finding]] = {}
-    for finding in before:
-        for key in (_key(finding, finding.path), _key(finding, "")):
-            earlier.setdefault(key, []).append(finding)
-
-    def pairs(finding: Finding) -> list[Finding]:
-        same = earlier.get(_key(finding, renamed.get(finding.path, finding.path)))
-        return same or earlier.get(_key(finding, ""), [])
-
-    trees, others = [], dict[str, bytes]()
-    for revision in revisions:
-        blobs = blobs_at(top, revision)
-        added = {path for path in now.paths if path not in blobs}
-        gone = {path for path in blobs if not is_patch_file(path) and not now.exists(path)}
-        other = gone.union(blobs.keys() & {*changed(top, [revision]), *git.changed_files(top, top)})
-        contents = contents_of(top, [blobs[path] for path in other])
-        then = {path: contents[blobs[path]] for path in other}
-        trees.append(now.before(added, then))
-        others |= {**dict.fromkeys(added, b""), **then}
-    return list(awakened(now, trees, others, pairs, there))
-
-
-def staged_otherwise(top: Path) -> dict[str, bytes]:
-    """What is staged of sources that the work tree has otherwise, or no longer: a commit would hold that."""
-    paths = set(filter(is_source, git.changed_files(top, top, unstaged=True)))
-    blobs = {}
-    for entry in git.names(git.run(top, "ls-files", "--stage", "-z")) if paths else ():
-        facts, path = entry.split("\t", 1)
-        mode, name, stage = facts.split()
-        if path in paths and mode != _LINK and stage == "0":
-            blobs[path] = name
-    contents = contents_of(top, blobs.values())
-    return {path: contents[name] for path, name in blobs.items()}
 
 
 def changed(top: Path, revisions: Iterable[str]) -> list[str]:

@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 
 from mcore_unpatch import pins
@@ -21,8 +20,7 @@ from mcore_unpatch.repository.paths import shown
 from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.stacks.stacks import Stacks
 
-CHANGED, PAST, UNPINNED, UNUSED, OVERDUE = "MCU801", "MCU802", "MCU803", "MCU804", "MCU806"
-NOTICE = 30  # days before a review is due in which `check` speaks of it
+CHANGED, PAST, UNPINNED, UNUSED = "MCU801", "MCU802", "MCU803", "MCU804"
 
 
 def settle(
@@ -43,10 +41,7 @@ def settle(
     lines = {line.strip(): number for number, line in reversed(list(enumerate(text.splitlines(), 1)))}
     for pin in lock.pins.values():
         line = lines.get(f'name = "{pin.name}"', 1)
-        left += [_finding(pin, file, line, rule, said) for rule, said in problems(pin, releases, date.today())]
-        for missing in [name for name in pin.leans_on if name not in lock.pins]:
-            said = f"depends on `{missing}`, which is not pinned; run `unpatch pin`"
-            left.append(_finding(pin, file, line, CHANGED, said))
+        left += [_finding(pin, file, line, rule, said) for rule, said in problems(pin, releases)]
         if whole and pin.patched and pin.name not in targets:
             said = "is pinned but no longer patched; run `unpatch pin` to drop the pin"
             left.append(_finding(pin, file, line, UNUSED, said))
@@ -78,8 +73,8 @@ def _elsewhere(finding: Finding, pin: Pin) -> Finding:
     return replace(finding, assessment=replace(finding.assessment, evidence=evidence))
 
 
-def problems(pin: Pin, releases: Sequence[Model], today: date) -> Iterator[tuple[str, str]]:
-    """What is wrong with a pin on some releases and a day: the rule, and what it says of the name."""
+def problems(pin: Pin, releases: Sequence[Model]) -> Iterator[tuple[str, str]]:
+    """What is wrong with a pin on some releases: the rule, and what it says of the name."""
     changed: dict[tuple[str, str], list[str]] = {}
     for release in reversed(releases):
         if how := pins.difference(pin, release):
@@ -89,18 +84,11 @@ def problems(pin: Pin, releases: Sequence[Model], today: date) -> Iterator[tuple
     for (how, told), labels in changed.items():
         yield CHANGED, f"{how} on megatron-core {', '.join(labels)}{told}"
     if pin.is_past(releases[0]):
-        owner = f" or ask {pin.owner}" if pin.owner else ""
-        yield PAST, f"has a pin until {pin.until}, and this is {releases[0].label}; remove it{owner}"
-    if (days := pin.days_left(today)) is not None and days < 0:
-        yield OVERDUE, f"is due for review since {pin.review_by}; review it and set a new date"
+        yield PAST, f"has a pin until {pin.until}, and this is {releases[0].label}; remove it"
 
 
-def notes(lock: Lock, releases: Sequence[Model], today: date) -> Iterator[str]:
-    """What to know of a lock that holds: reviews that are due soon, what it leaves open, other releases."""
-    for pin in lock.pins.values():
-        if (left := pin.days_left(today)) is not None and 0 <= left <= NOTICE:
-            owner = f" ({pin.owner})" if pin.owner else ""
-            yield f"{pin.short} is due for review by {pin.review_by}{owner}, in {left} days."
+def notes(lock: Lock, releases: Sequence[Model]) -> Iterator[str]:
+    """What to know of a lock that holds: what it leaves open, other releases."""
     if everywhere := sum(pin.patched and not pin.where for pin in lock.pins.values()):  # of an older version
         said = f"{pins.LOCK} does not say where {everywhere} of its names are patched, so they are accepted everywhere"
         yield f"{said}; `unpatch pin` adds that."

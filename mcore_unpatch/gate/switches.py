@@ -86,8 +86,6 @@ class Gate:
             old = known.get(name, pin)
             if old.until and pin.until != old.until and name in there:
                 yield self._finding(pins.LOCK, at, f"the end of the pin of `{pin.short}`, `until` {old.until}")
-            if old.review_by and not pin.review_by and name in there:
-                yield self._finding(pins.LOCK, at, f"the review of the pin of `{pin.short}`, by {old.review_by}")
         for name, pin in known.items():
             if name in there and not (name in now and now[name].patched):
                 yield self._finding(pins.LOCK, "", f"the pin of `{pin.short}`, whose patch stays")

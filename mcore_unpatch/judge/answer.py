@@ -33,7 +33,6 @@ _BY_SHAPE = {
     "sys-modules": "MCU605",
     "string-target": "MCU606",
     "source-rewrite": "MCU607",
-    "forward-hook": "MCU106",
     "patch-file": "MCU608",
 }
 _LONGEST = 60  # of an expression that is quoted

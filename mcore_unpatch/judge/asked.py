@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from mcore_unpatch.judge import reached
-from mcore_unpatch.judge.demands import CALL, IMPORT, INSTALL, Demand, is_enum
+from mcore_unpatch.judge.demands import IMPORT, INSTALL, Demand, is_enum
 from mcore_unpatch.judge.instead import absent, advice, instead, leaf, made_by, nowhere, nth, short, unfit
 from mcore_unpatch.judge.meaning import class_around, is_super, written
 from mcore_unpatch.judge.originals import is_nothing
@@ -85,15 +85,8 @@ def forgiven(demand: Demand, model: Model) -> Iterator[Statement]:
         now = instead(demand.name, model)
         hint = _fitting(advice(demand.name, now, when), now, demand, model, None)
         text = f"`{short(demand.name)}`{more} {gone}: the `try` on line {tried.lineno} hides that, and"
-        flags = stored or any(isinstance(node, ast.Assign) for node in (*tried.body, *tried.orelse))
-        read = next(_reads(names, tried, home, model), None) if not flags else None
-        if read is None:
-            text += " what needs it does not run, or raises later"
-            yield Statement(CHANGES, text, "", demand.path, demand.line, demand.when, instead=hint)
-        else:
-            here = replace(demand, at=home.on_line(read.lineno), tests=(), when=CALL)
-            told = raising(here, "NameError", f"{text} line {read.lineno} asks for it", model, hint)
-            yield replace(told, line=demand.line)
+        text += " what needs it does not run, or raises later"
+        yield Statement(CHANGES, text, "", demand.path, demand.line, demand.when, instead=hint)
 
 
 def _may_succeed(node: ast.AST, model: Model) -> bool:
@@ -107,42 +100,6 @@ def _may_succeed(node: ast.AST, model: Model) -> bool:
             return isinstance(node, ast.ImportFrom)
     absent_there = (within(name) and not known.holds(model, name) and not known.lacking(model, name) for name in asked)
     return not any(map(is_former, asked)) and not any(absent_there)
-
-
-def _reads(names: set[str], tried: ast.Try, home: Resolver, model: Model) -> Iterator[ast.Name]:
-    """Where functions of a file ask for names that its `try` does not bind, and nothing keeps them from it."""
-    asked, last = home.once(_names_read, home.model.tree), tried.end_lineno or 0
-    for name in sorted(names):
-        bound = home.model.scope.bindings.get(name, ())
-        for node in asked.get(name, ()) if all(tried.lineno <= binding.line <= last for binding in bound) else ():
-            at = home.on_line(node.lineno)
-            ours = at.scope.home_of(name) is home.model.scope
-            if ours and not reached.is_caught(at.block, "NameError") and reached.on(model, at, ()):
-                yield node
-
-
-def _names_read(tree: ast.Module) -> dict[str, list[ast.Name]]:
-    """The names that a file reads, and where."""
-    reads: dict[str, list[ast.Name]] = {}
-    for node in walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            reads.setdefault(node.id, []).append(node)
-    return reads
-
-
-def woken(demand: Demand, hidden: Sequence[Demand], old: Model, new: Model) -> Iterator[Statement]:
-    """What raises as soon as imports that fail and are caught are mended, and does not run before."""
-    if not hidden or reached.on(new, demand.at, demand.tests):
-        return
-    before = {statement.exception for statement in raised(demand, old)}
-    for tried in dict.fromkeys(demand.at.block.owner for demand in hidden):
-        lost = [demand for demand in hidden if demand.at.block.owner is tried]
-        names = [f"{demand.module}.{alias.name}" for demand in lost for alias in getattr(demand.node, "names", ())]
-        for statement in raised(replace(demand, mended=frozenset(names)), new, old):
-            if statement.exception not in before:
-                again = f"once the imports of the `try` on line {getattr(tried, 'lineno', 0)} work again"
-                text = f"{statement.text}: {statement.exception} {again}"
-                yield replace(statement, kind=CHANGES, text=text, exception="", trigger="", demand=demand)
 
 
 def _is_compared(demand: Demand) -> bool:

@@ -13,7 +13,6 @@ from mcore_unpatch.judge.asked import raising
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand
 from mcore_unpatch.judge.instead import leaf
 from mcore_unpatch.judge.meaning import only_value, written
-from mcore_unpatch.judge.options import asked_for
 from mcore_unpatch.judge.statement import CHANGES, Statement
 from mcore_unpatch.library.fact import quoted
 from mcore_unpatch.library.model import Model
@@ -38,7 +37,7 @@ def opened(home: Resolver, old: Model, new: Model, is_own: Callable[[str], bool]
     changed = [field for field in was if is_spec(field, old) and not is_spec(field, new)]
     fields = {field: now[field] for field in changed} if _HOLDS.encode() in home.model.data else {}
     nodes = [*walk(home.model.tree)] if any(field.encode() in home.model.data for field in fields) else []
-    asked = {name for node in nodes if isinstance(node, ast.Call) for name in asked_for(node)}
+    asked = {name for node in nodes if isinstance(node, ast.Call) for name in _asked_for(node)}
     lines: set[int] = set()
     inside_first = sorted((one for one in nodes if isinstance(one, _OPENS)), key=lambda node: node.end_col_offset or 0)
     openings = [(node, *_opening(node, home)) for node in inside_first]
@@ -156,3 +155,9 @@ def _asks(test: ast.expr, field: str) -> bool:
     return any(
         getattr(call.func, "id", "") == "isinstance" and getattr(call.args[0], "attr", "") == field for call in calls
     )
+
+
+def _asked_for(node: ast.Call) -> Iterator[str]:
+    """The name in `hasattr(part, "name")`: who asks for it once knows that it may not be there."""
+    if isinstance(node.func, ast.Name) and node.func.id in ("hasattr", "getattr"):
+        yield from (one.value for one in node.args[1:2] if isinstance(one, ast.Constant) and isinstance(one.value, str))

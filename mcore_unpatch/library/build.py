@@ -12,8 +12,7 @@ from dataclasses import replace
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.definitions import ModuleFacts
 from mcore_unpatch.library.fact import Fact
-from mcore_unpatch.library.makers import SpecMakers
-from mcore_unpatch.library.model import NAMED, SLOT, Library, Model
+from mcore_unpatch.library.model import Library, Model
 from mcore_unpatch.library.slots import Slots
 from mcore_unpatch.library.syntax import source_of, statements
 from mcore_unpatch.library.usage import UseCollector
@@ -57,20 +56,12 @@ def _build(library: Library, label: str, files: Iterable[SourceFile]) -> Model:
     for module in modules.values():
         uses.take(module)
     used = uses.result()
-    in_specs = (name for name in used if any(usage.how in (NAMED, SLOT) for usage in used[name]))
-    parts = {name.rpartition(".")[2] for name in in_specs if name in facts and facts[name].kind != "function"}
-    for name, named in SpecMakers(modules.values()).naming(parts):
-        _mark(facts, name, f"specs:{named}")
-    for name, words in uses.handed.traits(model).items():
-        _mark(facts, name, *words)
     for name, given in uses.given.items():
         known = model.find(name)
         defaults = known.fact.parameters.defaults if known is not None and known.fact.kind == "function" else {}
         for key, value in sorted(given):
             if known is not None and defaults.get(key, "") not in ("", value):
                 _mark(facts, known.name, f"given:{key}={value}")
-    if options := uses.options.names(model):
-        _mark(facts, library.programs, f"options:{','.join(sorted(options))}")
     _mark_unread(facts, modules, model, used, uses)
     return Model(library, label, facts, used)
 

@@ -31,11 +31,6 @@ class Library:
         """The folder that every package stands in."""
         return self.packages[0].partition(".")[0]
 
-    @property
-    def programs(self) -> str:
-        """The package that makes the options of programs: the second, where there are several."""
-        return self.packages[:2][-1]
-
 
 @record
 class Known:
@@ -207,12 +202,6 @@ class Model:
     def imported(self) -> frozenset[str]:
         """The names that some module imports, as it says them."""
         return frozenset(fact.detail for fact in self.facts.values() if fact.kind == "import")
-
-    @cached_property
-    def options(self) -> frozenset[str]:
-        """The attributes that the library's parsers put on what they return."""
-        fact = self.facts.get(self.library.programs)
-        return frozenset(filter(None, (fact.trait("options") or "").split(","))) if fact is not None else frozenset()
 
     # --- uses --------------------------------------------------------------------------------------------------
 

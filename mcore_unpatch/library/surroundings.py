@@ -1,14 +1,11 @@
-"""What stands around expressions: what names mean, what each is there for, on what terms; what becomes of arguments."""
+"""What stands around expressions: what names mean, what each is there for, on what terms."""
 
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
-from collections.abc import Iterator
 
 from mcore_unpatch.library.definitions import Body
-from mcore_unpatch.library.fact import Call, parameters
-from mcore_unpatch.library.model import ASKED, BASE, CALLED, COMPARED, DEFAULT, NAMED, Model
+from mcore_unpatch.library.model import ASKED, BASE, CALLED, COMPARED, DEFAULT, NAMED
 from mcore_unpatch.library.syntax import Nodes, dotted, source_of
 
 ById = dict[int, str]  # of nodes
@@ -128,107 +125,3 @@ def unpacked_counts(nodes: Nodes) -> dict[int, int]:
         and isinstance(node.targets[0], ast.Tuple | ast.List)
         and not any(isinstance(item, ast.Starred) for item in node.targets[0].elts)
     }
-
-
-_Parameter = tuple[str, str]  # of a function, by its dotted name
-
-
-class Handed:
-    """The calls of parameters: by the function itself, and by those that it hands them on to."""
-
-    def __init__(self) -> None:
-        self._called: dict[_Parameter, set[tuple[str, str]]] = defaultdict(set)  # the form, and on what condition
-        self._passed: dict[_Parameter, set[tuple[str, int | str, str]]] = defaultdict(set)
-        self.whole: list[tuple[str, str, str, Call]] = []  # what gets all that a method is given, how, by whom
-
-    def called(self, function: str, parameter: str, call: Call, condition: str) -> None:
-        """A function calls one of its parameters, maybe on a condition alone."""
-        self._called[function, parameter].add((str(call), condition))
-
-    def passed(self, function: str, given: frozenset[str], node: ast.Call, callee: str, condition: str) -> None:
-        """A function calls another one, maybe with some of its own parameters."""
-        for index, value in enumerate(node.args):
-            if isinstance(value, ast.Starred):
-                break
-            if isinstance(value, ast.Name) and value.id in given:
-                self._passed[function, value.id].add((callee, index, condition))
-        for word in node.keywords:
-            if word.arg and isinstance(word.value, ast.Name) and word.value.id in given:
-                self._passed[function, word.value.id].add((callee, word.arg, condition))
-
-    def traits(self, model: Model) -> dict[str, list[str]]:
-        """By function: `hands:name=2+keyword,keyword/2` for each way in which a parameter is called.
-
-        Behind a `?` stands the condition under which alone it is, its spaces as ones that no trait ends at.
-        """
-        found: dict[str, list[str]] = defaultdict(list)
-        for function, parameter in sorted({*self._called, *self._passed}):
-            conditions: dict[str, set[str]] = defaultdict(set)
-            for form, condition in self._calls((function, parameter), model, ()):
-                conditions[form].add(condition)
-            for form, several in sorted(conditions.items()):
-                only = "" if len(several) > 1 or several == {""} else f"?{min(several)}".replace(" ", "\xa0")
-                found[function].append(f"hands:{parameter}={form}{only}")
-        return found
-
-    def _calls(self, start: _Parameter, model: Model, on_the_way: tuple[_Parameter, ...]) -> set[tuple[str, str]]:
-        called = set(self._called.get(start, ()))
-        for callee, slot, condition in self._passed.get(start, ()):
-            known = model.function(callee)
-            names = parameters(model.detail_for_callers(known)).positional if known is not None else ()
-            name = slot if isinstance(slot, str) else names[slot] if slot < len(names) else ""
-            if known is not None and name and (known.name, name) not in (start, *on_the_way):
-                calls = self._calls((known.name, name), model, (start, *on_the_way))
-                called |= {(form, condition or inner) for form, inner in calls}
-        return called
-
-
-class ParserOptions:
-    """The names that the parsers of a library put on what they return."""
-
-    def __init__(self) -> None:
-        self._names: set[str] = set()
-        self._factories: set[str] = set()  # classes that make options of the fields of a dataclass
-        # Classes that are built with another one, which may be a dataclass that they make options of.
-        self.opened: list[tuple[str, str, ast.Call, Nodes]] = []
-
-    def added(self, node: ast.Call, owner: str) -> None:
-        """`parser.add_argument(...)`, in a method of a class or not."""
-        flags = [flag for argument in node.args if (flag := _text(argument))]
-        dest = [text for word in node.keywords if word.arg == "dest" and (text := _text(word.value))]
-        long = [flag for flag in flags if flag.startswith("--")] or flags
-        self._names.update(dest or [flag.lstrip("-").replace("-", "_") for flag in long[:1]])
-        if not flags and owner:
-            self._factories.add(owner)
-
-    def described(self, node: ast.Dict) -> None:
-        """`{"dest": "name"}`, in what a field of a dataclass says of its option."""
-        pairs = zip(node.keys, node.values, strict=True)
-        self._names.update(filter(None, (_text(value) for key, value in pairs if key and _text(key) == "dest")))
-
-    def set_on(self, node: ast.Attribute) -> None:
-        """`args.name = ...`."""
-        if isinstance(node.value, ast.Name) and node.value.id == "args":
-            self._names.add(node.attr)
-
-    def names(self, model: Model) -> set[str]:
-        """All of them."""
-        found = set(self._names)
-        for cls, target, node, nodes in self.opened:
-            known = model.find(target) if cls in self._factories else None
-            taken = model.called_with(known.name) if known is not None and known.fact.kind == "class" else None
-            found |= set(taken.names).difference(_left_out(node, nodes)) if taken is not None else set()
-        return found
-
-
-def _left_out(node: ast.Call, nodes: Nodes) -> Iterator[str]:
-    """The fields of `exclude=[...]`, given as they are or by a variable."""
-    values = [word.value for word in node.keywords if word.arg == "exclude"]
-    names = {dotted(value) for value in values}
-    values += [one.value for one in nodes.of(ast.Assign) if {dotted(target) for target in one.targets} & names - {""}]
-    for value in values:
-        yield from map(_text, getattr(value, "elts", ()))
-
-
-def _text(node: ast.expr) -> str:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""

@@ -18,7 +18,7 @@ from mcore_unpatch.library.definitions import Body, ModuleFacts, slot_of
 from mcore_unpatch.library.fact import Call
 from mcore_unpatch.library.model import CALLED, DERIVED, EXACT, USED, Model, Usage
 from mcore_unpatch.library.slots import Slots
-from mcore_unpatch.library.surroundings import Handed, ParserOptions, first_given
+from mcore_unpatch.library.surroundings import first_given
 from mcore_unpatch.library.syntax import Nodes, annotated, default_text, dotted, names_in
 
 _MOST_CLASSES = 8  # that one attribute may hold
@@ -36,7 +36,6 @@ class _Where(NamedTuple):
     local: dict[str, str]
     place: str
     nodes: Nodes
-    given: frozenset[str]  # the parameters of the function
     conditions: dict[int, str]  # the plain ones, by the calls that they stand around
 
     def name(self, path: str) -> str:
@@ -55,7 +54,7 @@ class UseCollector:
         self.loose: set[str] = set()  # attributes that are read from objects nobody knows
         self.texts: set[str] = set()  # words of strings
         self.readers: dict[str, set[str]] = defaultdict(set)  # of attributes of whatever object: classes, functions
-        self.handed, self.options = Handed(), ParserOptions()
+        self._whole: list[tuple[str, str, str, Call]] = []  # what gets all that a method is given, how, by whom
         self.given: dict[str, set[tuple[str, str]]] = defaultdict(set)  # by function: keywords and their plain values
         self._owners = _method_owners(model)
         self._constructors: dict[str, tuple[str, ast.arguments]] = {}  # by class: its module, and what it is given
@@ -73,7 +72,7 @@ class UseCollector:
 
     def result(self) -> dict[str, tuple[Usage, ...]]:
         """Each name with the ways in which it is used."""
-        for name, how, place, given in self.handed.whole:
+        for name, how, place, given in self._whole:
             for call in [call for _, call, sure in self._seen.get(place, ()) if call is not None and sure]:
                 self._note(name, how, place, replace(call, unpacked=given.unpacked))
         built = {name: seen for name, seen in self._seen.items() if name.endswith(".__init__")}
@@ -123,19 +122,15 @@ class UseCollector:
 
     def _collect(self, nodes: Nodes, module: ModuleFacts, body: Body | None, local: dict[str, str]) -> None:
         place = body.name if body is not None else module.name
-        given = surroundings.parameters_given(body)
-        where = _Where(module, body, local, place, nodes, given, surroundings.conditions_of(nodes, given))
+        conditions = surroundings.conditions_of(nodes, surroundings.parameters_given(body))
+        where = _Where(module, body, local, place, nodes, conditions)
         roles, unpacked = surroundings.roles_of(nodes), surroundings.unpacked_counts(nodes)
         for node in nodes.of(ast.Call):
             self._call(node, roles, unpacked, where)
-        for node in nodes.of(ast.Dict):
-            self.options.described(node)
         parts: set[int] = set()  # of a longer dotted name
         for node in nodes.of(ast.Attribute):
             if type(node.ctx) is ast.Load:
                 self.readers[node.attr].add(body.owner or body.name if body is not None else module.name)
-            else:
-                self.options.set_on(node)
             if id(node) not in parts:
                 self._read(node, roles.get(id(node), USED), parts, where)
         for node in nodes.of(ast.Name):
@@ -207,21 +202,13 @@ class UseCollector:
             # Autograd calls its `forward`, a context first.
             applied = Call(call.positions + 1, call.keywords, call.star, call.double_star, call.unpacked)
             self._note(f"{function}.forward", EXACT, place, applied, condition=condition)
-        if leaf == "add_argument":
-            self.options.added(node, where.body.owner if where.body is not None else "")
-        if path in where.given:
-            self.handed.called(place, path, call, condition)
         for name, sure, how in self._called(path, node.func, where):
             self._note(name, how, place, call, sure, condition)
-            if sure and where.given:
-                self.handed.passed(place, where.given, node, name, condition)
             if sure and call.star and call.double_star and surroundings.hands_all(node, where.body) and name != place:
-                self.handed.whole.append((name, how, place, call))
+                self._whole.append((name, how, place, call))
             if sure:
                 values = ((word.arg, default_text(word.value).removeprefix("=")) for word in node.keywords)
                 self.given[name].update((key, value) for key, value in values if key and value)
-            if node.args and name.endswith(".__init__") and (target := dotted(node.args[0])):
-                self.options.opened.append((name.removesuffix(".__init__"), where.name(target), node, where.nodes))
 
     def _alias(self, path: str, where: _Where) -> str:
         """The name of a module by which something is called that another one defines, if it is such a name."""

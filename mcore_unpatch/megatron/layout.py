@@ -118,14 +118,3 @@ COMPARED_IN_SPECS: dict[str, tuple[Version, Version, str]] = {
     "TELayerNormColumnParallelLinear": ((0, 17), _NOW, _OF_MLA),
     **dict.fromkeys(_LINEAR, ((0, 14), _NOW, _OF_MLA)),
 }
-# Classes that Megatron has from specs alone, wherever it names them: it collects and builds them nowhere else, and asks
-# for one only with `isinstance`. With what a repository names where one is compared after all, in whatever case:
-# Megatron FSDP tells modules by the name of their class.
-FROM_SPECS: dict[str, str] = {
-    **dict.fromkeys(("SelfAttention", "MLASelfAttention", "CrossAttention", "MoELayer", "MambaMixer"), ""),
-    "GatedDeltaNet": "",
-    "TransformerLayer": "mtp_block_spec",
-    "TopKRouter": "fsdp",
-    "DotProductAttention": "BertModel|fsdp",
-    "TEDotProductAttention": "LLaVAModel|fsdp",
-}

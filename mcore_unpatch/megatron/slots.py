@@ -63,23 +63,6 @@ def _derived(name: str, releases: Releases) -> list[str]:
     return sorted(derived, key=lambda other: (-len(slots[other]), len(other)))
 
 
-@cache
-def makers() -> list[str]:
-    """The functions that make specs in some release."""
-    return [name for name, line in known.atlas().lines.items() if "specs:" in line]
-
-
-@cache
-def named_by(maker: str, off: frozenset[str]) -> frozenset[str]:
-    """What a function, or another that it asks, may put into specs in some release, where some arguments are false."""
-    named = {maker.rpartition(".")[2]}
-    for release in known.minors():
-        told = (release.facts[maker].trait("specs") or "").split(",") if maker in release.facts else []
-        lost = {word.partition("/")[2] for word in told if word.partition("/")[0] in off}
-        named |= {word.rpartition("/")[2] for word in told} - lost
-    return frozenset(named)
-
-
 def naming(name: str, release: Model, method: str = "") -> str:
     """In words, where a subclass of a class can take its place, for a method of it; nothing where no spec names one."""
     if name.rpartition(".")[2] in table((release,)):

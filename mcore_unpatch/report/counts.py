@@ -25,7 +25,7 @@ _SUBJECTS = {
     "patch": ("patch", "patches"),
     "use": ("use of a known patch", "uses of known patches"),
     "model": ("model that keeps the hook", "models that keep the hook"),
-    "offer": ("line that can do without logits", "lines that can do without logits"),
+    "offer": ("line that can be faster", "lines that can be faster"),
     "tests": ("in tests", "in tests"),
     "patch_files": ("patch file", "patch files"),
     "possible": ("possible one, by its name alone", "possible ones, by their name alone"),

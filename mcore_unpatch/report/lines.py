@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from mcore_unpatch.repository.paths import printable_line
 
-OutputFormat = StrEnum("OutputFormat", "text concise markdown json sarif github gitlab html")
+OutputFormat = StrEnum("OutputFormat", "text json sarif github gitlab html")
 # A line of output: pieces of text with a style each, "" for none.
 Line = list[tuple[str, str]]
 

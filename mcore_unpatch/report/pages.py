@@ -1,6 +1,6 @@
-"""A scan as a page: Markdown for a pull request, HTML to share.
+"""A scan as a page of HTML to share.
 
-The HTML page is self-contained: totals, every patch, search and filter; without JavaScript only these two are missing.
+It is self-contained: totals, every patch, search and filter; without JavaScript only these two are missing.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from pathlib import Path
 from string import Template
 from urllib.parse import quote
 
-from mcore_unpatch.findings.finding import Finding, Report
+from mcore_unpatch.findings.finding import Report
 from mcore_unpatch.records import record
-from mcore_unpatch.report.counts import EFFECTS, FATES, fate_of, group_of, groups, urgency
+from mcore_unpatch.report.counts import EFFECTS, FATES, fate_of, group_of, urgency
 from mcore_unpatch.report.lines import count
-from mcore_unpatch.report.screen import brief
 from mcore_unpatch.repository import git
 from mcore_unpatch.repository.paths import shown
 
@@ -30,13 +29,6 @@ _REMOTE = re.compile(r"(?:(?:https?|ssh|git)://)?(?:[^@/\s]+@)?([\w.-]+)(?::\d+)
 # How what becomes of a finding looks: bad, warn, good or plain.
 _LOOKS = dict.fromkeys((*FATES, *EFFECTS), "warn") | dict.fromkeys(("rewrite", "delete", "delete_by_hand"), "good")
 _LOOKS |= {"kept": "plain", "breaks": "bad"}
-_HEADS = {
-    "code": "In code",
-    "tests": "In tests",
-    "patch_files": "Patch files",
-    "possible": "Possible ones",
-    "other": "Besides",
-}
 
 
 @record
@@ -149,36 +141,6 @@ def _sentence(text: str) -> str:
 
 def _text(text: str) -> str:
     return escape(shown(text))
-
-
-def markdown(report: Report) -> str:
-    """A comment: the numbers, and a table of all findings, tests folded away."""
-    files = count(report.files_scanned, "file")
-    lines = ["### Patches of Megatron Core", "", " ".join([f"{files} read.", *map(str, report.judged)])]
-    if not report.findings:
-        lines[-1] = f"No {report.only}{' ' * bool(report.only)}patch found; {files} scanned."
-    for name, findings in groups(report.findings).items():
-        if findings:
-            told = f" ({brief(findings)})" if report.fixes_known else ""
-            lines += ["", f"<details{' open' if name == 'code' else ''}>"]
-            lines += [f"<summary>{_HEADS[name]}: {len(findings)}{told}</summary>", ""]
-            lines += ["| where | rule | what | |", "|---|---|---|---|"]
-            lines += [_row(finding, report) for finding in sorted(findings, key=urgency)]
-            lines += ["", "</details>"]
-    return "\n".join(lines) + "\n"
-
-
-def _row(finding: Finding, report: Report) -> str:
-    place = f"`{report.from_top(finding.path)}:{finding.line}`"
-    means = [EFFECTS.get(finding.effect, ""), FATES[fate_of(finding)] if report.fixes_known else ""]
-    cells = (place, finding.rule, finding.message, "; ".join(filter(None, means)))
-    return f"| {' | '.join(map(_cell, cells))} |"
-
-
-def _cell(text: str) -> str:
-    """One line without what ends a cell; what stands outside of code acts as nothing."""
-    parts = re.split(r"(`[^`]*`)", " ".join(text.split()).replace("|", "\\|"))
-    return "".join(part if part.startswith("`") else re.sub(r"([<>*_@#\[\]])", r"\\\1", part) for part in parts)
 
 
 def html(report: Report) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,9 +12,15 @@ from pathlib import Path
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.versions import NEWEST, Version, show
+from mcore_unpatch.repository import reading
 from mcore_unpatch.repository.discover import listed
 from mcore_unpatch.stacks.reading import EXTRA, HINT, OF_PYTHON, Found, read_all
 from mcore_unpatch.stacks.revision import Judged, Revision, Said, Stack
+
+_REQUIREMENTS = re.compile(
+    r"(?:^|/)(?:pyproject\.toml|setup\.(?:py|cfg)|[\w.-]*requirements[\w.-]*\.txt|requirements/[^/]+)$"
+)
+_COMPAT = re.compile(rb"mcore[-_]unpatch\[compat\]")
 
 
 @dataclass
@@ -47,17 +54,6 @@ class Stacks:
             return self._narrowed(tuple(Stack(revision, why=self.given_by) for revision in self.given))
         return self._narrowed(_grouped(said for said in self.found.said if said.source != HINT))
 
-    def older_than(self, version: Version) -> list[Stack]:
-        """What files of the repository install that is older than a release, whatever it is judged for."""
-        stacks = _grouped(said for said in self.found.said if said.source != HINT)
-        return [stack for stack in stacks if stack.needed and min(stack.needed) < version]
-
-    def reaching_below(self, version: Version) -> list[Stack]:
-        """Ranges in files of the repository that allow a release and older ones."""
-        stacks = _grouped(said for said in self.found.said if said.source != HINT)
-        ranges = [stack for stack in stacks if stack.revision.is_range and stack.versions]
-        return [stack for stack in ranges if min(stack.versions) < version <= max(stack.versions)]
-
     @property
     def hints(self) -> tuple[Stack, ...]:
         """What a README or the like speaks of."""
@@ -70,6 +66,23 @@ class Stacks:
             stacks = self.all if self.given else self._narrowed(_grouped(self._said_for(folder)), quietly=True)
             self._known[folder] = Judged(stacks or self._unsaid())
         return self._known[folder]
+
+    def in_use(self, path: str) -> tuple[Stack, ...]:
+        """The Megatrons that a file meets, whatever it is judged for: the stated ones, or all that are named."""
+        if self.given and self.given_by.startswith("stated"):
+            return tuple(Stack(revision, why=self.given_by) for revision in self.given)
+        return _grouped(self._said_for(posixpath.dirname(path)))
+
+    def needs_no_guard(self, path: str) -> bool:
+        """Whether every Megatron that a file meets has the hook, and the project asks for the shims."""
+        known = [stack.versions for stack in self.in_use(path)]
+        return self.requires_compat and bool(known) and all(one and min(one) >= HOOK_SINCE for one in known)
+
+    @cached_property
+    def requires_compat(self) -> bool:
+        """Whether a file of the project asks for the package of the shims."""
+        named = (path for path in self.files if _REQUIREMENTS.search(path))
+        return any(_COMPAT.search(_bytes(self.top / path)) for path in named)
 
     def asked(self, path: str) -> Judged | None:
         """The same, unless nobody says anything."""
@@ -162,6 +175,13 @@ class Stacks:
         others_say = f" for it; {others[0].place} names one for its own folder" if others else ""
         why = f"the newest known, no project file names a release{others_say}"
         return (Stack(Revision(show(NEWEST), (NEWEST,)), why=why),)
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        return reading.read_own(file)
+    except OSError:
+        return b""
 
 
 def _grouped(said: Iterable[Said]) -> tuple[Stack, ...]:

@@ -129,8 +129,7 @@ def _finding(
     if temporary:
         verdict = answer.for_a_while(verdict)
     # What breaks on several releases is said once, of the newest first.
-    # Mocks replace nothing, nor does a hook, which is called with arguments of its own.
-    replaces = verdict.rule != "MCU106" and not verdict.rule.startswith("MCU9")
+    replaces = not verdict.rule.startswith("MCU9")  # mocks replace nothing
     judged = [version for version in versions if replaces and alive.on(version)]
     models = {version: known.newest(version) for version in judged}
     by_model = {model: judge.on(case, model) for model in dict.fromkeys(models.values())}
@@ -201,8 +200,6 @@ def _message(install: Install, breaks: list[str]) -> str:
     short = ".".join(install.target.split(".")[-1 if install.possible else -2 :])  # of which class is not known
     if install.shape == "submodule":
         text = f"replaces the submodule `{short}`"
-    elif install.shape == "forward-hook":
-        text = "puts a forward hook on `output_layer`"
     elif isinstance(install.node, ast.Delete) or (install.shape == "setattr" and install.value is None):
         text = f"removes `{short}`"
     elif install.adds or not (

@@ -12,6 +12,7 @@ from mcore_unpatch import rewrites as codemods
 from mcore_unpatch.editing.edits import NewContent, Options, Plan, Repository, Unsound
 from mcore_unpatch.editing.placing import rewrites_of, unified
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.verdicts import DONE
 from mcore_unpatch.records import record, replace
 from mcore_unpatch.repository.paths import shown
 from mcore_unpatch.scanner.sources.parsing import why_not
@@ -56,19 +57,21 @@ def _marked(survey: Survey) -> list[Finding]:
         editable -= broken
 
 
-def planned(survey: Survey, *, unsafe: bool, annotate: bool = False) -> Options:
+def planned(survey: Survey, *, unsafe: bool, exact: bool = False) -> Options:
     """What a migration of the files of a survey may do."""
     from mcore_unpatch.editing.edits import Options
 
     stacks = survey.stacks
     return Options(
         unsafe,
-        annotate,
         survey.options.selection,
         survey.version,
         stacks.pinned,
         stacks.open_for,
-        stacks.before_the_hook,
+        survey.before_the_hook,
+        exact,
+        survey.floor,
+        stacks.needs_no_guard,
     )
 
 
@@ -127,7 +130,8 @@ def _verified(
     """The findings that will be left; raises `Unsound` with the files that must not be rewritten like this, and why."""
     contents = {item.path: item.after for item in rewrites}
     _refuse({item.path: why for item in rewrites if (why := _not_compiling(item))})
-    findings, errors = survey.rescan(contents)
+    found, errors = survey.rescan(contents)
+    findings = [finding for finding in found if finding.verdict != DONE]
     known = {error.path for error in survey.errors}
     _refuse({error.path: f"rewritten, {error.message}" for error in errors if error.path not in known})
     promised = [finding for finding in plan.removes if finding.path in editable]
@@ -155,10 +159,7 @@ def _unexpected(before: Iterable[Finding], after: Sequence[Finding], removes: Se
     before, after = (
         [one for one in some if one.confidence != "possible" or one.seam == "hook"] for some in (before, after)
     )
-    removed = {(finding.path, finding.target) for finding in removes}
-    # A wrapper of the LM head becomes a hook of PyTorch there, which is a finding of its own.
-    hooks = [one for one in after if one.shape == "forward-hook" and (one.path, one.target) in removed]
-    old, new = Counter(map(_patch, before)), Counter(map(_patch, after)) - Counter(map(_patch, hooks))
+    old, new = Counter(map(_patch, before)), Counter(map(_patch, after))
     came = {
         path: f"rewritten it would patch {target} in a way that was not seen before"
         for path, target, _ in new - old

@@ -6,9 +6,8 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from threading import Thread
-from typing import TYPE_CHECKING, Any, cast
 
 from mcore_unpatch.children import can_be_safe, safe_path
 from mcore_unpatch.errors import FileError, UsageError
@@ -26,13 +25,9 @@ from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.parsing import TooLarge, Unreadable, check, decode
 from mcore_unpatch.survey import detect
 
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
 # Below this many bytes a second process costs more than it saves.
 _WORTH_A_PROCESS = 1_500_000
 _SMALLEST_SHARE = 20_000
-_WIDTH = 4  # bytes of a share's number
 # Up to this many bytes every file's syntax is checked; beyond, only of files that may patch Megatron.
 CHECKED_THROUGHOUT = 2_000_000
 
@@ -150,7 +145,7 @@ def analyse(
     task = replace(task, thorough=task.thorough and total <= CHECKED_THROUGHOUT)
     workers = min(jobs, 1 + total // _WORTH_A_PROCESS) if start == "fork" or can_be_safe() else 1
     # Small shares: whoever is done takes the next one, and only the last ones are waited for.
-    shares = _shares(paths, sizes, max(_SMALLEST_SHARE, total // (workers * 128)))
+    shares = _shares(paths, sizes, max(_SMALLEST_SHARE, total // (workers * 32)))
     with no_collection():
         if workers == 1:
             project = task.project(parsed)
@@ -164,104 +159,54 @@ def analyse(
 def _share_out(
     shares: list[list[str]], task: Task, helpers: int, parsed: Parsed, ahead: Callable[[], None] | None, start: str
 ) -> Iterator[ScannedPart]:
-    """Share the work with other processes: each takes the next share when it is done with one, and so does this."""
+    """Share the work with other processes: they take shares from the front, and this one from the end."""
     import multiprocessing
-    from multiprocessing.connection import wait
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from concurrent.futures.process import BrokenProcessPool
 
-    # Not a pool: this process takes part in the work, and the others do not wait until it has time for them.
-    context: Any = multiprocessing.get_context(start)
     api.attribute_names()  # before the fork, so that the tables are read once
-    # Each process has a run of neighbours, which import the same files, and at the end takes from those of others.
-    count, workers = len(shares), helpers + 1
-    runs = [_numbers(range(count * n // workers, count * (n + 1) // workers), context) for n in range(workers)]
-    working: list[Connection] = []
-    waiting: list[Connection] = []
-    processes = []
+    task.versions("")
     with safe_path():
-        for own in range(1, workers):
-            ours, theirs = context.Pipe(duplex=False)
-            releases, told = context.Pipe(duplex=False)
-            asked = replace(task, versions=_ToldLater(releases))
-            taken = [*runs[own:], *runs[:own]]
-            processes.append(context.Process(target=_work, args=(shares, asked, taken, theirs), daemon=True))
-            processes[-1].start()
-            theirs.close()  # else the end of a worker that died would never be seen
-            releases.close()
-            working.append(ours)
-            waiting.append(told)
+        pool = ProcessPoolExecutor(helpers, multiprocessing.get_context(start), _begin, (task,))
+        waiting = [pool.submit(_share, share) for share in shares]
     try:
-        task.versions("")
-        for told in waiting:  # who has little else to do, may wait for it; who has, reads it late or never
-            Thread(target=_tell, args=(told, task.versions), daemon=True).start()
         if ahead is not None:
             ahead()
         project = task.project(parsed)
-        number = _next(runs)
-        while number is not None or working:
-            if number is not None:
-                yield _analyse(shares[number], task, project)
-                number = _next(runs)
-            # All that has come: a worker that is ahead would else wait for this process, share by share.
-            while ready := cast("list[Connection]", wait(working, None if number is None else 0) if working else []):
-                try:
-                    part: ScannedPart | None = ready[0].recv()
-                except (EOFError, OSError):  # between two messages, or within one
-                    raise UsageError("a worker process died, perhaps out of memory; try --jobs 1") from None
-                if part is None:
-                    working.remove(ready[0])
-                else:
-                    yield part
+        for share, result in zip(reversed(shares), reversed(waiting), strict=True):
+            if result.cancel():  # nobody has begun it
+                yield _analyse(share, task, project)
         project.close()
+        for done in as_completed(one for one in waiting if not one.cancelled()):
+            yield done.result()
+    except BrokenProcessPool:
+        raise UsageError("a worker process died, perhaps out of memory; try --jobs 1") from None
     finally:
-        for process in processes:
-            process.terminate()
-            process.join()
+        pool.shutdown(cancel_futures=True)
 
 
-def _tell(connection: Connection, versions: Callable[[str], tuple[Version, ...]]) -> None:
-    with suppress(OSError), connection:  # it may be done
-        connection.send(versions)
+_own: tuple[Task, Project] | None = None  # of a process that works for another one
 
 
-class _ToldLater:
-    """The releases of files, which another process reads the repository for: a file without a patch needs none."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._versions: Callable[[str], tuple[Version, ...]] | None = None
-
-    def __call__(self, path: str) -> tuple[Version, ...]:
-        if self._versions is None:
-            from multiprocessing import parent_process
-            from multiprocessing.connection import wait
-
-            other = parent_process()
-            if other is not None and self._connection not in wait([self._connection, other.sentinel]):
-                sys.exit(1)  # it was killed
-            self._versions = cast("Callable[[str], tuple[Version, ...]]", self._connection.recv())
-        return self._versions(path)
+def _begin(task: Task) -> None:
+    """In a new process: what its shares have in common, and its end when the other one was killed."""
+    global _own
+    gc.disable()
+    _own = task, task.project()
+    Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _numbers(run: range, context: Any) -> Connection:
-    """A pipe that holds some numbers: whoever reads one has it to himself."""
-    reader, writer = context.Pipe(duplex=False)
-    os.write(writer.fileno(), b"".join(number.to_bytes(_WIDTH) for number in run))
-    writer.close()
-    return cast("Connection", reader)
+def _end_with_parent() -> None:
+    from multiprocessing import parent_process
+
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
-def _next(runs: list[Connection]) -> int | None:
-    """The number of the next share, from the first run that has one; None at the end of the work."""
-    taken = next(filter(None, (os.read(run.fileno(), _WIDTH) for run in runs)), None)
-    return int.from_bytes(taken) if taken is not None else None
-
-
-def _work(shares: list[list[str]], task: Task, runs: list[Connection], connection: Connection) -> None:
-    with no_collection():
-        project = task.project()
-        while (number := _next(runs)) is not None:
-            connection.send(_analyse(shares[number], task, project))
-        connection.send(None)
+def _share(share: list[str]) -> ScannedPart:
+    assert _own is not None
+    return _analyse(share, *_own)
 
 
 def _shares(paths: list[str], sizes: list[int], wanted: int) -> list[list[str]]:

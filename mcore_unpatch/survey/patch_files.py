@@ -11,7 +11,6 @@ from pathlib import Path
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding, Related
 from mcore_unpatch.library.build import read_module
-from mcore_unpatch.library.fact import Fact
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.versions import FOLDERS, LIBRARY
 from mcore_unpatch.report.lines import count
@@ -45,7 +44,6 @@ def findings_in(
         return []
     fits: Counter[str] = Counter()
     touched: dict[str, int] = {}
-    raises: list[str] = []
     if source is not None:
         with tempfile.TemporaryDirectory(prefix="unpatch-") as folder:
             tree = _Scratch(Path(folder), source)
@@ -58,14 +56,13 @@ def findings_in(
                 fits[fit] += 1
                 inner = [_placed(_module(new or old), name) for _, name in file.changes or [(0, "")]]
                 touched |= dict.fromkeys(tree.changed(new) if fit == APPLIES and new else inner, file.line)
-            raises = tree.raises() if [*fits] == [APPLIES] else []  # what is left of another one tells nothing
     else:
         for file, old, new in files:
             for number, name in file.changes or [(file.line, "")]:
                 touched.setdefault(_placed(_module(new or old), name), number)
     part = "comments alone of " * _are_comments(line for file, *_ in files for line in file.text)
     what = f"changes {part}Megatron's source in {count(len({new or old for _, old, new in files}), 'file')}"
-    return [_finding(path, data, what, touched, fits, source, raises)]
+    return [_finding(path, data, what, touched, fits, source)]
 
 
 def _are_comments(lines: Iterable[bytes]) -> bool:
@@ -127,8 +124,6 @@ class _Scratch:
     def __init__(self, folder: Path, source: MegatronSource) -> None:
         self._folder, self._source = folder, source
         self._laid: set[str] = set()
-        self._facts: dict[str, Fact] = {}  # of the files that were changed
-        self._changed: dict[str, set[str]] = {}  # by file: its definitions that the source has not so
 
     def apply(self, file: FileDiff, old: str, new: str) -> str:
         """Apply the diff of one file; how it fits."""
@@ -154,20 +149,8 @@ class _Scratch:
         except UsageError:
             return [module]
         other = [name for name in {**now, **then} if now.get(name) != then.get(name) and name != module]
-        self._facts |= then
-        self._changed[name] = set(other)
         inner = [name for name in other if not any(rest.startswith(f"{name}.") for rest in other)]
         return inner or [module]
-
-    def raises(self) -> list[str]:
-        """What the rest of the source does not go with, or has not, of what was changed."""
-        from mcore_unpatch.judge import patched
-        from mcore_unpatch.library.sources import model_of
-
-        texts = {name: (self._folder / name).read_bytes() for name in self._changed}
-        every = {name for some in self._changed.values() for name in some}
-        model = model_of(LIBRARY, self._source.label, self._source.files)
-        return patched.broken(texts, self._facts, every, model)
 
     def _runs(self, *arguments: str, stdin: bytes) -> bool:
         try:
@@ -204,14 +187,13 @@ def _finding(
     touched: dict[str, int],
     fits: Counter[str],
     source: MegatronSource | None,
-    raises: Sequence[str] = (),
 ) -> Finding:
     names = sorted(touched, key=lambda name: (touched[name], name))
     label = source.label if source is not None else ""
     said = [f"{count(number, 'file')} {fit}" for fit, number in fits.items()]
     on = f"on megatron-core {label}: {', '.join(said)}" if said else ""
     failed = f"does not apply to megatron-core {label} ({fits[FAILS]} of {sum(fits.values())} files)"
-    breaks = (*([failed] if fits[FAILS] else []), *(f"{text} on megatron-core {label}" for text in raises))
+    breaks = (failed,) if fits[FAILS] else ()
     done = f"megatron-core {label} has all of these changes, and nothing is left to apply" if [*fits] == [DONE] else ""
     does = what.partition(" in ")[0]
     kept = f"It {does}; whether it applies was not tried: `--target-mcore PATH` tells, of the source that it is for"

@@ -13,17 +13,14 @@ from functools import cache, partial
 from mcore_unpatch.findings.builders import NO_OTHER, leaf
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.verdicts import KEEP, STEPS
-from mcore_unpatch.library.makers import off_in
 from mcore_unpatch.library.syntax import last_attribute
 from mcore_unpatch.megatron import api, slots
 from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.project import Project
-from mcore_unpatch.scanner.shapes.evidence import is_class_of_object
 from mcore_unpatch.scanner.sources.nodes import walk
 from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.stacks.sources import INFO
-from mcore_unpatch.survey.unread import OWN
 
 _BY_SPEC = "MCU402"  # what a ModuleSpec answers
 _MAKERS, _PROVIDER = ("ModuleSpec", "Submodules"), "SpecProvider"
@@ -31,10 +28,10 @@ _SPECS = re.compile(rb"ModuleSpec|Submodules\(|SpecProvider")
 _WORDS = bytes(code if chr(code).isalnum() or code == ord("_") else ord(" ") for code in range(128)) + b" " * 128
 _BY_CLASS = "config-class"  # the answer that is a class of the config
 _BUILT_ELSEWHERE = "Keep the patch for configs that another package builds, such as a bridge."
-_TAKEN = rb"(?m)^[ \t]+(\w+)[ \t]*=[ \t]*(%b)[ \t]*$"  # by a variable of a function
+_UNNAMED = "This repository is not seen to name it in a spec; Megatron's own functions may."
 _ELSEWHERE = "Keep the patch for models whose spec is made elsewhere."
-_VERY_CLASS = "A subclass fails the test for this very class"
 _MOST_SHOWN = 2
+_OWN = ("unpatch.lock", "unpatch.baseline")  # what this tool wrote names what is patched
 _Place = tuple[int, str]  # a line of a file, and what is named there
 _Answers = dict[str, list[_Place]]  # by word
 _Question = Callable[[str, bytes, Iterable[str]], Iterator[tuple[str, _Place]]]  # to a file, of some names
@@ -71,7 +68,7 @@ def named_once(names: Iterable[str], paths: Sequence[str], project: Project) -> 
     for near in (True, False):  # few are left after the files that have to do with Megatron
         left = {name for name, number in count.items() if number < 2}
         for path in paths if left else ():
-            data = project.text(path) if not path.rpartition("/")[2].startswith(OWN) else b""
+            data = project.text(path) if not path.rpartition("/")[2].startswith(_OWN) else b""
             if (b"megatron" in data) == near and any(name in data for name in left):
                 words = data.translate(_WORDS).split()
                 for name in left.intersection(words):
@@ -111,16 +108,6 @@ def _answering(target: str) -> set[str]:
     return {*own, *slots.named(owner), *slots.named(target)}
 
 
-def _off(call: ast.Call, name: str) -> frozenset[str]:
-    """The arguments of a function that are false or None in a call: passed as that, or left so."""
-    if (taken := api.union().called_with(name)) is None:
-        return frozenset()
-    passed = {word.arg for word in call.keywords}.union(taken.positional[: len(call.args)])
-    left = (word for word, value in taken.defaults.items() if value in ("False", "None") and word not in passed)
-    sure = None not in passed and not any(isinstance(value, ast.Starred) for value in call.args)
-    return off_in(call, taken.names).union(left if sure else ())
-
-
 def _called_here(names: Iterable[str], data: bytes) -> bytes:
     """What a file may call some names, as a pattern: themselves, or what it imports them as."""
     there = re.finditer(rb"(?:%b)\b(?:\s+as\s+(\w+))?" % "|".join(names).encode(), data)
@@ -142,12 +129,8 @@ class _Places:
         self._project, self._shown = project, shown
         self._read = cache(self._read_now)
         answers = {word for one in findings if _asks_for_a_spec(one) for word in _answering(one.target)}
-        self._makers: dict[str, set[str]] = {}  # what specs can name that are made by functions of a name
-        for maker in slots.makers():
-            if answers & (named := slots.named_by(maker, frozenset())):
-                self._makers.setdefault(leaf(maker), set()).update(named)
         classes = {leaf(cls) for cls in map(_to_be_built, findings)} - {""}
-        words = {word.encode(): word for word in {*answers, *self._makers, *classes}}
+        words = {word.encode(): word for word in {*answers, *classes}}
         self._holding: dict[str, list[str]] = {}  # the files, by word
         for path in paths if words else ():
             with suppress(Unreadable, OSError):
@@ -156,16 +139,10 @@ class _Places:
                     self._holding.setdefault(words[word], []).append(path)
 
     def of_specs(self, finding: Finding) -> str:
-        """Where specs name what a finding is about, and where functions of Megatron's make some that may."""
+        """Where specs name what a finding is about."""
         words = _answering(finding.target)
-        makers = [name for name, named in self._makers.items() if words & named]
-        held = words - self._makers.keys()
-        named = self._listed("Specs name it", finding, held, held, partial(self._read, self._named, ()))
-        makes = "Megatron makes specs that can name it"
-        made = self._listed(makes, finding, makers, words, partial(self._read, self._made, tuple(self._makers)))
-        asked = self._listed(_VERY_CLASS, finding, held, held, partial(self._read, self._compared, ()))
-        said = " ".join(filter(None, (named, made))) or "This repository is not seen to make such a spec."
-        return " ".join(filter(None, (said, _ELSEWHERE, asked)))
+        named = self._listed("Specs name it", finding, words, words, partial(self._read, self._named, ()))
+        return f"{named or _UNNAMED} {_ELSEWHERE}"
 
     def of_builders(self, finding: Finding) -> str:
         """Where the repository builds the class that a finding is about, or calls that; nothing where it does not."""
@@ -200,21 +177,8 @@ class _Places:
         return found
 
     def _built(self, path: str, data: bytes, names: Iterable[str]) -> Iterator[tuple[str, _Place]]:
-        """The classes that are called, or by a variable of a function, which may hand it on."""
+        """The classes and functions that are called."""
         yield from ((name, (call.lineno, leaf(name))) for call, name in self._calls(path, data, names))
-        for match in re.finditer(_TAKEN % _called_here(names, data), data):
-            if not re.search(rb"(?:\b%b\s*\(|=\s*%b\b)" % (match[1], match[1]), data[match.end() :]):
-                continue  # as of what is only compared
-            line = data.count(b"\n", 0, match.start(1)) + 1
-            ref = self._project.resolver(path).on_line(line).expr(ast.parse(match[2], mode="eval").body)
-            if ref is not None and ref.home is None and (symbol := _symbol(ref.name)) is not None:
-                yield symbol.name, (line, match[0].decode().strip())
-
-    def _made(self, path: str, data: bytes, names: Iterable[str]) -> Iterator[tuple[str, _Place]]:
-        """The classes that specs can name which functions of Megatron's make."""
-        for call, name in self._calls(path, data, names):
-            off = _off(call, name)
-            yield from ((word, (call.lineno, leaf(name))) for word in slots.named_by(name, off))
 
     def _calls(self, path: str, data: bytes, names: Iterable[str]) -> Iterator[tuple[ast.Call, str]]:
         """The calls of what Megatron has under some names, with its full name there."""
@@ -223,15 +187,6 @@ class _Places:
             ref = at.expr(call.func)
             if ref is not None and ref.home is None and (symbol := _symbol(ref.name)) is not None:
                 yield call, symbol.name
-
-    def _compared(self, path: str, data: bytes, _: Iterable[str]) -> Iterator[tuple[str, _Place]]:
-        """The classes that the class of an object is compared with: `type(x) is C`, `x.__class__ in (C, D)`."""
-        asks = b"__class__" in data or b"type(" in data
-        for node in walk(self._project.resolver(path).model.tree) if asks else ():
-            if isinstance(node, ast.Compare) and is_class_of_object(node.left):
-                for part in (part for other in node.comparators for part in walk(other)):
-                    if word := last_attribute(part):
-                        yield word, (node.lineno, word)
 
     def _named(self, path: str, data: bytes, _: Iterable[str]) -> Iterator[tuple[str, _Place]]:
         """The words of specs."""

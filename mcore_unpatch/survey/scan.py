@@ -51,9 +51,7 @@ def report_of(survey: Survey) -> Report:
     from mcore_unpatch.writing import journal
 
     if journal.may_exist(found.top):
-        from mcore_unpatch.writing.recovery import describe_interrupted
-
-        report.notes += [line for line in [describe_interrupted(found.top)] if line]
+        report.notes += [line for line in [journal.describe_interrupted(found.top)] if line]
     report.errors = sorted(replace(error, path=found.shown(error.path)) for error in survey.errors)
     report.judged = survey.judged
 
@@ -62,6 +60,7 @@ def report_of(survey: Survey) -> Report:
             (replace(finding, path=found.shown(finding.path)) for finding in findings), key=lambda one: one.sort_key
         )
 
+    report.done = shown(survey.done)
     told = [*shown(survey.findings), *shown(survey.possible)]
     if options.baseline is not None:
         from mcore_unpatch.gate import baseline

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from mcore_unpatch.gate import suppress
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.records import field, record
 from mcore_unpatch.repository.discover import is_excluded, is_patch_file
+from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.conditions import call_sites
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.files import Reader
@@ -23,7 +24,6 @@ from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey import patch_files, remembered
 from mcore_unpatch.survey.parallel import CHECKED_THROUGHOUT, ScannedPart, Task, analyse, no_collection
-from mcore_unpatch.survey.remembered import FileMemory, LastSearch
 
 if TYPE_CHECKING:
     from mcore_unpatch.editing.edits import Repository
@@ -46,8 +46,9 @@ class Search:
     has: Callable[[str], bool] | None = None  # whether there is a module or a package, where not by `exists`
     wanted: Callable[[str], bool] = lambda _: True  # rules that are: codemods of no other are asked
     silenced: list[Finding] = field(default_factory=list)  # takes a finding for each that a comment suppresses
-    # Of what files gave before, under these settings.
-    memory: Callable[[Project, object], FileMemory | LastSearch] | None = None
+    parts: list[ScannedPart] = field(default_factory=list)  # takes what the files gave
+    before: ScannedPart | None = None  # what they gave before, where only `changed` have other contents now
+    changed: Collection[str] = ()
     brought: Mapping[str, frozenset[str]] = field(default_factory=dict)  # what patch files add to Megatron
     ahead: Callable[[], None] | None = None  # what this process has to do anyway, while others analyse
     downstreams: Callable[[], Repository] | None = None  # the repository with what is known of them, if that is asked
@@ -61,15 +62,16 @@ class Search:
             words, thorough = rewrites.words(self.wanted), sum(sizes.values()) <= CHECKED_THROUGHOUT
             has = self.has or self.exists
             task = Task(self.read, has, self.versions, self.mocks, thorough, words, brought=self.brought)
-            asked_for = (self.mocks, thorough, words, sorted((one, sorted(some)) for one, some in self.brought.items()))
-            memory = self.memory(task.project(), asked_for) if self.memory is not None else None
-            whole, asked = memory.recall(python) if memory is not None else (ScannedPart(), python)
+            anew = reading(self.changed, python, task.project(), self.before.links) if self.before else set(python)
+            whole, asked = (
+                self.before.without(anew) if self.before else ScannedPart(),
+                [*filter(anew.__contains__, python)],
+            )
             for part in analyse(asked, [sizes[path] for path in asked], task, self.jobs, self.parsed, self.ahead):
                 whole.add(part)
                 if progress:
                     progress(whole.files, len(python))
-            if memory is not None and asked:
-                memory.keep(whole)
+            self.parts.append(whole.without(()))
             versions = {finding.path: self.versions(finding.path) for finding in whole.findings}
             project = task.project(self.parsed)
             whole.findings = call_sites.narrowed(whole.findings, python, whole.testing, project, versions)
@@ -91,6 +93,31 @@ class Search:
             return  # listed by git, deleted on disk
         except (Unreadable, OSError) as error:
             whole.errors.append(FileError.of(path, error))
+
+
+def reading(
+    changed: Iterable[str], python: Iterable[str], files: Project, links: Iterable[tuple[str, str]]
+) -> set[str]:
+    """Some files, and those that read one of them: by imports, directly or not, or by a name that was followed."""
+    readers: dict[str, set[str]] = {}
+    for path in python:
+        above = (f"{folder}/conftest.py".lstrip("/") for folder in folders_above(path)) if is_test(path) else ()
+        for target in (*files.imported(path), *above):
+            readers.setdefault(target, set()).add(path)
+    for path, target in links:
+        readers.setdefault(target, set()).add(path)
+    waiting = list(found := set(changed))
+    for path in waiting:
+        fresh = readers.get(path, set()) - found
+        found |= fresh
+        waiting += fresh
+    return found
+
+
+def folders_above(path: str) -> list[str]:
+    """The folders around a file, the top as an empty name."""
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[:depth]) for depth in range(len(parts) + 1)]
 
 
 def findings_at(

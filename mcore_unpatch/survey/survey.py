@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property, partial
-from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -17,27 +16,26 @@ from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.judge.handed_over import HandedOver
 from mcore_unpatch.library.model import Model
-from mcore_unpatch.megatron.versions import Version, show
+from mcore_unpatch.megatron.layout import HOOK_SINCE
+from mcore_unpatch.megatron.versions import Version, parse_version, show
 from mcore_unpatch.records import field, record, replace
 from mcore_unpatch.repository import git, reading
 from mcore_unpatch.repository.discover import (
     Discovery,
     discover,
-    is_excluded,
-    is_patch_file,
     others,
     settings,
     whole_of,
 )
-from mcore_unpatch.repository.paths import relative
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.parsed import Parsed
 from mcore_unpatch.scanner.sources.work_tree import Overlay, WorkTree
 from mcore_unpatch.stacks.revision import Judged, Revision
 from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.stacks.stacks import Stacks
-from mcore_unpatch.survey import other_code, overriding, parallel, patch_files, remembered, unread
-from mcore_unpatch.survey.remembered import FileMemory, LastSearch
+from mcore_unpatch.survey import guards, overriding, parallel, patch_files, readers, remembered
+from mcore_unpatch.survey.floor import Floors
+from mcore_unpatch.survey.parallel import ScannedPart
 from mcore_unpatch.survey.search import Progress, Search, findings_at
 
 if TYPE_CHECKING:
@@ -103,15 +101,16 @@ class Survey:
         self.stacks = Stacks(self.found.top, given, options.named_by, options.stacks)
         self.files, self.parsed = WorkTree(self.found.top), Parsed()
         self.notes = list(self.found.notes)
-        self._last = LastSearch()
+        self._parts: list[ScannedPart] = []  # what each search gave
         self._silenced: list[Finding] = []  # a finding for each that a comment suppresses
         self.known: list[Finding] = []  # those that the base has, and no lock speaks for
         self.accepted: dict[str, dict[str, int]] | None = None  # by what the change writes into its baseline
         look = self._findings if options.base is None else self._new_findings
         seen, self.errors = look(progress)
+        self.done = [finding for finding in seen if finding.verdict == verdicts.DONE]  # side by side already
+        seen = [finding for finding in seen if finding.verdict != verdicts.DONE]
         self.findings = [finding for finding in seen if options.reports(finding)]
         self.possible = [finding for finding in seen if not options.reports(finding)]  # told of, and not reported
-        self.notes += filter(None, [self._not_read])
 
     @cached_property
     def whole(self) -> Discovery:
@@ -154,12 +153,24 @@ class Survey:
     @cache  # noqa: B019 - a survey lives as long as its command
     def downstreams(self, editable: frozenset[str]) -> Repository:
         """The repository with what it has of the downstreams that the codemods know, which waits for no finding."""
-        rewrites.downstreams(repository := self.repository(editable), self.stacks.before_the_hook)
+        rewrites.downstreams(repository := self.repository(editable))
         return repository
+
+    def floor(self, path: str) -> Version:
+        """The oldest known release on which a file can be imported."""
+        return parse_version(self._floors.releases(path)[0])
+
+    @cached_property
+    def _floors(self) -> Floors:
+        return Floors(self.project())
+
+    def before_the_hook(self, path: str) -> str:
+        """Why a file may not have what needs the hook; nothing where it cannot be imported without it."""
+        why = self.stacks.before_the_hook(path)
+        return "" if why and self.floor(path) >= HOOK_SINCE else why
 
     def _ahead(self) -> None:
         """What is needed whatever the files give, while other processes look at them."""
-        _ = self._not_read
         if self.options.fixes:
             self.downstreams(self.found.editable).last.clear()
 
@@ -177,7 +188,7 @@ class Survey:
             self._silenced += known.silenced
             return known.findings, known.errors
         silenced, first = list[Finding](), discovery is self.found and contents is None
-        last = partial(self._last.but, contents or ()) if discovery is self.found else None
+        parts: list[ScannedPart] = self._parts if first else []
         search = Search(
             Overlay(self.files.read, contents or {}).read,
             self.files.exists,
@@ -190,15 +201,18 @@ class Survey:
             _Listed(self.whole, self.files, contents or ()).__contains__,
             options.selection.__contains__,
             silenced,
-            partial(self._file_memory, place) if place is not None else last,
+            parts,
+            self._parts[0] if self._parts and contents and discovery is self.found else None,
+            contents or (),
             self.brought,
             self._ahead if first else None,
             partial(self.downstreams, self.found.editable) if first and options.fixes else None,
         )
         findings, errors = search(discovery.own, discovery.patches, progress)
         chosen = [finding for finding in findings if finding.rule in options.selection]
+        chosen = guards.mark(chosen, Project(self.files.exists, search.read, self.parsed, brought=self.brought))
         chosen = overriding.mark(chosen, lambda: self._classes, self.stacks.of)
-        assessed = self.settled(unread.mark(chosen, self.stacks.versions, self._readers))
+        assessed = self.settled(readers.mark(chosen, self.stacks.versions, self.whole.own, self.files.read))
         findings = sorted(assessed, key=lambda finding: finding.sort_key)
         self._silenced += silenced
         if place is not None:
@@ -248,24 +262,13 @@ class Survey:
         """A digest of every file of the repository."""
         return remembered.key((), self.everything, self.files.read)
 
-    def _file_memory(self, place: Path, project: Project, asked: object) -> FileMemory:
-        """What files gave before, where the same files were there and the same was asked."""
-        there = (str(self.found.top), asked, self.whole.python, self.whole.patches)
-        name = f"{remembered.key(there, (), self.files.read)}.files"
-        return FileMemory(place / name, project, self.stacks.versions)
-
     def settled(self, findings: list[Finding], again: bool = False) -> list[Finding]:
         """The findings with what becomes of each, by what else is known of it; `again` with their fixes."""
         judged = {finding.path: self.stacks.of(finding.path) for finding in findings}
         guessed = {path for path in judged if not self.stacks.pinned(path) or self.stacks.open_for(path)}
         settled = verdicts.settled(findings, judged, guessed)
+        settled = guards.settled(settled, self.stacks.in_use, self.stacks.requires_compat)
         return [verdicts.on_stacks(finding, judged[finding.path].stacks, again) for finding in settled]
-
-    def _readers(self) -> unread.RepositoryFiles:
-        """All files of the repository, which may read a name of Megatron's."""
-        own = self.whole.own
-        carried = {*self.whole.python, *self.whole.patches}.difference(own)
-        return unread.RepositoryFiles(own, carried, self._settings, self.files.read)
 
     @property
     def everything(self) -> list[str]:
@@ -276,16 +279,6 @@ class Survey:
     def _settings(self) -> list[str]:
         """The files of the repository that are neither Python nor patches nor prose."""
         return settings(self.found.top, self.stacks.files)
-
-    @cached_property
-    def _not_read(self) -> str:
-        """A sentence on code below the folder of the scan that is in no Python file and may patch."""
-        if not any(path.is_dir() for path in self.paths):
-            return ""
-        top, base, exclude = self.found.top, self.options.exclude_base or self.found.root, self.options.exclude
-        start = f"{relative(self.found.root, top)}/".removeprefix("./")
-        names = (path for path in self._settings if path.startswith(start))
-        return other_code.not_read((p for p in names if not is_excluded(top / p, base, exclude)), self.files.read)
 
     def _findings(self, progress: Progress | None) -> Found:
         """The findings that no lock speaks for."""
@@ -314,7 +307,6 @@ class Survey:
     def _new_findings(self, progress: Progress | None) -> Found:
         """What is new in the files asked for. Both sides are seen in full, so that a copy is not taken for a move."""
         from mcore_unpatch.gate import baseline, compare
-        from mcore_unpatch.gate.awake import SourceTree
 
         asked, options = self.found, self.options
         assert options.base is not None
@@ -327,7 +319,7 @@ class Survey:
             everything.patches = sorted({*everything.patches, *asked.patches})
             everything.errors = asked.errors
         here, errors = self._search(everything, progress)
-        now = [*here, *self._staged(everything, base, here)]
+        now = here
         if git.commit_of(asked.top, "HEAD") in revisions:
             told = f"The base {options.base!r} is the commit that is checked out: only what is not committed is new."
             self.notes.append(told)
@@ -342,11 +334,8 @@ class Survey:
             self.notes.append(f"Megatron's own source changed, which is not read for patches: {told}.")
         unpinned = self._unpinned(now, compare.pinned_at(asked.top, revisions))
         new = compare.new_findings(unpinned, before, renamed, self.stacks.versions)
-        tree = SourceTree(everything.own, self.files.exists, self.files.read, self.stacks.versions)
         fresh_ones = {finding.sort_key for finding in new}
         there = [finding for finding in unpinned if finding.sort_key not in fresh_ones]
-        new += (woken := compare.woken(asked.top, revisions, tree, there, before, renamed))
-        fresh_ones |= {finding.sort_key for finding in woken}
         self.known = [finding for finding in there if finding.sort_key not in fresh_ones and options.reports(finding)]
         if options.baseline is not None and options.baseline.resolve().is_relative_to(asked.top):
             self.accepted = baseline.added(options.baseline, asked.top, revisions, renamed, before)
@@ -356,32 +345,6 @@ class Survey:
             new += options.gate.switched_off(everything.python, renamed, before, here, fresh)
         elsewhere = {*everything.python, *everything.patches}.difference(asked.python, asked.patches)
         return [one for one in new if one.path not in elsewhere], [one for one in errors if one.path not in elsewhere]
-
-    def _staged(self, everything: Discovery, base: Path, now: list[Finding]) -> list[Finding]:
-        """What a commit of what is staged would have beyond the work tree."""
-        from mcore_unpatch.gate import compare
-
-        top = everything.top
-        staged = {
-            path: data
-            for path, data in compare.staged_otherwise(top).items()
-            if not is_excluded(top / path, base, self.options.exclude)
-        }
-        if not staged:
-            return []
-        patches = list(filter(is_patch_file, staged))
-        project = Project(lambda path: path in staged or self.files.exists(path), Overlay(self.files.read, staged).read)
-        importers = (path for path in everything.own if not staged.keys().isdisjoint(project.imported(path)))
-        python = sorted({*staged, *importers}.difference(patches))
-        silenced = len(self._silenced)
-        findings, _ = self._search(replace(everything, python=python, patches=patches, errors=[]), contents=staged)
-        more = self._silenced[silenced:]
-        self._silenced[silenced:] = compare.new_findings(more, self._silenced[:silenced], {})
-        new = compare.new_findings(findings, now, {})
-        if new:
-            told = f"{', '.join(islice(staged, 3))}{' and more' if len(staged) > 3 else ''}"
-            self.notes.append(f"The work tree differs from what a commit would hold, and both were read: {told}.")
-        return new
 
 
 class _Listed:

@@ -147,13 +147,12 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model, ran: bool 
     is_dead = any(statement.kind == IDLE and not statement.exception for statement in statements)
     different += _body(case, happened, copied, old, new) if not is_dead else []
     reasons = [*raises, *different, *idle]
-    # What the older release runs and the newer one never does is no help, unless the same is set elsewhere.
-    elsewhere = finding.assessment.unread and happened.before is not None and new.find(happened.before.name)
+    # What the older release runs and the newer one never does is no help.
     if raises:
         urgency = "breaks"
     elif copied is not None and copied.upstreamed:
         urgency, reasons = "unnecessary", []
-    elif finding.verdict == "delete" and (elsewhere or not any(statement.kind == STOPS for statement in statements)):
+    elif finding.verdict == "delete" and not any(statement.kind == STOPS for statement in statements):
         urgency, reasons = "unnecessary", [finding.evidence.partition("; `unpatch")[0].rstrip(".")]
     elif different:
         urgency = "different"

@@ -10,10 +10,11 @@ from pathlib import Path
 from mcore_unpatch.findings.finding import Assessment, Finding, Report
 from mcore_unpatch.megatron.known import lacking
 from mcore_unpatch.megatron.versions import RELEASES
-from mcore_unpatch.report import services, text as plain
+from mcore_unpatch.report import services
 from mcore_unpatch.report.counts import groups
 from mcore_unpatch.report.lines import Line, OutputFormat, count, show, width, wrapped
 from mcore_unpatch.report.pages import Card, Pane, head_of, origin_of, page
+from mcore_unpatch.upgrade.copies import Changes
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.items import (
     ALREADY,
@@ -30,8 +31,6 @@ from mcore_unpatch.upgrade.items import (
     migrate_command,
     urgent,
 )
-from mcore_unpatch.upgrade.mend import Mended, is_moved
-from mcore_unpatch.upgrade.merge import Merge
 from mcore_unpatch.upgrade.run import UpgradeReport
 
 _STYLES = {RAISE: "bold red", CHANGE: "bold yellow", APPLY: "bold", SPEEDS: "bold", GO: "bold green"}
@@ -39,54 +38,29 @@ _SCREEN = 40  # lines of the report, without --all
 
 
 def write(
-    report: UpgradeReport, style: OutputFormat, merges: Sequence[tuple[Fate, Merge]] = (), every: bool = False
+    report: UpgradeReport, style: OutputFormat, copies: Sequence[tuple[Fate, Changes]] = (), every: bool = False
 ) -> None:
-    """Print the report in the format asked for; text shows the merges as well."""
+    """Print the report in the format asked for; text shows the copies as well."""
     known = items(report)
     if style is OutputFormat.text:
-        show(lines(report, known, {(fate.finding.path, fate.finding.line): made for fate, made in merges}, every))
-    elif style is OutputFormat.markdown:
-        print(markdown(report, known, list(closing(report, known))), end="")
+        show(lines(report, known, {(fate.finding.path, fate.finding.line): made for fate, made in copies}, every))
     elif style is OutputFormat.github:
         print("\n".join(services.github(as_findings(report, known), "warning")))
-    elif style is OutputFormat.concise:
-        show(plain.concise(as_findings(report, known)))
     elif style is OutputFormat.html:
-        print(html(report, known, " ".join(closing(report, known)), merges), end="")
+        print(html(report, known, " ".join(closing(report, known)), copies), end="")
     else:
         services_of = {OutputFormat.sarif: services.sarif, OutputFormat.gitlab: services.gitlab}
         make = services_of.get(style)
         print(json.dumps(make(as_findings(report, known)) if make else report.to_json(), indent=2))
 
 
-def write_changed(
-    paths: Sequence[str], merges: Sequence[tuple[Fate, Merge]], mended: Sequence[Mended], markers: bool
-) -> None:
-    """Say what was written, and of what was not, why."""
-    done = len({(repair.use.path, repair.use.line) for repair in mended if repair.edits and repair.use.path in paths})
-    clean = sum(made.is_clean for _, made in merges)
-    conflicts = sum(bool(made.conflicts) for _, made in merges)
-    said = [f"Mended {count(done, 'line')}"] if done else []
-    said += [f"merged upstream's changes into {count(clean, 'copy', 'copies')}"] if clean else []
-    said += [f"wrote {count(conflicts, 'copy', 'copies')} with conflicts to resolve"] if conflicts and markers else []
-    text = "; ".join(said)
-    text = f"{text[:1].upper()}{text[1:]}. `unpatch undo` reverts it." if said else "Nothing was written."
-    show(wrapped(text, 0), stderr=True)
-    if conflicts and not markers:
-        text = f"{count(conflicts, 'copy has', 'copies have')} conflicts; --conflict-markers writes them as git does."
-        show(wrapped(text, 0), stderr=True)
-    left = [repair for repair in mended if repair.why_not or repair.use.path not in paths]
-    for why in dict.fromkeys((one.use.path, one.use.line, one.why_not or "the result would not hold") for one in left):
-        show(wrapped("Not mended: {}:{}: {}.".format(*why), 0), stderr=True)
-
-
 def lines(
-    report: UpgradeReport, known: Sequence[Item], merges: Mapping[tuple[str, int], Merge], every: bool
+    report: UpgradeReport, known: Sequence[Item], copies: Mapping[tuple[str, int], Changes], every: bool
 ) -> Iterator[Line]:
     """The report, line by line: what raises first; one screen, unless `every` item is wanted."""
     groups = {group: [item for item in known if item.group == group] for group in HEADS}
     told = {
-        group: [list(_told(item, also, report, merges, every)) for item, also in _together(members, every)]
+        group: [list(_told(item, also, report, copies, every)) for item, also in _together(members, every)]
         for group, members in groups.items()
     }
     end = [line for text in closing(report, known) for line in wrapped(text, 0)]
@@ -147,7 +121,7 @@ def _left(members: list[Item], more: int, every: bool) -> str:
 
 
 def _told(
-    item: Item, also: int, report: UpgradeReport, merges: Mapping[tuple[str, int], Merge], every: bool
+    item: Item, also: int, report: UpgradeReport, copies: Mapping[tuple[str, int], Changes], every: bool
 ) -> Iterator[Line]:
     """One item: where and what, why, and what to do; of a copy what upstream and the repository made of it."""
     where = "  " + report.scanned.from_here(item.path) + item.where.removeprefix(item.path)
@@ -162,23 +136,15 @@ def _told(
         yield from wrapped(reason, 6)
     if item.advice:
         yield from wrapped(item.advice, 6, "-> ", "green")
-    if item.fate is not None and (made := merges.get((item.fate.finding.path, item.fate.finding.line))):
-        yield from _merge(made, report.new.label)
+    if item.fate is not None and (made := copies.get((item.fate.finding.path, item.fate.finding.line))):
+        yield from _changes(made, report.new.label)
 
 
-def _merge(made: Merge, release: str) -> Iterator[Line]:
-    fits = "no conflict; --write merges them"
-    if made.conflicts:
-        fits = f"{count(made.conflicts, 'conflict')}; merge by hand"
-    elif made.unknown:
-        fits = f"no conflict, but the file lacks {', '.join(f'`{name}`' for name in made.unknown)}; import it first"
-    elif made.imports:
-        fits = f"no conflict; --write merges them and adds {count(len(made.imports), 'import')}"
+def _changes(made: Changes, release: str) -> Iterator[Line]:
     for head, text in ((f"upstream, {made.release} to {release}", made.upstream), ("yours", made.own)):
         yield [(f"      {head}: {'no change' if not text else ''}".rstrip(), "bold")]
         for line in text.splitlines()[2:]:
             yield [(f"        {line}", {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], ""))]
-    yield from wrapped(fits if made.upstream else "nothing to merge", 6, "=> ", "bold")
 
 
 def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
@@ -208,11 +174,7 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
     needs += [f"{count(files, 'patch file has', 'patch files have')} to be tried"] if files else []
     text = f"{' and '.join(needs)} before you can {_move(report)} to {release}."
     safe, unsafe = (sum(item.fix == kind for item in places) for kind in ("safe", "unsafe"))
-    mended = {(report.shown(use.path), use.line) for use in report.uses.affected if is_moved(use, report)}
-    moved = sum((item.path, item.line) in mended for item in places)
-    if moved:
-        text += f" Next: the same command with --write can mend {'up to ' if moved > 1 else ''}{moved} of them."
-    elif safe or unsafe:
+    if safe or unsafe:
         text += f" Next: `{migrate_command(report, safe=bool(safe))}` does {safe or unsafe} of them."
     yield text
 
@@ -246,27 +208,6 @@ _RULE = "MCU811"
 _LOOKS = dict.fromkeys(HEADS, "plain") | {RAISE: "bad", CHANGE: "warn", APPLY: "warn", GO: "good"}
 
 
-def markdown(report: UpgradeReport, known: Sequence[Item], closing: Sequence[str]) -> str:
-    """A page for a pull request: a table for each group, long ones and tests folded."""
-    said = [f"## megatron-core {report.old.label} to {report.new.label}", "", *closing]
-    for group, head in HEADS.items():
-        for folded in (False, True):
-            members = [item for item in known if item.group == group and bool(item.folded) is folded]
-            if not members:
-                continue
-            title = f"{head} ({len(members)})" if not folded else f"{head}, in tests and patch files ({len(members)})"
-            is_open = group in (RAISE, CHANGE) and not folded
-            said += ["", f"### {title}"] if is_open else ["", f"<details><summary>{title}</summary>"]
-            said += ["", "| line | what happens |", "|---|---|", *map(_row, members)]
-            said += [] if is_open else ["", "</details>"]
-    return "\n".join(said) + "\n"
-
-
-def _row(item: Item) -> str:
-    told = [*([f"**{item.title}**"] if item.title else []), *item.reasons, *([item.advice] if item.advice else [])]
-    return f"| `{item.where}` | {'<br>'.join(text.replace('|', chr(92) + '|') for text in told)} |"
-
-
 def as_findings(report: UpgradeReport, known: Sequence[Item]) -> Report:
     """Each item that the step is to blame for as a finding whose message says what happens there."""
     return replace(report.scanned, findings=[_finding(item) for item in known if item.group != ALREADY])
@@ -282,11 +223,13 @@ def _finding(item: Item) -> Finding:
     return Finding(_RULE, *place, "", "use", message, in_test=bool(item.folded), assessment=told)
 
 
-def html(report: UpgradeReport, known: Sequence[Item], summary: str, merges: Sequence[tuple[Fate, Merge]] = ()) -> str:
+def html(
+    report: UpgradeReport, known: Sequence[Item], summary: str, copies: Sequence[tuple[Fate, Changes]] = ()
+) -> str:
     """Every item with its code; of a patch upstream's change and the proposed edit too."""
     edits = report.scanned.proposed() if any(finding.fix for finding in report.scanned.findings) else {}
     origin = origin_of(Path(report.scanned.top))
-    made = {id(fate): merge for fate, merge in merges}
+    made = {id(fate): changes for fate, changes in copies}
     cards = []
     for item in known:
         said = (*item.reasons, *([item.advice] if item.advice else ()))
@@ -298,14 +241,14 @@ def html(report: UpgradeReport, known: Sequence[Item], summary: str, merges: Seq
     return page(title, f"{head_of(report.scanned, origin)} {summary}", HEADS, {}, _LOOKS, cards)
 
 
-def _panes(fate: Fate, report: UpgradeReport, merge: Merge | None, edits: dict[str, str]) -> Iterator[Pane]:
+def _panes(fate: Fate, report: UpgradeReport, changes: Changes | None, edits: dict[str, str]) -> Iterator[Pane]:
     finding = fate.finding
     yield Pane(f"the patch, line {finding.line}", finding.source)
     if code := _code(fate, report):
         yield Pane("the replacement", code, is_open=False)
-    if merge is not None:
-        yield Pane(f"upstream since {merge.release}", merge.upstream.rstrip("\n"), True)
-        yield Pane("your changes to the copy", merge.own.rstrip("\n"), True)
+    if changes is not None:
+        yield Pane(f"upstream since {changes.release}", changes.upstream.rstrip("\n"), True)
+        yield Pane("your changes to the copy", changes.own.rstrip("\n"), True)
     if finding.fix and finding.path in edits:
         yield Pane("what migrate would change in this file", edits[finding.path], True, is_open=False)
 

@@ -7,21 +7,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.finding import NO_PATCHES, Finding, Report
 from mcore_unpatch.findings.rules import UNUSED_IGNORE
 from mcore_unpatch.judge.asked import is_replaced
 from mcore_unpatch.judge.case import Case
-from mcore_unpatch.judge.demands import CALL
 from mcore_unpatch.judge.statement import Statement
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.versions import parse_version, within
+from mcore_unpatch.megatron.versions import parse_version
 from mcore_unpatch.repository.paths import is_test, relative
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Resolver
 from mcore_unpatch.scanner.related import restores
-from mcore_unpatch.scanner.sources.work_tree import WorkTree
 from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.survey import detect
 from mcore_unpatch.survey.parallel import no_collection
@@ -62,10 +59,6 @@ class UpgradeReport:
     def shown(self, path: str) -> str:
         """A path of the project as machines are told it: relative to the root of the scan."""
         return relative(Path(self.scanned.top, path), Path(self.scanned.root))
-
-    def source(self, path: str) -> Source:
-        """A file of the project as it is on disk, line endings included: edits count in these bytes."""
-        return Source(path, WorkTree(Path(self.scanned.top)).read(path))
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data, version 1."""
@@ -186,7 +179,7 @@ def patches_of(scanned: Report, project: Project) -> Iterator[_Patch]:
     """Each patch that a scan found, with its case; patch files and what only a text tells have none."""
     known: dict[str, dict[tuple[int, str], Case]] = {}
     shapes = _shapes(scanned)
-    for finding in scanned.findings:
+    for finding in (*scanned.findings, *scanned.done):  # old code beside its official way runs on older releases
         if finding.shape in NO_PATCHES or finding.rule == UNUSED_IGNORE:
             continue
         if finding.path not in known:
@@ -194,17 +187,6 @@ def patches_of(scanned: Report, project: Project) -> Iterator[_Patch]:
             project.begin()
             known[finding.path] = _cases(project.resolver(scanned.from_top(finding.path)), shapes) if is_python else {}
         yield finding, known[finding.path].get((finding.line, finding.target))
-
-
-def stands_on(case: Case, release: Model) -> Iterator[str]:
-    """The functions and values of Megatron's that the body of a patch uses, what it replaces left out."""
-    for demand in case.demands:
-        known = release.find(demand.on(release).name) if demand.when == CALL else None
-        if known is not None and known.fact.kind == "class":
-            known = release.find(f"{known.name}.__init__") if demand.call is not None else None
-        if known is not None and known.fact.kind in ("function", "value") and known.fact.trait("state") is None:
-            if within(known.name) and known.name != case.install.target:
-                yield known.name
 
 
 def _cases(resolver: Resolver, shapes: dict[str, str]) -> dict[tuple[int, str], Case]:

@@ -1,4 +1,4 @@
-"""The text of Megatron's functions, release by release: from sources at hand, or downloaded when the user says so."""
+"""The text of Megatron's functions, release by release: from sources at hand, or fetched when the user says so."""
 
 from __future__ import annotations
 
@@ -44,13 +44,6 @@ class Sources:
         path, node = _definition(files, name)
         return cut(files[path].decode().splitlines(keepends=True), node) if isinstance(node, Function) else None
 
-    def values(self, release: str, name: str) -> dict[str, str]:
-        """What a class body assigns, each name with its value as it is written; nothing where that is not at hand."""
-        _, node = _definition(self.files(release) or {}, name)
-        body = node.body if isinstance(node, ast.ClassDef) else []
-        plain = [item for item in body if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name)]
-        return {item.targets[0].id: ast.unparse(item.value) for item in plain}  # type: ignore[attr-defined]
-
 
 def _definition(files: Files, name: str) -> tuple[str, ast.AST | None]:
     """The file and the node that define a name, which is the one it is defined under."""
@@ -93,8 +86,8 @@ def stand_in(release: str, at_hand: Mapping[str, Files]) -> tuple[str, Files] | 
     return newest, files[newest] if newest in files else read_source(kept[newest], LIBRARY)
 
 
-def download(release: str) -> Files:
-    """Fetch the wheel of a release with pip and keep its Python files in the cache; nothing of it is run."""
+def fetch(release: str) -> Files:
+    """Get the wheel of a release with pip and keep its Python files in the cache; nothing of it is run."""
     target = cached(release)
     if target.is_dir():
         return read_source(target, LIBRARY)

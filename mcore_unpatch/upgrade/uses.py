@@ -11,21 +11,19 @@ from functools import cache
 from itertools import pairwise
 
 from mcore_unpatch.errors import FileError
-from mcore_unpatch.judge.asked import forgiven, raised, woken
-from mcore_unpatch.judge.callbacks import handed
+from mcore_unpatch.judge.asked import forgiven, raised
 from mcore_unpatch.judge.changed import changed
 from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
 from mcore_unpatch.judge.handed_over import HandedOver
 from mcore_unpatch.judge.instead import leaf
 from mcore_unpatch.judge.meaning import is_super
-from mcore_unpatch.judge.options import MAKER, gone, unread
 from mcore_unpatch.judge.overrides import overridden
 from mcore_unpatch.judge.specs import fills, opened
-from mcore_unpatch.judge.statement import CHANGES, IDLE, RAISES, STOPS, Statement
+from mcore_unpatch.judge.statement import RAISES, STOPS, Statement
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.layout import COMPILED
-from mcore_unpatch.megatron.versions import TRAINING, within
+from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.conditions.call_sites import installer
 from mcore_unpatch.scanner.names.bindings import forwards, own_class
@@ -41,10 +39,6 @@ from mcore_unpatch.upgrade.fates import Step, steps_in_words
 
 _MOST_STEPS = 2_000_000  # for the names of one file
 _MOST_READ = 3_000_000  # bytes of files between two looks for what is no longer used
-# Code that puts whatever it reads somewhere on a namespace of arguments.
-_OPENS = re.compile(
-    rb"setattr\(\s*\w*args\w*\s*,\s*[^\"'\s]|Namespace\(\*\*|vars\(\w*args\w*\)(?:\[|\.update)|args\w*\.__dict__"
-)
 _ANY = "*"  # of a module that has all that one of Megatron's has
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -126,14 +120,11 @@ def uses_for(
                 uses.read += len(demands)
                 with project.effort.at_most(_MOST_STEPS):
                     overrides = list(overridden(home, old, new, given))
-                    uses.affected += (*overrides, *gone(home, old, new), *unread(home, old, new))
+                    uses.affected += overrides
                     uses.affected += opened(home, old, new, own_spec)
                 stopped = {statement.line for statement in overrides if statement.kind == STOPS}
-                hidden: list[Demand] = []  # imports that fail and are caught
                 for demand in demands:
                     told = list(_judged(demand, old, new, uses))
-                    hidden += [demand] if demand.module and any(statement.kind == CHANGES for statement in told) else []
-                    told += woken(demand, hidden, old, new) if not told else ()
                     around = getattr(demand.at.scope.function, "node", None)  # a function that Megatron calls no more?
                     is_left = getattr(around, "lineno", 0) in stopped or _is_replaced(demand, given)
                     uses.affected += told if not is_left else ()
@@ -148,8 +139,6 @@ def uses_for(
         ours = {id(use) for use in asked if _is_set_here(use, setters, project, given)}
         uses.affected = [use for use in uses.affected if id(use) not in ours]
         uses.already = [use for use in uses.already if id(use) not in ours]
-        if any(map(_is_option, uses.affected)) and any(_OPENS.search(project.text(path)) for path in every):
-            uses.affected = [_unless_put(affected) if _is_option(affected) else affected for affected in uses.affected]
         once = {(use.path, use.line, use.text): use for use in uses.affected}
         uses.affected = sorted(once.values(), key=lambda use: (not use.will_raise, use.path, use.line))
     return by_step
@@ -248,17 +237,6 @@ def _around(use: Statement, project: Project) -> bytes:
     return b"\n".join(lines)
 
 
-def _unless_put(use: Statement) -> Statement:
-    """An argument that no option makes any more, where the repository may make it by a name that it works out."""
-    text = f"{use.text}: gone, unless your own code puts it there"
-    return replace(use, kind=IDLE, text=text, exception="", trigger="")
-
-
-def _is_option(use: Statement) -> bool:
-    """Whether it is an argument that an option of Megatron's makes."""
-    return use.demand is None and use.name.startswith(f"{TRAINING}.{MAKER}.")
-
-
 def outermost(use: Statement) -> str:
     """The function that has to be called for the line to run; empty for what runs when its file is imported."""
     return installer(use.demand.at.scope) if use.demand is not None and use.demand.when == CALL else ""
@@ -322,8 +300,6 @@ def _judged(demand: Demand, old: Model, new: Model, uses: Uses) -> Iterator[Stat
         evident = before is not None and before.fact.trait("gives") is not None
         said = changed(demand, old, new)
         statements = [one for one in said if evident or one.kind == RAISES or not one.text.startswith("unpacks")]
-    if demand.call is not None:
-        statements += handed(demand, old, new)
     statements += forgiven(demand, new) if not statements else ()
     yield from (replace(statement, demand=demand) for statement in statements)
 

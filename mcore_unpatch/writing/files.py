@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.repository import reading
 from mcore_unpatch.repository.paths import shown
 
 _CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -23,14 +22,6 @@ _CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 def digest(data: bytes) -> str:
     """A name for some content."""
     return hashlib.sha256(data).hexdigest()
-
-
-def content_of(path: Path) -> bytes | None:
-    """The bytes of a file that is no link, None if there is none."""
-    try:
-        return reading.read_own(path)
-    except FileNotFoundError:
-        return None
 
 
 def own_folder(folder: Path) -> None:
@@ -74,12 +65,8 @@ def publish(path: Path, data: bytes) -> None:
     """Give a file new content in one step: readers see the old one or the new one."""
     temporary = path.with_name(f"{path.name}.tmp")
     temporary.unlink(missing_ok=True)
-    try:
-        create(temporary, data)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    create(temporary, data)
+    temporary.replace(path)
     sync_folder(path.parent)
 
 
@@ -98,27 +85,30 @@ def exclusive(file: Path) -> Iterator[None]:
     """Hold the lock; raises `UsageError` at once where another process holds it."""
     try:
         own_folder(file.parent)
-    except OSError as error:
-        raise UsageError(f"cannot use {shown(file.parent)}: {error.strerror}; nothing was changed") from None
-    try:
         handle = os.open(file, os.O_RDWR | os.O_CREAT | _CAREFUL, 0o600)
     except OSError as error:
-        raise UsageError(f"cannot create the lock {shown(file)}: {error.strerror}") from None
+        raise UsageError(f"cannot use {shown(error.filename or file)}: {error.strerror}; nothing was changed") from None
     try:
-        try:
-            check_own(file)
-        except OSError as error:
-            raise UsageError(f"cannot use the lock {shown(file)}: {error.strerror}; delete it") from None
-        try:  # a record lock, unlike flock, does not live on in a forked worker
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            owner = os.read(handle, 32).decode(errors="replace").strip()
-            raise UsageError(
-                f"another unpatch is running here (process {owner or 'unknown'}, lock {file}); nothing was written. "
-                "Try again when it has finished."
-            ) from None
-        os.ftruncate(handle, 0)
-        os.write(handle, str(os.getpid()).encode())
+        _lock(handle, file)
         yield
     finally:
         os.close(handle)
+
+
+def _lock(handle: int, file: Path) -> None:
+    try:
+        check_own(file)
+        # A record lock, unlike flock, does not live on in a forked worker.
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(handle, 0)
+        os.write(handle, str(os.getpid()).encode())
+    except (BlockingIOError, PermissionError) as error:
+        if error.filename:
+            raise UsageError(f"cannot use the lock {shown(file)}: {error.strerror}; delete it") from None
+        owner = os.read(handle, 32).decode(errors="replace").strip()
+        raise UsageError(
+            f"another unpatch is running here (process {owner or 'unknown'}, lock {file}); nothing was written. "
+            "Try again when it has finished."
+        ) from None
+    except OSError as error:
+        raise UsageError(f"cannot use the lock {shown(file)}: {error.strerror}; nothing was changed") from None

@@ -46,21 +46,19 @@ LOCK = """
     name = "megatron.core.parallel_state"
     release = "0.18.2"
     kind = "module"
-    until = "probes:mended"
+    until = "0.17"
 
     [[pin]]
     name = "megatron.core.utils"
     release = "0.18.2"
     kind = "module"
-    review_by = "2020-01-01"
-    until = "probes:not_yet"
+    until = "0.17"
 
     [[pin]]
     name = "megatron.core.enums"
     release = "0.18.2"
     kind = "module"
-    review_by = "2999-01-01"
-    until = "probes:not_yet"
+    until = "0.99"
 """
 
 
@@ -105,15 +103,13 @@ def test_under_xdist(tmp_path: Path) -> None:
 
 
 def test_each_pin_is_a_test(tmp_path: Path) -> None:
-    probes = "def mended():\n    return True\n\ndef not_yet():\n    return False\n"
-    write_files(tmp_path, {"unpatch.lock": LOCK, "probes.py": probes, "test_it.py": "def test_nothing():\n    pass\n"})
+    write_files(tmp_path, {"unpatch.lock": LOCK, "test_it.py": "def test_nothing():\n    pass\n"})
     env = environment("0.18.2", tmp_path)
     said = session(tmp_path, "--unpatch-pins", "--rootdir", str(tmp_path), env=env)
     assert "FAILED ::unpatch[GPTModel._preprocess]" in said or "unpatch[GPTModel._preprocess]" in said
     assert "changed its signature" in said
     assert "why it stays: our embedding" in said
-    assert "is no longer needed: probes:mended says that upstream has mended it" in said
-    assert "is due for review since 2020-01-01" in said
+    assert "has a pin until 0.17, and this is 0.18.2; remove it" in said
     assert "3 failed, 2 passed" in said
     assert "raise pins.PinError" not in said  # the sentence alone, and not where it comes from
     assert "1 passed" in session(tmp_path, env=env)  # without the option no pin is looked at

@@ -6,6 +6,7 @@ from command import commands
 
 # All others are off, or not given.
 OTHERWISE = {
+    "init path": Path(),
     "stacks path": Path(),
     "stacks --output-format": "text",
     "migrate --output-format": "text",

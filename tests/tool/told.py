@@ -1,4 +1,4 @@
-"""All that the tool tells of one small program: findings, what a migration makes of it, what an upgrade does to it.
+"""The facts that the tool tells of one small program: what it finds, what it edits, what an upgrade does to it.
 
 A line `# file: other.py` begins another file of the program, beside the first.
 """
@@ -6,6 +6,7 @@ A line `# file: other.py` begins another file of the program, beside the first.
 import re
 from difflib import unified_diff
 from functools import cache
+from hashlib import sha256
 
 from planning import planned
 
@@ -29,25 +30,24 @@ def _step() -> tuple[Model, Model]:
 
 
 def told(source: str) -> str:
-    """Findings, the changed lines and remarks of a migration, the patches and uses that an upgrade affects."""
+    """A line for each patch, edit and remark, each patch that an upgrade affects, and each use."""
     first, *others = re.split(r"^# file: (\S+)\n", f"{source}\n", flags=re.MULTILINE)
     texts = {PATH: first, **dict(zip(others[::2], others[1::2], strict=True))}
     files = {path: text.encode() for path, text in texts.items()}
     plan, found = planned(files, OPTIONS)
     lines = [_place(one.path) + _finding(one) for one in found]
     for path, text in texts.items():
-        after = splice(files[path], [edit for edit in plan.edits if edit.path == path]).decode().splitlines()
-        changed = [line for line in unified_diff(text.splitlines(), after, n=0) if line[:2] not in ("--", "++", "@@")]
-        lines += [_place(path) + line for line in changed]
-    lines += [_place(one.path) + f"{one.line} {one.kind}: {one.text.partition(chr(10))[0]}" for one in plan.remarks]
+        after = splice(files[path], [edit for edit in plan.edits if edit.path == path]).decode()
+        lines += [_place(path) + _edit(text, after)] if after != text else []
+    lines += [_place(one.path) + f"{one.line} {one.kind}" for one in plan.remarks]
     project = Project(files.__contains__, files.__getitem__)
     for finding, case in patches_of(Report("/", findings=found), project):
         fated = fate(finding, case, *_step())
-        lines.append(_place(finding.path) + f"{finding.line} {fated.urgency}: {' | '.join(fated.reasons)}")
+        stated = [f"{one.exception or one.kind} {one.line}" for one in fated.statements]
+        lines.append(_place(finding.path) + f"{finding.line} is {', '.join([fated.urgency, *stated])}")
     for use in uses_of(list(files), project, *_step()).affected:
-        said = f"{use.line} {use.exception or use.kind}: {use.text} {use.trigger} {use.instead}".rstrip()
-        lines.append(_place(use.path) + said)
-    return "".join(f"\n{_short(line)}" for line in lines)
+        lines.append(_place(use.path) + f"{use.line} use {use.exception or use.kind} {_short(use.name)}")
+    return "".join(f"\n{line}" for line in dict.fromkeys(lines))
 
 
 def _place(path: str) -> str:
@@ -55,15 +55,19 @@ def _place(path: str) -> str:
 
 
 def _finding(one: Finding) -> str:
-    near = [f"{item.role} {item.line}" for item in one.related]
     flags = [name for name in ("temporary", "patches_more") if getattr(one, name)]
-    runs = [f"runs on {one.live}"] if str(one.live) != "any" else []
-    runs += one.live.depends
-    words = [one.shape, one.target, one.confidence, one.seam, one.verdict, one.fix or "", one.scope, one.installed_by]
-    words += [one.effect, one.message, one.evidence.partition(". ")[0], *runs, *flags, *near]
-    return f"{one.line}-{one.end_line} {one.rule} " + ", ".join(filter(None, words))
+    runs = [f"on {one.live}"] if str(one.live) != "any" else []
+    words = [one.shape, _short(one.target), one.confidence, one.verdict, one.fix or "", one.effect, *runs, *flags]
+    return f"{one.line} {one.rule} " + ", ".join(filter(None, words))
+
+
+def _edit(before: str, after: str) -> str:
+    """How many lines go and come, and a digest of those, which tells one edit from another."""
+    diff = unified_diff(before.splitlines(), after.splitlines(), n=0)
+    changed = [line for line in diff if line[:2] not in ("--", "++", "@@")]
+    gone = sum(line.startswith("-") for line in changed)
+    return f"edit -{gone} +{len(changed) - gone} {sha256(''.join(changed).encode()).hexdigest()[:6]}"
 
 
 def _short(text: str) -> str:
-    text = re.sub(r"megatron-core (\d)", r"\1", text)
     return text.replace("megatron.core.", "~.")

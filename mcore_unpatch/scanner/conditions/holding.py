@@ -11,7 +11,8 @@ from operator import attrgetter
 
 from mcore_unpatch.library.build import ALWAYS_THERE
 from mcore_unpatch.megatron import known as megatron
-from mcore_unpatch.megatron.versions import within
+from mcore_unpatch.megatron.layout import HOOK_SINCE
+from mcore_unpatch.megatron.versions import parse_version, within
 from mcore_unpatch.scanner.conditions.literals import Named, Release, Run
 from mcore_unpatch.scanner.conditions.values import KINDS
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
@@ -22,6 +23,7 @@ _NEAREST = 40  # statements above a place that are looked at, in each block arou
 _MISSING = {"ImportError", "ModuleNotFoundError"}
 _ANYTHING = {"Exception", "BaseException"}
 _NO_ATTRIBUTE = "AttributeError"
+_SHIMS = "mcore_unpatch.compat."
 _LEAVES = {"sys.exit", "exit", "quit", "os._exit", "pytest.skip"}
 _EXITS = ast.Return | ast.Continue | ast.Break
 
@@ -102,7 +104,7 @@ def _falls(statement: ast.stmt, at: Position, run: Run) -> bool | None:
             if fails is False:
                 return _fall(body, at, run)
             # An error that no handler is for is one that nobody foresaw: it decides nothing.
-            ways = [_fall(handler.body, at, run) for handler in handlers if _is_for_missing(handler)] or [None]
+            ways = [_fall(handler.body, at, run) for handler in handlers if is_for_missing(handler)] or [None]
             ways += [_fall(body, at, run)] if fails is None else []
             return ways[0] if all(way is ways[0] for way in ways) else None
         case ast.Expr(value=ast.Call(func=func)):
@@ -154,6 +156,9 @@ def _lacks(name: str, run: Run) -> bool | None:
         lacks = _not(run.release.has(name))
         # What is there fails to load where a package is missing that it imports and not everybody has.
         return None if lacks is False and megatron.needed(name, run.release.model) else lacks
+    if name.startswith(_SHIMS):  # they raise where the hook is not there
+        run.release.touched = True
+        return parse_version(run.release.label) < HOOK_SINCE
     return False if name.partition(".")[0] in ALWAYS_THERE else None
 
 
@@ -256,7 +261,7 @@ def _catches_missing(owner: ast.Try, body: tuple[ast.stmt, ...]) -> bool:
     """Whether the handler with this body is the one for a name that is missing."""
     for handler in owner.handlers:
         names = _caught(handler)
-        fits = _is_for_missing(handler)
+        fits = is_for_missing(handler)
         if handler.body and body and handler.body[0] is body[0]:
             only_missing = bool(names) and names <= _MISSING | {_NO_ATTRIBUTE}
             return fits and (only_missing or all(_is_quiet(statement) for statement in owner.body))
@@ -265,7 +270,7 @@ def _catches_missing(owner: ast.Try, body: tuple[ast.stmt, ...]) -> bool:
     return False
 
 
-def _is_for_missing(handler: ast.ExceptHandler) -> bool:
+def is_for_missing(handler: ast.ExceptHandler) -> bool:
     """Whether a handler gets what a name that is missing raises."""
     names = _caught(handler)
     return not names or bool(names & (_MISSING | _ANYTHING | {_NO_ATTRIBUTE}))

@@ -38,7 +38,7 @@ def from_assignment(site: Site, resolver: Resolver) -> list[Install]:
     if isinstance(target, ast.Attribute):
         if isinstance(target.value, ast.Name) and _is_own_self(target.value, site.scope):
             return []
-        if isinstance(value, DATA) and not _may_be_replaced(target.attr):
+        if isinstance(value, DATA) and not (target.attr in api.attribute_names() or target.attr.startswith("__")):
             return []  # whatever the object is, which is what takes time to find out
         if rows := fillings.of_loops(site, resolver, target.value):
             return _row_by_row(site, resolver, rows, target.value, target.attr, value)
@@ -278,11 +278,6 @@ def _is_own_self(node: ast.Name, scope: Scope) -> bool:
             first = (arguments.posonlyargs + arguments.args)[:1]
             return bool(first) and first[0].arg == node.id
     return False
-
-
-def _may_be_replaced(name: str) -> bool:
-    """Whether something of Megatron's goes by a name, or of any object."""
-    return name in api.attribute_names() or name.startswith("__")
 
 
 def _defines(base: Ref, name: str) -> bool:

@@ -28,7 +28,6 @@ _SETATTR = {"setattr", "builtins.setattr"}
 _CHILDREN = {"add_module", "register_module", "set_submodule"}
 _STEPS = 3  # names that stand for names
 
-_HOOKS = ("register_forward_hook", "register_forward_pre_hook")
 _MOCKERS = re.compile(
     r"(?:^|\.)(?:mock|mocker)\.patch(?:\.|$)|^patch(?:\.|$)|(?:^|\.)monkeypatch\.|^mp\.set(?:attr|item)$"
 )
@@ -83,23 +82,8 @@ def _from_namespace_update(site: Site, resolver: Resolver) -> list[Install]:
     return installs
 
 
-def _from_head_hook(site: Site, resolver: Resolver) -> list[Install]:
-    """`model.output_layer.register_forward_hook(f)`: what it changes, a processor of the hidden states never meets."""
-    call = site.call
-    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _HOOKS or not call.args:
-        return []
-    layer = resolver.at(site).expr(call.func.value)
-    if layer is None or not layer.is_core or not layer.via.endswith(".output_layer"):
-        return []
-    installs = set_by_name(site, resolver, call.func.value, layer, ["forward"], call.args[0])
-    for install in installs:
-        install.shape, install.value = "forward-hook", None  # it is called with other arguments than `forward`
-    return installs
-
-
 # What a call can be, the most telling first.
 _SHAPES = (
-    _from_head_hook,
     registries.from_register_call,
     registries.from_table_method,
     _from_namespace_update,

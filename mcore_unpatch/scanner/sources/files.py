@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
@@ -114,10 +114,6 @@ class Files:
     def imported(self, path: str) -> tuple[str, ...]:
         """The files of the repository that a file imports, told by its bytes."""
         return self._text(path).imported
-
-    def take_over(self, other: Files, changed: Container[str]) -> None:
-        """What is known of the files that are the same elsewhere."""
-        self._texts.update({path: text for path, text in other._texts.items() if path not in changed})
 
     def related(self, path: str) -> bool:
         """Whether a file says Megatron, or imports a file of the repository that does (through a few files at most)."""

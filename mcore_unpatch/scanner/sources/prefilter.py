@@ -25,7 +25,6 @@ _FINDERS = {word: re.compile(rb"%b(?<!\w%b)" % (word, word)) for word in (b"meta
 _VARS = re.compile(rb"vars(?<!\wvars)\b")
 _CHILDREN = tokens(rb"\.~_modules\b")
 _CHILD_SETTERS = (b"add_module", b"register_module", b"set_submodule")
-_HOOK, _HEAD = b"register_forward", b"output_layer"  # a hook on the LM head
 _SYS_MODULES = [tokens(rb"sys~\.~modules\b"), tokens(rb"import~sys~as\b"), tokens(rb"from~sys~import\b")]
 _MOCKS = (b"monkeypatch", b"mock")
 _MONKEYPATCH = b" monkeypatch."  # what pytest hands to a test
@@ -62,7 +61,7 @@ _ROOT = re.compile(rb"megatron(?<=[\"']megatron)[\"'.]")
 _BY_NAME = (b"import_module", b"__import__")
 # Calls that matter by a word in them, and by more than that.
 _CALL_WORDS = (
-    *(b"setattr", b"delattr", b"vars", b"patch", b"exec", b"_modules", _HOOK),
+    *(b"setattr", b"delattr", b"vars", b"patch", b"exec", b"_modules"),
     *(*_NAMESPACES, *_FINDERS, *_CHILD_SETTERS),
 )
 # `put = setattr`, `put = partial(setattr, GPTModel)`, `names = vars(module)`: what goes by another name. The patterns
@@ -172,7 +171,6 @@ def calls_matter(data: bytes, mocks: bool, code: bytes | None = None) -> bool:
         any(word in code for word in _NAMESPACES)
         or any(_places(_FINDERS, _FINDERS, code))
         or (b"vars" in code and _VARS.search(code))
-        or (_HOOK in code and _HEAD in data)
         or any(word in code for word in _CHILD_SETTERS)  # m.add_module("output_layer", x)
         or (b"_modules" in code and _CHILDREN.search(code))
         or (b"modules" in code and any(pattern.search(code) for pattern in _SYS_MODULES))

@@ -1,6 +1,6 @@
 """The golden files, and what becomes of each: migrated once for all tests that look at it.
 
-The first line of a file may say `# golden: path=... unsafe annotate select=MCU7 target=0.19`.
+The first line of a file may say `# golden: path=... unsafe select=MCU7 target=0.19`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def directives(data: bytes) -> tuple[str, Options]:
     words = head.removeprefix("# golden:").split() if head.startswith("# golden:") else []
     values = dict(word.partition("=")[::2] for word in words)
     selection = Selection((values["select"],)) if "select" in values else Selection()
-    options = Options("unsafe" in values, "annotate" in values, selection)
+    options = Options("unsafe" in values, selection)
     if "target" in values:
         options = replace(options, target=parse_version(values["target"]))
     return values.get("path", "pkg/module.py"), options

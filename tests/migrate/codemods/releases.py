@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-import hashlib
 import os
-import subprocess
-import sys
-import zipfile
 from functools import cache
 from pathlib import Path
 
 import pytest
-from limits import patience
+from downloads import unpacked
 
-CACHE = Path(__file__).parents[3] / ".cache" / "verl"
 VERL = ("0.5.0", "0.6.1", "0.7.1", "0.8.0", "0.9.1")
 _PATCHED = (
     "models/mcore/model_forward_fused.py",
@@ -33,14 +27,8 @@ NEMO_RL = os.environ.get("MCORE_UNPATCH_NEMO_RL", "")
 @cache
 def verl(release: str) -> dict[str, bytes]:
     """The Python files of a veRL release, downloaded once."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    if not (wheels := list(CACHE.glob(f"verl-{release}-*.whl"))):
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(CACHE), f"verl=={release}"]
-        if subprocess.run(command, capture_output=True, check=False, timeout=patience(300)).returncode:
-            pytest.skip(f"verl {release} cannot be downloaded here")
-        wheels = list(CACHE.glob(f"verl-{release}-*.whl"))
-    with zipfile.ZipFile(wheels[0]) as wheel:
-        return {name: wheel.read(name) for name in wheel.namelist() if name.endswith(".py")}
+    top = unpacked("verl", release)
+    return {path.relative_to(top).as_posix(): path.read_bytes() for path in sorted(top.rglob("*.py"))}
 
 
 def patched_part(release: str, *names: str) -> dict[str, bytes]:
@@ -56,13 +44,3 @@ def nemo_rl() -> dict[str, bytes]:
         pytest.skip("MCORE_UNPATCH_NEMO_RL names no checkout of NeMo RL")
     top = Path(NEMO_RL)
     return {path.relative_to(top).as_posix(): path.read_bytes() for path in top.rglob("*.py") if path.is_file()}
-
-
-def digest(before: dict[str, bytes], after: dict[str, bytes]) -> str:
-    """A hash of the unified diff of all files."""
-    lines: list[str] = []
-    for path in sorted(before):
-        if before[path] != after[path]:
-            old, new = (text[path].decode().splitlines(keepends=True) for text in (before, after))
-            lines += difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
-    return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -218,27 +218,6 @@ def test_a_text_that_speaks_of_a_deleted_patch_is_told() -> None:
     assert said == dict.fromkeys([1, 8], sentence)
 
 
-def test_what_only_removed_code_used_is_named() -> None:
-    """Public functions stay, for others may import them; of what only these used the same is said."""
-    head = f"from pkg.util import shared\n{dedent(HEAD).strip()}\n"
-    patch = f"\n\nif {OLD}:\n    Attention.forward = lambda *args: shared(helper(*args))\n"
-    helper = (
-        "\n\ndef helper(x):\n    return Inner()(x)\n\n\nclass Inner:\n    ...\n\n\ndef used():\n    ...\n\n\nused()\n"
-    )
-    files = {
-        "pkg/__init__.py": b"",
-        "pkg/a.py": (head + helper + patch).encode(),
-        "pkg/util.py": b"def shared(x):\n    return x\n",
-        "tests/test_a.py": b"from pkg.a import helper\n\nhelper(1)\n",
-    }
-    result = migrate(files, options((0, 18)))
-    said = {(one.path, one.text.split("`")[1]) for one in result.plan.remarks if one.kind == "guard"}
-    assert said == {("pkg/a.py", "helper"), ("pkg/a.py", "Inner"), ("pkg/util.py", "shared")}
-    files["pkg/b.py"] = b"from pkg.a import helper\n\nhelper(1)\n"
-    said = {one.text.split("`")[1] for one in migrate(files, options((0, 18))).plan.remarks if one.kind == "guard"}
-    assert said == {"shared"}
-
-
 def test_a_file_that_cannot_be_imported_on_the_judged_release_is_left() -> None:
     """It is for an older Megatron, whatever could be deleted or rewritten in it for this one."""
     line = "from megatron.training.utils import get_batch_on_this_cp_rank\n"

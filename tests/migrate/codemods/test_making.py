@@ -28,7 +28,7 @@ from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.edits import Repository, Unsound, splice
 from mcore_unpatch.editing.source import Source
 
-WHY = Reason("MCU101", "safe", "a test")
+WHY = Reason("MCU101", "exact", "a test")
 
 
 def made(source: Source, *changes: Change) -> str:
@@ -173,7 +173,7 @@ def test_a_body_that_loses_its_statements_for_several_reasons_holds_pass() -> No
     source = read("def f():\n    a()\n    b()\n\n\nx = y\n")
     function, assign = source.tree.body
     assert isinstance(function, ast.FunctionDef) and isinstance(assign, ast.Assign)
-    whys = [Reason("MCU101", "unsafe", "a test", (note,)) for note in ("one", "two")]
+    whys = [Reason("MCU101", "behaviour", "a test", (note,)) for note in ("one", "two")]
     bodies = zip(function.body, whys, strict=True)
     asked = [Asked(source, change, why) for one, why in bodies for change in remove(source, [one])]
     edits = making.edits_of(source, [*asked, Asked(source, Replace(assign.value, "z"), WHY)])

@@ -46,7 +46,7 @@ def check(files: Mapping[str, bytes], options: Options) -> None:
 def test_golden_files(case: str) -> None:
     before = (GOLDEN / f"{case}.in.py").read_bytes()
     path, options = directives(before)
-    check({path: before}, replace(options, annotate=False))
+    check({path: before}, options)
 
 
 @pytest.mark.slow

@@ -72,7 +72,7 @@ MIGRATED = {name: migrated(data) for name, data in FILES.items()}
 def planner(project: Repository, findings: Sequence[Finding], options: Options) -> Plan:
     """Every patch becomes a call; a repository without one has nothing to do."""
     edits = [
-        Edit(path, "MCU601", "safe", match.start(), match.end(), b"install(GPTModel, %s)" % match[1], "calls the hook")
+        Edit(path, "MCU601", "exact", match.start(), match.end(), b"install(GPTModel, %s)" % match[1], "calls the hook")
         for path in sorted(project.editable)
         for match in _PATCH.finditer(project.data(path))
     ]

@@ -23,7 +23,7 @@ def edited(draw: st.DrawFn) -> tuple[bytes, list[Edit]]:
     data = draw(CONTENTS)
     cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=8)))
     return data, [
-        Edit("f.py", "R", "safe", start, end, draw(CONTENTS), "t")
+        Edit("f.py", "R", "exact", start, end, draw(CONTENTS), "t")
         for start, end in zip(cuts[::2], cuts[1::2], strict=False)
     ]
 
@@ -87,7 +87,7 @@ def test_files_on_disk(tmp_path: Path, data: bytes) -> None:
 
     def rename(project: Repository, *_: object) -> Plan:
         start = project.data("f.py").find(b"OLD")
-        return Plan((Edit("f.py", "R", "safe", start, start + 3, b"NEW", "t"),) if start >= 0 else ())
+        return Plan((Edit("f.py", "R", "exact", start, start + 3, b"NEW", "t"),) if start >= 0 else ())
 
     migrate(Request([file.parent], ScanOptions(jobs=1), allow_no_vcs=True), rename)
     assert file.read_bytes() == data.replace(b"OLD", b"NEW")
@@ -98,7 +98,7 @@ def test_lines_move_with_the_edits_above_them() -> None:
     data = b"a\nb\nc\nd\n"
 
     def edit(start: int, end: int, text: bytes) -> Edit:
-        return Edit("f.py", "R", "safe", start, end, text, "t")
+        return Edit("f.py", "R", "exact", start, end, text, "t")
 
     assert [moved_line(data, [], line) for line in (1, 4, 9)] == [1, 4, 9]
     assert [moved_line(data, [edit(2, 2, b"x\ny\n")], line) for line in (1, 2, 3, 9)] == [1, 4, 5, 11]

@@ -35,7 +35,7 @@ def test_a_diff_of_files_elsewhere_is_for_the_root_and_says_so(sample: Sample) -
 @pytest.mark.parametrize(("stand", "shown"), [("", "rl/actor.py"), ("rl", "actor.py"), ("rl/deep", "../actor.py")])
 def test_the_table(sample: Sample, stand: str, shown: str) -> None:
     table = migrate(sample.root / stand, "--diff", str(sample.root)).err.decode()
-    assert f"\n  {shown}" in table
+    assert f"  {shown}" in table
 
 
 def test_no_git_around(tmp_path: Path) -> None:

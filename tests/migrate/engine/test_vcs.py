@@ -7,7 +7,7 @@ from sample_repository import FILES, MIGRATED, Sample, planner
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate.run import migrate, preview
-from mcore_unpatch.writing.transaction import undo
+from mcore_unpatch.writing.journal import undo
 
 
 def test_uncommitted_changes_are_listed(sample: Sample) -> None:

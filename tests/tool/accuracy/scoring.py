@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from packaging.version import Version
 LABELS = Path(__file__).parents[1] / "labels"
 SETS = ("field", "held_out", "unseen")  # read while the tool was built, and twice before it had ever seen them
 VERDICTS = ("keep", "steps", "rewrite", "delete")
-_STRENGTH = {"keep": 0, "steps": 1, "rewrite": 2, "delete": 2}
+_STRENGTH = {"keep": 0, "done": 0, "steps": 1, "rewrite": 2, "delete": 2}
 _HEAD = (
     "repository",
     "labels",
@@ -48,6 +48,7 @@ class Label:
     accept: tuple[str, ...] = ()
     optional: bool = False
     found_by: str = "reader"
+    released: int = 0  # its line in the release, by its code; 0 where that lacks it
 
     @property
     def counts(self) -> bool:
@@ -57,7 +58,10 @@ class Label:
 
 @dataclass(frozen=True)
 class Repository:
-    """The labels of one repository at one commit; `paths` where only a part of it was read."""
+    """The labels of one repository at one commit; `paths` where only a part of it was read.
+
+    `release` is a wheel that has most of the same code, as name-version; `in_wheel` is what a reader saw there alone.
+    """
 
     repository: str
     commit: str
@@ -65,10 +69,18 @@ class Repository:
     patches: tuple[Label, ...]
     paths: tuple[str, ...] = ()
     note: str = ""
+    release: str = ""
+    in_wheel: tuple[Label, ...] = ()
 
     @property
     def name(self) -> str:
         return self.repository.partition("/")[2]
+
+    def of_wheel(self) -> Repository:
+        """The labels of the wheel of the release: those whose code it has, where it has it, and its own."""
+        there = [label for label in self.patches if label.released]
+        moved = [replace(label, path=label.path.removeprefix("src/"), line=label.released) for label in there]
+        return replace(self, patches=(*moved, *self.in_wheel))
 
 
 def repositories(name: str) -> list[Repository]:
@@ -77,8 +89,12 @@ def repositories(name: str) -> list[Repository]:
 
 
 def _repository(data: dict[str, Any]) -> Repository:
-    patches = tuple(Label(**{**patch, "accept": tuple(patch.get("accept", ()))}) for patch in data.pop("patches"))
-    return Repository(**{**data, "paths": tuple(data.get("paths", ()))}, patches=patches)
+    lists = {name: _labels(data.pop(name, [])) for name in ("patches", "in_wheel")}
+    return Repository(**{**data, "paths": tuple(data.get("paths", ()))}, **lists)
+
+
+def _labels(patches: list[dict[str, Any]]) -> tuple[Label, ...]:
+    return tuple(Label(**{**patch, "accept": tuple(patch.get("accept", ()))}) for patch in patches)
 
 
 @dataclass

@@ -1,6 +1,5 @@
 """What a lock, a baseline and the settings of a change do, each alone, with none, one and many of everything."""
 
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +90,6 @@ def test_pins_of_several_names() -> None:
     assert settled([], pin(), pin("utils"), whole=True) == ["MCU804 L parallel_state", "MCU804 L utils"]
     assert settled([OURS], pin(patched=False), whole=True) == ["MCU602 p.py parallel_state"]
     assert settled([], pin(patched=False), whole=True) == []
-    for leaning in ({"depends_on": (f"{MODULE}.x",)}, {"stands_on": (f"{MODULE}.x",)}):
-        assert settled([OURS], pin(**leaning)) == ["MCU801 L parallel_state"]
-    assert settled([OURS], pin(depends_on=("megatron.core.utils",)), pin("utils", patched=False)) == []
     assert settled([OURS], pin("gone_module"), pin()) == ["MCU801 L gone_module"]
 
 
@@ -103,23 +99,18 @@ def test_pins_of_several_names() -> None:
         ({}, [], ""),
         ({"until": "0.19"}, [], ""),
         ({"until": "0.18.2"}, ["MCU802"], "has a pin until 0.18.2, and this is 0.18.2; remove it"),
-        ({"until": "0.17", "owner": "Ada"}, ["MCU802"], "and this is 0.18.2; remove it or ask Ada"),
         ({"until": "#12"}, [], ""),
-        ({"review_by": "2030-01-01"}, [], ""),
-        ({"review_by": "2029-12-31"}, ["MCU806"], "is due for review since 2029-12-31"),
-        ({"until": "0.17", "review_by": "2020-01-01"}, ["MCU802", "MCU806"], "due for review"),
     ],
 )
 def test_the_limits_of_a_pin(facts: dict[str, str], rules: list[str], words: str) -> None:
-    told = list(pinned.problems(pin(**facts), [RELEASE], date(2030, 1, 1)))
+    told = list(pinned.problems(pin(**facts), [RELEASE]))
     assert [rule for rule, _ in told] == rules
     assert words in " ".join(said for _, said in told)
-    assert ("ask" in str(told)) is ("owner" in facts)
 
 
 def test_what_is_noted_of_a_lock() -> None:
     def notes(*made: Pin, releases: Any = (RELEASE,)) -> list[str]:
-        return list(pinned.notes(lock(*made), releases, date(2030, 1, 1)))
+        return list(pinned.notes(lock(*made), releases))
 
     at = {"where": ("p.py",)}
     assert notes() == notes(pin(**at)) == notes(pin(patched=False)) == []
@@ -131,8 +122,6 @@ def test_what_is_noted_of_a_lock() -> None:
     for releases, named in (((other,), other.label), ((other, RELEASE), other.label)):
         (note,) = notes(pin(**at), releases=releases)
         assert f"was written for megatron-core {RELEASE.label}, not for {named}: each name" in note
-    (due,) = notes(pin(review_by="2030-01-31", **at))
-    assert due == "core.parallel_state is due for review by 2030-01-31, in 30 days."
 
 
 @pytest.mark.parametrize("kind", ["nothing", "file", "folder", "link", "broken link"])
@@ -193,7 +182,7 @@ def test_a_setting_that_a_change_makes(before: dict[str, Any], now: dict[str, An
     assert sum(": " in one for one in elsewhere) == len(named)
 
 
-OLD = {"until": "0.19", "review_by": "2030-01-01", "where": ("p.py",)}
+OLD = {"until": "0.19", "where": ("p.py",)}
 
 
 @pytest.mark.parametrize(
@@ -207,9 +196,6 @@ OLD = {"until": "0.19", "review_by": "2030-01-01", "where": ("p.py",)}
         (OLD, {**OLD, "until": ""}, True, ["the end of"]),
         (OLD, {**OLD, "until": ""}, False, []),
         ({}, OLD, True, []),
-        (OLD, {**OLD, "review_by": ""}, True, ["the review of"]),
-        (OLD, {**OLD, "review_by": ""}, False, []),
-        (OLD, {**OLD, "review_by": "2040-01-01"}, True, []),
         (OLD, {**OLD, "where": ("p.py", "p.py")}, True, ["the gate for"]),
         (OLD, {**OLD, "where": ("q.py",)}, True, ["the gate for"]),
         (OLD, {**OLD, "where": ()}, True, []),

@@ -11,7 +11,6 @@ from repository import Repository
 
 USER = "from verl.models.mcore.model_forward_fused import patch_fused_forward\n"
 MTP = "\n\nfrom verl.models.mcore.mtp_patch import patch_postprocess\n"
-MODULE = "import verl.models.mcore.mtp_patch as mtp\n\nmtp.patch_postprocess(model)\n"
 FLAG = """\
 def f(model, x, kwargs):
     kwargs["return_logprobs_for_linear_ce_fusion"] = True
@@ -67,7 +66,6 @@ SHAPES = {
         1,
         "MCU705",
     ),
-    "of a flag": (FLAG, 2, "MCU706"),
     "of a class patch": (
         "from nemo_rl.distributed.model_utils import patch_gpt_model_forward_for_linear_ce_fusion as patch\n",
         1,
@@ -86,28 +84,6 @@ def test_every_use_is_found_and_fixed_as_it_says(name: str, tmp_path: Path) -> N
     assert unpatch("migrate", cwd=folder).code == CLEAN
     assert found(folder) == []
     assert not would_change(folder)
-
-
-@pytest.mark.parametrize(
-    "text", [MODULE, MODULE.replace(" as mtp", "").replace("mtp.p", "verl.models.mcore.mtp_patch.p")]
-)
-def test_through_its_module_it_is_found_and_left_with_all_that_belongs_to_it(text: str, tmp_path: Path) -> None:
-    undo = "from verl.models.mcore.mtp_patch import unpatch_postprocess\n"
-    folder = repo(tmp_path, {"a.py": text, "b.py": undo})
-    assert found(folder) == [("a.py", 3, "MCU702", None), ("b.py", 1, "MCU702", None)]
-    assert not would_change(folder, "--unsafe-fixes")
-    said = " ".join(unpatch("migrate", "--check", cwd=folder).out.split())
-    assert "a.py:3 reaches it through its module: import it from" in said
-
-
-def test_through_files_in_between(tmp_path: Path) -> None:
-    files = {"rl/__init__.py": "", "rl/patches.py": USER, "rl/run.py": "from rl.patches import patch_fused_forward\n"}
-    folder = repo(tmp_path, files)
-    expected = [("rl/patches.py", 1, "MCU701", "safe"), ("rl/run.py", 1, "MCU701", "safe")]
-    assert found(folder) == expected
-    # A path limits what is reported, not what is known.
-    [use] = unpatch("check", "--output-format", "json", "rl/run.py", cwd=folder).json["findings"]
-    assert use["rule"] == "MCU701"
 
 
 @pytest.mark.parametrize(
@@ -146,27 +122,6 @@ def test_a_flag_that_is_told_to_stay_holds_the_patch(tmp_path: Path) -> None:
     assert not would_change(folder, "--unsafe-fixes")
 
 
-def test_selection(tmp_path: Path) -> None:
-    folder = repo(tmp_path, {"a.py": USER, "b.py": MTP})
-    assert [rule for *_, rule, _ in found(folder, "--select", "MCU7")] == ["MCU701", "MCU702"]
-    assert [rule for *_, rule, _ in found(folder, "--ignore", "MCU701")] == ["MCU702"]
-    assert unpatch("migrate", "--ignore", "MCU701", cwd=folder).code == CLEAN
-    assert (folder / "a.py").read_text() == USER
-    assert not would_change(folder, "--ignore", "MCU701")
-    assert would_change(folder)
-
-
-def test_what_is_known_is_accepted_and_what_is_new_is_not(tmp_path: Path) -> None:
-    folder = repo(tmp_path, {"a.py": USER})
-    assert unpatch("check", "--write-baseline", cwd=folder).code == CLEAN
-    baseline = ("--baseline", "unpatch.baseline.json", "--output-format", "json")
-    assert unpatch("check", *baseline, cwd=folder).rules == []
-    assert unpatch("check", "--base", "HEAD", cwd=folder).code == CLEAN
-    write_files(folder, {"b.py": MTP})
-    assert unpatch("check", *baseline, cwd=folder).rules == ["MCU702"]
-    assert unpatch("check", "--base", "HEAD", "--output-format", "json", cwd=folder).rules == ["MCU702"]
-
-
 def test_the_shims_are_no_finding(tmp_path: Path) -> None:
     shim = "from mcore_unpatch.compat.verl.model_forward_fused import patch_fused_forward\n"
     files = {"rl/__init__.py": "", "rl/a.py": shim, "rl/b.py": "from rl.a import patch_fused_forward\n"}
@@ -181,9 +136,9 @@ def test_a_definition_without_a_patch_of_its_own_is_one_finding(tmp_path: Path) 
     folder = repo(tmp_path, files)
     assert found(folder) == [(path, 1, "MCU701", None)]
     assert not would_change(folder, "--unsafe-fixes")
-    assert would_change(folder, "--unsafe-fixes", "--select", "MCU7")
+    assert not would_change(folder, "--unsafe-fixes", "--select", "MCU7")  # no copy of the original
     write_files(folder, {path: DEFINITION})
-    assert found(folder, "--select", "MCU1,MCU7") == [(path, 5, "MCU101", "unsafe")]
+    assert found(folder, "--select", "MCU1,MCU7") == [(path, 5, "MCU101", None)]  # left as it is
 
 
 def test_a_file_that_does_not_compile_is_left_and_says_so(tmp_path: Path) -> None:
@@ -208,14 +163,8 @@ def test_a_patch_elsewhere_counts_for_a_path_too(tmp_path: Path) -> None:
     assert not would_change(folder, "a")
 
 
-@pytest.mark.parametrize(
-    ("files", "said"),
-    [({}, "Import it from"), ({"verl/models/mcore/model_forward_fused.py": DEFINITION}, "Adapt or delete this test")],
-)
-def test_a_test_of_the_function_itself_is_not_told_to_import_another(
-    files: dict[str, str], said: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("files", [{}, {"verl/models/mcore/model_forward_fused.py": DEFINITION}])
+def test_a_test_of_the_function_itself_goes_on_with_it(files: dict[str, str], tmp_path: Path) -> None:
     reached = "import verl.models.mcore.model_forward_fused as mff\n\ndef test_it():\n    mff.patch_fused_forward(1)\n"
     folder = repo(tmp_path, {**files, "tests/test_it.py": reached})
-    report = unpatch("check", "--output-format", "json", "tests", cwd=folder).json
-    assert [finding["evidence"][: len(said)] for finding in report["findings"]] == [said]
+    assert unpatch("check", "--output-format", "json", "tests", cwd=folder).json["findings"] == []

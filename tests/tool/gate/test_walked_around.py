@@ -1,7 +1,5 @@
 """Ways around the gate that let a patch through once: each is told or counts now."""
 
-import re
-
 import pytest
 from command import CLEAN, ERROR, FINDINGS, unpatch
 from repository import Repository
@@ -48,15 +46,14 @@ def test_a_large_file_that_reaches_megatron_through_another(repository: Reposito
     assert "q.py" not in result.err  # it imports nobody
 
 
-@pytest.mark.parametrize("style", ["text", "json", "markdown"])
+@pytest.mark.parametrize("style", ["text", "json"])
 def test_a_possible_patch_is_told(style: str, repository: Repository) -> None:
     repository.commit({"p.py": POSSIBLE})
     result = unpatch("check", "--base", "main", "--output-format", style, cwd=repository.path)
     assert (result.code, result.err) == (
         CLEAN,
-        "note: 1 possible one, by a method's name alone, not counted: see --possible\n",
+        "note: 1 possible one, by a method's name alone, not counted\n",
     )
-    assert unpatch("check", "--possible", cwd=repository.path).code == FINDINGS
     on_main(repository, {})
     assert unpatch("check", "--base", "main", "plain.py", cwd=repository.path).code == CLEAN
     repository.commit({"plain.py": "x = 2\n"})
@@ -126,33 +123,6 @@ def test_two_alike_of_which_one_did_not_run(repository: Repository) -> None:
     assert len(messages(repository)) == 1
 
 
-@pytest.mark.parametrize("left", ["x = 1\n", None])
-def test_what_is_staged_and_not_in_the_work_tree(left: str | None, repository: Repository) -> None:
-    on_main(repository, {"old.py": PATCH})
-    repository.write({"p.py": PATCH.replace("fast", "other"), "old.py": "# moved\n" + PATCH})
-    repository.git("add", "--all")
-    repository.write({"old.py": PATCH})
-    repository.write({"p.py": left}) if left else (repository.path / "p.py").unlink()
-    result = unpatch("check", "--base", "main", "--output-format", "concise", cwd=repository.path)
-    assert (result.code, result.out.count("MCU601")) == (FINDINGS, 1)
-    assert result.out.startswith("p.py:3:1 MCU601")
-    assert "and both were read: old.py, p.py." in result.err
-
-
-@pytest.mark.parametrize("left", ["class GPTModel: ...\n", None])
-def test_what_is_staged_is_read_as_a_whole(left: str | None, repository: Repository) -> None:
-    repository.commit({"names.py": IMPORT, "p.py": "from names import GPTModel\nGPTModel.forward = print\n"})
-    assert len(messages(repository)) == 1
-    repository.write({"names.py": left}) if left else (repository.path / "names.py").unlink()
-    assert len(messages(repository)) == 1
-
-
-def test_an_edit_that_changes_nothing_is_not_spoken_of(repository: Repository) -> None:
-    on_main(repository, {"p.py": PATCH})
-    repository.write({"p.py": f"{PATCH}x = 1\n"})
-    assert unpatch("check", "--base", "main", cwd=repository.path).err.count("both were read") == 0
-
-
 def test_a_new_file_in_a_fork_of_megatron_is_spoken_of(repository: Repository) -> None:
     on_main(repository, {"megatron/core/package_info.py": "", "megatron/core/__init__.py": ""})
     repository.commit({"megatron/core/ours.py": PATCH})
@@ -177,70 +147,6 @@ def test_parents_that_a_file_claims(repository: Repository) -> None:
 def test_a_pointer_of_git_lfs(repository: Repository) -> None:
     (repository.path / "megatron_p.py").write_text("version https://git-lfs.example/spec/v1\noid sha256:12ab\n")
     assert "a Git LFS pointer, not the file itself: run `git lfs pull`" in unpatch("check", cwd=repository.path).err
-
-
-GO = f"{IMPORT}def fast(self): ...\ndef go({{}}):\n    if on:\n        GPTModel.forward = fast\n"
-INSTALL = f"{IMPORT}def fast(self): ...\ndef install():\n    GPTModel.forward = fast\n"
-
-
-WOKEN = [
-    ({"p.py": GO.format("on") + "go(False)\n"}, {"p.py": GO.format("on") + "go(True)\n"}),
-    ({"p.py": GO.format("on=False") + "go()\n"}, {"p.py": GO.format("on=True") + "go()\n"}),
-    (
-        {"p.py": GO.format("on"), "m.py": "from p import go\ngo(on=False)\n"},
-        {"m.py": "from p import go\ngo(on=True)\n"},
-    ),
-    (
-        {"p.py": GO.format("on"), "m.py": "from p import go\nfrom s import ON\ngo(ON)\n", "s.py": "ON = False\n"},
-        {"s.py": "ON = True\n"},
-    ),
-    ({"p.py": INSTALL}, {"m.py": "from p import install\ninstall()\n"}),
-    ({"p.py": INSTALL}, {"m.py": "import p as q\nq.install()\n"}),
-    ({"p.py": INSTALL, "m.py": "from p import install\n"}, {"m.py": "from p import install as i\ni()\n"}),
-    ({"p.py": INSTALL}, {"m.py": "import p\natexit.register(p.install)\n"}),
-    (
-        {"p.py": INSTALL, "m.py": "from p import install\ndef main():\n    install()\n"},
-        {"m.py": "from p import install\ndef main():\n    install()\nmain()\n"},
-    ),
-    (
-        {"p.py": INSTALL, "m.py": "from p import install\nif False:\n    install()\n"},
-        {"m.py": "from p import install\nif True:\n    install()\n"},
-    ),
-    (
-        {"p.py": f"{IMPORT}class Ours:\n    def install(self, f):\n        GPTModel.forward = f\n"},
-        {"m.py": "from p import Ours\nOurs().install(print)\n"},
-    ),
-]
-ALIKE = [
-    ({"p.py": GO.format("on") + "go(True)\n"}, {"p.py": GO.format("on") + "x = 1\ngo(True)\ngo(False)\n"}),
-    ({"p.py": INSTALL + "install()\n"}, {"m.py": "from p import install\ninstall()\n"}),
-    ({"p.py": INSTALL + "install()\n"}, {"p.py": INSTALL.replace("install", "put") + "put()\n"}),
-    ({"p.py": INSTALL + "hooks = [install]\n"}, {"m.py": "from p import install\ninstall()\n"}),
-    ({"p.py": INSTALL}, {"tests/test_p.py": "from p import install\ninstall()\n"}),
-    ({"p.py": INSTALL}, {"p.py": INSTALL + '__all__ = ["install"]\n', "m.py": "from p import install\n"}),
-    ({"p.py": INSTALL.replace("def ins", "@main\ndef ins")}, {"m.py": "from p import install\ninstall()\n"}),
-]
-
-
-def test_a_patch_that_no_call_made(repository: Repository) -> None:
-    """Each case in a folder of its own, with names of its own."""
-
-    def all_of(side: int) -> dict[str, str]:
-        files = {}
-        for number, case in enumerate([*WOKEN, *ALIKE]):
-            for path, text in case[side].items():
-                for name in ("install", "go", "main"):
-                    text = re.sub(rf"\b{name}\b", f"{name}_{number}", text)
-                files[f"case{number}/{path}"] = text
-        return files
-
-    on_main(repository, all_of(0))
-    assert messages(repository) == []
-    repository.commit(all_of(1))
-    result = unpatch("check", "--base", "main", "--output-format", "json", cwd=repository.path)
-    said = {one["path"]: one["message"] for one in result.json["findings"]}
-    assert sorted(said) == sorted(f"case{number}/p.py" for number in range(len(WOKEN)))
-    assert all("; before this change no call of " in message for message in said.values())
 
 
 def test_branches_that_have_merged_each_other(repository: Repository) -> None:

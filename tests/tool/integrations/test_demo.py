@@ -27,7 +27,7 @@ def test_the_demo_ends_with_the_gate() -> None:
     assert done.returncode == 0, done.stderr
     for said in (
         "Will raise (2)",
-        "+    kwargs.update(linear_ce_fusion_kwargs(",
+        "+    from mcore_unpatch.compat.nemo_rl import (",
         "tiny_rl/new_patch.py",
         "exit code 1.",
     ):

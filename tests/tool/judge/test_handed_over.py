@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-
 import pytest
 
-from mcore_unpatch.judge.handed_over import HandedOver
 from mcore_unpatch.megatron import known
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.upgrade.uses import uses_of
@@ -167,37 +164,3 @@ def test_a_class_that_megatron_builds(case: str) -> None:
 def test_a_method_that_megatron_calls(case: str) -> None:
     text, expected = METHODS[case]
     assert said(text, "0.15.0") == expected
-
-
-@pytest.mark.parametrize(
-    ("imported", "base", "is_one"),
-    [
-        ("TransformerLayer", "TransformerLayer", True),
-        ("TransformerLayer as Layer", "Layer", True),
-        ("TransformerLayer as Layer, MLP as Part", "Part", False),
-        ("MLP as Layer", "Layer", False),
-    ],
-)
-def test_a_base_is_known_by_another_name_too(imported: str, base: str, is_one: bool) -> None:
-    text = f"from megatron.core import {imported}\nclass Mine({base}):\n    def _forward_mlp(self): ...\n"
-    given = HandedOver(["a.py"], lambda _: text.encode(), lambda _: ast.parse(text))
-    assert given.replaces("megatron.core.transformer.transformer_layer.TransformerLayer", "_forward_mlp") is is_one
-
-
-def test_files_are_parsed_that_say_the_method_and_once() -> None:
-    files = {
-        "a.py": b"class A(MLP):\n    def forward(self, x):\n        return x\n",
-        "b.py": b"class B(A):\n    def forward(self, x):\n        return super().forward(x)\n"
-        b"    def load(self):\n        pass\n",
-        "c.py": b"class C(A):\n    def save(self):\n        pass\n",
-    }
-    parsed: list[str] = []
-
-    def tree(path: str) -> ast.Module:
-        parsed.append(path)
-        return ast.parse(files[path])
-
-    given = HandedOver([*files], files.__getitem__, tree)
-    assert [given.shuts_out("m.MLP", name) for name in ("forward", "load", "none")] == [False, True, False]
-    assert [given.replaces("m.MLP", name) for name in ("forward", "load", "none")] == [True, True, False]
-    assert parsed == ["a.py", "b.py"]

@@ -77,27 +77,6 @@ def test_submodules_of_its_own_are_no_specs_of_megatron(annotation: str, told: i
     assert len(said(f"{names}class OurSubmodules: ...\n{code}")) == told
 
 
-def test_nothing_is_told_between_releases_that_fill_it_alike() -> None:
-    code = "def case(spec):\n    spec.submodules.mlp.module = Ours\n"
-    assert said(code, "0.16.0", "0.17.0") == []
-    assert said(code, "0.18.2", "0.19.2") == []
-
-
-@pytest.mark.parametrize(
-    ("part", "words"), [("submodules", "get_submodules` reads them"), ("params", "put in your class")]
-)
-def test_what_to_write_instead(part: str, words: str) -> None:
-    data = {"code.py": f"{HEAD}def case(spec):\n    return spec.submodules.mlp.{part}\n".encode()}
-    [told] = uses_of(list(data), Project(data.__contains__, data.__getitem__), *releases("0.16.0", "0.19.2")).affected
-    assert words in told.instead
-
-
-def test_shared_experts_are_no_spec_one_release_earlier() -> None:
-    code = "def case(spec):\n    spec.submodules.mlp.submodules.shared_experts.params['gate'] = True\n"
-    [(_, kind, text)] = said(code, "0.16.0", "0.17.0")
-    assert (kind, text.partition(" of ")[0]) == ("raises", "`shared_experts`")
-
-
 @pytest.mark.parametrize(
     ("maker", "kind"), [("make_spec()", "changes"), ("get_gpt_layer_local_spec()", "raises"), ("argument", "changes")]
 )

@@ -259,10 +259,6 @@ class TestWhoCallsIt:
         assert "passes 3 values by position, where 2 fit" in said(direct, "0.16.1", "0.19.2")
         assert "TypeError" in said(f"{MASKS}_DeepepManager().setup_metadata(1, 2, masks=3)\n", "0.16.1", "0.19.2")
 
-    def test_a_call_that_never_fitted_is_no_matter_of_the_step(self) -> None:
-        direct = MASKS.replace("if masks is None:", "if probs is None:")
-        assert "(on 0.16.1 too)" in said(direct, "0.16.1", "0.19.2")
-
     def test_an_object_that_inference_may_never_see(self) -> None:
         source = f"{GPT}def new(self, input_ids, position_ids, attention_mask=None, decoder_input=None, labels=None, "
         source += "inference_context=None, packed_seq_params=None, extra_block_kwargs=None, loss_mask=None): ...\n"
@@ -323,28 +319,6 @@ def test_a_part_of_the_object_has_its_own_forward() -> None:
     assert [finding.line for finding in findings if "passes `key`, which" in finding.message] == []
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "version", "told"),
-    [
-        ("tensor_parallel.mappings", "dist_all_gather_func", "0.18.0", "`mappings` uses it by name"),
-        (
-            "distributed.param_and_grad_buffer",
-            "_coalescing_manager",
-            "0.18.0",
-            "`_ParamAndGradBucketGroup` uses it by name",
-        ),
-        ("dist_checkpointing.strategies.base", "async_calls", "0.16.0", "Nothing of megatron-core 0.16 reads it"),
-        ("extensions.transformer_engine", "fused_unpermute", "0.17.0", "`moe_utils` uses it by name"),
-    ],
-)
-def test_who_reads_a_name_of_a_module(owner: str, name: str, version: str, told: str, tmp_path: Path) -> None:
-    """However it got it: by an import of another package, in a branch."""
-    source = f"import megatron.core.{owner} as m\ndef mine(*args): ...\nm.{name} = mine\n"
-    write_files(tmp_path, {"a.py": source})
-    found = unpatch("scan", "--output-format", "json", "--target-mcore", version, cwd=tmp_path).json["findings"]
-    assert [(one["verdict"], told in one["evidence"]) for one in found] == [("keep", True)]
-
-
 @pytest.mark.parametrize("words", KINDS)
 def test_it_is_said_where_it_is_so_and_nowhere_else(words: str) -> None:
     old, new, so, not_so = KINDS[words]
@@ -359,35 +333,3 @@ def test_what_several_releases_do_alike_is_said_once(tmp_path: Path) -> None:
     (finding,) = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
     assert finding["message"].count("the call of `roll_tensor`") == 1
     assert "which megatron-core 0.12.1 to 0.13.0 does not take" in finding["message"]
-
-
-GONE = "TransformerConfig(no_such_field=1)"
-INSTALLS = """\
-from megatron.core.transformer.mlp import MLP
-from megatron.core.transformer.transformer_config import TransformerConfig
-def ours(self, hidden_states, per_token_scale=None):
-    return hidden_states
-def helper():
-    def later():
-        {helped}
-    return later
-def install(flag):
-    {before}
-    if flag:
-        {inside}
-        MLP.forward = ours
-    else:
-        {beside}
-    {after}
-    helper()
-"""
-
-
-@pytest.mark.parametrize(
-    ("where", "told"),
-    [("before", True), ("inside", True), ("beside", False), ("after", False), ("helped", False)],
-)
-def test_what_is_asked_for_on_the_way_to_a_patch_and_nothing_else_hinders_it(where: str, told: bool) -> None:
-    places = dict.fromkeys(("before", "inside", "beside", "after", "helped"), "pass") | {where: GONE}
-    (finding,) = found_in(INSTALLS.format(**places), target=(0, 19, 2))
-    assert ("TypeError when the patch is installed" in finding.message) is told

@@ -16,7 +16,7 @@ from mcore_unpatch.library.sources import light_model, read_source
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import LIBRARY, RELEASES
 
-CALLBACKS = {
+FACTORIES = {
     "a": """
 from toy.b import Config, Factory
 def forward(step, data):
@@ -101,11 +101,8 @@ def test_what_a_module_reads_of_its_own_is_read() -> None:
     assert names == {"spare", "queue", "barrier", "unused", "left", "Kind", "run"}
 
 
-def test_callbacks_are_followed_and_options_collected() -> None:
-    toy = model(CALLBACKS)
-    hands = [word for word in toy.facts["toy.a.pretrain"].traits if word.startswith("hands")]
-    assert hands == ["hands:func=0+", "hands:func=1+", "hands:func=1+last/2"]
-    assert toy.options == {"long_name", "other_name", "size", "spare"}
+def test_fields_know_who_reads_them_and_methods_who_calls_them() -> None:
+    toy = model(FACTORIES)
     assert toy.facts["toy.b.Config.spare"].trait("unread") is not None
     assert toy.facts["toy.b.Config.size"].trait("unread") is None
     assert toy.facts["toy.b.Config.size"].trait("read") == "toy.b.read"
@@ -136,7 +133,6 @@ def test_what_autograd_a_spec_and_a_condition_add_to_a_call() -> None:
     toy = model({"a": GIVEN})
     assert [one.call for one in toy.calls("toy.a.Kernel.forward")] == [Call(3)]
     assert [one.call for one in toy.calls("toy.a.Part.__init__")] == [Call(1, ("last",), double_star=True)]
-    assert toy.facts["toy.a.Layer.run"].every("hands") == ["callback=1+?self.config.wide"]
 
 
 SHAPES = {

@@ -1,4 +1,4 @@
-"""What models know of options, fallbacks of imports, classes from specs, and items of lists."""
+"""What models know of fallbacks of imports, classes from specs, and items of lists."""
 
 from collections.abc import Mapping
 
@@ -13,20 +13,6 @@ def model(files: Mapping[str, str], items: Mapping[tuple[str, str], str] | None 
     texts = {"__init__": "", **files}
     sources = [(f"toy/{name}.py", text.encode()) for name, text in texts.items()]
     return build(Library("toy", ("toy",), items or {}), "1.0", sources)
-
-
-def test_what_a_field_says_of_its_option_counts() -> None:
-    field = 'kept: int = field(metadata={"argparse_meta": {"arg_names": ["--other"], "dest": "other"}})'
-    toy = model({"a": f"from dataclasses import field\nclass Settings:\n    {field}\n"})
-    assert "other" in toy.options
-
-
-@pytest.mark.parametrize("stand_in", ["Base = None", "Base, other = None, None"])
-def test_none_in_place_of_an_import_of_its_own_is_not_what_it_is(stand_in: str) -> None:
-    text = f"if HAVE:\n    from toy.b import Base\nelse:\n    {stand_in}\nclass Sub(Base): pass\n"
-    toy = model({"a": text, "b": "class Base:\n    def run(self): pass\n"})
-    known = toy.find("toy.a.Sub.run")
-    assert known is not None and known.name == "toy.b.Base.run"
 
 
 def test_of_functions_that_depend_on_what_is_installed_the_longest_counts_and_each_may_change() -> None:
@@ -121,18 +107,6 @@ def get_spec():
     assert [name for name, places in slots.items() if places == ["PartSubmodules.inner"]] == named
 
 
-def test_a_default_is_what_a_field_holds_however_it_is_written() -> None:
-    head = "from dataclasses import dataclass, field\n@dataclass\nclass Config:\n    size: int"
-    texts = (" = 8\n", " = field(default=8, metadata={'help': 'x'})\n", " = field(metadata={})\n")
-    plain, wrapped, other = (model({"a": head + text}) for text in texts)
-    assert plain.facts["toy.a.Config.size"].digest == wrapped.facts["toy.a.Config.size"].digest
-    for one in (plain, wrapped):
-        assert (taken := one.called_with("toy.a.Config")) is not None
-        assert taken.defaults == {"size": "8"}
-    assert (required := other.called_with("toy.a.Config")) is not None
-    assert required.required == {"size"}
-
-
 def test_a_function_gives_what_the_one_gives_whose_result_it_returns() -> None:
     same = "def same(x):\n    if x: return pair(x)\n    return x, 1\n"
     found = model({"a": f"def pair(x): return x, x\n{same}def loop(x): return loop(x)\n"})
@@ -143,21 +117,6 @@ def test_a_function_gives_what_the_one_gives_whose_result_it_returns() -> None:
 def test_an_object_of_a_module_tells_its_class() -> None:
     found = model({"a": "class Queue: ...\nqueue = Queue()\n"})
     assert found.facts["toy.a.queue"].trait("made") == "toy.a.Queue"
-
-
-FLAGS = """
-def run(step, flag=False, other=None):
-    if flag: step(1, 2)
-    elif other is None: step(1)
-    else: step(1, 2, 3)
-    if flag and more: step(1, 2, 3, 4)
-    if more: step()
-"""
-
-
-def test_a_parameter_that_is_called_only_where_another_is_set() -> None:
-    hands = [word.replace("\xa0", " ") for word in model({"a": FLAGS}).facts["toy.a.run"].every("hands")]
-    assert hands == ["step=0+", "step=1+?other is None", "step=2+?flag", "step=3+?not other is None", "step=4+?flag"]
 
 
 TOLD = """
@@ -218,20 +177,6 @@ def build(wide, given):
     assert [str(use.call) for use in toy.calls("toy.a.Loud.__init__")] == ["0+size"]
 
 
-def test_who_is_used_most_is_named_of_those_who_build_a_class() -> None:
-    text = """\
-class Part: pass
-class Able:
-    def make(self): return Part()
-class Main:
-    def make(self): return Part()
-def first(x): return isinstance(x, Main)
-def second(): return Main()
-"""
-    [use] = [use for use in model({"a": text}).uses("toy.a.Part") if use.how == CALLED]
-    assert (use.place, use.users) == ("toy.a.Main.make", 2)
-
-
 @pytest.mark.parametrize(
     ("body", "condition"),
     [
@@ -249,58 +194,3 @@ def second(): return Main()
 def test_on_which_flag_of_its_own_alone_a_function_calls(body: str, condition: str) -> None:
     toy = model({"a": f"def f(x): pass\ndef g(wide, deep):\n    {body}\n"})
     assert [use.condition for use in toy.calls("toy.a.f")] == [condition]
-
-
-MAKERS = """
-class Fast: ...
-class Slow: ...
-class Plain: ...
-class Norm: ...
-class Router: ...
-Layer = Norm
-class PartSubmodules:
-    router: type = Router
-class FastSpecProvider:
-    def linear(self): return Fast
-    def norm(self): return Plain
-class SlowSpecProvider:
-    def linear(self): return Slow
-    def norm(self): return Layer
-def part_spec(backend): return ModuleSpec(module=backend.linear(), submodules=PartSubmodules(norm=ModuleSpec(Norm)))
-def get_spec(size, fast=True, *, wide=False):
-    if wide and size: return ModuleSpec(module=Plain)
-    return part_spec(FastSpecProvider() if fast else SlowSpecProvider())
-def slow_spec(*args, **more): return get_spec(1, False, **more)
-def same_spec(quick): return get_spec(1, fast=quick)
-def build(): return get_spec(1)
-def no_spec(): return 1
-def norm_spec(rms):
-    if rms:
-        global Layer
-        Layer = Plain
-    return ModuleSpec(Layer)
-def checked_spec(given):
-    same_spec: Slow = given
-    return ModuleSpec(same_spec) if given is Plain or isinstance(given, Fast) else part_spec(given)
-def sparse_spec(experts=None, kind=None):
-    kind = kind or Fast
-    if experts is None: return ModuleSpec(Plain)
-    else: return part_spec(Slow if kind is not None else kind)
-def handing_spec(**more): return sparse_spec(**more)
-every = PartSubmodules(a=Fast, b=Slow, c=Plain)
-"""
-
-
-def test_which_classes_the_specs_of_a_function_may_name() -> None:
-    toy = model({"a": MAKERS})
-    told = {name.removeprefix("toy.a."): fact.trait("specs") for name, fact in toy.facts.items() if fact.trait("specs")}
-    assert told == {
-        "part_spec": "Norm,Router",
-        "get_spec": "fast/Fast,fast/FastSpecProvider,Norm,size/Plain,wide/Plain,Router,Slow,SlowSpecProvider,part_spec",
-        "slow_spec": "Norm,wide/Plain,Router,Slow,SlowSpecProvider,get_spec,part_spec",
-        "norm_spec": "Layer,Norm,rms/Plain",
-        "checked_spec": "Norm,Router,part_spec",
-        "sparse_spec": f"Fast,{(experts := 'experts/Norm,Plain,experts/Router,experts/Slow,experts/part_spec')}",
-        "handing_spec": f"Fast,{experts},sparse_spec",
-        "same_spec": "quick/Fast,quick/FastSpecProvider,Norm,Plain,Router,Slow,SlowSpecProvider,get_spec,part_spec",
-    }

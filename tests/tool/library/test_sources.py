@@ -10,12 +10,10 @@ import pytest
 from command import importing
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.library import build as builder, sources
 from mcore_unpatch.library.model import Library, Model
 from mcore_unpatch.library.sources import model_of, read_source
 from mcore_unpatch.megatron.versions import LIBRARY
 from mcore_unpatch.stacks.sources import source_at, target
-from mcore_unpatch.upgrade.fates import change
 
 BASE = """
 class Base:
@@ -53,30 +51,6 @@ def written(files: dict[str, str], folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "moved_to"),
-    [
-        ("a.f", "signature", None),
-        ("a.Base.run", "moved", "a.Base.perform"),
-        ("gone.Lost", "moved", "elsewhere.Lost"),
-        ("gone.g", "gone", None),
-        ("a.Base", "body", None),
-        ("a.never", "unknown", None),
-    ],
-)
-def test_what_happened_to_a_name(tmp_path: Path, name: str, kind: str, moved_to: str | None) -> None:
-    old, new = model_at(written(OLD, tmp_path / "old")), model_at(written(NEW, tmp_path / "new"))
-    happened = change(f"megatron.core.{name}", old, new)
-    assert happened.kind == kind
-    assert happened.moved_to == (f"megatron.core.{moved_to}" if moved_to else None)
-
-
-def test_a_signature_says_which_parameter(tmp_path: Path) -> None:
-    old, new = model_at(written(OLD, tmp_path / "old")), model_at(written(NEW, tmp_path / "new"))
-    assert change("megatron.core.a.f", old, new).sentence == "signature changed: new parameter `y`"
-    assert change("megatron.core.a.f", new, old).sentence == "signature changed: removed `y`"
-
-
 def test_a_folder_a_wheel_and_a_commit_are_read_alike(tmp_path: Path) -> None:
     folder = written(OLD, tmp_path / "old")
     wheel = tmp_path / "megatron_core-0.30.1-py3-none-any.whl"
@@ -96,11 +70,6 @@ def test_a_folder_a_wheel_and_a_commit_are_read_alike(tmp_path: Path) -> None:
     assert {one.label for one in models} == {"0.30.1"}
     assert all(dict(one.facts) == dict(models[0].facts) for one in models)
     assert dict(model_at(folder / "megatron" / "core").facts) != dict(models[0].facts)
-
-
-@pytest.mark.parametrize(("text", "label"), [("0.17", "0.17.1"), ("0.17.0", "0.17.0"), ("v0.19", "0.19.2")])
-def test_a_known_release_by_its_number(text: str, label: str) -> None:
-    assert target(text).models()[0].label == label
 
 
 @pytest.mark.parametrize("text", ["0.99", "0.17.9", "newest"])
@@ -124,28 +93,6 @@ def model_at(place: Path | str) -> Model:
 
 
 TOY = Library("toy", ("toy",))
-
-
-def test_what_was_built_once_is_taken_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {"toy/__init__.py": b"def f(): ...\n"}
-    first = model_of(TOY, "1", files)
-    monkeypatch.setattr(sources, "build", lambda *_: pytest.fail("built again"))
-    assert dict(model_of(TOY, "1", files).facts) == dict(first.facts)
-    monkeypatch.undo()
-    monkeypatch.setattr(builder, "gc", builder.gc)
-    assert "toy.g" in model_of(TOY, "1", {"toy/__init__.py": b"def g(): ...\n"}).facts
-
-
-def test_a_cache_that_is_broken_or_cannot_be_written_is_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = {"toy/__init__.py": b"def f(): ...\n"}
-    model_of(TOY, "1", files)
-    (kept,) = (tmp_path / "cache").rglob("*.bin")
-    kept.write_bytes(b"half of it")
-    assert "toy.f" in model_of(TOY, "1", files).facts
-    monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
-    assert "toy.f" in model_of(TOY, "1", files).facts
 
 
 class TestBadSource:
@@ -174,23 +121,8 @@ class TestBadSource:
         os.mkfifo(written(OLD, tmp_path) / "megatron/core/pipe.py")
         assert "pipe.py cannot be read" in self.refused(tmp_path)
 
-    def test_a_file_that_does_not_parse(self, tmp_path: Path) -> None:
-        said = self.refused(written({**OLD, "bad.py": "def f(:\n"}, tmp_path))
-        assert "megatron/core/bad.py, line 1, is not valid" in said
-        assert "Nothing was read" in said
-
     def test_a_file_that_is_nested_too_deeply(self, tmp_path: Path) -> None:
         assert "bad.py" in self.refused(written({**OLD, "bad.py": "x = " + "(" * 5000 + ")" * 5000}, tmp_path))
-
-    def test_an_encrypted_wheel(self, tmp_path: Path) -> None:
-        wheel = tmp_path / "secret.whl"
-        with zipfile.ZipFile(wheel, "w") as archive:
-            archive.writestr("megatron/core/__init__.py", "")
-        data = bytearray(wheel.read_bytes())
-        for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-            data[data.index(mark) + place] |= 1
-        wheel.write_bytes(data)
-        assert "is encrypted" in self.refused(wheel)
 
     def test_a_gigabyte_of_text_in_a_small_wheel(self, tmp_path: Path) -> None:
         wheel = tmp_path / "large.whl"

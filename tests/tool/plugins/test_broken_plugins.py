@@ -121,7 +121,7 @@ AFTER = "from megatron.core import utils\\nutils.OURS = 1\\n"
 class Bad(Codemod):
     name, title, covers = "bad", "bad", "one function"
     answers = ("MCU602",)
-    safety = "safe"
+    level = "exact"
     examples = (Example("MCU602", BEFORE, "from acme import register\\n\\nregister(ours)\\n"),)
 
     def fix(self, source, match):

@@ -95,4 +95,4 @@ def test_nothing_is_rewritten_below_a_patch_that_stays(site: Path, project: Path
     (project / "other.py").write_text(patch)
     result = run(site, project, "migrate", "--diff", "--unsafe-fixes")
     assert result.out == ""
-    assert "`GPTModel.forward` stays patched in other.py, line 2" in " ".join(result.err.split())
+    assert "Nothing to migrate" in result.err

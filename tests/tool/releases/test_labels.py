@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accuracy.scoring import repositories, score
 from checking import GPT, MTP_LAYER
 from downloads import unpacked
 
@@ -73,16 +72,6 @@ def test_the_well_known_patches_are_labelled(name: str) -> None:
 @pytest.mark.parametrize("version", VERL)
 def test_verl(version: str) -> None:
     check(unpacked("verl", version), f"verl-{version}")
-
-
-def test_nothing_is_promised_of_verl_that_a_reader_denies() -> None:
-    """0.9.1 is the commit that labels/field has verdicts of: the judge is measured where there are no clones."""
-    read = next(repository for repository in repositories("field") if repository.name == "verl")
-    row = score(read, [finding.to_json() for finding in scanned(unpacked("verl", "0.9.1")).findings])
-    assert (row.false, row.targets, row.promises) == ([], [], [])
-    assert row.missed == [f"verl {read.patches[0].path}:1 {read.patches[0].target}"]  # which the package leaves out
-    assert (row.judged, row.other) == (24, [])
-    assert row.right >= 18  # the others say less than they could: no fixes are asked for here
 
 
 def test_nemo_rl() -> None:

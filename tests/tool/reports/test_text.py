@@ -2,7 +2,6 @@
 
 import os
 import pty
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -60,38 +59,6 @@ def test_a_test_is_said_to_be_one(tmp_path: Path) -> None:
     assert "[none]  in a test\n" in unpatch("scan", "-v", cwd=tmp_path).out
 
 
-@pytest.mark.parametrize(("touched", "ending"), [(1, ""), (4, ""), (9, r" and \d more")])
-def test_what_a_patch_file_touches_is_named_until_there_is_no_room(touched: int, ending: str, tmp_path: Path) -> None:
-    file = "megatron/core/utils.py"
-    hunks = "".join(
-        f"@@ -{10 * at},2 +{10 * at},3 @@ def name_{at}(x):\n     a = 1\n+    b = 2\n     c = 3\n"
-        for at in range(1, touched + 1)
-    )
-    write_files(tmp_path, {"ours.patch": f"diff --git a/{file} b/{file}\n--- a/{file}\n+++ b/{file}\n{hunks}"})
-    said = " ".join(unpatch("scan", "-v", cwd=tmp_path).out.split())
-    assert re.search(rf"name_1\b(, name_\d)*{ending} keep:", said)
-
-
-def test_the_gate_asks_no_codemod(project: Path) -> None:
-    output = unpatch("check", cwd=project, env={"COLUMNS": "100"}).out
-    assert "rewrite: " not in output
-    scanned, judged, last, keeping, _ = output.splitlines()[-5:]
-    assert scanned == "Scanned 4 files."
-    assert judged == "Judged for megatron-core 0.19: the newest known, no project file names a release."
-    assert last == "Found 3 patches and 1 unused ignore comment."
-    assert keeping.startswith("To keep them: `unpatch pin --target-mcore 0.19`, then")
-
-
-def test_text_wraps_between_words_below_where_it_began(project: Path) -> None:
-    for columns in (80, 54):
-        output = unpatch("scan", "-v", cwd=project, env={"COLUMNS": str(columns)}).out
-        texts = [line for line in output.splitlines() if " | " not in line and "megatron.core." not in line]
-        assert max(map(len, texts)) <= columns
-        marked = next(index for index, line in enumerate(texts) if line.startswith("         steps: "))
-        assert texts[marked + 1].startswith(" " * 16)
-        assert texts[marked + 1][16] != " "
-
-
 def test_a_pipe_has_80_columns(project: Path) -> None:
     output = unpatch_process("scan", "-v", cwd=project, env={"COLUMNS": ""}).out
     assert 70 < max(len(line) for line in output.splitlines() if " | " not in line) <= 80
@@ -127,22 +94,6 @@ def test_a_long_line_is_not_wrapped(tmp_path: Path) -> None:
     write_files(tmp_path, f"from megatron.core import utils\n{text}\n")
     assert text in unpatch("scan", "-v", cwd=tmp_path).out
     assert text in on_a_terminal("scan", "-v", cwd=tmp_path, env={"NO_COLOR": "1", "COLUMNS": "80"})
-
-
-def test_words_of_doubt_and_time(tmp_path: Path) -> None:
-    write_files(
-        tmp_path,
-        """
-        import megatron.core
-        def run(model, fast):
-            old = model.output_layer.forward
-            try:
-                model.output_layer.forward = fast
-            finally:
-                model.output_layer.forward = old
-        """,
-    )
-    assert "[output]  temporary  likely" in unpatch("scan", "-v", cwd=tmp_path).out
 
 
 def test_errors_go_to_stderr(project: Path) -> None:

@@ -101,7 +101,7 @@ def test_pip(traps: Path, traces: Path, monkeypatch: pytest.MonkeyPatch) -> None
     for name, value in {"TRACES": str(traces), "PIP_NO_INDEX": "1", "XDG_CACHE_HOME": str(traces.parent)}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UsageError, match="pip could not download megatron-core"):
-        sources.download("0.0.1")
+        sources.fetch("0.0.1")
     assert list(traces.iterdir()) == []
 
 

@@ -12,20 +12,19 @@ from repository import GIT, Repository
 
 from mcore_unpatch.repository import git
 
-# One that `migrate --annotate` writes to.
-PATCH = """from megatron.core.models.gpt import GPTModel
+# One that `migrate` writes to.
+PATCH = """from verl.models.mcore.mtp_patch import patch_postprocess
 
-def fast(self, input_ids, position_ids, attention_mask, labels=None, **kwargs):
-    return self.log_probs(self.decoder(input_ids), labels)
 
-GPTModel.forward = fast
+def prepare(model):
+    patch_postprocess(model)
 """
 COMMANDS = (
     ("scan",),
     ("check",),
     ("check", "--base", "main"),
-    ("migrate", "--annotate", "--diff"),
-    ("migrate", "--annotate"),  # writes
+    ("migrate", "--diff"),
+    ("migrate",),  # writes
     ("undo",),
 )
 # Keys that name a program and that `git help --config` leaves out.
@@ -93,9 +92,10 @@ def check_silent(repository: Repository, canary: Canary) -> None:
     """Plain git runs the program, no command of ours does; and each does its work."""
     provoke(repository)
     assert canary.sang, "the trap does not work"
-    codes = [run(*command, cwd=repository.path).code for command in COMMANDS]
+    results = [run(*command, cwd=repository.path) for command in COMMANDS]
+    codes = [result.code for result in results]
     assert canary.sang == ""
-    assert codes == [CLEAN, FINDINGS, FINDINGS, CLEAN, CLEAN, CLEAN]
+    assert codes == [CLEAN, FINDINGS, FINDINGS, CLEAN, CLEAN, CLEAN], results[-2].err
 
 
 @pytest.mark.parametrize("value", ["program", "hook"])
@@ -215,7 +215,7 @@ def test_another_work_tree_than_its_own(hostile: Repository, tmp_path: Path) -> 
         assert git.toplevel(hostile.path) is None
         result = run("scan", "--output-format", "json", cwd=hostile.path)
         assert {finding["path"] for finding in result.json["findings"]} == {"pkg/more.py", "pkg/patches.py"}
-        assert run("migrate", "--annotate", cwd=hostile.path).code == ERROR
+        assert run("migrate", cwd=hostile.path).code == ERROR
     assert (victim / "mine.py").read_text() == PATCH
 
 

@@ -20,12 +20,15 @@ from mcore_unpatch.commands import output
 pytestmark = pytest.mark.slow
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
 PATCH = f"{IMPORT}GPTModel.forward = print\n"
-# One that `migrate --annotate` writes to.
-WRITTEN = f"""{IMPORT}
-def fast(self, input_ids, position_ids, attention_mask, labels=None, **kwargs):
-    return self.log_probs(self.decoder(input_ids), labels)
+# One that `migrate` writes to.
+WRITTEN = """import torch
+from megatron.core.models.gpt.gpt_model import GPTModel
 
-GPTModel.forward = fast  # %s
+
+def critic(config, spec):
+    model = GPTModel(config=config, transformer_layer_spec=spec, vocab_size=64, max_sequence_length=16)
+    model.output_layer = torch.nn.Linear(in_features=config.hidden_size, out_features=1)  # %s
+    return model
 """
 TITLE = "\x1b]0;owned\x07"  # sets the title of a terminal
 CLEAR = "\x1b[2J"
@@ -64,7 +67,6 @@ def check_harmless(text: str) -> None:
     [
         *itertools.product(["scan", "check", "check --base HEAD"], ["text", "github"]),
         ("migrate", "text"),
-        ("migrate --annotate", "text"),
     ],
 )
 def test_in_a_pipe(command: str, style: str, hostile: Repository) -> None:
@@ -97,7 +99,9 @@ def terminal(*command: str, cwd: Path) -> tuple[str, int]:
     return text.decode(), process.wait()
 
 
-@pytest.mark.parametrize("command", ["scan", "check", "migrate", "migrate --annotate --diff"])
+@pytest.mark.parametrize(
+    "command", ["scan", "check", "migrate --unsafe-fixes --check", "migrate --unsafe-fixes --diff"]
+)
 def test_on_a_terminal(command: str, hostile: Repository) -> None:
     hostile.commit({"w.py": (WRITTEN % f"{TITLE}{CLEAR}").encode()})
     text, _ = terminal(*command.split(), cwd=hostile.path)
@@ -115,7 +119,7 @@ def test_messages(tmp_path: Path) -> None:
     repository.commit({name: (WRITTEN % "a").encode(), "tracked.py": "x = 1\n"})
     repository.write({name: (WRITTEN % "b").encode()})
     for arguments in (
-        ["migrate", "--annotate"],
+        ["migrate"],
         ["scan", f"no{name}"],
         ["undo", f"no{name}"],
         ["scan", "--base", CLEAR],
@@ -130,7 +134,7 @@ def test_data_stays_exact(hostile: Repository) -> None:
     assert {finding["path"] for finding in report["findings"]} == set(NAMES)
 
 
-@pytest.mark.parametrize("command", ["scan", "check", "migrate --annotate"])
+@pytest.mark.parametrize("command", ["scan", "check", "migrate"])
 @pytest.mark.parametrize("locale", ["C", "en_US.ISO-8859-1"])
 def test_json_in_any_locale(command: str, locale: str, tmp_path: Path) -> None:
     repository = Repository(tmp_path)
@@ -175,15 +179,15 @@ class TestReaders:
 
     @pytest.mark.parametrize(("style", "reader"), [("json", "head -1 >/dev/null"), ("text", "true")])
     def test_migrate_has_migrated(self, style: str, reader: str, many: Path) -> None:
-        assert self.shell(f"unpatch migrate --annotate --output-format {style} | {reader}", many)[0] == CLEAN
-        assert "TODO(mcore-unpatch)" in (many / "w.py").read_text()
+        assert self.shell(f"unpatch migrate --unsafe-fixes --output-format {style} | {reader}", many)[0] == CLEAN
+        assert "add_value_head" in (many / "w.py").read_text()
         assert self.shell(f"unpatch undo | {reader}", many)[0] == CLEAN
-        assert "TODO(mcore-unpatch)" not in (many / "w.py").read_text()
+        assert "add_value_head" not in (many / "w.py").read_text()
 
     def test_a_closed_output(self, many: Path) -> None:
         assert self.shell("unpatch check >&- 2>&- <&-", many)[0] == FINDINGS
-        assert self.shell("unpatch migrate --annotate >&- 2>&-", many)[0] == CLEAN
-        assert (many / "w.py").read_text().count("TODO(mcore-unpatch)") == 1
+        assert self.shell("unpatch migrate --unsafe-fixes >&- 2>&-", many)[0] == CLEAN
+        assert (many / "w.py").read_text().count("import add_value_head") == 1
         assert self.shell("unpatch undo >&-", many)[0] == CLEAN
         assert (many / "w.py").read_text() == WRITTEN % "a"
 
@@ -195,7 +199,7 @@ class TestReaders:
                 ERROR,
                 "error: the report could not be written: No space left on device",
             )
-        code, told = self.shell("unpatch migrate --annotate >/dev/full", many)
+        code, told = self.shell("unpatch migrate --unsafe-fixes >/dev/full", many)
         assert code == ERROR
         assert "error: 1 file was migrated, but the report could not be written" in told
         assert self.shell("unpatch check >/dev/full 2>/dev/full", many)[0] == ERROR
@@ -208,7 +212,7 @@ def test_nothing_is_imported_from_the_current_folder(tmp_path: Path) -> None:
     planted += " hashlib difflib multiprocessing packaging shutil enum pathlib typing functools yaml torch"
     files: dict[str, str | bytes] = {f"{name}.py": trap for name in planted.split() if name != "rich"}
     write_files(tmp_path / "repo", {**files, "rich/__init__.py": trap, "w.py": (WRITTEN % "a").encode()})
-    for command in ("--help", "scan", "check --output-format sarif", "migrate --annotate --allow-no-vcs", "undo"):
+    for command in ("--help", "scan", "check --output-format sarif", "migrate --allow-no-vcs", "undo"):
         result = unpatch_process(
             *command.split(), cwd=tmp_path / "repo", env={"XDG_STATE_HOME": str(tmp_path / "state")}
         )

@@ -127,69 +127,9 @@ def test_each_form_is_found(name: str) -> None:
     check_found(FORMS[name] + "\n")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '"""It calls forward(\n"quoted" """',
-        "'''don't (\n'''",
-        'x = "("',
-        "# say (",
-        'f(\n    """ ( """,\n)',
-        'f("a",\n  g["b"])',
-        r"""x = "\\" + '\'' + r"\" ("  """,
-        """x = f"{'"'}" + "'" """,
-        """x = f"{'#'}" + f'{y["a"]:{w}}' + f"{{" """,
-        '''x = f"""{y["a"]} {{ "quoted" { """in it""" } """ ''',
-        """x = f"{y["a"]}" + f'{'a' + "'" + "b"}' """,
-    ],
-)
-def test_a_bracket_in_a_text_hides_nothing(text: str) -> None:
-    assert prefilter.may_install(f"{GPT}{DEF}{text}\nGPTModel.forward = ours\n".encode(), mocks=False)
-    assert prefilter.may_install(f"{GPT}{DEF}{text}\n(\n  GPTModel.forward,\n  x) = ours, 1\n".encode(), mocks=False)
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        'def f():\n    """Takes a model.\n\n    Args:\n        model: "it" = the model\n    """',
-        "if isinstance(x, np.ndarray):\n    y[0] = x",
-        'def f(\n    a: "A",\n    b: torch.Tensor,\n    c: int = 3,\n): ...',
-        "env_vars = {}",
-        "extra_meta_path = []\nextra_meta_path.append(x)",
-        'def f():\n    """Say `model.forward = ours`:\n\n    model.forward = ours\n    del GPTModel.forward\n    """',
-        "print(f'''\n{model.forward} is\nmodel.forward = {ours!r:{width}}\n''')",
-        "model = config = f()\ndel model, config  # no longer needed",
-        'def test_it(monkeypatch: MonkeyPatch) -> None:\n    monkeypatch.setattr(GPTModel, "forward", ours)',
-    ],
-)
-def test_what_no_target_is_parsed_for(code: str) -> None:
-    assert not prefilter.may_install(f"{GPT}{code}\n".encode(), mocks=False)
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "del model, GPTModel.forward",
-        "del model, \\\n    GPTModel.forward",
-        "del GPTModel \\\n    .forward",
-        "del (model,\n    GPTModel.forward)",
-        'import ours as monkeypatch\ndef f():\n    monkeypatch.setattr(GPTModel, "forward", ours)',
-        'monkeypatch: object = ours\ndef f():\n    monkeypatch.setattr(GPTModel, "forward", ours)',
-        'def test_it(monkeypatch):\n    monkeypatch.setattr(x, "y", 1)\n    setattr(GPTModel, "forward", ours)',
-    ],
-)
-def test_what_only_looks_like_such_a_one_is_parsed(code: str) -> None:
-    assert prefilter.may_install(f"{GPT}{code}\n".encode(), mocks=False)
-
-
 def test_letters_of_another_encoding_may_look_like_the_end_of_a_text() -> None:
     hidden = f"# coding: shift-jis\n{GPT}{DEF}x = '\u8868'; GPTModel.forward = ours; y = '\u8868'; z = \"\\'\" # '\n"
     assert prefilter.may_install(hidden.encode("shift-jis"), mocks=False)
-
-
-def test_a_text_within_an_expression_of_a_text_is_no_end_of_it() -> None:
-    hidden = f"""{GPT}{DEF}x = f"{{'"'}}"; GPTModel.forward = ours; y = "'" # "\n"""
-    assert prefilter.may_install(hidden.encode(), mocks=False)
 
 
 def test_a_quotation_mark_of_another_script_is_none() -> None:
@@ -212,62 +152,3 @@ def test_a_quotation_mark_of_another_script_is_none() -> None:
 )
 def test_what_says_megatron(path: str, text: str, says: bool) -> None:
     assert prefilter.mentions_megatron(path, text.encode()) is says
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "x: GPTModel.forward = ours",
-        "# GPTModel.forward = ours",
-        "    # so that model.forward = ours",
-        "f(model.forward, key=ours)",
-        "f(a,\n  model.forward,\n  key=ours)",
-        "x = {model.forward: 1, 'a': f(b=ours)}",
-        "if model.forward:\n    x = ours",
-        "model.enabled = True",
-        "model.size = -1  # none",
-        "model.name = 'gpt'",
-        "model.of_ours = value",
-        "GPTModel.of_ours = None",
-        "self.forward = ours",
-        "print(model.forward == ours)",
-    ],
-)
-def test_lines_that_no_file_is_parsed_for(line: str) -> None:
-    """Each costs time alone, and a large repository has many of them."""
-    assert not prefilter.may_install(f"{GPT}{line}\n".encode(), mocks=False)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "if x: GPTModel.forward = ours",
-        "else: GPTModel.forward = ours",
-        "x = 1; GPTModel.forward = ours",
-        "(model.forward) = ours",
-        "[a, model.forward] = 1, ours",
-        "GPTModel.OF_OURS = True",
-        "GPTModel.__call__ = True",
-        "GPTModel.of_ours = value",
-        "GPTModel.of_ours = None or value",
-        "model.of_ours = types.MethodType(f, model)",
-        "model.of_ours = f.__get__(model)",
-        "def f(): ...\nmodel.of_ours = f",
-        "f().of_ours = value",
-    ],
-)
-def test_lines_that_a_file_is_parsed_for(line: str) -> None:
-    assert prefilter.may_install(f"{GPT}{line}\n".encode(), mocks=False)
-
-
-@pytest.mark.parametrize(
-    ("code", "names"),
-    [
-        ("def put(cls, name):\n    setattr(cls, name, 1)", {"put"}),
-        ("class A:\n    def put(self, cls, name):\n        setattr(cls, name, 1)", {"put"}),
-        ("def f(): ...\nif f:\n    def put(cls, name):\n        setattr(cls, name, 1)", {"put"}),
-        ("def named(name):\n    def put(cls):\n        setattr(cls, name, 1)\n    return put", set()),
-    ],
-)
-def test_functions_that_other_files_can_call(code: str, names: set[str]) -> None:
-    assert prefilter.installers(f"{code}\n".encode()) == names

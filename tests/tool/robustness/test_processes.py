@@ -87,7 +87,7 @@ def test_a_worker_that_dies_is_an_error(where: str, tmp_path: Path, monkeypatch:
     "command",
     [
         ["scan", "--output-format", "json"],
-        ["migrate", "--annotate", "--diff"],
+        ["migrate", "--diff"],
     ],
     ids=" ".join,
 )

@@ -61,7 +61,7 @@ def test_in_the_place_of_a_source_file(name: str, kind: str, under_git: bool, tm
 def test_in_the_place_of_a_project_file(name: str, kind: str, tmp_path: Path) -> None:
     Repository(tmp_path).commit({"good.py": PATCH})
     put(kind, tmp_path / name)
-    for command in (["check"], ["migrate", "--annotate"], ["check", "--base", "HEAD"]):
+    for command in (["check"], ["migrate"], ["check", "--base", "HEAD"]):
         result = run(*command, cwd=tmp_path)
         if name == "pyproject.toml":
             assert (result.code, result.out) == (ERROR, "")
@@ -184,7 +184,7 @@ def test_deep_files(name: str, tmp_path: Path) -> None:
     write_files(tmp_path, {"good.py": PATCH, name: ("megatron-core = " if "toml" in name else "") + DEEP})
     for command in (
         ["check", "--baseline", "base.json"],
-        ["migrate", "--annotate", "--allow-no-vcs"],
+        ["migrate", "--allow-no-vcs"],
     ):
         result = run(*command, cwd=tmp_path)
         if name == "pyproject.toml" or command[0] == "check":
@@ -213,16 +213,13 @@ def test_a_patch_hidden_by_its_encoding(tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", ["\r\r\n", "\r", "\r\n", " \\\n\n"])
 def test_odd_line_ends(end: str, tmp_path: Path) -> None:
     """Whatever ends the lines: written to, or left with a reason; and every byte comes back."""
-    body = "def fast(self, input_ids, position_ids, attention_mask, labels=None, **kwargs):\n"
-    body += "    return self.log_probs(self.decoder(input_ids), labels)\n"
-    source = f"from megatron.core.models.gpt import GPTModel\n{body}GPTModel.forward = fast\n".replace(
-        "\n", end
-    ).encode()
-    Repository(tmp_path).commit({"odd.py": source, "good.py": PATCH.replace("print", "fast")})
-    result = run("migrate", "--annotate", "--output-format", "json", cwd=tmp_path)
+    text = "from verl.models.mcore.mtp_patch import patch_postprocess\ndef fast(model):\n    patch_postprocess(model)\n"
+    source = text.replace("\n", end).encode()
+    Repository(tmp_path).commit({"odd.py": source, "good.py": text})
+    result = run("migrate", "--output-format", "json", cwd=tmp_path)
     assert result.code in (CLEAN, ERROR), result.err
     if result.json["written"]:
-        assert b"TODO(mcore-unpatch)" in (tmp_path / "odd.py").read_bytes()
+        assert b"mcore_unpatch.compat" in (tmp_path / "odd.py").read_bytes()
         assert run("undo", cwd=tmp_path).code == CLEAN
     assert (tmp_path / "odd.py").read_bytes() == source
 
@@ -236,7 +233,7 @@ def fast(self, input_ids, position_ids, attention_mask, labels=None, **kwargs):
 GPTModel.forward = fast  # unpatch: ignore\r\r
 """
     Repository(tmp_path).commit({"odd.py": source.encode(), "good.py": PATCH})
-    result = run("migrate", "--check", "--annotate", "--unsafe-fixes", "--output-format", "json", cwd=tmp_path)
+    result = run("migrate", "--check", "--unsafe-fixes", "--output-format", "json", cwd=tmp_path)
     assert result.json["errors"] == []
     assert [finding["path"] for finding in result.json["remaining"]] == ["good.py"], "the ignore comment counts"
 

@@ -139,22 +139,6 @@ def test_what_a_readme_says_is_a_hint(tmp_path: Path) -> None:
     assert [stack.name for stack in Stacks(tmp_path).of("a.py").stacks] == ["0.18.0"]
 
 
-@pytest.mark.parametrize(
-    ("path", "image", "platform"),
-    [
-        ("docker/ascend/Dockerfile", "x", ("npu",)),
-        ("docker/Dockerfile.rocm", "x", ("rocm",)),
-        ("Dockerfile", "nvcr.io/nvidia/pytorch:25", ("cuda",)),
-        ("Dockerfile", "quay.io/ascend/cann:8", ("npu",)),
-        ("Dockerfile", "python:3.12", ()),
-    ],
-)
-def test_the_platform(tmp_path: Path, path: str, image: str, platform: tuple[str, ...]) -> None:
-    write_files(tmp_path, {path: f"FROM {image}\nRUN pip install megatron-core==0.18.0\n"})
-    (stack,) = Stacks(tmp_path).all
-    assert stack.platforms == platform
-
-
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:
     return Repository(tmp_path / "repository")

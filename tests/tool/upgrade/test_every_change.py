@@ -107,10 +107,3 @@ def test_each_use_of_what_went_is_reported_and_no_other(tmp_path: Path) -> None:
     result = unpatch("upgrade", "--from", OLD, "--to", NEW, "--all", "--output-format", "json", cwd=tmp_path)
     reported = {Path(item["path"]).name for item in json.loads(result.out)["uses"]}
     assert sorted(set(files) - reported) == [f"use_{len(gone)}.py", f"use_{len(gone) + 1}.py"]
-
-
-def test_a_line_that_shares_one_of_two_reasons_with_another_is_told(tmp_path: Path) -> None:
-    head = "    from megatron.core.transformer.transformer_layer import"
-    write_files(tmp_path, {"a.py": f"def use():\n{head} Y, X\n{head} X\n"})
-    result = unpatch("upgrade", "--from", OLD, "--to", NEW, "--all", cwd=tmp_path)
-    assert "a.py:2 " in result.out and "a.py:3 " in result.out

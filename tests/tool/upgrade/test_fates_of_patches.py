@@ -37,19 +37,6 @@ POSTPROCESS = """
 """
 
 
-def test_a_parameter_that_is_passed_and_not_taken_breaks() -> None:
-    fate = only(POSTPROCESS, "0.16", "0.19")
-    assert (fate.urgency, fate.target.kind) == ("breaks", "signature")
-    assert "TypeError" in fate.reasons[0]
-    assert "`padding_mask`" in fate.reasons[0]
-
-
-def test_within_one_minor_release_nothing_happened() -> None:
-    fate = only(POSTPROCESS, "0.16.0", "0.16.1")
-    assert (fate.urgency, fate.target.kind) == ("harmless", "unchanged")
-    assert fate.reasons == ("what it replaces is unchanged",)
-
-
 def test_of_several_steps_the_worst_is_told_with_the_reasons_that_matter() -> None:
     steps = [(*releases("0.16.0", "0.16.1"),), (*releases("0.16", "0.19"),)]
     harmless, breaks = only(POSTPROCESS, "0.16.0", "0.16.1"), only(POSTPROCESS, "0.16", "0.19")
@@ -89,25 +76,6 @@ def test_what_is_imported_on_the_way_breaks_all_the_same() -> None:
     assert "ImportError when the file is imported" in fate.reasons[0]
 
 
-MOVED = """
-    from megatron.core.models.gpt.fine_grained_callables import PostProcessNode
-
-    def forward_impl(self):
-        return None
-
-    PostProcessNode.forward_impl = forward_impl
-"""
-
-
-def test_a_class_that_moved_breaks_the_import_and_says_where_it_is() -> None:
-    fate = only(MOVED, "0.18", "0.19")
-    assert fate.urgency == "breaks"
-    said = " ".join(fate.reasons)
-    assert (
-        "ImportError when the file is imported; it is now `megatron.core.models.common.utils.PostProcessNode`" in said
-    )
-
-
 CALLS_WHAT_IS_GONE = """
     from megatron.core.transformer.moe.router import TopKRouter
     from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
@@ -121,63 +89,12 @@ CALLS_WHAT_IS_GONE = """
 """
 
 
-def test_a_name_that_the_body_calls_and_that_is_gone_breaks() -> None:
-    fate = only(CALLS_WHAT_IS_GONE.format(guard="pass"), "0.18", "0.19")
-    assert fate.urgency == "breaks"
-    assert "save_loss_to_tracker` does not exist after megatron-core 0.18.2: AttributeError" in fate.reasons[0]
-
-
-@pytest.mark.parametrize("call", ["roll_tensor({})", "roll_tensor(1, dims={})"])
-def test_a_name_that_is_gone_breaks_inside_another_call_of_megatrons(call: str) -> None:
-    use = "MTPLossLoggingHelper.save_loss_to_tracker(1, 2, 3)"
-    source = CALLS_WHAT_IS_GONE.replace(use, call.format(use)).replace("Helper\n", "Helper, roll_tensor\n")
-    said = only(source.format(guard="pass"), "0.18", "0.19").reasons[0]
-    assert "save_loss_to_tracker` does not exist after" in said
-
-
 def test_a_use_behind_a_question_is_the_authors_decision() -> None:
     source = CALLS_WHAT_IS_GONE.replace(
         "MTPLossLoggingHelper.save_loss_to_tracker(1, 2, 3)",
         "if hasattr(MTPLossLoggingHelper, 'save_loss_to_tracker'): MTPLossLoggingHelper.save_loss_to_tracker(1, 2, 3)",
     )
     assert only(source.format(guard="pass"), "0.18", "0.19").urgency == "different"
-
-
-def test_a_call_that_no_longer_fits_breaks() -> None:
-    source = """
-        from megatron.core import config_logger
-        from megatron.core.optimizer import optimizer
-        from megatron.core.datasets.indexed_dataset import _S3BinReader
-
-        def get_grad_norm(*args, **kwargs):
-            return _S3BinReader("path", bin_chunk_nbytes=1)
-
-        def clip(*args, **kwargs):
-            return config_logger.log_config_to_disk({}, {}, prefix="x")
-
-        optimizer.get_grad_norm_fp32 = get_grad_norm
-        optimizer.clip_grad_by_total_norm_fp32 = clip
-    """
-    found = {fate.finding.target.rpartition(".")[2]: fate for fate in fates(source, "0.12", "0.13")}
-    assert found["clip_grad_by_total_norm_fp32"].urgency == "harmless"  # only a parameter with a default is new
-
-
-WRAPPER = """
-    from megatron.core.models.gpt.gpt_model import GPTModel
-
-    original = GPTModel._postprocess
-
-    def _postprocess(self, *args, **kwargs):
-        return original(self, *args, **kwargs)
-
-    GPTModel._postprocess = _postprocess
-"""
-
-
-def test_a_wrapper_that_calls_the_original_is_harmless() -> None:
-    fate = only(WRAPPER, "0.16", "0.17")
-    assert (fate.urgency, fate.target.kind) == ("harmless", "signature")
-    assert fate.reasons[0].endswith("the replacement calls the original")
 
 
 def test_a_copy_says_which_release_it_is_of_and_how_much_it_lacks() -> None:
@@ -209,31 +126,6 @@ def test_what_upstream_does_by_itself_now_can_be_deleted(change: str, urgency: s
     assert fate.copy is not None
     assert fate.copy.upstreamed is (urgency == "unnecessary")
     assert ("delete the patch" in fate.reasons[-1]) is (urgency == "unnecessary")
-
-
-def test_what_the_old_release_lacks_is_not_the_upgrades_doing() -> None:
-    source = """
-        from megatron.core.transformer.moe.router import TopKRouter
-
-        TopKRouter._hash_routing = lambda self, x: x
-    """
-    fate = only(source, "0.18", "0.19")
-    assert (fate.urgency, fate.target.kind) == ("harmless", "unknown")
-
-
-@pytest.mark.parametrize(("old", "already"), [("0.12", False), ("0.18", True)])
-def test_what_the_older_release_breaks_too_says_so(old: str, already: bool) -> None:
-    source = """
-        from megatron.core.transformer import transformer_layer
-
-        def get_transformer_layer_offset(config):
-            return 0
-
-        transformer_layer.get_transformer_layer_offset = get_transformer_layer_offset
-    """
-    fate = only(source, old, "0.19")
-    assert fate.urgency == "breaks"
-    assert ("(on 0.18.2 too)" in fate.reasons[0]) is already
 
 
 @pytest.mark.parametrize(("value", "urgency"), [
@@ -306,16 +198,6 @@ BUILDS = """
         {}
         GPTModel._postprocess = _postprocess
 """
-CONFIG = "TransformerConfig(num_layers=2, hidden_size=8, num_attention_heads=2)"
-
-
-@pytest.mark.parametrize(("lines", "urgency"), [((CONFIG, "pass"), "different"), (("pass", CONFIG), "harmless")])
-def test_what_else_changes_where_a_patch_is_installed_is_not_said_of_it(lines: tuple[str, str], urgency: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        write_files(Path(folder), BUILDS.format(*lines))
-        report = upgrade([Path(folder)], ScanOptions(jobs=1), *releases("0.17.1", "0.19.2"))
-    assert [fate.urgency for fate in report.fates] == [urgency]
-    assert any("by default" in use.text for use in report.uses.affected)  # the line itself is told in any case
 
 
 @pytest.mark.parametrize(

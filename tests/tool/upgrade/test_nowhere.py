@@ -45,24 +45,6 @@ WRONG = """
 """
 
 
-GIVEN = """
-    from megatron.core.models.bert import bert_layer_specs
-    from megatron.core.models.bert.bert_layer_specs import bert_layer_with_transformer_engine_spec
-
-    print(bert_layer_specs.bert_layer_with_transformer_engine_spec)
-"""
-
-
-def test_a_module_that_works_out_its_names_has_any(tmp_path: Path) -> None:
-    write_files(tmp_path, GIVEN)
-    assert "Nothing that was read needs work" in unpatch("upgrade", "--from", "0.12.1", cwd=tmp_path).out
-    write_files(tmp_path, GIVEN.replace("bert", "gpt"))
-    said = " ".join(unpatch("upgrade", "--from", "0.12.1", cwd=tmp_path).out.split())
-    assert (
-        "`gpt_layer_specs.gpt_layer_with_transformer_engine_spec` is in no release of megatron-core since 0.12" in said
-    )
-
-
 @pytest.mark.parametrize(("source", "old", "error", "name"), [
     (CLASS, "0.18.2", "AttributeError", "param_and_grad_buffer.ParamAndGradBuffer"),
     (MODULE, "0.18.2", "ModuleNotFoundError", "lora_adapter.LoraAdapter"),
@@ -78,25 +60,10 @@ def test_a_name_that_no_release_has_raises(tmp_path: Path, source: str, old: str
     assert f"{error} when the file is imported `{name}` {lacks}" in said
 
 
-def test_a_class_that_no_release_has_breaks_its_patch(tmp_path: Path) -> None:
-    write_files(tmp_path, CLASS)
-    (finding,) = unpatch("scan", "--target-mcore", "0.19.2", "--output-format", "json", cwd=tmp_path).json["findings"]
-    said = "is in no release of megatron-core since 0.12: AttributeError where it is patched; a fork may have it"
-    assert said in finding["message"]
-
-
 @pytest.mark.parametrize("files", [{"a.py": ADDED}, {"a.py": MODULE, "megatron.patch": BROUGHT}])
 def test_what_the_repository_brings_itself_does_not_raise(tmp_path: Path, files: dict[str, str]) -> None:
     write_files(tmp_path, files)
     assert "Will raise" not in unpatch("upgrade", "--from", "0.18.2", cwd=tmp_path).out
-
-
-@pytest.mark.parametrize("changed", ["-class Other: pass\n+class Other: x = 1", " class LoraAdapter: pass\n+x = 1"])
-def test_a_patch_file_that_changes_a_module_does_not_bring_it(tmp_path: Path, changed: str) -> None:
-    path = "megatron/core/transformer/lora_adapter.py"
-    patch = f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n{changed}\n"
-    write_files(tmp_path, {"a.py": MODULE, "megatron.patch": patch})
-    assert "Will raise (1)" in unpatch("upgrade", "--from", "0.18.2", cwd=tmp_path).out
 
 
 def test_what_fits_neither_release_is_listed(tmp_path: Path) -> None:
@@ -109,7 +76,7 @@ def test_what_fits_neither_release_is_listed(tmp_path: Path) -> None:
     )
     assert out.endswith("before the move to megatron-core 0.19.2; 1 place fits neither release.")
     assert result.code == 0
-    for style in ("github", "concise"):
+    for style in ("github",):
         assert "patches.py" not in unpatch("upgrade", "--from", "0.18.2", "--output-format", style, cwd=tmp_path).out
     told = unpatch("upgrade", "--from", "0.18.2", "--output-format", "json", cwd=tmp_path).json
     assert ([use["line"] for use in told["fits_neither"]], told["uses"]) == ([5], [])

@@ -64,22 +64,6 @@ def test_an_attribute_that_keeps_something_else(keep: str, read: str, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("original", "said"),
-    [
-        ("TransformerLayer.forward", CALLS),
-        ("cast(Any, TransformerLayer.forward)", CALLS),
-        ("Other.forward", DOES_NOT),
-        ("MLP.forward", DOES_NOT),
-        ("Own.forward", DOES_NOT),
-    ],
-)
-def test_a_method_of_another_class_is_not_the_original(original: str, said: str, tmp_path: Path) -> None:
-    source = f"class Own:\n    def forward(self): ...\noriginal = {original}\n"
-    source += "def new(self, *args, **kwargs): return original(self, *args, **kwargs)\nTransformerLayer.forward = new\n"
-    assert said in reason(tmp_path, source)
-
-
-@pytest.mark.parametrize(
     ("factory", "said"),
     [
         ("def make(f): return 1", "whether it fits is not known"),

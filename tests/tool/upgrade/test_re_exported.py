@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from checking import found_in, releases, write_files
-from command import unpatch
 
 from mcore_unpatch.survey.survey import ScanOptions
 from mcore_unpatch.upgrade.run import upgrade
@@ -32,13 +31,6 @@ def test_an_import_of_the_new_place_fails_where_it_is_not(tmp_path: Path) -> Non
     write_files(tmp_path, INSIDE)
     (use,) = upgrade([tmp_path], ScanOptions(jobs=1), *releases("0.19.2", "0.17.0")).uses.affected
     assert use.exception == "ModuleNotFoundError"
-
-
-def test_each_name_of_an_import_has_its_own_advice(tmp_path: Path) -> None:
-    names = ("get_batch_on_this_cp_rank", "unwrap_model")
-    write_files(tmp_path, {"a.py": f"from megatron.training.utils import {', '.join(names)}\n"})
-    said = " ".join(unpatch("upgrade", "--from", "0.17.0", "--all", cwd=tmp_path).out.split())
-    assert all(f"it is now `megatron.core.utils.{name}`" in said for name in names)
 
 
 def test_a_module_that_forwards_to_megatron_has_its_names(tmp_path: Path) -> None:

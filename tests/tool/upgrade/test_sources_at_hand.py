@@ -40,13 +40,6 @@ def test_the_text_of_a_function(name: str, text: str | None) -> None:
     assert sources.Sources({"0.12.0": FILES}).text("0.12.0", name) == text
 
 
-@pytest.mark.parametrize(
-    ("name", "values"), [("a.C", {"n": "1", "o": "[3]"}), ("a.f", {}), ("a.none", {}), ("none.C", {})]
-)
-def test_what_a_class_body_assigns(name: str, values: dict[str, str]) -> None:
-    assert sources.Sources({"0.12.0": FILES}).values("0.12.0", f"megatron.core.{name}") == values
-
-
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the cache; nothing is installed."""
@@ -58,7 +51,6 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_release_that_is_not_at_hand_has_no_text(kept: Path) -> None:
     nothing = sources.Sources()
     assert (nothing.files("0.12.0"), nothing.text("0.12.0", "megatron.core.a.f")) == (None, None)
-    assert nothing.values("0.12.0", "megatron.core.a.C") == {}
     fetched = sources.Sources(fetch=lambda release: {f"megatron/{release}.py": b""})
     assert fetched.files("0.12.0") == fetched.files("0.12.0") == {"megatron/0.12.0.py": b""}
     write_files(kept / "0.12.1", FILES)

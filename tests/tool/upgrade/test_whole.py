@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from command import CLEAN, FINDINGS, unpatch
+from command import unpatch
 from repository import Repository
 
 A = """\
@@ -109,39 +109,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("command", SAID)
 def test_what_is_said(command: str, folder: Path) -> None:
     assert unpatch(*command.split(), cwd=folder).out == SAID[command]
-
-
-def test_as_data(folder: Path) -> None:
-    data = unpatch("upgrade", "--to", "0.19", "--output-format", "json", ".", cwd=folder).json
-    assert {key: data[key] for key in ("version", "from", "to", "steps", "files_scanned", "read", "errors")} == {
-        "version": 1,
-        "from": "0.16.1",
-        "to": "0.19.2",
-        "steps": [{"from": "0.16.1", "to": "0.19.2"}],
-        "files_scanned": 3,
-        "read": {"files": 3, "uses": 12, "beyond": {}},
-        "errors": [],
-    }
-    assert data["counts"] == {"breaks": 1, "different": 2, "unnecessary": 0, "harmless": 0}
-    rows = [(row["path"], row["line"], row["urgency"], row["change"]) for row in data["patches"]]
-    assert rows == [
-        ("a.py", 12, "breaks", "gone"),
-        ("b.py", 8, "different", "signature"),
-        ("tests/test_b.py", 8, "different", "signature"),
-    ]
-    kinds = [(row["kind"], row["line"], row["when"], row["before"]) for row in data["patches"][0]["statements"]]
-    assert kinds == [("raises", 5, "import", False), ("stops", 12, "", False)]
-    uses = [(row["line"], row["exception"], row["when"], row["function"], row["in_test"]) for row in data["uses"]]
-    assert uses == [
-        (5, "ImportError", "import", "", False),
-        (16, "AttributeError", "call", "clean", False),
-        (17, "AttributeError", "call", "clean", False),
-    ]
-
-
-def test_exit_codes(folder: Path) -> None:
-    assert unpatch("upgrade", "--to", "0.19", "--check", ".", cwd=folder).code == FINDINGS
-    assert unpatch("upgrade", "--to", "0.19", ".", cwd=folder).code == CLEAN
 
 
 def test_the_lock(folder: Path) -> None:

@@ -23,14 +23,6 @@ EMBEDDING = """
     LanguageModelEmbedding.__init__ = embedding_init
     GPTModel.__init__ = gpt_init
 """
-STATIC = """
-    from megatron.core.tensor_parallel.cross_entropy import VocabParallelCrossEntropy
-
-    def calculate_logits_max(vocab_parallel_logits):
-        return vocab_parallel_logits, vocab_parallel_logits.max(-1)[0]
-
-    VocabParallelCrossEntropy.calculate_logits_max = calculate_logits_max
-"""
 
 
 def report(folder: Path, source: Source, old: str = "0.15.0", new: str = "0.19.2") -> UpgradeReport:
@@ -58,50 +50,6 @@ def test_a_call_of_the_original_is_held_to_megatron(tmp_path: Path) -> None:
     assert "passes `split`" in reasons(report(tmp_path, alone, "0.18.2"))
 
 
-def test_a_name_taken_before_it_is_replaced_is_megatrons(tmp_path: Path) -> None:
-    source = """
-        from megatron.core import utils
-        from megatron.core.utils import divide
-        from megatron.core.transformer.mlp import MLP
-
-        def ours(numerator, denominator, floor=True):
-            return numerator // denominator
-
-        def forward(self, hidden_states, **kwargs):
-            return {}(4, 2, floor=True)
-
-        utils.divide = ours
-        MLP.forward = forward
-    """
-    assert "passes `floor`" in reasons(report(tmp_path, source.format("divide"), "0.18.2"))
-    assert "passes `floor`" not in reasons(report(tmp_path, source.format("utils.divide"), "0.18.2"))
-
-
-def test_a_plain_function_in_place_of_a_static_method_gets_no_object_through_the_class(tmp_path: Path) -> None:
-    said = report(tmp_path, STATIC, "0.16.1")
-    assert [fate.urgency for fate in said.fates] == ["harmless"]
-    more = STATIC.replace("(vocab_parallel_logits):", "(vocab_parallel_logits, scale):")
-    assert "does not pass" in reasons(report(tmp_path, more, "0.16.1"))
-
-
-def test_a_method_that_the_repository_replaces_on_the_subclass_takes_what_it_takes(tmp_path: Path) -> None:
-    source = """
-        from megatron.core.transformer.multi_latent_attention import MLASelfAttention, MultiLatentAttention
-
-        def values(self, hidden_states, rotary_pos_emb=None, **kwargs):
-            return hidden_states, hidden_states, hidden_states
-
-        def forward(self, hidden_states, *args, **kwargs):
-            query, key, value = self.get_query_key_value_tensors(hidden_states, none_such=None)
-            return query, None
-
-        MultiLatentAttention.forward = forward
-    """
-    ours = "    MLASelfAttention.get_query_key_value_tensors = values\n"
-    assert "passes `none_such`" in reasons(report(tmp_path, source))
-    assert "passes `none_such`" not in reasons(report(tmp_path, source + ours))
-
-
 def test_a_sibling_that_hands_on_does_not_call_the_subclass(tmp_path: Path) -> None:
     said = report(
         tmp_path,
@@ -114,67 +62,6 @@ def test_a_sibling_that_hands_on_does_not_call_the_subclass(tmp_path: Path) -> N
     """,
     )
     assert "MLPLayer" not in reasons(said)
-
-
-def test_the_caller_that_is_named_is_the_one_that_calls(tmp_path: Path) -> None:
-    said = reasons(
-        report(
-            tmp_path,
-            """
-        from megatron.core.transformer.mlp import MLP
-        from megatron.core.transformer.moe.shared_experts import SharedExpertMLP
-
-        class Own(MLP):
-            def forward(self, hidden_states, per_token_scale=None):
-                return super().forward(hidden_states, per_token_scale)
-
-        class Shared(SharedExpertMLP):
-            def forward(self, hidden_states):
-                return super().forward(hidden_states)
-    """,
-        )
-    )
-    assert "`TransformerLayer._forward_mlp` of megatron-core 0.19.2 passes `padding_mask`, which `Own.forward`" in said
-    assert "Shared" not in said
-
-
-def test_a_patch_breaks_since_the_first_release_that_passes_one_of_the_names(tmp_path: Path) -> None:
-    said = reasons(
-        report(
-            tmp_path,
-            """
-        from megatron.core.transformer.transformer_layer import TransformerLayer
-
-        def _forward_mlp(self, hidden_states, inference_context=None):
-            return hidden_states
-
-        TransformerLayer._forward_mlp = _forward_mlp
-    """,
-        )
-    )
-    assert "`packed_seq_params`, which `TransformerLayer.forward` passes: TypeError on megatron-core 0.16+" in said
-
-
-def test_the_method_of_a_base_class_is_not_the_original(tmp_path: Path) -> None:
-    said = reasons(
-        report(
-            tmp_path,
-            """
-        from megatron.core.models.common.language_module.language_module import LanguageModule
-        from megatron.core.transformer.module import MegatronModule
-
-        def sharded_state_dict(self, prefix="", sharded_offsets=(), metadata=None):
-            state = MegatronModule.sharded_state_dict(self, prefix, sharded_offsets, metadata)
-            state[f"{prefix}output_layer.bias"].allow_shape_mismatch = True
-            return state
-
-        LanguageModule.sharded_state_dict = sharded_state_dict
-    """,
-            "0.16.1",
-        )
-    )
-    assert "body changed" in said
-    assert "takes the result of the original apart" not in said
 
 
 def test_what_a_function_that_is_given_returns_is_unpacked_as_before(tmp_path: Path) -> None:
@@ -205,23 +92,6 @@ def test_what_a_method_makes_while_it_works_is_state() -> None:
     """
     assert not found_in(source.format("pre_mlp_norm_checkpoint", "tensor_parallel.CheckpointWithoutOutput"))
     assert found_in(source.format("pre_mlp_layernorm", "torch.nn.Identity"))
-
-
-def test_a_sweep_replaces_the_name_where_the_newest_release_has_it() -> None:
-    (finding,) = found_in("""
-        import sys
-
-        def get_batch_on_this_tp_rank(data_iterator):
-            return {}
-
-        for name in sys.modules:
-            if name.startswith("megatron"):
-                for target in ["get_batch_on_this_tp_rank"]:
-                    if getattr(sys.modules[name], target, None):
-                        setattr(sys.modules[name], target, get_batch_on_this_tp_rank)
-    """)
-    assert finding.target == "megatron.core.utils.get_batch_on_this_tp_rank"
-    assert "lacks" in finding.message
 
 
 def test_a_subclass_replaces_nothing(tmp_path: Path) -> None:
@@ -260,57 +130,9 @@ def test_super_of_another_class_is_that_of_its_bases(tmp_path: Path) -> None:
         assert f"passes `{name}`" in said
 
 
-def test_an_object_that_is_replaced_may_be_of_a_subclass(tmp_path: Path) -> None:
-    source = """
-        from dataclasses import replace
-        from megatron.core.dist_checkpointing.mapping import ShardedBase
-
-        def change(tensor: ShardedBase):
-            return replace(tensor, {}=None)
-    """
-    assert reasons_of_neither(report(tmp_path, source.format("local_shape"), "0.16.1")) == []
-    (said,) = reasons_of_neither(report(tmp_path, source.format("none_such"), "0.16.1"))
-    assert "passes `none_such`" in said
-
-
 def reasons_of_neither(said: UpgradeReport) -> list[str]:
     """What fits neither release."""
     return [use.sentence for use in said.uses.already]
-
-
-_HANDS_ON = "class Mine(Base):\n    def _preprocess(self): return Base._preprocess(self)\n"
-
-
-@pytest.mark.parametrize(
-    ("mine", "effect"),
-    [
-        ("class GPTModel(Base):\n    def _preprocess(self): ...\n", "may_break"),  # of the same name
-        ("class Mine(Base):\n    def _preprocess(self): ...\n", "may_break"),
-        ("class Mine(Base):\n    def _preprocess(self): return self._preprocess\n", "may_break"),
-        ("class Mine(Base):\n    def _preprocess(self): return super()._preprocess()\n", "breaks"),
-        (_HANDS_ON, "breaks"),
-        (
-            f"class A(Base):\n    def _preprocess(self): ...\n{_HANDS_ON}",
-            "breaks",
-        ),
-        ("class Mine(Base):\n    def forward(self): ...\n", "breaks"),
-        ("class Mine:\n    def _preprocess(self): ...\n", "breaks"),
-    ],
-)
-def test_a_call_that_a_class_of_the_repository_overrides_may_never_be_made(
-    tmp_path: Path, mine: str, effect: str
-) -> None:
-    patch = """
-        from megatron.core.models.common.embeddings.rotary_pos_embedding import MultimodalRotaryEmbedding
-        def forward(self, position_ids, mrope_section):  # without `cp_group`
-            return position_ids
-        MultimodalRotaryEmbedding.forward = forward
-    """
-    model = f"from megatron.core.models.gpt import GPTModel as Base\n{mine}"
-    (fate,) = report(tmp_path, {"a.py": patch, "model.py": model}, "0.16.1").fates
-    assert (fate.finding.effect, fate.urgency) == (effect, "breaks")
-    assert ("has its own `_preprocess`" in fate.finding.message) is ("has its own" in fate.reasons[0])
-    assert ("has its own" in fate.finding.message) is (effect == "may_break")
 
 
 def test_where_only_one_of_several_callers_is_overridden_it_breaks(tmp_path: Path) -> None:
@@ -373,23 +195,6 @@ def test_a_caller_that_another_file_replaces_may_never_run(tmp_path: Path, new: 
     [fate] = [one for one in fates if one.finding.path == "a.py"]
     said = "b.py:6 replaces `MoELayer.forward`, which may be all that runs"
     assert (fate.finding.effect, said in fate.finding.message) == (effect, effect == "may_break")
-
-
-def test_that_a_caller_may_never_run_is_said_where_something_else_raises_too(tmp_path: Path) -> None:
-    patch = """
-        from megatron.core import utils
-        from megatron.core.transformer.moe import experts, moe_layer
-        class Own: ...
-        class Mine:
-            def __init__(self, num_local_experts, config, submodules):
-                utils.divide(1, 2, 3)
-        moe_layer.MoELayer = Own
-        experts.TEGroupedMLP = Mine
-    """
-    fates = report(tmp_path, {"a.py": patch}, "0.16.1").fates
-    [fate] = [one for one in fates if one.finding.target.endswith("TEGroupedMLP")]
-    assert fate.finding.effect == "breaks"
-    assert "in place of `MoELayer`, which may be all that runs" in fate.finding.message
 
 
 REGISTRY = """

@@ -41,18 +41,6 @@ def test_other_files_that_read_or_name_the_layer_stay_as_they_are() -> None:
         assert not said(result)
 
 
-def test_tests_that_look_at_the_head_are_named() -> None:
-    """As in miles: they may build a fake model, for which `add_value_head` raises."""
-    looks = (
-        "from pkg.critic import critic\n\n\ndef test_it(model):\n    critic(model, 1)\n    print(model.output_layer)\n"
-    )
-    (remark,) = beside(looks, "tests/test_critic.py").plan.remarks
-    assert (remark.path, remark.line, remark.kind) == ("tests/test_critic.py", 6, "by-hand")
-    assert "raises for a model that is a fake" in remark.text
-    assert not said(beside(looks.replace(".output_layer", ".config"), "tests/test_critic.py"))
-    assert not said(beside(looks.replace("critic", "actor"), "tests/test_critic.py"))
-
-
 def test_setattr_has_steps() -> None:
     text = CRITIC.replace(b"model.output_layer = LastLayer(", b"setattr(model, 'output_layer', LastLayer(") + b")\n"
     result = migrate({"pkg/critic.py": text.replace(b")\n)", b"))")}, Options(unsafe_fixes=True))

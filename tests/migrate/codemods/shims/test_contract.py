@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
-import types
-from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 import releases
-from planning import Result, migrate
+from planning import migrate
 
 from mcore_unpatch.codemods.catalogue.nemo_rl import COMPAT, KWARGS, NEMO_RL
-from mcore_unpatch.codemods.catalogue.verl import FUSED, VERL
+from mcore_unpatch.codemods.catalogue.verl import VERL
 from mcore_unpatch.codemods.shims.contract import Shim
-from mcore_unpatch.editing.edits import Options
-from mcore_unpatch.findings.rules import Selection
 
 pytest.importorskip("torch")
 pytest.importorskip("megatron.core")
@@ -38,33 +31,9 @@ def test_the_helper_of_the_lm_head_rewrite_is_there() -> None:
     assert callable(import_module("mcore_unpatch.compat").attach)
 
 
-@pytest.mark.parametrize("release", ["0.8.0", "0.9.1"])
-@pytest.mark.parametrize("shim", VERL.shims, ids=lambda shim: shim.module)
-def test_migrated_files_of_verl_import_and_are_the_shims(
-    shim: Shim, release: str, migrated: Callable[[str], Result]
-) -> None:
-    path = f"verl/{shim.file}"
-    if shim is FUSED and release == "0.9.1":  # stands on the hook, and changes only where that is asked for
-        asked = releases.patched_part(release, "model_forward_fused.py", "util.py")
-        result = migrate(asked, Options(unsafe_fixes=True, selection=Selection(("MCU1", "MCU7"))))
-    else:
-        result = migrated(release)
-    module = types.ModuleType(shim.module)
-    exec(compile(result.files[path], path, "exec"), module.__dict__)
-    original = import_module(shim.compat)
-    assert module.__all__
-    assert all(getattr(module, name) is getattr(original, name) for name in module.__all__)
-
-
-def test_migrated_files_of_nemo_rl_import_and_name_the_shims(tmp_path: Path) -> None:
-    """`model_utils` as a whole; of the others, which need what NeMo RL installs, the imports of the shims."""
+def test_migrated_files_of_nemo_rl_name_what_the_shims_have() -> None:
     files = {path: data for path, data in releases.nemo_rl().items() if path.startswith("nemo_rl/")}
     result = migrate(files)
-    for path, data in result.files.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_bytes(data)
-    code = "import nemo_rl.distributed.model_utils as m; assert not hasattr(m, '_gpt_forward_with_linear_ce_fusion')"
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     shim = import_module(COMPAT)
     names = [
         alias.name

@@ -17,18 +17,6 @@ def only(source: Source) -> Finding:
     return finding
 
 
-def test_every_call_is_under_a_condition() -> None:
-    assert only(INSTALL + OLD).verdict == "keep"  # nobody named a release: the older one may be what runs
-    (finding,) = found_in(INSTALL + OLD, target=(0, 19))
-    assert str(finding.live) == "<=0.15.3"
-    assert finding.verdict == "delete"
-    assert finding.evidence == "It never runs on megatron-core 0.19: it is called only where patches.py:6 allows it."
-    assert "TypeError" not in finding.message
-    assert (finding.breaks, finding.fails, finding.effect) == ((), (), "")  # or a report says that it raises
-    (finding,) = found_in(INSTALL + NEW, target=(0, 19))
-    assert any("TypeError" in text for text in finding.breaks)
-
-
 def test_what_breaks_only_where_it_is_not_called_is_not_said() -> None:
     stack = {"requirements.txt": "megatron-core>=0.12.1,<=0.16.1\n"}
     wraps = INSTALL.replace(
@@ -40,12 +28,6 @@ def test_what_breaks_only_where_it_is_not_called_is_not_said() -> None:
     (narrowed,) = found_in({"patches.py": wraps + NEW, **stack})
     assert narrowed.message == "replaces `GPTModel._postprocess` on the class; runs only on megatron-core >=0.16.0"
     assert (narrowed.breaks, narrowed.fails, narrowed.affected, narrowed.effect) == ((), (), (), "")
-
-
-def test_in_another_file() -> None:
-    finding = only({"patches.py": INSTALL, "main.py": OTHER + OLD})
-    assert str(finding.live) == "<=0.15.3"
-    assert [(guard.path, guard.branch, guard.line) for guard in finding.live.guards] == [("main.py", "call", 3)]
 
 
 @pytest.mark.parametrize(
@@ -64,36 +46,3 @@ def test_as_the_function_of_a_module(imports: str, call: str) -> None:
 
 def test_two_calls_add_up() -> None:
     assert str(only({"patches.py": INSTALL + OLD, "main.py": OTHER + NEW}).live) == "any"
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        "install()\n",
-        "hooks = [install]\n",
-        "run(callback=install)\n",
-        "import patches\npatches.install()\n",
-        "getattr(patches, 'install')()\n",
-    ],
-)
-def test_another_way_to_call_it(more: str) -> None:
-    finding = only({"patches.py": INSTALL, "main.py": OTHER + OLD, "more.py": f"from patches import install\n{more}"})
-    assert str(finding.live) == "any"
-
-
-def test_a_function_nobody_calls_here() -> None:
-    assert str(only(INSTALL).live) == "any"
-
-
-def test_a_decorated_function_may_be_called_by_its_decorator() -> None:
-    assert str(only(INSTALL.replace("def install", "@register\ndef install") + OLD).live) == "any"
-
-
-def test_two_functions_of_one_name() -> None:
-    findings = found_in({"patches.py": INSTALL + OLD, "more.py": INSTALL})
-    assert [str(finding.live) for finding in findings] == ["any", "any"]
-
-
-def test_the_conditions_of_both_hold() -> None:
-    inner = "def install():\n    if megatron.core.__version__ >= '0.13':\n        GPTModel.forward = f\n"
-    assert str(only(HEAD + inner + OLD).live) == ">=0.13.0,<=0.15.3"

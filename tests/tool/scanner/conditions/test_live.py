@@ -3,7 +3,7 @@
 import textwrap
 
 import pytest
-from checking import Source, found_in, scan_source
+from checking import Source, found_in
 
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron import known
@@ -207,16 +207,6 @@ def test_names_that_hold_the_answer(source: str) -> None:
     assert str(guarded(f"{source}\n    GPTModel.forward = f").live) == NAMES[source]
 
 
-def test_a_patch_where_an_import_fails() -> None:
-    source = """
-    try:
-        from megatron.core.utils import get_tensor_model_parallel_group_if_none
-    except ImportError:
-        megatron.core.utils.get_tensor_model_parallel_group_if_none = f
-    """
-    assert str(guarded(source).live) == "<=0.12.3"
-
-
 def test_what_is_compiled_may_be_there_on_every_release() -> None:
     """The wheels hold it without a source."""
     lines = "try:\n    import megatron.core.datasets.helpers_cpp\nexcept ImportError:\n    {}\n{}GPTModel.forward = f\n"
@@ -224,114 +214,7 @@ def test_what_is_compiled_may_be_there_on_every_release() -> None:
     assert str(guarded(lines.format("pass", "else:\n    ")).live) == "any"
 
 
-def test_an_error_of_another_kind_is_not_decided() -> None:
-    assert (
-        str(guarded("try:\n    import megatron.core.utils\nexcept KeyError:\n    GPTModel.forward = f").live) == "any"
-    )
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        "from other import mcore_ge_016\nif mcore_ge_016:",
-        "from other import mcore_ge_016 as recent\nif recent:",
-        "import other\nif other.mcore_ge_016:",
-        "import other\nif other.recent():",
-        "from other import recent\nif recent():",
-    ],
-)
-def test_constants_and_functions_of_another_file(use: str) -> None:
-    other = """\
-    import megatron.core
-    mcore_ge_016 = tuple(map(int, megatron.core.__version__.split("."))) >= (0, 16, 0)
-    def recent():
-        return mcore_ge_016
-    """
-    source = {"patches.py": f"{HEAD}{use}\n    GPTModel.forward = f\n", "other.py": other}
-    assert str(only(source).live) == NEW
-
-
-def test_breakage_is_judged_where_the_patch_lives() -> None:
-    source = "def g(self): pass\nif Version(megatron.core.__version__) < Version('{}'):\n    GPTModel._postprocess = g"
-    assert "TypeError" not in guarded(source.format("0.13")).message
-    assert "TypeError" in guarded(source.format("0.20")).message
-
-
-def test_the_guard_is_told() -> None:
-    finding = guarded(f"if {OLDER}:\n    GPTModel.forward = f\nelse:\n    pass")
-    (guard,) = finding.live.guards
-    first = HEAD.count("\n") + 1
-    assert (guard.line, guard.end_line, guard.branch) == (first, first + 3, "if")
-    assert guard.rules_out == tuple(release for release in RELEASES if release >= "0.16")
-
-
-def test_a_chain_of_names_takes_time_that_grows_with_it() -> None:
-    chain = "".join(f"a{number} = a{number - 1} and a{number - 1}\n" for number in range(1, 200))
-    report = scan_source(f"{HEAD}a0 = use_x\n{chain}if a199:\n    GPTModel.forward = f\n")
-    assert report.errors == []
-
-
-def test_names_of_a_loop_are_asked_for_one_by_one() -> None:
-    """`if hasattr(module, name): continue` decides for each name that the loop runs over."""
-    source = """
-    import megatron.core.utils as utils
-    def old(*args): ...
-    for name in ("get_model_config", "get_tensor_model_parallel_group_if_none"):
-        if hasattr(utils, name):
-            continue
-        setattr(utils, name, old)
-    """
-    found = {one.target.rpartition(".")[2]: str(one.live) for one in found_in(source)}
-    assert found["get_model_config"] == "none"
-    since = next(r for r in RELEASES if known.has(f"megatron.core.utils.{[*found][-1]}", r))
-    assert found["get_tensor_model_parallel_group_if_none"] == f"<={RELEASES[RELEASES.index(since) - 1]}"
-
-
-@pytest.mark.parametrize(
-    ("handler", "live"),
-    [
-        ("except ImportError: pass", "any"),
-        ("except (ValueError, ImportError): pass", "any"),
-        ("except Exception: pass", "any"),
-        ("except ValueError: raise", "any"),  # not the error that the import raises
-        ("except ImportError: raise", ">0.19.2"),
-        ("except ValueError: raise\nexcept ImportError: pass", "any"),
-        ("except ValueError: pass\nexcept ImportError: pass", "any"),
-    ],
-)
-def test_handlers_of_other_errors_decide_nothing(handler: str, live: str) -> None:
-    source = f"from megatron.core.models.gpt import GPTModel\ntry: import megatron.core.none_such\n{handler}\n"
-    (finding,) = found_in(f"{source}GPTModel.forward = print\n")
-    assert str(finding.live) == live
-
-
 class TestNamesThatAreNotThereYet:
-    def test_imported_where_the_patch_is_made(self) -> None:
-        finding = guarded(
-            """
-            def install():
-                from megatron.core.models.gpt import experimental_attention_variant_module_specs as specs
-                specs.DSAIndexer = f
-            """
-        )
-        assert str(finding.live) == NEW
-
-    def test_what_the_whole_file_imports_says_nothing_of_one_patch(self) -> None:
-        finding = guarded(
-            "from megatron.core.transformer.moe.router_replay import RouterReplay\nGPTModel.forward = f\n"
-        )
-        assert str(finding.live) == "any"
-
-    def test_a_name_that_is_gone_breaks(self) -> None:
-        finding = guarded(
-            """
-            def install():
-                from megatron.core.transformer.custom_layers import transformer_engine
-                GPTModel.forward = f
-            """
-        )
-        assert str(finding.live) == "any"
-
     def test_put_into_every_module_that_is_loaded(self) -> None:
         finding = guarded(
             """
@@ -351,33 +234,6 @@ class TestNamesThatAreNotThereYet:
         )
         assert finding.target.endswith(".MoELayer.postprocess")
         assert str(finding.live) == "<=0.12.3 or >=0.16.0"
-
-    def test_a_part_that_is_taken_away_is_no_mark(self) -> None:
-        (finding,) = found_in(
-            f"{HEAD}import types\ndef install(mlp):\n    fc1 = getattr(mlp, 'linear_fc1', None)\n"
-            "    if fc1 is None:\n        return\n    del mlp.linear_fc1\n    mlp.forward = types.MethodType(f, mlp)\n",
-            possible=True,
-        )
-        assert str(finding.live) == "any"
-
-
-def test_three_conditions_are_named() -> None:
-    finding = guarded(
-        "def g(a, b, c, d, e):\n    if a and b:\n        return\n"
-        + "".join(f"    if {x}: return\n" for x in "cde")
-        + "    GPTModel.forward = f\n"
-    )
-    assert finding.message.count("; only if ") == 3
-    assert finding.message.endswith("; 1 more condition above it")
-
-
-@pytest.mark.parametrize("lines", [
-    "def install():\n    return list(\n        [setattr(GPTModel, 'forward', f)]\n    )\n",
-    "def install():\n    raise RuntimeError(\n        setattr(GPTModel, 'forward', f)\n    )\n",
-    "def install():\n    try:\n        import nowhere; GPTModel.forward = (\n  f)\n    except ImportError: pass\n",
-])  # fmt: skip
-def test_a_statement_does_not_leave_before_what_stands_in_it(lines: str) -> None:
-    assert "never runs" not in guarded(lines).message
 
 
 def test_what_stands_behind_a_statement_of_several_lines_is_not_reached() -> None:

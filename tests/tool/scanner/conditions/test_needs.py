@@ -1,8 +1,5 @@
 """What of Megatron's loads only where other packages are installed: told from the wheels, release by release."""
 
-import pytest
-from checking import found_in
-
 from mcore_unpatch.library.build import build
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import LIBRARY
@@ -64,20 +61,3 @@ def test_what_megatron_itself_needs_everybody_has() -> None:
 
 def test_a_plain_class_of_a_release_needs_nothing_more() -> None:
     assert not known.needed("megatron.core.models.gpt.GPTModel", known.model("0.18.2"))
-
-
-@pytest.mark.parametrize(
-    ("imported", "live"),
-    [
-        ("megatron.core.utils", "none"),
-        ("megatron.core.transformer.moe.router", "none"),
-        # Needs Transformer Engine up to some release, and loads without it since.
-        ("megatron.core.extensions.transformer_engine", "<=0.12.3"),
-        # Needs tensorstore and zarr, then catches their absence, then is gone.
-        ("megatron.core.dist_checkpointing.strategies.tensorstore", "<=0.12.3 or >=0.16.0"),
-    ],
-)
-def test_a_handler_is_dead_only_where_the_import_cannot_fail(imported: str, live: str) -> None:
-    source = f"from megatron.core.models.gpt import GPTModel\ntry:\n    import {imported}\nexcept ImportError:\n"
-    (finding,) = found_in(f"{source}    GPTModel.forward = print\n")
-    assert str(finding.live) == live

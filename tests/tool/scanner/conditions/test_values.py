@@ -3,7 +3,7 @@
 import textwrap
 from pathlib import Path
 
-from checking import found_in
+from checking import found_in, scan_source
 from forms import check_forms
 
 HEAD = """\
@@ -369,5 +369,6 @@ def answers_to(bodies: list[str]) -> list[str]:
     for number, body in enumerate(bodies):
         lines = body.replace("PATCH", "GPTModel.forward = f").splitlines()
         files[f"m{number:03}.py"] = AROUND + "".join(f"    {line}\n" for line in lines)
-    live = {finding.path: finding.live for finding in found_in(files)}
+    report = scan_source(files)
+    live = {finding.path: finding.live for finding in (*report.findings, *report.done)}
     return [f" {live[path]}{'?' if live[path].depends else ''}" for path in sorted(files) if path != "other.py"]

@@ -1,7 +1,7 @@
 """`megatron.training` is a part of the megatron-core distribution since 0.17: its names are Megatron's too."""
 
 import pytest
-from checking import check_found, check_noop, found_in, with_mocks
+from checking import check_found, check_noop, with_mocks
 
 TRAINING = "megatron.training"
 FORMS = {
@@ -19,22 +19,10 @@ def test_found(source: str) -> None:
     check_found(source, target=f"{TRAINING}.training.load_checkpoint")
 
 
-def test_the_rule_and_the_verdict_are_those_of_any_name_of_a_module() -> None:
-    finding = check_found(FORMS["a name of a module"], rule="MCU602", shape="module-attr", verdict="keep")
-    assert "pin" in finding.evidence
-
-
 def test_a_table_of_names() -> None:
     source = "PATCHES = {'megatron.training.checkpointing.save_checkpoint': print}\n"
     source += "def install():\n    for name, function in PATCHES.items(): apply(name, function)\n"
     check_found(source, target=f"{TRAINING}.checkpointing.save_checkpoint")
-
-
-def test_a_method() -> None:
-    source = "from megatron.training.arguments import parse_args\n"
-    source += "from megatron.training.dist_signal_handler import DistributedSignalHandler as Handler\n"
-    source += "def handler(self): ...\nHandler.release = handler\n"
-    check_found(source, target=f"{TRAINING}.dist_signal_handler.DistributedSignalHandler.release", rule="MCU601")
 
 
 def test_a_mock() -> None:
@@ -42,30 +30,9 @@ def test_a_mock() -> None:
     check_found({"tests/a.py": source}, options=with_mocks(), rule="MCU901")
 
 
-def test_state_that_it_sets_itself_is_no_patch() -> None:
-    check_noop("from megatron.training import global_vars\nglobal_vars._GLOBAL_ARGS = build()\n")
-
-
 def test_another_package_of_that_folder() -> None:
     check_noop("import megatron.trainings.x\nmegatron.trainings.x.y = print\n")
     check_noop("import megatron.bridge.training.train\nmegatron.bridge.training.train.train = print\n")
-
-
-def test_before_it_was_part_of_the_distribution_a_checkout_may_have_it() -> None:
-    """Nothing is known of what releases before 0.17 have there: it is not called dead."""
-    source = """
-    try:
-        from megatron.training.training import {name}
-    except ImportError:
-        pass
-    else:
-        from megatron.core.models.gpt import GPTModel
-        GPTModel.forward = print
-    """
-    (there,) = found_in(source.format(name="get_model"))
-    assert str(there.live) == "any"
-    (gone,) = found_in(source.format(name="none_such"))
-    assert str(gone.live) == "<=0.16.1 or >0.19.2"
 
 
 class TestWhatNoWheelHolds:
@@ -91,9 +58,6 @@ class TestWhatNoWheelHolds:
         finding = check_found(source.format(package), target=f"megatron.{package}.{target}", verdict="keep")
         assert finding.message.startswith("replaces ")
         assert finding.evidence.startswith(f"The wheel of megatron-core 0.19 lacks megatron.{package}: ")
-
-    def test_a_flag_of_a_module_is_none(self) -> None:
-        check_noop("import megatron.legacy.utils as u\nu.verbose = True\nu.names = []\n")
 
     def test_the_head_of_a_model(self) -> None:
         source = "from megatron.legacy.model import GPTModel\nfrom ours import Head\n"

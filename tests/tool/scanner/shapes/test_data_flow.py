@@ -303,19 +303,9 @@ def test_over_several_files(name: str) -> None:
     check_found(SEVERAL[name], path="a.py")
 
 
-def test_each_row_is_one_patch() -> None:
-    names = ("megatron.core.utils.divide", "megatron.core.models.gpt.GPTModel.forward", "torch.nn.Linear")
-    table = f"PATCHES = TABLE = {{{', '.join(f'{name!r}: ours' for name in names)}}}\n"
-    assert sorted(finding.target for finding in found_in(f"{HEAD}{table}{LOOP}")) == sorted([DIVIDE, f"{GPT}.forward"])
-
-
 def test_a_deletion_that_takes_back_is_none() -> None:
     check_found(f"{HEAD}GPTModel.added = ours\ndel GPTModel.added\n")
     check_found(f"{HEAD}utils.divide = ours\ndel utils.divide\n", line=10)
-
-
-def test_what_is_removed_is_said() -> None:
-    assert check_found(f"{HEAD}del GPTModel.forward\n").message.startswith("removes `GPTModel.forward`")
 
 
 FILLED = """\

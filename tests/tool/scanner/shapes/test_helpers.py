@@ -95,30 +95,6 @@ def test_items_of_a_namespace_in_another_file(names: str) -> None:
     check_noop({"tools.py": helper, "a.py": user.replace("model, 'output_layer'", "own, 'head'")})
 
 
-def test_guards_within_the_helper() -> None:
-    """A helper that asks for the name sets it only where Megatron has it."""
-    helper = (
-        "def put(module, name, fn):\n    if not hasattr(module, name):\n        return\n    setattr(module, name, fn)\n"
-    )
-    lives = {
-        finding.target.rpartition(".")[2]: str(finding.live)
-        for finding in found_in(
-            f"import megatron.core.models.gpt.gpt_model as m\ndef f(*args): ...\n{helper}"
-            "put(m, 'process_mtp_loss', f)\nput(m, 'roll_tensor', f)\n"
-        )
-    }
-    assert lives == {"process_mtp_loss": ">=0.17.0", "roll_tensor": ">=0.14.0,<=0.16.1"}
-
-
-def test_for_a_while() -> None:
-    helper = (
-        "class Swap:\n    def __init__(self, owner, name, new):\n"
-        "        self.owner, self.name, self.new = owner, name, new\n"
-        "    def __enter__(self): setattr(self.owner, self.name, self.new)\n    def __exit__(self, *a): ...\n"
-    )
-    check_found(f"{HEAD}{helper}with Swap(GPTModel, 'forward', f): ...\n", target=f"{GPT}.forward", temporary=True)
-
-
 def test_an_unknown_object() -> None:
     """The name says what it may be, as in an assignment."""
     helper = "def put(owner, name, new): setattr(owner, name, new)\n"

@@ -10,7 +10,6 @@ from command import unpatch
 from repository import Repository
 
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.scanner.sources.parsing import Unreadable
 from mcore_unpatch.stacks.sources import source_at
 from mcore_unpatch.survey.patch_files import applied_before, brought, findings_in
 
@@ -48,31 +47,6 @@ def patch(*hunks: tuple[int, str], file: str = FILE) -> str:
 
 
 class TestOneFinding:
-    def test_nothing_is_said_of_it_that_holds_for_a_patch_of_a_name_alone(self) -> None:
-        text, python = (
-            patch((90, "def divide(a, b):"), file="megatron/core/utils.py"),
-            "from megatron.core import utils\n",
-        )
-        in_file, in_code = found_in({"a.patch": text, "b.py": f"{python}utils.divide = print\n"}, target=(0, 19))
-        for said in ("if imported before", "`unpatch pin` tells"):
-            assert said in in_code.evidence
-            assert said not in in_file.evidence
-
-    @pytest.mark.parametrize("name", ["a.patch", "docker/a.diff"])
-    def test_with_every_definition(self, name: str) -> None:
-        text = patch((10, "class GPTModel(LanguageModule):\n"), file=FILE).replace("\n\n", "\n")
-        text += patch((40, "def get_model_config(model):"), (90, "def divide(a, b):"), file="megatron/core/utils.py")
-        (finding,) = found_in({name: text})
-        assert finding.shape == "patch-file"
-        assert finding.touches == (
-            GPT,
-            f"{CORE}.utils.get_model_config",
-            f"{CORE}.utils.divide",
-        )
-        assert finding.message == "changes Megatron's source in 2 files"
-        assert finding.verdict == "keep"
-        assert "`--target-mcore PATH`" in finding.evidence
-
     def test_comments_alone_are_told_as_such(self) -> None:
         text = HEAD.format(FILE) + "@@ -1,1 +1,4 @@\n def old():\n+\n+    # a remark\n+    # x = 1\n"
         (finding,) = found_in({"a.patch": text})
@@ -84,10 +58,6 @@ class TestOneFinding:
     def test_a_method_whose_class_is_out_of_sight(self) -> None:
         assert check_found({"a.patch": patch((10, "    def _postprocess("))}).touches == (f"{GPT}._postprocess",)
 
-    def test_a_definition_in_the_hunk_itself(self) -> None:
-        text = HEAD.format(FILE) + "@@ -1,1 +1,3 @@\n def old():\n+def new():\n+    return 1\n"
-        assert check_found({"a.patch": text}).touches == (f"{CORE}.models.gpt.gpt_model.new",)
-
     @pytest.mark.parametrize("prefix", ["third_party/Megatron-LM/", "a b/"[:0]])
     def test_below_a_vendored_folder(self, prefix: str) -> None:
         text = patch((10, "def divide(a, b):"), file=f"{prefix}megatron/core/utils.py")
@@ -98,15 +68,6 @@ class TestOneFinding:
         for data in (text.replace("\n", "\r\n").encode(), b"\xff\xfe\n" + text.encode()):
             (finding,) = findings_in("a.patch", data)
             assert finding.touches == (f"{CORE}.utils.divide",)
-
-    def test_a_file_that_is_added_taken_away_moved_or_binary(self) -> None:
-        for text in (
-            "--- /dev/null\n+++ b/megatron/core/mine.py\n@@ -0,0 +1,1 @@\n+x = 1\n",
-            "--- a/megatron/core/utils.py\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-x = 1\n",
-            "diff --git a/megatron/core/a b/megatron/core/b\nrename from megatron/core/a\nrename to megatron/core/b\n",
-            "diff --git a/megatron/core/a.bin b/megatron/core/a.bin\nBinary files a and b differ\n",
-        ):
-            assert len(found_in({"a.patch": text})) == 1, text
 
     def test_odd_names(self) -> None:
         hunk = HUNK.format(line=1, section="")
@@ -125,26 +86,6 @@ class TestOneFinding:
                 (finding,) = findings_in("a.patch", data)
                 assert finding.touches[0] == f"{CORE}.{module}", head
         check_noop({"a.patch": "--- a/core/utils.py\n+++ b/core/utils.py\n" + hunk})  # of whom is not known
-
-    @pytest.mark.parametrize("package", ["legacy", "rl", "inference", "post_training"])
-    def test_what_only_a_checkout_has(self, package: str) -> None:
-        text = patch((10, "def divide(a, b):"), file=f"megatron/{package}/utils.py")
-        assert check_found({"a.patch": text}).touches == (f"megatron.{package}.utils.divide",)
-
-    @pytest.mark.parametrize(
-        ("file", "of_megatron"),
-        [
-            ("rig/backends/megatron/training/evaluator.py", False),
-            ("rig/megatron/core/own.py", False),
-            ("vendor/megatron/core/utils.py", True),
-            ("vendor/megatron/legacy/own.py", True),  # no wheel says what there is
-            ("Megatron-LM/megatron/core/own.py", True),
-            ("megatron/core/own.py", True),
-        ],
-    )
-    def test_a_folder_of_that_name_in_another_package(self, file: str, of_megatron: bool) -> None:
-        text = patch((10, "def divide(a, b):"), file=file)
-        assert [finding.shape for finding in found_in({"a.patch": text})] == ["patch-file"] * of_megatron
 
     @pytest.mark.parametrize(
         "text", ["", "+++", "--- a/setup.py\n+++ b/setup.py\n@@ -1 +1 @@\n-a\n+b\n", "megatron/core/utils.py\n"]
@@ -190,13 +131,6 @@ class TestOnASource:
         (finding,) = findings_in("a.patch", diff, source_at(megatron), before)
         return finding
 
-    def test_it_applies_and_the_definitions_are_those_that_change(self, tmp_path: Path, megatron: Path) -> None:
-        finding = self.judged(made_by_git(tmp_path, CHANGED), megatron)
-        names = ("GPTModel.forward", "Other.run")
-        assert set(finding.touches) == {f"{CORE}.models.gpt.gpt_model.{name}" for name in names}
-        assert "1 file applies" in finding.message
-        assert not finding.breaks
-
     @pytest.mark.parametrize("kind", ["combined", "binary"])
     def test_what_git_cannot_apply(self, kind: str, tmp_path: Path, megatron: Path) -> None:
         diff = made_by_git(tmp_path, CHANGED)
@@ -209,47 +143,10 @@ class TestOnASource:
             told = head.partition(b"--- ")[0] + f"Binary files a/{FILE} and b/{FILE} differ\n".encode()
         assert self.judged(told, megatron).breaks == ("does not apply to megatron-core 0.30.0 (1 of 1 files)",)
 
-    def test_at_another_line(self, tmp_path: Path, megatron: Path) -> None:
-        diff = made_by_git(tmp_path, CHANGED)
-        (megatron / FILE).write_text("# a\n" * 30 + SOURCE)
-        assert "1 file applies" in self.judged(diff, megatron).message
-
-    def test_another_source(self, tmp_path: Path, megatron: Path) -> None:
-        diff = made_by_git(tmp_path, CHANGED)
-        (megatron / FILE).write_text(SOURCE.replace("two = one", "zwei = one"))
-        finding = self.judged(diff, megatron)
-        assert finding.breaks == ("does not apply to megatron-core 0.30.0 (1 of 1 files)",)
-        assert finding.kept_because.endswith("; if it is for that source, make it anew")
-
     def test_already_there(self, tmp_path: Path, megatron: Path) -> None:
         diff = made_by_git(tmp_path, CHANGED)
         (megatron / FILE).write_text(CHANGED)
         assert "has all of these changes" in self.judged(diff, megatron).upstream_has
-
-    @pytest.mark.parametrize(
-        ("before", "after", "said"),
-        [
-            (
-                "def helper(x):",
-                "def helper(x, y):",
-                "`GPTModel.forward` does not pass `y`, which it requires: TypeError",
-            ),
-            ("def helper(x):", "def helper(x, y=1):", ""),
-            ("    def run(self):\n        return 1\n", "    pass\n", ""),
-            ("def helper(x):\n    return x\n", "", "takes `gpt_model.helper` away, which `GPTModel.forward` calls"),
-            (
-                "self.config = config",
-                f"from {CORE}.enums import ModelType\n        ModelType.encoder_and_decoder",
-                "changes `__init__`, where `ModelType.encoder_and_decoder` does not exist after megatron-core 0.16.1",
-            ),
-        ],
-    )
-    def test_a_changed_definition_is_held_to_the_rest(
-        self, before: str, after: str, said: str, tmp_path: Path, megatron: Path
-    ) -> None:
-        write_files(megatron, {"megatron/core/enums.py": "class ModelType:\n    encoder_or_decoder = 1\n"})
-        finding = self.judged(made_by_git(tmp_path, SOURCE.replace(before, after)), megatron)
-        assert [said in text for text in finding.breaks] == [True] * bool(said)
 
     def test_behind_another_patch(self, tmp_path: Path, megatron: Path) -> None:
         first = made_by_git(tmp_path / "first", CHANGED)
@@ -306,13 +203,3 @@ BARE = HEAD.format("core/utils.py") + "@@ -1,2 +1,3 @@\n a\n+    ours=0,\n+# the
 )
 def test_names_that_a_patch_file_adds(path: str, text: str, added: bool) -> None:
     assert brought([path], lambda _: text.encode()) == ({"megatron.core.utils": {"ours"}} if added else {})
-
-
-@pytest.mark.parametrize("error", [FileNotFoundError("a.patch"), Unreadable("no text")])
-def test_a_patch_file_that_cannot_be_read_hides_no_other(error: Exception) -> None:
-    def contents(path: str) -> bytes:
-        if path == "a.patch":
-            raise error
-        return BARE.replace("core/utils", "megatron/core/utils").encode()
-
-    assert brought(["a.patch", "b.patch"], contents) == {"megatron.core.utils": {"ours"}}

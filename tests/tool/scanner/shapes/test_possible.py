@@ -1,10 +1,7 @@
 """Methods replaced on objects of unknown type, where the code works on Megatron's models: possible, counted apart."""
 
-from pathlib import Path
-
 import pytest
-from checking import check_noop, found_in, write_files
-from command import CLEAN, FINDINGS, unpatch
+from checking import check_noop, found_in
 
 from mcore_unpatch.findings.finding import Finding
 
@@ -43,37 +40,6 @@ def test_what_objects_hold_is_not_told_as_the_method_of_another_class() -> None:
     assert "possible, judging by the attribute `activation_func`" in finding.message
 
 
-@pytest.mark.parametrize("subject", ["tokenizer", "self.tokenizer", "model_config", "args"])
-def test_what_is_not_a_part_of_a_model(subject: str) -> None:
-    assert (
-        found_in(f"{IMPORT}def patch(self, {subject.rpartition('.')[2]}):\n    {subject}.encode = new\n", possible=True)
-        == []
-    )
-
-
-def test_a_method_for_one_call_is_none_of_a_class() -> None:
-    source = f"""{IMPORT}
-def call(model, x):
-    model.head.gating = types.MethodType(new, model.head)
-    try:
-        return model(x)
-    finally:
-        del model.head.gating
-"""
-    assert (only(source).temporary, only(source).verdict) == (True, "keep")
-
-
-def test_a_wrapper_of_any_module_is_a_hook() -> None:
-    source = f"""{IMPORT}
-def patch(model):
-    original = model.mlp.forward
-    def wrapped(*args):
-        return original(*args) * 2
-    model.mlp.forward = wrapped
-"""
-    assert (only(source).verdict, only(source).seam) == ("steps", "hook")
-
-
 @pytest.mark.parametrize(
     "source",
     [
@@ -93,22 +59,8 @@ def test_not_even_possible(source: str) -> None:
     check_noop(f"{IMPORT}{source}\n", possible=True)
 
 
-def test_not_in_a_file_that_imports_nothing_of_megatron() -> None:
-    check_noop("def new(self): ...\ndef megatron_like(model):\n    model.forward = new\n", possible=True)
-
-
 def test_not_in_a_test() -> None:
     check_noop({"tests/test_a.py": f"{IMPORT}def patch(model):\n    model.forward = new\n"}, possible=True)
-
-
-def test_in_the_gate_on_request(tmp_path: Path) -> None:
-    write_files(tmp_path, f"{IMPORT}def patch(model):\n    model.forward = new\n")
-    assert unpatch("check", cwd=tmp_path).code == CLEAN
-    asked = unpatch("check", "--possible", cwd=tmp_path)
-    assert asked.code == FINDINGS
-    assert "Found 1 possible one, by its name alone.\n" in asked.out
-    assert "[none]  possible" in asked.out
-    assert "Possible, by a method's name alone: 1 (1 kept)\n" in unpatch("scan", cwd=tmp_path).out
 
 
 @pytest.mark.parametrize("given, told", [("labels, logits", False), ("labels", True)])
@@ -119,11 +71,3 @@ def test_an_original_of_an_object_is_called_without_it(given: str, told: bool) -
         "    model.compute_language_model_loss = ours\n"
     )
     assert ("does not pass `logits`" in finding.message) is told
-
-
-@pytest.mark.parametrize(
-    ("name", "where"), [("cls", "on a class"), ("mlp_class", "on a class"), ("mlp", "on an instance")]
-)
-def test_what_is_called_a_class_is_no_instance(name: str, where: str) -> None:
-    finding = only(f"{IMPORT}def patch({name}):\n    {name}.forward = new\n")
-    assert finding.message.startswith(f"replaces `forward` {where};")

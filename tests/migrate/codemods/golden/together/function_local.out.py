@@ -6,15 +6,33 @@ def setup(model, config):
     import os
 
     import megatron.core
-    from mcore_unpatch.compat.nemo_rl import patch_gpt_model_forward_for_linear_ce_fusion as patch_linear_ce
-    from mcore_unpatch.compat.verl.model_forward_fused import patch_fused_forward as fuse
-    from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess  # MTP
+
+    try:  # Megatron Core 0.18 and later: on its output_processor hook
+        from mcore_unpatch.compat.nemo_rl import patch_gpt_model_forward_for_linear_ce_fusion as patch_linear_ce
+    except ImportError:
+        from nemo_rl.distributed.model_utils import patch_gpt_model_forward_for_linear_ce_fusion as patch_linear_ce
+
+    try:  # Megatron Core 0.18 and later: on its output_processor hook
+        from mcore_unpatch.compat.verl.model_forward_fused import patch_fused_forward as fuse
+    except ImportError:
+        from verl.models.mcore.model_forward_fused import patch_fused_forward as fuse
+
+    try:  # Megatron Core 0.18 and later: on its output_processor hook
+        from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
+    except ImportError:
+        from verl.models.mcore.mtp_patch import patch_postprocess  # MTP
 
     if config.mtp:
-        from mcore_unpatch.compat.verl.mtp_patch import unpatch_postprocess
+        try:  # Megatron Core 0.18 and later: on its output_processor hook
+            from mcore_unpatch.compat.verl.mtp_patch import unpatch_postprocess
+        except ImportError:
+            from verl.models.mcore.mtp_patch import unpatch_postprocess
 
         unpatch_postprocess(model)
-        from mcore_unpatch.compat.nemo_rl import patch_gpt_model_forward_for_linear_ce_fusion
+        try:  # Megatron Core 0.18 and later: on its output_processor hook
+            from mcore_unpatch.compat.nemo_rl import patch_gpt_model_forward_for_linear_ce_fusion
+        except ImportError:
+            from nemo_rl.distributed.model_utils import patch_gpt_model_forward_for_linear_ce_fusion
 
         patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=1)
     fuse(model)

@@ -6,9 +6,11 @@ from .registry import build
 
 
 def log_probs(model, ids, kwargs):
-    from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
-    from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
+    try:  # Megatron Core 0.18 and later: on its output_processor hook
+        from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
+    except ImportError:
+        from verl.models.mcore.mtp_patch import patch_postprocess
 
     patch_postprocess(model)
-    kwargs.update(linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
+    kwargs["return_logprobs_for_linear_ce_fusion"] = True
     return model(ids, **kwargs), os, build

@@ -1,8 +1,21 @@
 import aiohttp
-from mcore_unpatch.compat.nemo_rl import patch_gpt_model_forward_for_linear_ce_fusion
-from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
 from megatron.core import parallel_state
+
+try:  # Megatron Core 0.18 and later: on its output_processor hook
+    from mcore_unpatch.compat.nemo_rl import (
+        patch_gpt_model_forward_for_linear_ce_fusion,
+    )
+except ImportError:
+    from nemo_rl.distributed.model_utils import (
+        patch_gpt_model_forward_for_linear_ce_fusion,
+    )
+
 import numpy
+
+try:  # Megatron Core 0.18 and later: on its output_processor hook
+    from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
+except ImportError:
+    from verl.models.mcore.mtp_patch import patch_postprocess
 
 
 def setup(model):
