@@ -7,7 +7,6 @@ import pytest
 
 from mcore_unpatch.judge.mocks import may_create
 from mcore_unpatch.library.surroundings import _plain
-from mcore_unpatch.survey.unread import _reads
 from mcore_unpatch.upgrade.items import APPLY, RAISE, Item
 from mcore_unpatch.upgrade.report import _together
 
@@ -45,26 +44,6 @@ def test_whether_a_mock_may_make_a_name(arguments: str, may: bool) -> None:
 )
 def test_a_condition_on_one_setting(test: str, said: str) -> None:
     assert _plain(ast.parse(test, mode="eval").body) == said
-
-
-@pytest.mark.parametrize(
-    ("text", "of_module", "of_class"),
-    [
-        (b"utils.name", True, True),
-        (b"utils.name = 1", False, False),
-        (b"utils.name == 1", True, True),
-        (b"self.name", False, True),
-        (b"cls.name", False, True),
-        (b"from x import a, name", True, True),
-        (b"from x import (\n    a,\n    name,\n)", True, True),
-        (b"getattr(x, 'name')", True, True),
-        (b"utils.names", False, False),
-        (b"name = 1", False, False),
-    ],
-)
-def test_code_that_reads_a_name(text: bytes, of_module: bool, of_class: bool) -> None:
-    assert (_reads("m.utils", "name").search(text) is not None) is of_module
-    assert (_reads("m.Model", "name").search(text) is not None) is of_class
 
 
 def test_what_is_told_together() -> None:
