@@ -9,7 +9,7 @@ import pytest
 REMEDIES = (
     (
         "MCORE_UNPATCH_DOWNSTREAM_PYTHON",
-        "MCORE_UNPATCH_DOWNSTREAM_PYTHON=PYTHON make everything CHECKOUTS=FOLDER; benchmarks/results.md",
+        "MCORE_UNPATCH_DOWNSTREAM_PYTHON=PYTHON make everything CHECKOUTS=FOLDER; docs/results.md",
     ),
     (
         r"MCORE_UNPATCH_(?P<name>NEMO_RL|SKYRL|SLIME|MILES|ROLL|AREAL|VERL|CHECKOUTS)\b",
@@ -21,7 +21,7 @@ REMEDIES = (
     ),
     ("einops", "make test on a machine with an NVIDIA GPU, with einops installed"),
     ("GPU|CUDA device|Apex", "make test on a machine with an NVIDIA GPU"),
-    ("Megatron's main branch|its main branch", "MCORE_UNPATCH_MEGATRON_MAIN=CLONE make test; benchmarks/results.md"),
+    ("Megatron's main branch|its main branch", "MCORE_UNPATCH_MEGATRON_MAIN=CLONE make test; docs/results.md"),
     ("cannot be downloaded", "make test where pip reaches the package index"),
     ("Chromium", "apt-get install chromium; make test"),
     ("setpriv|only root|tmpfs", "sudo make test, or apt-get install util-linux"),

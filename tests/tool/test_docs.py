@@ -16,7 +16,6 @@ PAGES = sorted(
     for path in (
         *ROOT.glob("*.md"),
         *(ROOT / "docs").rglob("*.md"),
-        *ROOT.glob("benchmarks/*.md"),
         *ROOT.glob("tools/*/*.md"),
     )
     if path.parent.name != "rules"  # made from rules.toml, and compared with it

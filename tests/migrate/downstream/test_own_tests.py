@@ -1,7 +1,7 @@
 """The downstream's own tests are the judge: what passed before a migration passes after it, or the table names it.
 
 Needs a checkout (`MCORE_UNPATCH_VERL`, `MCORE_UNPATCH_NEMO_RL`, `MCORE_UNPATCH_SKYRL`) and an interpreter with what its
-tests import (`MCORE_UNPATCH_DOWNSTREAM_PYTHON`); benchmarks/results.md says which, and has the last result.
+tests import (`MCORE_UNPATCH_DOWNSTREAM_PYTHON`); docs/results.md says which, and has the last result.
 """
 
 from __future__ import annotations

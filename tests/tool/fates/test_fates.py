@@ -91,14 +91,14 @@ MISSED = {
 
 @pytest.mark.slow
 def test_upgrade_says_what_was_seen(tmp_path: Path) -> None:
-    """A false "harmless" fails; the table in benchmarks/accuracy.md is the one of this run."""
+    """A false "harmless" fails; the table in docs/results.md is the one of this run."""
     verdicts = [(fate, agrees(fate, report)) for fate, report in _reports(tmp_path)]
     print(table(verdicts), disagreements(verdicts), sep="\n")
     missed = {
         (one["case"], one["from"], one["to"]) for one, verdict in verdicts if verdict.startswith(("false h", "not r"))
     }
     assert missed == MISSED.keys()
-    page = Path(__file__).parents[3] / "benchmarks" / "accuracy.md"
+    page = Path(__file__).parents[3] / "docs" / "results.md"
     if page.is_file():  # a wheel is tested without its pages
         assert table(verdicts) in page.read_text(encoding="utf-8")
 
