@@ -1,4 +1,4 @@
-"""Write `docs/rules.md` and the page of each rule in `docs/rules/` from the rules themselves.
+"""Write `docs/rules.md`, the page of all rules, from the rules themselves.
 
 python tools/build_rules_page.py
 """
@@ -7,36 +7,33 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mcore_unpatch.commands.rules import as_markdown
 from mcore_unpatch.findings.rules import Rule, families, family, rules
 
-DOCS = Path(__file__).parents[1] / "docs"
+PAGE = Path(__file__).parents[1] / "docs" / "rules.md"
+INTRO = """# Rules
+
+Each code that a report can name. `unpatch explain MCU101` prints the section of one rule. The script
+`tools/build_rules_page.py` writes this page.
+"""
 
 
-def pages() -> dict[str, str]:
-    """Every page by its path below docs/."""
-    made = {}
-    for rule in (each for group in _groups().values() for each in group):
-        text = as_markdown(rule).removesuffix(f"\n{rule.link}\n")
-        made[f"rules/{rule.code}.md"] = f"# {rule.code} {rule.name}\n{text}"
-    parts = ["# Rules\n\nFor everybody who meets a code in a report. `unpatch explain MCU101` prints the same.\n"]
-    for prefix, group in _groups().items():
-        rows = "".join(f"| [{rule.code}](rules/{rule.code}.md) | {rule.name} | {rule.summary} |\n" for rule in group)
-        parts.append(f"\n## {prefix}: {families()[prefix]}\n\n| rule | name | finds |\n|---|---|---|\n{rows}")
-    return {"rules.md": "".join(parts), **made}
-
-
-def _groups() -> dict[str, list[Rule]]:
-    """The rules of this package by family; those of a package that happens to be installed are left out."""
+def page() -> str:
+    """The text of docs/rules.md: a section for each family, below it one for each rule."""
     own = [rule for rule in rules().values() if rule.code.startswith("MCU")]
-    return {
-        prefix: [rule for rule in own if family(rule.code) == prefix] for prefix in families() if prefix[:3] == "MCU"
-    }
+    parts = [INTRO]
+    for prefix, about in families().items():
+        group = [rule for rule in own if family(rule.code) == prefix]
+        parts += [f"\n## {prefix}: {about}\n", *map(_section, group)] if group else []
+    return "".join(parts)
+
+
+def _section(rule: Rule) -> str:
+    """One rule; its heading is the anchor that `Rule.link` names."""
+    code = "\n".join(f"# {head}\n{text}" for head, text in (("before", rule.before), ("after", rule.after)) if text)
+    versions = "" if rule.versions == "any" else f" megatron-core: {rule.versions}."
+    block = f"\n```python\n{code}\n```\n" if code else ""
+    return f"\n### {rule.code} {rule.name}\n\n{rule.sentence} {rule.why}{versions}\n{block}"
 
 
 if __name__ == "__main__":
-    for stale in (DOCS / "rules").glob("*.md"):
-        stale.unlink()
-    (DOCS / "rules").mkdir(exist_ok=True)
-    for name, text in pages().items():
-        (DOCS / name).write_text(text, encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")

@@ -78,8 +78,7 @@ def _body(text: str) -> Iterator[Line]:
 
 
 def as_markdown(rule: Rule) -> str:
-    """A rule as its page in docs/rules shows it, below its heading."""
-    summary = rule.summary[0].upper() + rule.summary[1:]
+    """The text of a rule below its heading, in Markdown."""
     code = [f"{head}:\n\n```python\n{text}\n```" for head, text in (("Before", rule.before), ("After", rule.after))]
-    parts = [f"{summary}.", rule.why, *code, f"megatron-core: {rule.versions}.", rule.link]
+    parts = [rule.sentence, rule.why, *code, f"megatron-core: {rule.versions}.", rule.link]
     return "\n" + "\n\n".join(filter(None, parts)) + "\n"

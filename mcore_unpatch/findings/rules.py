@@ -12,7 +12,7 @@ OFF_BY_DEFAULT = ("MCU75", "MCU9")  # offers and mocks: no patch, so that no gat
 UNUSED_IGNORE = "MCU001"
 SWITCHED_OFF = "MCU805"
 MOCK_RULES = ("MCU901", "MCU902")
-DOCS = "https://github.com/mcore-unpatch/mcore-unpatch/blob/main/docs/rules"
+DOCS = "https://github.com/mcore-unpatch/mcore-unpatch/blob/main/docs/rules.md"
 
 
 @record
@@ -30,9 +30,15 @@ class Rule:
     url: str = ""  # where it is documented, if not here
 
     @property
+    def sentence(self) -> str:
+        """The summary with a capital, unless it begins with a name such as veRL."""
+        first = self.summary.partition(" ")[0]
+        return f"{first.capitalize() if first.islower() else first}{self.summary[len(first) :]}."
+
+    @property
     def link(self) -> str:
         """Where the documentation of the rule stands."""
-        return self.url or (f"{DOCS}/{self.code}.md" if self.code.startswith("MCU") else "")
+        return self.url or (f"{DOCS}#{self.code.lower()}-{self.name}" if self.code.startswith("MCU") else "")
 
 
 @cache

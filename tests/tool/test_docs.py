@@ -18,7 +18,6 @@ PAGES = sorted(
         *(ROOT / "docs").rglob("*.md"),
         *ROOT.glob("tools/*/*.md"),
     )
-    if path.parent.name != "rules"  # made from rules.toml, and compared with it
 )
 FOLDERS = "benchmarks|codemods|compat|docs|examples|integrations|mcore_unpatch|tests|tools"
 # Of other repositories: the file of a plugin that a reader writes.

@@ -18,6 +18,7 @@ from builders import load_builder
 
 from mcore_unpatch.codemods.codemod import Codemod
 from mcore_unpatch.codemods.registry import own
+from mcore_unpatch.findings.rules import rules
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {"mcore_unpatch": "mcore_unpatch", "mcore_unpatch.codemods": "codemods", "mcore_unpatch.compat": "compat"}
@@ -91,12 +92,13 @@ def test_dependencies_are_the_promised_ones() -> None:
 
 
 @needs_checkout
-def test_the_pages_of_rules_are_up_to_date() -> None:
-    pages = load_builder("build_rules_page").pages()
-    assert {file.name for file in (ROOT / "docs" / "rules").iterdir()} == {Path(name).name for name in pages} - {
-        "rules.md"
-    }
-    assert {name: (ROOT / "docs" / name).read_text() for name in pages} == pages
+def test_the_page_of_rules_is_up_to_date_and_has_the_anchor_of_every_link() -> None:
+    """SARIF, `explain` and `explain --url` give these links."""
+    text = (ROOT / "docs" / "rules.md").read_text()
+    assert text == load_builder("build_rules_page").page()
+    anchors = {heading.lower().replace(" ", "-") for heading in re.findall(r"(?m)^### ([\w -]+)$", text)}
+    links = [rule.link for rule in rules().values() if rule.code.startswith("MCU")]
+    assert links and {link.partition("/blob/main/docs/rules.md#")[2] for link in links} == anchors
 
 
 @needs_checkout
