@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 
 from mcore_unpatch.editing.edits import splice
 from mcore_unpatch.errors import UsageError
@@ -30,7 +28,7 @@ def commit(outcome: Outcome) -> list[str]:
         mine = list(change.places)
         for path in mine:
             (top / path).write_bytes(files[path])
-        if failed := _commit(top, mine, change):
+        if failed := git.commit(top, mine, change.title, change.message):
             for path in mine:
                 (top / path).write_bytes(earlier[path])
             git.run(top, "reset", "--quiet", "--", *mine)
@@ -44,11 +42,3 @@ def _after(made: Sequence[CodeChange], before: dict[str, bytes]) -> dict[str, by
     """The files with some of the changes made."""
     edits = [edit for change in made for edit in change.edits]
     return {path: splice(data, [edit for edit in edits if edit.path == path]) for path, data in before.items()}
-
-
-def _commit(top: Path, paths: Sequence[str], change: CodeChange) -> str:
-    """Commit some files; what git or a hook says where that fails."""
-    git.run(top, "add", "--", *paths)
-    command = ["git", "-C", str(top), "commit", "--quiet", f"--message={change.title}", f"--message={change.message}"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    return "" if done.returncode == 0 else (done.stderr or done.stdout).strip() or "no reason was given"

@@ -97,7 +97,7 @@ def _next(outcome: Outcome, made: list[CodeChange]) -> Iterator[Line]:
         changed = f"{count(len(outcome.rewrites), 'file')}, +{added} -{removed}"
         yield from wrapped(changed, 0, "Done    " if outcome.written else "Would be done: ", "bold")
     left = groups(outcome.left)
-    heads = {"code": "in code", "tests": "in tests", "patch_files": "in patch files"}
+    heads = {"code": "in code", "tests": "in tests", "patch_files": "in patch files", "other": "besides"}
     rest = [f"{len(left[name])} {head} ({brief(left[name])})" for name, head in heads.items() if left[name]]
     told = f"{'; '.join(rest)}: unpatch scan" if rest else "nothing"
     yield from wrapped(told, 0, "Left    ", "bold")

@@ -2,7 +2,7 @@
 
 A repository that came from elsewhere brings its own `.git/config`. What of it could start a program under the commands
 used here is switched off on the command line; work tree files are hashed with all filters off; no transport is allowed.
-The configuration and the environment of the user stay in force.
+Only a commit that the user asks for runs the hooks. The configuration and the environment of the user stay in force.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
@@ -58,12 +58,8 @@ def run(
 
     `complaints` takes what git says on stderr; `apart` is for a folder that belongs to no repository.
     """
-    # An absolute path: a relative entry of PATH would let the current folder choose.
-    entries = [entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if Path(entry).is_absolute()]
-    if (executable := shutil.which("git", path=os.pathsep.join(entries))) is None:
-        raise GitError("git is not installed")
     options = [option for key, value in _SETTINGS.items() for option in ("-c", f"{key}={value}")]
-    command = [executable, *options, "-C", str(folder), *arguments]
+    command = [_executable(), *options, "-C", str(folder), *arguments]
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
@@ -83,6 +79,26 @@ def run(
     if complaints is not None:
         complaints += os.fsdecode(errors).splitlines()
     return output
+
+
+def commit(top: Path, paths: Sequence[str], *messages: str) -> str:
+    """Commit some files as the user would: with the settings and hooks of the repository. What is said if that fails.
+
+    Asked for by name, and nothing else here runs what a repository configures.
+    """
+    run(top, "add", "--", *paths)
+    command = [_executable(), "-C", str(top), "commit", "--quiet", *(f"--message={message}" for message in messages)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    said = (done.stderr or done.stdout).decode(errors="replace").strip()
+    return (said or "no reason was given") if done.returncode else ""
+
+
+def _executable() -> str:
+    """An absolute path: a relative entry of PATH would let the current folder choose."""
+    entries = [entry for entry in os.environ.get("PATH", os.defpath).split(os.pathsep) if Path(entry).is_absolute()]
+    if (executable := shutil.which("git", path=os.pathsep.join(entries))) is None:
+        raise GitError("git is not installed")
+    return executable
 
 
 def _environment(settings: dict[str, str], alone: Path | None) -> dict[str, str]:

@@ -156,6 +156,8 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model, ran: bool 
         urgency, reasons = "unnecessary", [finding.evidence.partition("; `unpatch")[0].rstrip(".")]
     elif different:
         urgency = "different"
+    elif is_dead and finding.verdict == "steps" and all(statement.before for statement in statements):
+        urgency, reasons = "unnecessary", [f"{idle[0]}: delete it, or patch what took its place"]
     elif finding.fix:
         urgency = "unnecessary"
         reasons.append("there is a replacement for it; run `unpatch migrate`")

@@ -37,8 +37,11 @@ def run(model: GPTModel, ids, fused):
 
 
 HELD = {
+    "Dockerfile": "RUN pip install megatron-core==0.19.2\n",
     "a.py": "from verl.models.mcore.mtp_patch import patch_postprocess\n",
     "b.py": "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n",
+    "old.py": "import megatron.core\nfrom megatron.core.models.gpt import GPTModel\n"
+    "if megatron.core.__version__ < '0.13':\n    GPTModel.sharded_state_dict = print\n",
 }
 
 

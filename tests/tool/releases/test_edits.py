@@ -18,7 +18,7 @@ CLONES = (
 )
 SOURCES = [pytest.param(*one, id=one[0]) for one in WHEELS.items()]
 SOURCES += [pytest.param(str(clone), None, id=clone.name) for clone in CLONES if clone.is_dir()]
-STAYS = {"areal-1.0.4"}  # of which nothing is rewritten: every patch stays, or is for a person
+STAYS = {"areal-1.0.4", "mcore-bridge-1.2.3"}  # where every patch stays, or is for a person
 IMPORTED_ON = {"verl-0.9.1": "0.18.2", "skyrl-0.3.0": "0.19.2"}
 
 

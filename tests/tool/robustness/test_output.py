@@ -21,13 +21,14 @@ pytestmark = pytest.mark.slow
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
 PATCH = f"{IMPORT}GPTModel.forward = print\n"
 # One that `migrate` writes to.
-WRITTEN = """import torch
-from megatron.core.models.gpt.gpt_model import GPTModel
+WRITTEN = """from megatron.core.models.gpt.gpt_model import GPTModel
+
+from heads import LinearForLastLayer
 
 
 def critic(config, spec):
     model = GPTModel(config=config, transformer_layer_spec=spec, vocab_size=64, max_sequence_length=16)
-    model.output_layer = torch.nn.Linear(in_features=config.hidden_size, out_features=1)  # %s
+    model.output_layer = LinearForLastLayer(input_size=config.hidden_size, output_size=1)  # %s
     return model
 """
 TITLE = "\x1b]0;owned\x07"  # sets the title of a terminal
@@ -103,7 +104,7 @@ def terminal(*command: str, cwd: Path) -> tuple[str, int]:
     "command", ["scan", "check", "migrate --unsafe-fixes --check", "migrate --unsafe-fixes --diff"]
 )
 def test_on_a_terminal(command: str, hostile: Repository) -> None:
-    hostile.commit({"w.py": (WRITTEN % f"{TITLE}{CLEAR}").encode()})
+    hostile.commit({f"{CLEAR}w.py": (WRITTEN % f"{TITLE}{CLEAR}").encode()})
     text, _ = terminal(*command.split(), cwd=hostile.path)
     assert TITLE not in text
     assert CLEAR not in text
@@ -212,7 +213,7 @@ def test_nothing_is_imported_from_the_current_folder(tmp_path: Path) -> None:
     planted += " hashlib difflib multiprocessing packaging shutil enum pathlib typing functools yaml torch"
     files: dict[str, str | bytes] = {f"{name}.py": trap for name in planted.split() if name != "rich"}
     write_files(tmp_path / "repo", {**files, "rich/__init__.py": trap, "w.py": (WRITTEN % "a").encode()})
-    for command in ("--help", "scan", "check --output-format sarif", "migrate --allow-no-vcs", "undo"):
+    for command in ("--help", "scan", "check --output-format sarif", "migrate --unsafe-fixes --allow-no-vcs", "undo"):
         result = unpatch_process(
             *command.split(), cwd=tmp_path / "repo", env={"XDG_STATE_HOME": str(tmp_path / "state")}
         )
