@@ -6,6 +6,14 @@ import pytest
 from checking import Source, write_files
 from command import CLEAN, FINDINGS, Result, unpatch
 
+OPTIMIZER = """
+    from megatron.core.optimizer.optimizer import MegatronOptimizer
+
+    def get_main_grads_for_grad_norm(self):
+        return []
+
+    MegatronOptimizer.get_main_grads_for_grad_norm = get_main_grads_for_grad_norm
+"""
 ROUTING = """
     from megatron.core.transformer.moe import moe_utils, router
 
@@ -49,6 +57,14 @@ def agreed(result: Result, folder: Path, old: str) -> dict[str, int]:
     assert (result.code == FINDINGS) is needs_work is ("Nothing that was read" not in result.out)
     counts: dict[str, int] = data["counts"]
     return counts
+
+
+def test_a_patch_of_what_is_gone_stops_where_the_older_release_calls_it(tmp_path: Path) -> None:
+    result = upgraded(tmp_path, OPTIMIZER, "0.18.2")
+    said = " ".join(result.out.split())
+    assert "Numbers may change (1)" in said
+    assert "`MegatronOptimizer.clip_grad_norm` of 0.18.2 uses it: it stops without an error;" in said
+    assert agreed(result, tmp_path, "0.18.2")["different"] == 1
 
 
 @pytest.mark.parametrize("guard, told", [("if not hasattr(parallel_state, 'is_inside_encoder'): ", False), ("", True)])
