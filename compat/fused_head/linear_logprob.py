@@ -56,8 +56,9 @@ def linear_logprob(
         tp_group: the ranks that hold the shards, in order, or the group's name. Every rank passes the same rows and
             gets all results.
         keep_bytes: how many bytes of logits the forward may keep, so that the backward need not compute them again:
-            two bytes per logit, for as many columns as fit. The first backward uses the kept logits up; a second one
-            computes everything again. The torch backend keeps nothing.
+            two bytes per logit, for as many columns as fit. Bytes that are not free raise torch's OutOfMemoryError.
+            The first backward uses the kept logits up; a second one computes everything again. The torch backend keeps
+            nothing.
         options: what few callers set: `LogprobOptions(max_rows=..., logit_scale=..., ...)`.
     """
     if labels is None:

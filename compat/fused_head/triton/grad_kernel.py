@@ -1,6 +1,5 @@
 """Backward: the product and the gradient of the logits in one kernel, rounded once to the dtype of the weight."""
 
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -59,21 +58,16 @@ class KeptLogits:
 
 
 def room_to_keep(problem: Problem, columns: int) -> KeptLogits | None:
-    """Room for as many columns as `keep_bytes` allows, whole blocks of them or all."""
+    """Room for as many columns as `keep_bytes` allows, whole blocks of them or all.
+
+    Whether memory is free is not asked: a checkpoint that runs again must save as many tensors as it did before.
+    """
     rows, step = problem.row_count, block_columns_on(problem.weight.device)
     count = _columns_that_fit(rows, columns, step, problem.keep_bytes)
     if count == 0 or rows == 0:
         return None
-    try:
-        memory = problem.weight.new_empty((rows, padded(count)), dtype=torch.int16)
-        running_max = problem.weight.new_empty((-(-count // step), rows), dtype=torch.float32)
-    except torch.OutOfMemoryError:
-        warnings.warn(
-            f"keep_bytes: {problem.keep_bytes / 2**30:.1f} GiB are not free, the backward computes the logits again",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return None
+    memory = problem.weight.new_empty((rows, padded(count)), dtype=torch.int16)
+    running_max = problem.weight.new_empty((-(-count // step), rows), dtype=torch.float32)
     return KeptLogits(memory[:, :count], running_max)
 
 

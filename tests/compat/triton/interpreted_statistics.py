@@ -151,6 +151,19 @@ def test_a_checkpoint_holds_nothing_until_its_backward(reentrant: bool) -> None:
     assert torch.equal(grad_of(weight), straight[1])
 
 
+def test_bytes_that_are_not_free_are_an_error() -> None:
+    """Kept or not as memory allows, a checkpoint's second forward might save other tensors than its first."""
+    inputs, make = half_inputs(5, 16, 300), Tensor.new_empty
+
+    def scarce(self: Tensor, *shape: Any, **given: Any) -> Tensor:
+        if given.get("dtype") is torch.int16:
+            raise torch.OutOfMemoryError
+        return make(self, *shape, **given)
+
+    with mock.patch.object(Tensor, "new_empty", scarce), pytest.raises(torch.OutOfMemoryError):
+        linear_logprob(inputs.hidden.requires_grad_(), inputs.weight, inputs.labels, keep_bytes=ALL)
+
+
 def test_no_grad_keeps_nothing() -> None:
     inputs = half_inputs(5, 16, 300)
     with mock.patch(
