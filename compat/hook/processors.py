@@ -215,11 +215,11 @@ class Compose:
             )
         if not processors:
             raise ValueError("Compose needs at least one processor.")
-        taken = {name for reader in self.readers for name in reader.gives}  # one name is one number of the shared pass
-        for name in [name for p in processors if not _can_share(p) for name in _names(p)]:
-            if name in taken:
+        taken: dict[str, Any] = {}
+        for processor, name in [(p, name) for p in processors for name in _names(p)]:
+            number = _number(processor, name)
+            if taken.setdefault(name, number) != number:
                 raise ValueError(f"Two composed processors both return {name!r}; leave one out, or rename its class.")
-            taken.add(name)
 
     def __call__(self, **keywords: Any) -> Outputs:
         """Run the shared pass and every other processor."""
@@ -251,6 +251,13 @@ def _can_share(processor: Processor) -> TypeGuard[HeadProcessor]:
 def _names(processor: Processor) -> tuple[str, ...]:
     """The names that the results of one called separately have."""
     return tuple(processor.gives) if isinstance(processor, HeadProcessor) else (type(processor).__name__.lower(),)
+
+
+def _number(processor: Processor, name: str) -> Any:
+    """What a result is: the field of the shared pass, or the processor that makes something of its own."""
+    if not _can_share(processor):
+        return object()
+    return processor.gives[name] if type(processor).results is HeadProcessor.results else processor
 
 
 def _named(processor: Processor, result: Any) -> dict[str, Any]:

@@ -252,9 +252,16 @@ class Hotter(LogProbs):
         return replace(super().query(kind, call, hidden, **asked), temperature=2.0)
 
 
+class Halved(LogProbs):
+    """One that makes something else of the shared pass."""
+
+    def results(self, call: Any, out: Any) -> dict[str, Any]:
+        return {"log_probs": out.logprobs / 2}
+
+
 @on_ranks
 def test_a_subclass_composed_gives_what_it_gives_alone(model: Any, inputs: Any) -> None:
-    for processor in (Tenfold(), Hotter()):
+    for processor in (Tenfold(), Hotter(), Halved()):
         alone = call_with_processor(model, processor, **inputs)
         assert not torch.equal(alone, call_with_processor(model, LogProbs(), **inputs))
         for composed in (Compose(processor, Entropy()), Compose(Entropy(), processor), Compose(processor)):
