@@ -7,7 +7,7 @@ know. What a critic cannot do is refused: labels, MTP layers, an LM head that is
 needs Megatron's hook.
 """
 
-from mcore_unpatch.compat.requirements import require_megatron
+from mcore_unpatch.compat.requirements import require_megatron, say_once
 
 require_megatron(__name__)
 
@@ -38,6 +38,7 @@ def add_value_head(model: Module | Sequence[Module], layer: Module | None = None
     runtime_gather_output=None)`; it returns `(values, None)`. Without it the head is a `ValueLayer`, with as many
     `outputs` per token as are asked for: `[b, s, outputs]`.
     """
+    say_once(f"{__name__}.add_value_head", "a layer of its own")
     check_count("outputs", outputs, 1)
     if layer is not None and outputs != 1:
         raise ValueError("outputs: the layer that is given decides how many it has; leave one of the two out.")

@@ -10,7 +10,7 @@ import torch
 from harness import on_ranks
 from harness.models import Case
 
-from mcore_unpatch.compat import LogProbs, attach, call_with_processor, requirements
+from mcore_unpatch.compat import LogProbs, add_value_head, attach, call_with_processor, requirements
 from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
 from mcore_unpatch.compat.skyrl import call_model_with_fused_lm_head
 from mcore_unpatch.compat.verl.model_forward_1f1b_overlap import gptmodel_forward_1f1b_overlap
@@ -59,3 +59,10 @@ def test_attaching_says_so_too(model: Any, inputs: Any) -> None:
     with _log() as lines, attach(model, LogProbs()):
         model(**inputs)
     assert lines == ["mcore_unpatch.compat runs on Megatron's output_processor hook"]
+
+
+@on_ranks
+def test_so_does_a_value_head(model: Any) -> None:
+    with _log() as lines:
+        add_value_head(model)
+    assert lines == ["mcore_unpatch.compat.hook.changed_heads.add_value_head runs on a layer of its own"]
