@@ -59,9 +59,16 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
         tuple(sorted(errors)),
         tuple(contribution.removes),
         f"megatron-core>={show(max(floors))}" if floors else None,
-        DEPENDENCY if needs_compat else None,
+        _needed(edits) if needs_compat else None,
         tuple(contribution.recipes),
     )
+
+
+def _needed(edits: Iterable[Edit]) -> str:
+    """The operator alone for veRL's kernel, which runs without Megatron."""
+    kernel, imported = b"mcore_unpatch.compat.verl.linear_cross_entropy", b"mcore_unpatch.compat"
+    alone = all(edit.replacement.count(imported) == edit.replacement.count(kernel) for edit in edits)
+    return "mcore-unpatch[ops]" if alone else DEPENDENCY
 
 
 def fixed(

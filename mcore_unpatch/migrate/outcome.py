@@ -26,6 +26,11 @@ class Dependency:
     python: str = ""  # what the project says of Python, where it allows an older one than the dependency
 
 
+def oldest_python(dependency: str) -> int:
+    """The minor version: the operator and the tool run on 3.11, and megatron-core does not."""
+    return 11 if dependency.endswith("[ops]") else 12
+
+
 @dataclass(slots=True)
 class Outcome:
     """Paths are relative to the top of the work tree; people see them from where they stand, JSON from the root."""

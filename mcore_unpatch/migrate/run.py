@@ -10,7 +10,7 @@ from mcore_unpatch import rewrites as codemods
 from mcore_unpatch.editing.edits import Remark
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate.commits import commit
-from mcore_unpatch.migrate.outcome import Dependency, Outcome
+from mcore_unpatch.migrate.outcome import Dependency, Outcome, oldest_python
 from mcore_unpatch.records import field, record, replace
 from mcore_unpatch.repository import reading
 from mcore_unpatch.repository.discover import root_of, top_of
@@ -22,7 +22,6 @@ from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.writing import journal
 from mcore_unpatch.writing.allowed import refuse_unsafe
 
-OLDEST_PYTHON = 12  # what the shims need: the tool alone runs on 3.11
 _COMMENT = re.compile(r"(?m)(?:^|\s)#.*$")
 _PYTHON = re.compile(
     r"""(?<![\w.-])(?:requires-python|python_requires|python)\s*=\s*(?:"([^"\n]+)"|'([^'\n]+)'|([<>=~^\d][^\n]*))"""
@@ -81,7 +80,9 @@ def _prepare(request: Request, planner: Planner, progress: Progress | None) -> O
         # What `scan` says of the findings, before a byte is written: what else could be done of the rest.
         outcome.fixable = {finding: finding for finding in fixes.assessed(known)}
     if rewrites and plan.dependency:
-        outcome.dependency = Dependency(plan.dependency, too_old_python(known.found.root, known.found.top))
+        outcome.dependency = Dependency(
+            plan.dependency, too_old_python(known.found.root, known.found.top, oldest_python(plan.dependency))
+        )
     return outcome
 
 
@@ -93,7 +94,7 @@ def _left(known: Survey, reasons: dict[str, str]) -> Iterator[Remark]:
                 yield Remark(path, finding.line, finding.rule, "left", text)
 
 
-def too_old_python(root: Path, top: Path) -> str:
+def too_old_python(root: Path, top: Path, oldest: int = 12) -> str:
     """What the nearest project file says, where it allows an older Python than the dependency; else nothing."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
@@ -106,7 +107,7 @@ def too_old_python(root: Path, top: Path) -> str:
             except InvalidSpecifier:
                 continue
             if allowed is not None:
-                older = any(f"3.{minor}.99" in allowed for minor in range(6, OLDEST_PYTHON))
+                older = any(f"3.{minor}.99" in allowed for minor in range(6, oldest))
                 return f"{(folder / name).relative_to(top).as_posix()} says Python {said}" if older else ""
     return ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mcore_unpatch.migrate.changes import CodeChange, changes
-from mcore_unpatch.migrate.outcome import Outcome
+from mcore_unpatch.migrate.outcome import Outcome, oldest_python
 from mcore_unpatch.report.counts import groups
 from mcore_unpatch.report.lines import Line, count, wrapped
 from mcore_unpatch.report.screen import brief, pin_command
@@ -68,7 +68,7 @@ def _needs(outcome: Outcome) -> Iterator[Line]:
     if needed := outcome.dependency:
         optional = all(edit.holds for edit in outcome.plan.edits if b"mcore_unpatch" in edit.replacement)
         told = f"{needed.line} in the images and a CI job that are to run the new side" if optional else needed.line
-        python = f"; Python 3.12 there ({needed.python})" if needed.python else ""
+        python = f"; Python 3.{oldest_python(needed.line)} there ({needed.python})" if needed.python else ""
         yield from wrapped(f"{told}{python}", 0, "Needs   ", "bold")
         if optional:
             yield from wrapped(_PUBLISH, 8)

@@ -156,6 +156,7 @@ def test_the_python_that_a_project_allows(tmp_path: Path, said: str, is_older: b
     (tmp_path / "inner").mkdir()
     (tmp_path / "pyproject.toml").write_text(f'[project]\nrequires-python = "{said}"\n')
     assert too_old_python(tmp_path / "inner", tmp_path) == (f"pyproject.toml says Python {said}" if is_older else "")
+    assert (too_old_python(tmp_path, tmp_path, 11) == "") is (not is_older or "3.11" in said)
 
 
 def test_the_nearest_project_file_counts_and_none_above_the_repository(tmp_path: Path) -> None:
