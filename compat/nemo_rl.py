@@ -5,7 +5,7 @@ Log-probs of next tokens as NeMo RL means them: from hidden states, by its flag,
 
 from mcore_unpatch.compat.requirements import require_hook, say_once
 
-require_hook(__name__)
+require_hook(__name__, unpatched=True)
 
 import warnings
 from dataclasses import dataclass, replace

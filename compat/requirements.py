@@ -40,11 +40,21 @@ def require_megatron(what: str) -> None:
         raise missing_from_extra(what, error) from error
 
 
-def require_hook(what: str) -> None:
-    """Raise an ImportError unless `GPTModel.forward` has the parameter `output_processor`, or if it is switched off."""
+def require_hook(what: str, *, unpatched: bool = False) -> None:
+    """Raise an ImportError unless `GPTModel.forward` has the parameter `output_processor`, or if it is switched off.
+
+    `unpatched`: `what` refuses models with a patch of their class, and so it does if there is one already.
+    """
     require_megatron(what)
-    forward = import_module("megatron.core.models.gpt.gpt_model").GPTModel.forward
+    model = import_module("megatron.core.models.gpt.gpt_model").GPTModel
+    forward = model.forward
     if "output_processor" in inspect.signature(forward).parameters:
+        methods = [getattr(model, name, None) for name in ("forward", "_postprocess")] if unpatched else []
+        for method in methods:
+            home = getattr(method, "__module__", None)
+            if method is not None and home not in {cls.__module__ for cls in model.__mro__}:
+                name = f"{home}.{getattr(method, '__qualname__', method)}"
+                raise ImportError(f"{what} refuses a patched GPTModel, and {name} has replaced Megatron's method.")
         return
     home, version = getattr(forward, "__module__", None) or "?", import_module("megatron.core").__version__
     remedy = "releases have it from 0.18 on: run `pip install 'megatron-core>=0.18'`"

@@ -6,7 +6,7 @@ states whose backward sums the parts.
 
 from mcore_unpatch.compat.requirements import require_hook, say_once
 
-require_hook(__name__)
+require_hook(__name__, unpatched=True)
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 from mcore_unpatch.compat.requirements import require_hook, say_once
 
-require_hook(__name__)
+require_hook(__name__, unpatched=True)
 
 from collections.abc import Callable
 from typing import Any

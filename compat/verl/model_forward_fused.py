@@ -8,7 +8,7 @@ call the model and unpack the results; they reach the inner language model throu
 
 from mcore_unpatch.compat.requirements import require_hook, say_once
 
-require_hook(__name__)
+require_hook(__name__, unpatched=True)
 
 import warnings
 from collections.abc import Callable, Mapping

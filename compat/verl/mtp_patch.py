@@ -6,7 +6,7 @@ a forward without labels runs no MTP. A caller's own `output_processor` still ru
 
 from mcore_unpatch.compat.requirements import require_hook, say_once
 
-require_hook(__name__)
+require_hook(__name__, unpatched=True)
 
 import logging
 import warnings

@@ -67,6 +67,14 @@ def test_a_patch_that_says_what_it_wraps_is_taken_at_its_word() -> None:
     assert set(said.values()) == {"nothing"}
 
 
+@ranks
+def test_a_class_patch_that_a_shim_would_refuse_later_is_refused_at_its_import() -> None:
+    patched = _OF_A_DOWNSTREAM + "forward.__module__ = 'trainer.patches'\nGPTModel._postprocess = forward\n"
+    said = said_by_imports([*SHIMS, *NEEDS_HOOK], patched)
+    why = "refuses a patched GPTModel, and trainer.patches.forward has replaced Megatron's method."
+    assert said == {name: f"ImportError: {name} {why}" if name in SHIMS else "nothing" for name in said}
+
+
 def test_the_first_call_says_once_which_side_runs(caplog: pytest.LogCaptureFixture) -> None:
     requirements.say_once.cache_clear()
     with caplog.at_level(logging.INFO, "mcore_unpatch"):
