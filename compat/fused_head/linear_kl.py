@@ -265,6 +265,7 @@ def run_kl(
     scale = row_scale(rows, own, 1.0, dtype)
     options = _KlOptions(
         divergence=divergence,
+        backend=choose_backend(query.backend, device),
         scale=scale,
         teacher_scale=scale if others is own else row_scale(rows, others, 1.0, dtype),
         **where,
@@ -288,7 +289,7 @@ class _KlOptions(PassOptions):
         teacher = replace(self.problem(*tensors[2:4]), scale=self.teacher_scale)
         heads = [Head(self.problem(*tensors[:2]), *tensors[4:6]), Head(teacher, *tensors[6:8])]
         first, second = heads[::-1] if swapped else heads
-        if type(choose_backend("auto", first.problem.weight.device)) is TorchBackend:
+        if type(self.backend) is TorchBackend:
             return Pair(first, second)
         from mcore_unpatch.compat.fused_head.triton.pair_kernels import TritonPair, pair_fits
 

@@ -11,8 +11,9 @@ from harness import run_on_ranks
 from harness.rounding import assert_close
 
 from mcore_unpatch.compat import linear_kl
-from mcore_unpatch.compat.fused_head.linear_kl import Divergence, Head, Pair
+from mcore_unpatch.compat.fused_head.linear_kl import Divergence, Head, Pair, run_kl
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, Problem, WeightGradBuffer
+from mcore_unpatch.compat.fused_head.settings import LogprobQuery
 from mcore_unpatch.compat.fused_head.triton import launch
 from mcore_unpatch.compat.fused_head.triton.pair_kernels import TritonPair
 
@@ -49,6 +50,12 @@ def test_values_and_gradients(kind: str, beta: float) -> None:
     check(kind, beta)
     check(kind, beta, mask=torch.arange(150, device=DEVICE) % 3, temperature=0.7)
     check(kind, beta, temperature=torch.rand(150, device=DEVICE) + 0.5, tile_bytes=90_000)
+
+
+def test_the_backend_that_a_processor_asks_for() -> None:
+    hidden, weight = (torch.ones(n, 16, dtype=torch.float16, device=DEVICE) for n in (3, 300))
+    with pytest.raises(AssertionError, match="torch"):
+        run_kl((hidden, weight, hidden, weight), Divergence("forward"), (1.0, 1.0), LogprobQuery(backend="torch"))
 
 
 def test_hidden_sizes_in_no_proportion() -> None:
