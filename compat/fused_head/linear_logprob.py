@@ -20,6 +20,9 @@ class LogprobOutput(NamedTuple):
     entropy: Tensor | None  # None unless asked for
 
 
+_PLAIN = LogprobOptions()  # made once: a graph of torch 2.6 cannot make one
+
+
 def linear_logprob(
     hidden: Tensor,
     weight: Tensor,
@@ -65,7 +68,7 @@ def linear_logprob(
         raise TypeError("labels: expected a tensor, got None (use vocab_pass to call without labels)")
     if options is not None and not isinstance(options, LogprobOptions):
         raise TypeError(f"options: expected LogprobOptions(...), got {type(options).__name__}")
-    options = LogprobOptions() if options is None else options
+    options = _PLAIN if options is None else options
     others: dict[str, Any] = {
         "entropy": entropy,
         "ignore_index": ignore_index,
