@@ -36,6 +36,8 @@ def linear_ce_fusion_output_processor(
     *, hidden_states, output_layer, output_weight, runtime_gather_output, inference_context, context, **_
 ):
     \"""Log-probs of `context["labels"]`, from the decoder's output.\"""
+    from megatron.core.parallel_state import get_context_parallel_group, get_tensor_model_parallel_group
+
     weight = output_layer.weight if output_weight is None else output_weight
     tp_group = get_tensor_model_parallel_group()
     start = tp_group.rank() * weight.size(0)
@@ -56,6 +58,9 @@ and where the model is called, in place of `labels` and `{FLAG}`:
 
 additional_kwargs["output_processor"] = linear_ce_fusion_output_processor
 additional_kwargs["output_processor_context"] = {{"labels": input_ids_cp_sharded, "chunk_size": chunk_size}}
+
+`chunk_size` is `fused_linear_logprobs_chunk_size`: hand it down beside `use_fused_linear_logprobs`, and call no patch.
+MTP layers, which get no gradient today, then train.
 """
 NEMO_RL = Contract(
     package="nemo_rl",

@@ -1,7 +1,8 @@
-"""Run by itself: `patch_engine_mtp` of a veRL tree on a real model, on whichever Megatron is first on the path.
+"""Run by itself: what a veRL tree does to a real model with MTP, on whichever Megatron is first on the path.
 
-Prints which functions run, the error where there is one, and digests of the results and of every gradient. Stand-ins as
-in tests/compat/downstream/verl.py: what of veRL the function does not need. `--alone` hides mcore_unpatch.
+`patch_engine_mtp`, and the two blocks of the engine that patch as well, each compiled from its own text. Prints which
+functions run, the error where there is one, and digests of the results and of every gradient. Stand-ins as in
+tests/compat/downstream/verl.py: what of veRL these do not need. `--alone` hides mcore_unpatch.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import json
 import logging
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -22,6 +25,7 @@ from harness.cpu import on_the_cpu
 from megatron.core import parallel_state
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec, get_gpt_mtp_block_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.package_info import __version__
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
@@ -36,6 +40,13 @@ def function_of(tree: Path, file: str, name: str) -> Any:
     return space[name]
 
 
+def block_of(tree: Path, test: str, body: str) -> ast.If:
+    """The `if` of the engine that asks for one thing and does another."""
+    text = (tree / "verl/workers/engine/megatron/transformer_impl.py").read_text()
+    ifs = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.If))
+    return next(node for node in ifs if test in ast.unparse(node.test) and body in ast.unparse(node.body[0]))
+
+
 def packages_of(tree: Path) -> None:
     """`verl.models.mcore` of a tree, with nothing of what its `__init__` imports."""
     from megatron.core.utils import unwrap_model
@@ -47,7 +58,20 @@ def packages_of(tree: Path) -> None:
     helper.unwrap_model = unwrap_model  # type: ignore[attr-defined]
 
 
-def build(recompute: bool) -> tuple[Any, dict[str, Tensor]]:
+@contextmanager
+def alone_on_the_cpu(hidden: bool) -> Iterator[None]:
+    """A world of one rank; `hidden` is how it is where mcore_unpatch is not installed."""
+    if hidden:
+        sys.modules["mcore_unpatch"] = None  # type: ignore[assignment]
+    logging.disable()
+    with tempfile.TemporaryDirectory() as folder, on_the_cpu():
+        torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+        parallel_state.initialize_model_parallel()
+        yield
+        torch.distributed.destroy_process_group()
+
+
+def build(recompute: bool, depth: int | None = 2) -> tuple[Any, dict[str, Tensor]]:
     """A model with MTP, and one batch."""
     torch.manual_seed(1)
     model_parallel_cuda_manual_seed(1)
@@ -56,7 +80,7 @@ def build(recompute: bool) -> tuple[Any, dict[str, Tensor]]:
         num_layers=1,
         hidden_size=16,
         num_attention_heads=2,
-        mtp_num_layers=2,
+        mtp_num_layers=depth,
         mtp_loss_scaling_factor=0.3,
         use_cpu_initialization=True,
         gradient_accumulation_fusion=False,
@@ -68,7 +92,7 @@ def build(recompute: bool) -> tuple[Any, dict[str, Tensor]]:
         **(whole if recompute else {}),
     )
     spec = get_gpt_layer_local_spec()
-    mtp = get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False)
+    mtp = get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False) if depth else None
     model = GPTModel(
         config, spec, vocab_size=32, max_sequence_length=16, mtp_block_spec=mtp, position_embedding_type="rope"
     )
@@ -108,6 +132,33 @@ def said(tree: Path, recompute: bool, detach: bool) -> dict[str, Any]:
     return done
 
 
+def without_training(tree: Path) -> dict[str, Any]:
+    """What a model gives that the engine patches for log-probs alone; it has no MTP layers."""
+    model, batch = build(recompute=False, depth=None)
+    body = block_of(tree, "forward_only", "patch_postprocess").body
+    space = {"self": SimpleNamespace(module=[model])}
+    exec(compile(ast.Module(body, []), "transformer_impl.py", "exec"), space)
+    logits = model(**batch)
+    return {"legacy": "_postprocess" in vars(model), "digests": {"logits": digest(logits)}, "shape": list(logits.shape)}
+
+
+def without_layers(tree: Path) -> dict[str, Any]:
+    """What the engine does where an NPU is, and a model gives whose configuration has 0 MTP layers."""
+    own = GPTModel._postprocess
+    node = block_of(tree, "is_npu_available", "apply_mtp_inference_patch")
+    space = {"is_npu_available": True, "__version__": __version__}
+    try:
+        exec(compile(ast.Module([node], []), "transformer_impl.py", "exec"), space)
+        done: dict[str, Any] = {"legacy": GPTModel._postprocess is not own}
+        model, batch = build(recompute=False, depth=0)
+        loss = model(**batch)
+        loss.sum().backward()
+        tensors = {"loss": loss, **{name: value.grad for name, value in model.named_parameters()}}
+        return done | {"digests": {name: digest(value) for name, value in tensors.items() if value is not None}}
+    finally:
+        GPTModel._postprocess = own
+
+
 def _parameters() -> Any:
     import inspect
 
@@ -116,12 +167,7 @@ def _parameters() -> Any:
 
 if __name__ == "__main__":
     tree, *flags = sys.argv[1:]
-    if "--alone" in flags:
-        sys.modules["mcore_unpatch"] = None  # type: ignore[assignment]
-    logging.disable()
-    with tempfile.TemporaryDirectory() as folder, on_the_cpu():
-        torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
-        parallel_state.initialize_model_parallel()
+    with alone_on_the_cpu("--alone" in flags):
         packages_of(Path(tree))
         importlib.import_module("verl.models.mcore.mtp_patch")
         told = {
@@ -131,5 +177,5 @@ if __name__ == "__main__":
             for recompute in (False, True)
             for detach in (False, True)
         }
+        told |= {"forward only": without_training(Path(tree)), "no layers": without_layers(Path(tree))}
         print(json.dumps(told))
-        torch.distributed.destroy_process_group()
