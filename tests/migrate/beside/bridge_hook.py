@@ -1,25 +1,21 @@
 """Run by itself: the models of a Megatron-Bridge tree that hand a caller's hook on, on the first Megatron of the path.
 
 Prints for each model whether the hook was called, with what, and what came back. The packages' `__init__` files are
-left out. Stand-ins: a class for Transformer Engine's attention, which needs CUDA; and where transformers is not
-installed, its classes: the towers for images and sound, which text never reaches.
+left out. Stand-ins: a class for Transformer Engine's attention, which needs CUDA, and what comes from transformers: the
+towers for images and sound, which text never reaches.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import json
 import sys
-import tempfile
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
-from harness.cpu import on_the_cpu
-from megatron.core import parallel_state
+from engine_mtp import each
 from megatron.core.extensions import transformer_engine
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.process_groups_config import ProcessGroupCollection
@@ -33,8 +29,6 @@ THINKERS = {
     "Qwen3Omni": f"{MODELS}.qwen_omni.modeling_qwen3_omni",
 }
 FOREIGN = ("transformers", "einops", f"{MODELS}.qwen3_asr.hf_qwen3_asr")
-SMALL = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16, "out_hidden_size": 16}
-SOUND = {"encoder_layers": 1, "d_model": 16, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "output_dim": 16}
 VOCAB = 32
 
 
@@ -47,7 +41,7 @@ class Tower(torch.nn.Module):
 
 
 class StandIns:
-    """Modules of packages that are not installed."""
+    """Modules of packages that need not be installed."""
 
     def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
         return ModuleSpec(name, self, is_package=True) if name.startswith(FOREIGN) else None  # type: ignore[arg-type]
@@ -68,17 +62,7 @@ def packages_of(root: Path) -> None:
         module.__path__ = [str(folder)]
 
 
-def foreign_config(name: str, home: str, real: bool) -> Any:
-    """What transformers would read for the towers, as small as may be."""
-    if not real:
-        return SimpleNamespace(vision_config=SimpleNamespace(spatial_merge_size=2), audio_config=None)
-    thinker = vars(importlib.import_module(f"{home}.thinker_model"))
-    cls = next(value for key, value in thinker.items() if key.endswith("ThinkerConfigHF"))
-    vision = {"vision_config": SMALL} if name != "Qwen3ASR" else {}
-    return cls(audio_config=SOUND, **vision)
-
-
-def built(name: str, real: bool) -> Any:
+def built(name: str) -> Any:
     torch.manual_seed(1)
     model_parallel_cuda_manual_seed(1)
     home = THINKERS.get(name, EXAONE)
@@ -102,15 +86,16 @@ def built(name: str, real: bool) -> Any:
     spec = get_gpt_layer_local_spec(qk_layernorm=config.qk_layernorm)
     groups = ProcessGroupCollection.use_mpu_process_groups()
     if name in THINKERS:
+        towers = SimpleNamespace(spatial_merge_size=2)
         thinker = getattr(importlib.import_module(f"{home}.thinker_model"), f"{name}ThinkerModel")
-        return thinker(config, spec, foreign_config(name, home, real), pg_collection=groups)
+        return thinker(config, spec, SimpleNamespace(vision_config=towers, audio_config=None), pg_collection=groups)
     model = importlib.import_module(f"{home}.text_model").Exaone45GPTModel
     return model(config, spec, VOCAB, 16, position_embedding_type="rope", pg_collection=groups)
 
 
-def said(name: str, real: bool) -> dict[str, Any]:
+def said(name: str) -> dict[str, Any]:
     """What the model returns without a hook, and what it does with one."""
-    model = built(name, real)
+    model = built(name)
     ids = torch.arange(8).reshape(1, 8)
     call: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones(1, 1, 8, 8).triu(1).bool()}
     call["position_ids"] = ids.expand(3, 1, 8) if name in THINKERS else ids
@@ -134,14 +119,12 @@ def said(name: str, real: bool) -> dict[str, Any]:
     return told
 
 
+def run(tree: Path, _: str) -> dict[str, Any]:
+    packages_of(tree)
+    return {name: said(name) for name in ("Exaone45", *THINKERS)}
+
+
 if __name__ == "__main__":
-    real = importlib.util.find_spec("transformers") is not None
-    if not real:
-        sys.meta_path.insert(0, StandIns())  # type: ignore[arg-type]
-    with tempfile.TemporaryDirectory() as folder, on_the_cpu():
-        torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
-        parallel_state.initialize_model_parallel()
-        packages_of(Path(sys.argv[1]))
-        transformer_engine.TEDotProductAttention = type("TEDotProductAttention", (), {})
-        print(json.dumps({name: said(name, real) for name in ("Exaone45", *THINKERS)}))
-        torch.distributed.destroy_process_group()
+    sys.meta_path.insert(0, StandIns())  # type: ignore[arg-type]
+    transformer_engine.TEDotProductAttention = type("TEDotProductAttention", (), {})
+    each(run)

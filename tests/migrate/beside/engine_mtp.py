@@ -2,7 +2,7 @@
 
 `patch_engine_mtp`, and the two blocks of the engine that patch as well, each compiled from its own text. Prints which
 functions run, the error where there is one, and digests of the results and of every gradient. Stand-ins as in
-tests/compat/downstream/verl.py: what of veRL these do not need. `--alone` hides mcore_unpatch.
+tests/compat/downstream/verl.py: what of veRL these do not need.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import hashlib
 import importlib
 import json
 import logging
+import os
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -58,17 +58,26 @@ def packages_of(tree: Path) -> None:
     helper.unwrap_model = unwrap_model  # type: ignore[attr-defined]
 
 
-@contextmanager
-def alone_on_the_cpu(hidden: bool) -> Iterator[None]:
-    """A world of one rank; `hidden` is how it is where mcore_unpatch is not installed."""
-    if hidden:
-        sys.modules["mcore_unpatch"] = None  # type: ignore[assignment]
+def each(run: Callable[[Path, str], dict[str, Any]]) -> None:
+    """Print what comes of each argument, `TREE` or `TREE,flag`, in a process of its own that has all imports already.
+
+    The flag `alone` is how it is where mcore_unpatch is not installed.
+    """
     logging.disable()
-    with tempfile.TemporaryDirectory() as folder, on_the_cpu():
-        torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
-        parallel_state.initialize_model_parallel()
-        yield
-        torch.distributed.destroy_process_group()
+    for argument in sys.argv[1:]:
+        tree, _, flag = argument.partition(",")
+        if os.fork():
+            if os.wait()[1]:
+                sys.exit(1)
+            continue
+        if flag == "alone":
+            sys.modules["mcore_unpatch"] = None  # type: ignore[assignment]
+        with tempfile.TemporaryDirectory() as folder, on_the_cpu():
+            torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+            parallel_state.initialize_model_parallel()
+            print(json.dumps(run(Path(tree), flag)), flush=True)
+            torch.distributed.destroy_process_group()
+        os._exit(0)
 
 
 def build(recompute: bool, depth: int | None = 2) -> tuple[Any, dict[str, Tensor]]:
@@ -165,17 +174,16 @@ def _parameters() -> Any:
     return inspect.signature(GPTModel.forward).parameters
 
 
+def run(tree: Path, _: str) -> dict[str, Any]:
+    packages_of(tree)
+    importlib.import_module("verl.models.mcore.mtp_patch")
+    told = {
+        f"{'recompute' if recompute else 'plain'} {'detached' if detach else 'whole'}": said(tree, recompute, detach)
+        for recompute in (False, True)
+        for detach in (False, True)
+    }
+    return told | {"forward only": without_training(tree), "no layers": without_layers(tree)}
+
+
 if __name__ == "__main__":
-    tree, *flags = sys.argv[1:]
-    with alone_on_the_cpu("--alone" in flags):
-        packages_of(Path(tree))
-        importlib.import_module("verl.models.mcore.mtp_patch")
-        told = {
-            f"{'recompute' if recompute else 'plain'} {'detached' if detach else 'whole'}": said(
-                Path(tree), recompute, detach
-            )
-            for recompute in (False, True)
-            for detach in (False, True)
-        }
-        told |= {"forward only": without_training(Path(tree)), "no layers": without_layers(Path(tree))}
-        print(json.dumps(told))
+    each(run)

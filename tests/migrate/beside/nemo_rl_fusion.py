@@ -1,21 +1,20 @@
 """Run by itself: the linear CE fusion of a NeMo RL tree on a real model, on whichever Megatron is first on the path.
 
-The import is that statement of its `setup.py`, executed as it stands. `--recipe FILE` installs nothing and passes the
-function of that file, put into `model_utils.py`, as the hook. Prints whose function runs and digests of every tensor.
+The import is that statement of its `setup.py`, as it stands. A file as the flag installs nothing: its function, put
+into `model_utils.py`, is the hook. Prints whose function runs, digests of every tensor, and the values.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
-import json
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
-from engine_mtp import alone_on_the_cpu, build, digest
+from engine_mtp import build, digest, each
 
 PATCH = "patch_gpt_model_forward_for_linear_ce_fusion"
 CHUNK = 5
@@ -52,27 +51,30 @@ def said(model: Any, call: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__":
-    tree, flags = Path(sys.argv[1]), sys.argv[2:]
+def run(tree: Path, flag: str) -> dict[str, Any]:
     packages_of(tree)
-    with alone_on_the_cpu("--alone" in flags):
-        told: dict[str, Any] = {}
-        utils = importlib.import_module("nemo_rl.distributed.model_utils")
-        if "--recipe" in flags:
-            exec(Path(flags[-1]).read_text(), vars(utils))
+    utils = importlib.import_module("nemo_rl.distributed.model_utils")
+    told: dict[str, Any] = {}
+    recipe = flag.endswith(".py")
+    if recipe:
+        exec(Path(flag).read_text(), vars(utils))
+    else:
+        patch = imported(tree)
+        told["from"] = patch.__module__
+        patch(chunk_size=CHUNK)
+    for case, depth in {"plain": None, "mtp": 2}.items():
+        model, batch = build(recompute=False, depth=depth)
+        model.train()
+        ids = batch["input_ids"]
+        call = {name: batch[name] for name in ("input_ids", "position_ids", "attention_mask")}
+        if recipe:
+            call["output_processor"] = utils.linear_ce_fusion_output_processor
+            call["output_processor_context"] = {"labels": ids, "chunk_size": CHUNK}
         else:
-            patch = imported(tree)
-            told["from"] = patch.__module__
-            patch(chunk_size=CHUNK)
-        for case, depth in {"plain": None, "mtp": 2}.items():
-            model, batch = build(recompute=False, depth=depth)
-            model.train()
-            ids = batch["input_ids"]
-            call = {name: batch[name] for name in ("input_ids", "position_ids", "attention_mask")}
-            if "--recipe" in flags:
-                call["output_processor"] = utils.linear_ce_fusion_output_processor
-                call["output_processor_context"] = {"labels": ids, "chunk_size": CHUNK}
-            else:
-                call |= {"labels": ids, "return_logprobs_for_linear_ce_fusion": True}
-            told[case] = said(model, call)
-        print(json.dumps(told))
+            call |= {"labels": ids, "return_logprobs_for_linear_ce_fusion": True}
+        told[case] = said(model, call)
+    return told
+
+
+if __name__ == "__main__":
+    each(run)

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -85,11 +86,11 @@ def bridges(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @cache
-def _said(program: str, release: str, tree: Path, *flags: str | Path) -> dict[str, Any]:
+def _said(program: str, release: str, *arguments: str) -> list[dict[str, Any]]:
     megatron = Path(MORE, release) if MORE and Path(MORE, release).is_dir() else unpacked("megatron-core", release)
     paths = (megatron, TESTS, TESTS / "compat", os.environ.get("PYTHONPATH", ""))
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", Path(__file__).with_name(f"{program}.py"), tree, *flags],
+        [sys.executable, "-W", "ignore", Path(__file__).with_name(f"{program}.py"), *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
         capture_output=True,
         text=True,
@@ -97,13 +98,23 @@ def _said(program: str, release: str, tree: Path, *flags: str | Path) -> dict[st
         timeout=patience(300),
     )
     assert done.returncode == 0, done.stderr
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return said
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def _verl(release: str, trees: tuple[Path, Path]) -> list[dict[str, Any]]:
+    """Before, after, and after where the package is not installed."""
+    return deepcopy(_said("engine_mtp", release, f"{trees[0]}", f"{trees[1]}", f"{trees[1]},alone"))
+
+
+def _nemo_rl(release: str, fusion: tuple[Path, Path, Path]) -> list[dict[str, Any]]:
+    """The same, and with the function in place of the package."""
+    before, after, recipe = fusion
+    return _said("nemo_rl_fusion", release, f"{before}", f"{after}", f"{after},alone", f"{before},{recipe}")
 
 
 @pytest.mark.parametrize("release", EVERY)
 def test_without_the_package_all_is_as_it_was(release: str, trees: tuple[Path, Path]) -> None:
-    was, now = _said("engine_mtp", release, trees[0]), _said("engine_mtp", release, trees[1], "--alone")
+    was, _, now = _verl(release, trees)
     before, after = was.pop("no layers"), now.pop("no layers")
     assert now == was
     # What Megatron does itself since 0.17 is not patched any more: the same bits.
@@ -113,7 +124,7 @@ def test_without_the_package_all_is_as_it_was(release: str, trees: tuple[Path, P
 
 @pytest.mark.parametrize("release", EVERY)
 def test_with_the_package_the_same_bits_and_what_raised_works(release: str, trees: tuple[Path, Path]) -> None:
-    was, now = (dict(_said("engine_mtp", release, tree)) for tree in trees)
+    was, now, _ = _verl(release, trees)
     assert now.pop("no layers")["digests"] == was["no layers"]["digests"]
     one = now.pop("forward only")
     assert one["legacy"] is (release in OLD) and one["digests"] == was["forward only"]["digests"]
@@ -133,15 +144,14 @@ def test_with_the_package_the_same_bits_and_what_raised_works(release: str, tree
 
 @pytest.mark.parametrize("release", [name for name in EVERY if name.startswith("0.18")])
 def test_the_crash_that_the_move_mends_is_there(release: str, trees: tuple[Path, Path]) -> None:
-    was = _said("engine_mtp", release, trees[0])
+    was = _verl(release, trees)[0]
     assert all("error" in said for case, said in was.items() if case.startswith("recompute"))
 
 
 @pytest.mark.parametrize("release", LATEST)
 def test_the_fusion_of_nemo_rl_with_and_without_the_package(release: str, fusion: tuple[Path, Path, Path]) -> None:
-    before, after, _ = fusion
-    was, now = _said("nemo_rl_fusion", release, before), _said("nemo_rl_fusion", release, after)
-    assert _said("nemo_rl_fusion", release, after, "--alone") == was
+    was, now, alone, _ = _nemo_rl(release, fusion)
+    assert alone == was
     assert was["from"] == "nemo_rl.distributed.model_utils" and now["from"] == "mcore_unpatch.compat.nemo_rl"
     for case in ("plain", "mtp"):
         values, others = was[case]["values"], now[case]["values"]
@@ -154,8 +164,7 @@ def test_the_fusion_of_nemo_rl_with_and_without_the_package(release: str, fusion
 def test_the_function_in_place_of_the_package_gives_the_same_bits(
     release: str, fusion: tuple[Path, Path, Path]
 ) -> None:
-    before, _, recipe = fusion
-    was, own = (_said("nemo_rl_fusion", release, before, *flags) for flags in ((), ("--recipe", recipe)))
+    was, _, _, own = _nemo_rl(release, fusion)
     assert own["plain"]["digests"] == was["plain"]["digests"] and len(own["plain"]["digests"]) > 10
     assert own["mtp"]["digests"]["output"] == was["mtp"]["digests"]["output"]
     # As the recipe says: layers that no gradient reached train.
@@ -165,7 +174,7 @@ def test_the_function_in_place_of_the_package_gives_the_same_bits(
 
 @pytest.mark.parametrize("release", WITH_HOOK)
 def test_a_hook_reaches_the_models_of_megatron_bridge(release: str, bridges: tuple[Path, Path]) -> None:
-    was, now = (_said("bridge_hook", release, tree) for tree in bridges)
+    was, now = _said("bridge_hook", release, *map(str, bridges))
     for name, said in now.items():
         assert said == {"logits": [1, 8, 32], "hook": [8, 1], "calls": 1, "context": True, "same": True}
         if name == "Exaone45":

@@ -78,8 +78,8 @@ def importable(folder: Path) -> Path:
     package = folder / "path" / "mcore_unpatch"
     if not package.exists():
         package.mkdir(parents=True)
-        for part in (*(TOP / "mcore_unpatch").iterdir(), TOP / "codemods", TOP / "compat"):
-            (package / part.name).symlink_to(part)
+        for part in (TOP / "mcore_unpatch").iterdir():  # codemods and compat are links there
+            (package / part.name).symlink_to(part.resolve())
     return package.parent
 
 
