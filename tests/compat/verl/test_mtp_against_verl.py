@@ -159,18 +159,6 @@ def test_mup_scales_the_logits_where_it_is_asked_for_and_else_as_there(model: An
     assert_close(theirs.results["logits"] * scale, default)
 
 
-@on_ranks(Case(mtp=1))
-def test_a_callers_own_processor_runs_here_and_is_swallowed_there(model: Any, inputs: Any, verl_091: str) -> None:
-    inputs["output_processor"] = lambda **_: "called"
-    with verl_files(verl_091) as files:
-        files("mtp_patch").patch_postprocess(model)
-        assert model(**inputs) != "called"
-        files("mtp_patch").unpatch_postprocess(model)
-    ours.patch_postprocess(model)
-    assert model(**inputs) == "called"
-    ours.unpatch_postprocess(model)
-
-
 def _older(folder: str) -> None:
     case = Case(mtp=1)
     start_world(case)
