@@ -76,15 +76,36 @@ def patch_mtp_layer_get_embeddings(model: Module, *, every_depth: bool = False) 
         logger.info("no MTP layers, or their encoder is already detached; nothing was changed")
         return False
     _refuse_patched_layers(layers)
-    if path.model.config.mtp_use_repeated_layer and not every_depth:  # type: ignore[union-attr]
-        raise HookError(
-            "config.mtp_use_repeated_layer: all depths share one MTP layer, so it cannot be detached before the first "
-            "depth only; pass every_depth=True."
-        )
     handle = _detached[path.model] = Handle()
+    config: Any = path.model.config
+    shared = config.mtp_use_repeated_layer and config.mtp_num_layers > 1 and not every_depth
+    if shared:
+        handle.on_removal(_detach_first_depth(path.model.mtp, layers[0]).remove)
     for depth, layer in enumerate(layers):
-        handle.on_removal(detach_mtp_inputs(layer, hidden_states=every_depth or depth == 0).remove)
+        handle.on_removal(detach_mtp_inputs(layer, hidden_states=every_depth or (depth == 0 and not shared)).remove)
     return True
+
+
+def _detach_first_depth(mtp: Any, layer: Any) -> Handle:
+    """Detach what the decoder gives a layer that all depths share, and not what one depth gives the next.
+
+    In the layer's call and not in its norm, which a backward with recomputation runs again, whatever the depth.
+    """
+    from_decoder: list[bool] = []
+
+    def begin(_: Module, args: tuple[Any, ...]) -> None:
+        from_decoder[:] = [True]
+
+    def detach(_: Module, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if from_decoder:
+            from_decoder.clear()
+            given = {**given, "hidden_states": given["hidden_states"].detach().requires_grad_()}
+        return args, given
+
+    handle = Handle()
+    handle.on_removal(mtp.register_forward_pre_hook(begin).remove)
+    handle.on_removal(layer.register_forward_pre_hook(detach, with_kwargs=True).remove)
+    return handle
 
 
 def unpatch_mtp_layer_get_embeddings(model: Module) -> bool:

@@ -41,6 +41,7 @@ class Case:
     sequence_parallel: bool = False
     tied: bool = False
     mtp: int = 0
+    repeated: bool = False  # one MTP layer for all depths
     mup: bool = False
     dtype: torch.dtype = torch.float32
     head_dtype: torch.dtype | None = None
@@ -103,6 +104,7 @@ def build_config(case: Case) -> TransformerConfig:
         sequence_parallel=case.sequence_parallel,
         mtp_num_layers=case.mtp or None,
         mtp_loss_scaling_factor=0.3 if case.mtp else None,
+        mtp_use_repeated_layer=case.repeated,
         use_mup=case.mup,
         mup_base_hidden_size=case.hidden // 2 if case.mup else None,
         hidden_dropout=0.0,

@@ -24,7 +24,14 @@ WHOLE = [
     Case(mtp=1, tp=2),
     Case(mtp=2, cp=2, packed=True),
 ]
-DETACHED = [Case(mtp=1), Case(mtp=2), Case(mtp=1, tied=True), Case(mtp=1, tp=2), Case(mtp=1, cp=2, packed=True)]
+DETACHED = [
+    Case(mtp=1),
+    Case(mtp=2),
+    Case(mtp=2, repeated=True),
+    Case(mtp=1, tied=True),
+    Case(mtp=1, tp=2),
+    Case(mtp=1, cp=2, packed=True),
+]
 DECODER, FIRST_DEPTH = "decoder.layers.0.mlp.linear_fc1.weight", "mtp.layers.0.eh_proj.weight"
 
 
@@ -79,6 +86,15 @@ def test_the_same_as_verl_with_labels_and_without(release: str, verl_091: str, c
 @pytest.mark.parametrize("case", DETACHED, ids=str)
 def test_the_same_as_verl_with_the_encoder_detached(release: str, verl_091: str, case: Case) -> None:
     run_on_ranks(release, case.ranks, _same, verl_091, case, True)
+
+
+@on_ranks(Case(mtp=2, repeated=True, recompute=True))
+def test_depths_that_share_a_layer_may_recompute(model: Any, inputs: Any) -> None:
+    ours.patch_mtp_layer_checkpointed_forward(model)
+    recomputed = _shim(model, inputs, detach=True)
+    model.config.recompute_granularity = None
+    assert_same(_shim(model, inputs, detach=True), recomputed)
+    recomputed.assert_moved(_shim(model, inputs, detach=False), DECODER, True)
 
 
 def _every_depth(newest: str, older: str) -> None:

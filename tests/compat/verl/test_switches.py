@@ -51,21 +51,6 @@ def test_one_shim_is_undone_while_the_other_stays(model: Any, inputs: Any) -> No
     assert not model._forward_pre_hooks
 
 
-@on_ranks(Case(mtp=2), release=RELEASE)
-def test_depths_that_share_a_layer_are_cut_at_all_or_not_at_all(model: Any) -> None:
-    model.config.mtp_use_repeated_layer = True
-    with pytest.raises(HookError, match=r"all depths share one MTP layer.*pass every_depth=True"):
-        mtp_patch.patch_mtp_layer_get_embeddings(model)
-    assert mtp_patch.patch_mtp_layer_get_embeddings(model, every_depth=True) is True
-    hooks = [len(layer.hnorm._forward_pre_hooks) for layer in model.mtp.layers]
-    assert hooks == [1] * len(hooks)
-    assert mtp_patch.unpatch_mtp_layer_get_embeddings(model) is True
-    model.config.mtp_use_repeated_layer = False
-    assert mtp_patch.patch_mtp_layer_get_embeddings(model) is True
-    assert [len(layer.hnorm._forward_pre_hooks) for layer in model.mtp.layers] == [1, 0]
-    assert [len(layer.enorm._forward_pre_hooks) for layer in model.mtp.layers] == [1, 1]
-
-
 def other_layers(model: Any) -> Any:
     """Its MTP layers as of a Megatron whose own cannot recompute; they stay so for the rest of the test."""
     with mock.patch.object(installed, "can_recompute", lambda layer: False):
