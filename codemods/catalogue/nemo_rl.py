@@ -27,7 +27,8 @@ KWARGS = "linear_ce_fusion_kwargs"
 
 _GAINS = (
     Gain(
-        "fused log-probs with context parallelism and packing on Megatron Core {}; GPTModel.forward is no longer a copy"
+        "on Megatron Core {} log-probs come from float32 logits, which bfloat16 rounds by some hundredths; tensor "
+        "parallelism without sequence parallelism trains; GPTModel.forward is no longer a copy"
     ),
 )
 _RECIPE = f"""the hook without a dependency, to the same bits: one function in {{path}}, in place of `{PATCH}`

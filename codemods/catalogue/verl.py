@@ -173,7 +173,7 @@ with `--unsafe-fixes`.
 - **MTP without labels.** On megatron-core 0.19 and later a call with `labels=None` derives labels from the input
   ids and adds an MTP loss. The shim prevents this for models that went through `patch_postprocess`.
 - **Encoder detach** cuts before the first MTP layer, as 0.8 and 0.9 do. 0.7 cuts before each: there the move takes
-  `--unsafe-fixes`, and `every_depth=True` keeps its numbers. A model with `mtp_use_repeated_layer` needs it too.
+  `--unsafe-fixes`, and `every_depth=True` keeps its numbers.
 - **A patched or fp32 output layer.** The fused path reads the weight, not the layer's forward, as before; a layer
   that is no plain column-parallel one is refused.
 - **Tests** that replace a name in the old modules still reach the old side alone.

@@ -23,7 +23,10 @@ def lines(outcome: Outcome) -> Iterator[Line]:
         yield from wrapped(recipe.partition("\n")[0], 0, "First   ", "bold")
         yield from ([(f"        {line}".rstrip(), "dim")] for line in recipe.rstrip().split("\n")[1:])
         yield from wrapped(
-            "What is below has CP, packing, temperature and Hybrid models besides.", 0, "Then    ", "bold"
+            "What is below can do CP, packing, temperature and Hybrid models, once your code asks for them.",
+            0,
+            "Then    ",
+            "bold",
         )
         yield []
     for change in made[:_MOST]:
