@@ -17,10 +17,12 @@ from itertools import chain
 
 from mcore_unpatch.codemods import standing
 from mcore_unpatch.codemods.changes import Asked, Change, Reason, Taken, Unwrap, least_safe
+from mcore_unpatch.codemods.codemod import COMPAT
 from mcore_unpatch.codemods.emptied import Emptied, with_emptied
 from mcore_unpatch.codemods.imports.places import Import
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.syntax import bound_by_import, is_pure
+from mcore_unpatch.codemods.standing import PROCESSOR
+from mcore_unpatch.codemods.syntax import body_of, bound_by_import, bound_in, is_pure
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Options, Remark, as_name
 from mcore_unpatch.editing.source import Function, Source, lines_of, mentioned
@@ -31,6 +33,7 @@ from mcore_unpatch.scanner.sources.nodes import walk
 
 _TITLE = "deletes what never runs"
 _NOT_NEEDED = "deletes what Megatron does not need"
+_OF_RELEASES = ("__version__", PROCESSOR, COMPAT)
 _FOR_THE_NAME = re.compile(r"hasattr|getattr|\bNone\b")  # a condition that asks whether there is a method at all
 
 
@@ -235,7 +238,7 @@ def _cut(bench: Workbench, path: str, guard: Guard, reason: Reason) -> _DeadBran
     if not isinstance(node, ast.If | ast.Try):
         return None
     cut = partial(_DeadBranch, source, node, guard.branch, reason=reason)
-    if isinstance(node, ast.If) and is_pure(node.test):
+    if isinstance(node, ast.If) and is_pure(node.test, _asking(bench, source)):
         return _of_if(cut, source, node, guard.branch)
     return _of_try(cut, source, node, guard.branch) if isinstance(node, ast.Try) else None
 
@@ -256,14 +259,30 @@ def _of_if(cut: Callable[..., _DeadBranch], source: Source, node: ast.If, branch
         behind = tuple(suite[suite.index(node) + 1 :])
         if said in (["return"], ["return None"]) and not node.orelse:
             return cut(dead=behind, whole=(node, *behind))
+        if isinstance(node.body[-1], ast.Return) and not node.orelse:
+            return cut(dead=behind, change=Unwrap(node, "body"), whole=behind)
     return None
 
 
+def _asking(bench: Workbench, source: Source) -> set[str]:
+    """The functions of a file, and of those it imports from, that only return what a test may ask."""
+    imports = ((node.module or "", node.level) for node in source.every(ast.ImportFrom))
+    paths = {bench.locate(source.path, *one) for one in imports}
+    some = filter(None, (source, *(bench.readable(path) for path in paths if path)))
+    functions = [node for each in some for node in each.tree.body if isinstance(node, ast.FunctionDef)]
+    return {one.name for one in functions if all(map(_only_returns, body_of(one)))}
+
+
+def _only_returns(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Return) and statement.value is not None and is_pure(statement.value)
+
+
 def _asks_for_the_release(source: Source, test: ast.expr) -> bool:
-    """Whether a test names the version, or a value that was made from it."""
+    """Whether a test names the version, the hook or a shim, or a value or function that was made from one."""
     names = {node.id for node in walk(test) if isinstance(node, ast.Name)}
-    made = (one.value for one in source.every(ast.Assign) if names & {getattr(to, "id", "") for to in one.targets})
-    return any("__version__" in ast.unparse(node) for node in (test, *made))
+    some = source.every(ast.Assign, ast.Import, ast.ImportFrom, ast.FunctionDef)
+    made = [one for one in some if names.intersection(bound_in(getattr(one, "targets", getattr(one, "names", [one]))))]
+    return any(word in ast.unparse(node) for node in (test, *made) for word in _OF_RELEASES)
 
 
 def _of_try(cut: Callable[..., _DeadBranch], source: Source, node: ast.Try, branch: str) -> _DeadBranch | None:

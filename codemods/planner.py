@@ -48,8 +48,8 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     bare = [edit for edit in edits if not edit.holds and options.floor(edit.path) < HOOK_SINCE]
     words = (HOOK_ARGUMENTS[0].encode(), b"mcore_unpatch.compat")
     needs_hook = any(word in edit.replacement for edit in bare for word in words)
-    contribution.remarks += left_behind(bench, findings, contribution.removes, edits)
     gone = [finding for finding in contribution.removes if finding not in contribution.bounded]
+    contribution.remarks += left_behind(bench, findings, gone, edits)
     floors = [HOOK_SINCE] if needs_hook else []
     floors += filter(None, (floor(finding) for finding in gone if finding.verdict == "delete"))
     errors = {error for analysis in known for error in analysis.exports.errors}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.library.syntax import dotted, last_attribute
@@ -59,13 +59,14 @@ _PURE = {
 }
 
 
-def is_pure(node: ast.expr) -> bool:
-    """Whether nobody misses a test, or a value, that is no longer computed."""
+def is_pure(node: ast.expr, also: Container[str] = ()) -> bool:
+    """Whether nobody misses a test, or a value, that is no longer computed; functions called `also` only ask."""
     for child in walk(node):
         if isinstance(child, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom | ast.Lambda):
             return False
-        if isinstance(child, ast.Call) and leaf(child.func) not in _PURE and not _is_looked_up(child):
-            return False
+        if isinstance(child, ast.Call) and not (leaf(child.func) in _PURE or _is_looked_up(child)):
+            if leaf(child.func) not in also:
+                return False
     return True
 
 

@@ -16,13 +16,14 @@ from typing import Any
 from mcore_unpatch.codemods.bounds import bounds
 from mcore_unpatch.codemods.changes import Asked, Insert, Make, Reason
 from mcore_unpatch.codemods.layout import line_limit, step_of
+from mcore_unpatch.codemods.shims import handing_over
 from mcore_unpatch.codemods.shims.contract import Shim
 from mcore_unpatch.codemods.shims.exports import ShimReference
 from mcore_unpatch.codemods.shims.sightings import OFFER, Analysis, Blocker, flow_of, listed
 from mcore_unpatch.codemods.standing import HOOK
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Options, Remark
-from mcore_unpatch.editing.source import Source
+from mcore_unpatch.editing.source import Source, first_line
 from mcore_unpatch.findings.finding import USE, Finding
 from mcore_unpatch.findings.verdicts import DONE
 from mcore_unpatch.megatron.layout import HOOK_SINCE
@@ -76,7 +77,8 @@ class SideBySide:
         level = "behaviour" if reasons or notes else shim.level
         if not self.options.applies(level):
             return
-        for path in dict.fromkeys(path for path, _ in ours):
+        hands_over = self._hand_over(where, ours, Reason(rules[0], level, "", notes, group=where))
+        for path in dict.fromkeys(path for path, _ in ours) if not hands_over else ():
             source = self.bench.source(path)
             mine_here = [place for at, place in ours if at == path]
             for line, column in dict.fromkeys((place.node.lineno, place.node.col_offset) for place in mine_here):
@@ -105,9 +107,27 @@ class SideBySide:
         self.found.removes += [
             one for one in self.findings if one.rule in shim.names.values() and "." not in one.target
         ]
-        self.found.removes += [one for one in mine if one.verdict != DONE]
+        if not any(self.options.plain(path) for path, _ in ours):  # else its file is no longer used, and still there
+            self.found.removes += [one for one in mine if one.verdict != DONE]
         self.found.removes += in_the_way if asked else []
         self.found.bounded += [*mine, *in_the_way]  # older Megatrons still run them
+
+    def _hand_over(self, where: str, places: Sequence[tuple[str, ShimReference]], reason: Reason) -> bool:
+        """Let the old functions hand over, where that is better than to import others; whether it is."""
+        definition = places[0][1].origin.definition
+        tests = (look for path, look in self.known.looks.items() if is_test(path))
+        replaced = {need.name for look in tests for need in look.needs if need.replaces and need.where == where}
+        lines = {(path, place.node.lineno) for path, place in places}
+        if any(self.options.plain(path) for path, _ in places):
+            return False
+        if definition is None or not handing_over.is_better(definition, len(lines), replaced, self.bench.editable):
+            return False
+        title = "its functions hand over to the shim where the hook is there"
+        line = min(first_line(unit.node) for unit in definition.defined.values())
+        reason = replace(reason, title=title, gain=self._gain(definition.shim, places[0][0]), finding_line=line)
+        made = handing_over.changes(definition, definition.shim.says or _SINCE)
+        self.found.asked += [Asked(definition.source, change, reason) for change in made]
+        return True
 
     def _plain(self, path: str, node: ast.ImportFrom, names: set[str], module: str, reason: Reason) -> None:
         """Import names from the shim: where the file's order has it, in place where a comment or `as` would be lost."""

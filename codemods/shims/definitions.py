@@ -11,10 +11,11 @@ from functools import cached_property
 
 from mcore_unpatch.codemods.fingerprints.compare import Difference, Fingerprints, fingerprint, load, origins
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
-from mcore_unpatch.codemods.syntax import bound_by_import
+from mcore_unpatch.codemods.syntax import body_of, bound_by_import
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.library.digests import dump
+from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.scanner.sources.nodes import walk
 
 _NAME = re.compile(r"Name\(id='(\w+)'\)")
@@ -98,16 +99,25 @@ class Definition:
     @cached_property
     def defined(self) -> dict[str, Unit]:
         """The shim's names that this file still defines itself."""
-        own = [unit for unit in self.units if not unit.is_import]
+        own = [unit for unit in self.units if not unit.is_import and not self._hands_over(unit.node)]
         return {name: unit for unit in own for name in unit.binds if name in self.shim.names}
 
     @cached_property
     def from_shim(self) -> frozenset[str]:
         """The names that this file has from the shim already."""
         imports = [unit.node for unit in self.units if isinstance(unit.node, ast.ImportFrom)]
-        return frozenset(
-            bound_by_import(alias, node) for node in imports if node.module == self.shim.compat for alias in node.names
-        )
+        own = [bound_by_import(one, node) for node in imports if node.module == self.shim.compat for one in node.names]
+        return frozenset([*own, *(name for unit in self.units if self._hands_over(unit.node) for name in unit.binds)])
+
+    def _hands_over(self, node: ast.stmt) -> bool:
+        """Whether a function asks first whether the shim is there, and returns what that returns."""
+        first = next(iter(body_of(node)), None) if isinstance(node, ast.FunctionDef) else None
+        last = (first.body if isinstance(first, ast.If) else [first])[-1]
+        if not (isinstance(last, ast.Return) and isinstance(last.value, ast.Call)):
+            return False
+        imports = self.source.every(ast.ImportFrom)
+        shims = (one for at in imports for one in at.names if f"{at.module}.{one.name}" == self.shim.compat)
+        return dotted(last.value.func) in {f"{one.asname or one.name}.{getattr(node, 'name', '')}" for one in shims}
 
     @property
     def package(self) -> str:

@@ -105,6 +105,7 @@ def settled(findings: list[Finding], in_use: Callable[[str], Sequence[Stack]], r
     """
     told = [_settled(finding, in_use(finding.path), required) for finding in findings]
     told = [_passed(finding, told) for finding in told]
+    told = [_handed_over(finding, told) for finding in told]
     uses: dict[str, list[Finding]] = {}
     for one in told:
         if one.shape == USE and not one.in_test:
@@ -113,14 +114,34 @@ def settled(findings: list[Finding], in_use: Callable[[str], Sequence[Stack]], r
 
     def with_its_uses(finding: Finding) -> Finding:
         """What a file of old code defines is done with the places that use it."""
-        module = finding.path.removesuffix(".py").replace("/", ".")
-        known = [name for name in uses if f".{module}".endswith(f".{name}") and "." in name]
+        known = [name for name in uses if _is_in(finding, name)]
         own = [one for name in known for one in uses[name] if one.path != finding.path]
         if finding.shape == USE or finding.verdict == DONE or not own or any(one.verdict != DONE for one in own):
             return finding
         return _as(DONE, finding, f"Line {own[0].line} of {own[0].path} takes it only as a fallback")
 
     return [with_its_uses(finding) for finding in told]
+
+
+def _handed_over(finding: Finding, known: list[Finding]) -> Finding:
+    """What uses a file of old code is done where all of that is: its functions hand over, or do nothing any more."""
+    if finding.shape != USE or finding.verdict == DONE or "." not in finding.target:
+        return finding
+    names = (finding.target, finding.target.rpartition(".")[0])
+    there = [
+        one
+        for one in known
+        if one.shape != USE and one.path != finding.path and any(_is_in(one, name) for name in names)
+    ]
+    if not there or any(one.verdict != DONE for one in there):
+        return finding
+    return _as(DONE, finding, f"What it uses is done in {there[0].path}")
+
+
+def _is_in(finding: Finding, name: str) -> bool:
+    """Whether a finding is in the module of that name."""
+    module = finding.path.removesuffix(".py").replace("/", ".")
+    return f".{module}".endswith(f".{name}") and "." in name
 
 
 def _passed(finding: Finding, known: list[Finding]) -> Finding:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from mcore_unpatch.findings.finding import Finding, Live
 from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, show
+from mcore_unpatch.scanner.conditions.literals import SHIMS
 from mcore_unpatch.scanner.conditions.live import Liveness
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
@@ -147,9 +148,15 @@ def uses(name: str, path: str, project: Project) -> Iterator[tuple[ast.Call, Pos
         elif isinstance(node, ast.Name | ast.Attribute):
             reads += isinstance(node.ctx, ast.Load) and last_attribute(node) in names
     calls = [call for each in names for call in resolver.calls_of(each)]
-    yield from calls
+    yield from (each for each in calls if not _is_of_a_shim(*each))
     if reads != len(calls):
         yield None
+
+
+def _is_of_a_shim(call: ast.Call, at: Position) -> bool:
+    """Whether the function of that name in another package is called: an old one hands over to its shim."""
+    ref = at.expr(call.func)
+    return ref is not None and ref.kind == "external" and ref.name.startswith(SHIMS)
 
 
 def _narrow(finding: Finding, calls: Live, versions: tuple[Version, ...]) -> Finding:

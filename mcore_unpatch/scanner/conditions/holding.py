@@ -13,7 +13,7 @@ from mcore_unpatch.library.build import ALWAYS_THERE
 from mcore_unpatch.megatron import known as megatron
 from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.versions import parse_version, within
-from mcore_unpatch.scanner.conditions.literals import Named, Release, Run
+from mcore_unpatch.scanner.conditions.literals import SHIMS, Named, Release, Run
 from mcore_unpatch.scanner.conditions.values import KINDS
 from mcore_unpatch.scanner.names.resolver import Position, Resolver
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -23,7 +23,6 @@ _NEAREST = 40  # statements above a place that are looked at, in each block arou
 _MISSING = {"ImportError", "ModuleNotFoundError"}
 _ANYTHING = {"Exception", "BaseException"}
 _NO_ATTRIBUTE = "AttributeError"
-_SHIMS = "mcore_unpatch.compat."
 _LEAVES = {"sys.exit", "exit", "quit", "os._exit", "pytest.skip"}
 _EXITS = ast.Return | ast.Continue | ast.Break
 
@@ -156,7 +155,7 @@ def _lacks(name: str, run: Run) -> bool | None:
         lacks = _not(run.release.has(name))
         # What is there fails to load where a package is missing that it imports and not everybody has.
         return None if lacks is False and megatron.needed(name, run.release.model) else lacks
-    if name.startswith(_SHIMS):  # they raise where the hook is not there
+    if name.startswith(SHIMS):  # they raise where the hook is not there
         run.release.touched = True
         return parse_version(run.release.label) < HOOK_SINCE
     return False if name.partition(".")[0] in ALWAYS_THERE else None

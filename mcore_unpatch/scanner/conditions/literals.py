@@ -17,6 +17,7 @@ from mcore_unpatch.scanner.sources.scopes import Binding, Scope
 LATER: Final = "0.99.0"  # stands for any release that is newer than the known ones
 LONGEST = 1000  # items of what is looped over
 _DEEPEST = 30
+SHIMS: Final = "mcore_unpatch.compat."
 # A name of a scope that runs over several, and the one of them at hand.
 Named = tuple[Scope, str, str]
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -273,6 +274,8 @@ def as_bool(value: object) -> bool | None:
     if value is UNKNOWN:
         return None
     if isinstance(value, Ref):  # modules, classes and functions are true; an object may say otherwise
+        if value.kind == "external" and value.name.startswith(SHIMS):  # modules and functions too
+            return True
         return True if value.kind in {"module", "class", "function", "local-function", "local-module"} else None
     return bool(value)
 
