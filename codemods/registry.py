@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from mcore_unpatch.codemods import catalogue
 from mcore_unpatch.codemods.codemod import Codemod
-from mcore_unpatch.editing.edits import Repository
+from mcore_unpatch.editing.edits import LEVELS, Repository
 from mcore_unpatch.errors import FileError, UsageError
 from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.scanner.sources.parsed import Parsed
@@ -196,6 +196,13 @@ def _loaded(point: EntryPoint, package: str) -> Codemod:
     missing = [name for name in wanted if not getattr(kind, name, "")]
     if missing:
         raise _broken(package, f"{kind.__name__} does not say its {missing[0]}")
+    known = {*dir(Codemod), *Codemod.__annotations__}
+    own = (part for each in kind.__mro__ if _is_codemod(each) for part in vars(each).items() if part[0] not in known)
+    for name, value in own:  # methods, classes and private names are its own matter
+        if not (name.startswith("_") or callable(value) or hasattr(value, "__get__")):
+            raise _broken(package, f"{kind.__name__} says `{name}`, which no codemod has")
+    if kind.level not in LEVELS:
+        raise _broken(package, f"{kind.__name__} has the level {kind.level!r}, and not one of {', '.join(LEVELS)}")
     try:
         codemod: Codemod = kind()
     except Exception as error:

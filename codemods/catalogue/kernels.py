@@ -12,7 +12,7 @@ from mcore_unpatch.findings.rules import Rule
 
 _NAME, _CLASS, _FILE = "linear_cross_entropy", "LinearCrossEntropy", "utils/kernel/linear_cross_entropy.py"
 _SHIM = f"mcore_unpatch.compat.verl.{_NAME}"
-_SPEED = "1.35 to 1.9 times as fast, for FSDP and Megatron alike (docs/gpu.md)"
+_SPEED = "1.37 to 1.90 times as fast on an H200, for FSDP and Megatron alike (docs/beside.md)"
 
 
 class Kernels(Codemod):
@@ -60,7 +60,7 @@ except ImportError:
 the line of `{_FILE}` that binds the name, in veRL and its forks: every caller has the faster kernel from there
 """
     applied = "Only where it is selected: `unpatch migrate --select kernels`."
-    by_hand = "- **Results** differ in rounding; docs/gpu.md has the figures."
+    by_hand = "- **Results** differ in rounding; docs/beside.md has the figures."
 
     def find(self, source: Source) -> Iterator[Match]:
         """The statement that binds the name, unless something stands beside it already."""
