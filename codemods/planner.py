@@ -22,8 +22,8 @@ from mcore_unpatch.codemods.making import edits_of, made
 from mcore_unpatch.codemods.removal import together
 from mcore_unpatch.codemods.shims.beside import SideBySide, set_apart
 from mcore_unpatch.codemods.shims.sightings import Analysis
-from mcore_unpatch.codemods.stale import left_behind
 from mcore_unpatch.codemods.standing import RemainingPatches
+from mcore_unpatch.codemods.uncalled import unused_files
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Edit, Options, Plan, Repository
 from mcore_unpatch.findings.finding import Finding
@@ -42,14 +42,17 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     contribution.asked = _with_imports(bench, contribution.asked)
     by_path = _by_path(together(contribution.asked))
     every = [edit for path, some in by_path for edit in edits_of(bench.source(path), some)]
-    edits = list(_answering(bench, every, contribution.removes, findings))
+    unused = list(unused_files(bench, findings, every, options))
+    deleted = {edit.path for edit in unused}
+    every = [edit for edit in every if edit.path not in deleted]
+    contribution.removes += [one for one in findings if one.path in deleted and one not in contribution.removes]
+    edits = [*unused, *_answering(bench, every, contribution.removes, findings)]
     needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in edits)
     # What asks at run time needs nothing, nor what stands in a file that no older Megatron can import.
     bare = [edit for edit in edits if not edit.holds and options.floor(edit.path) < HOOK_SINCE]
     words = (HOOK_ARGUMENTS[0].encode(), b"mcore_unpatch.compat")
     needs_hook = any(word in edit.replacement for edit in bare for word in words)
     gone = [finding for finding in contribution.removes if finding not in contribution.bounded]
-    contribution.remarks += left_behind(bench, findings, gone, edits)
     floors = [HOOK_SINCE] if needs_hook else []
     floors += filter(None, (floor(finding) for finding in gone if finding.verdict == "delete"))
     errors = {error for analysis in known for error in analysis.exports.errors}
@@ -77,6 +80,8 @@ def fixed(
     """The findings that a plan takes away, for each of some options; others are left though there is a way, and why."""
     for options in choices:
         bench, found = _found(repository, findings, options, downstreams(repository), told=False)
+        deleted = {edit.path for edit in unused_files(bench, findings, (), options)}
+        found.removes += [one for one in findings if one.path in deleted]
         bench.close()
         applied = {(asked.path, asked.reason.finding_line, asked.reason.rule) for asked in found.asked}
         changed = [finding for finding in findings if (finding.path, finding.line, finding.rule) in applied]

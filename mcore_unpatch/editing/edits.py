@@ -159,6 +159,7 @@ class Options:
     floor: Callable[[str], Version] = _any  # the oldest release on which a file can be imported at all
     # Whether all Megatrons of a file have the hook, and its project asks for the package: then no guard is needed.
     plain: Callable[[str], bool] = _none
+    naming: Callable[[str], Sequence[str]] = _none  # all files that say a word
 
     def applies(self, level: Level, mends: bool = False) -> bool:
         """Whether edits of a level are to be made, or such as mend an error of a Megatron in use."""
@@ -198,6 +199,7 @@ class NewContent:
     path: str
     before: bytes
     after: bytes
+    gone: bool = False  # there is no such file afterwards
 
 
 @record
@@ -215,6 +217,7 @@ class Edit:
     finding_line: int = 0  # of the finding that this and other edits answer together; 0 if it answers none
     gain: str = ""  # what a maintainer has of it, in a line
     group: str = ""  # edits that need each other
+    deletes: bool = False  # the file goes as a whole
 
     @property
     def holds(self) -> bool:

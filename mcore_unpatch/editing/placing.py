@@ -52,7 +52,7 @@ def rewrites_of(plan: Plan, project: Repository) -> list[NewContent]:
         except ValueError as error:
             raise Unsound({path: f"its edits do not fit together ({error})"}) from None
         if after != before:
-            rewrites.append(NewContent(path, before, after))
+            rewrites.append(NewContent(path, before, after, any(edit.deletes for edit in edits)))
     return rewrites
 
 
@@ -96,13 +96,13 @@ def _position(data: bytes, offset: int) -> tuple[int, int]:
     return data.count(b"\n", 0, offset) + 1, offset - data.rfind(b"\n", 0, offset)
 
 
-def unified(path: str, before: bytes, after: bytes) -> bytes:
+def unified(path: str, before: bytes, after: bytes, gone: bool = False) -> bytes:
     """The difference between two contents of a file; empty if there is none."""
     # One character per byte; only \n ends a line, while str.splitlines would also break at a form feed.
     old, new = (re.findall(r"[^\n]*\n|[^\n]+", data.decode("latin-1")) for data in (before, after))
     name = path.encode(errors="surrogateescape").decode("latin-1")
     end = "\t" if " " in name else ""
-    lines = difflib.unified_diff(old, new, f"a/{name}{end}", f"b/{name}{end}")
+    lines = difflib.unified_diff(old, new, f"a/{name}{end}", "/dev/null" if gone else f"b/{name}{end}")
     ended = (line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
     return b"".join(line.encode("latin-1") for line in ended)
 

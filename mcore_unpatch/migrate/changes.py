@@ -30,8 +30,9 @@ class CodeChange:
     def title(self) -> str:
         """The first line of its commit: what is gained, or what is done."""
         first = self.edits[0]
-        said = self.gain or f"{first.path.rpartition('/')[2]}: {first.title}"
-        return f"{said[:1].upper()}{said[1:]}"
+        if self.gain:
+            return f"{self.gain[:1].upper()}{self.gain[1:]}"
+        return f"{first.path.rpartition('/')[2]}: {first.title}"
 
     @property
     def message(self) -> str:
@@ -45,7 +46,7 @@ class CodeChange:
 
 
 def changes(outcome: Outcome) -> list[CodeChange]:
-    """The edits of a migration, those together that need each other or answer one finding."""
+    """The edits of a migration, those together that need each other or answer one finding; the safest first."""
     found: dict[tuple[str, ...], CodeChange] = {}
     for placed in outcome.changes:
         edit = placed.edit
@@ -57,4 +58,4 @@ def changes(outcome: Outcome) -> list[CodeChange]:
         change.places.setdefault(edit.path, {}).setdefault(line, {})[edit.title] = None
         levels = (edit.level, change.levels.get((edit.path, line), edit.level))
         change.levels[edit.path, line] = max(levels, key=LEVELS.index)
-    return list(found.values())
+    return sorted(found.values(), key=lambda change: max(LEVELS.index(edit.level) for edit in change.edits))

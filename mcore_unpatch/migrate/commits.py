@@ -27,7 +27,10 @@ def commit(outcome: Outcome) -> list[str]:
     for number, (change, files) in enumerate(zip(made, steps, strict=True)):
         mine = list(change.places)
         for path in mine:
-            (top / path).write_bytes(files[path])
+            if any(edit.deletes for edit in change.edits if edit.path == path):
+                (top / path).unlink()
+            else:
+                (top / path).write_bytes(files[path])
         if failed := git.commit(top, mine, change.title, change.message):
             for path in mine:
                 (top / path).write_bytes(earlier[path])

@@ -131,7 +131,7 @@ class Outcome:
         """The unified diff of all files."""
         top, base = self.survey.found.top, self.diff_base
         files = ((relative(top / item.path, base), item) for item in self.rewrites)
-        return b"".join(unified(path, item.before, item.after) for path, item in files)
+        return b"".join(unified(path, item.before, item.after, item.gone) for path, item in files)
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain data, version 1."""
@@ -159,7 +159,7 @@ class Outcome:
     def _file(self, item: NewContent) -> dict[str, Any]:
         rules = {finding.rule for finding in self.answered if finding.path == item.path}
         path = self._from_root(item.path)
-        return {"path": path, "rules": sorted(rules), "diff": _text(unified(path, item.before, item.after))}
+        return {"path": path, "rules": sorted(rules), "diff": _text(unified(path, item.before, item.after, item.gone))}
 
     def _edit(self, change: PlacedEdit) -> dict[str, Any]:
         edit = change.edit
@@ -174,7 +174,7 @@ class Outcome:
             "notes": list(edit.notes),
             "before": {**asdict(change.before), "text": _text(data[edit.start : edit.end])},
             "after": {**asdict(change.after), "text": _text(edit.replacement)},
-            "diff": _text(unified(path, data, splice(data, [edit]))),
+            "diff": _text(unified(path, data, splice(data, [edit]), edit.deletes)),
         }
 
 

@@ -72,6 +72,7 @@ def planned(survey: Survey, *, unsafe: bool, exact: bool = False) -> Options:
         exact,
         survey.floor,
         stacks.needs_no_guard,
+        survey.naming,
     )
 
 
@@ -114,7 +115,7 @@ def proposed(survey: Survey, findings: list[Finding]) -> dict[str, str]:
     """
     rewrites = sound_plan(survey, findings, planned(survey, unsafe=True), codemods.plan).rewrites
     paths = [survey.found.shown(item.path) for item in rewrites]
-    diffs = (unified(path, item.before, item.after) for path, item in zip(paths, rewrites, strict=True))
+    diffs = (unified(path, item.before, item.after, item.gone) for path, item in zip(paths, rewrites, strict=True))
     return dict(zip(paths, (diff.decode(errors="replace").rstrip("\n") for diff in diffs), strict=True))
 
 

@@ -270,6 +270,14 @@ class Survey:
         settled = guards.settled(settled, self.stacks.in_use, self.stacks.requires_compat)
         return [verdicts.on_stacks(finding, judged[finding.path].stacks, again) for finding in settled]
 
+    def naming(self, word: str) -> list[str]:
+        """All files below the top that say a word, prose and what git does not track included; the top without git."""
+        try:
+            found = git.run(self.found.top, "grep", "-IlzwF", "--untracked", "-e", word, codes=(0, 1))
+        except git.GitError:
+            return self.everything
+        return [os.fsdecode(name) for name in found.split(b"\0") if name]
+
     @property
     def everything(self) -> list[str]:
         """The files of the repository, but for prose."""

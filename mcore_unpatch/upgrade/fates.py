@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.verdicts import DONE
 from mcore_unpatch.judge import judge
 from mcore_unpatch.judge.callers import callers
 from mcore_unpatch.judge.case import Case
@@ -18,6 +19,7 @@ from mcore_unpatch.library.digests import split, statement_digests
 from mcore_unpatch.library.fact import quoted
 from mcore_unpatch.library.model import Known, Model, likeness
 from mcore_unpatch.megatron import api, known
+from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, parse_version, within
 from mcore_unpatch.records import asdict, field, record, replace
 
@@ -129,7 +131,8 @@ def fate(finding: Finding, case: Case | None, old: Model, new: Model, ran: bool 
     happened = change(finding.target, old, new)
     if case is None:  # a patch file, or a name that only a text tells
         return _of_file(finding, happened)
-    if not finding.live.on(parse_version(new.label)):
+    beside = finding.verdict == DONE and parse_version(new.label) >= HOOK_SINCE  # its official way is taken there
+    if beside or not finding.live.on(parse_version(new.label)):
         return _never_runs(finding, case, happened, old, new)
     if (first := _first_that_runs(finding, old, new)) is not old:
         begun = fate(finding, case, first, new, ran=False)
@@ -207,7 +210,9 @@ def _never_runs(finding: Finding, case: Case, happened: Change, old: Model, new:
     if broken:
         return Fate(finding, "breaks", happened, tuple(judge.texts(broken, case)), tuple(broken), None, case)
     said = f"it never runs on megatron-core {new.label}{finding.live.elsewhere}"
-    if not finding.live.releases:
+    if finding.live.on(parse_version(new.label)):
+        said = finding.evidence.rstrip(".")
+    if not finding.live.releases or finding.live.on(parse_version(new.label)):
         return Fate(finding, "harmless", happened, (said,), (), None, case)
     ends = f": what it does on {old.label} ends there" if finding.live.on(parse_version(old.label)) else ""
     done = f"{ends}; delete it when you no longer support those"

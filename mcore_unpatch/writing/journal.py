@@ -183,8 +183,8 @@ class Journal:
             waiting = os.path.lexists(copy)  # its turn had not come, or it was on its way back
             copy.unlink(missing_ok=True)
             found = files.digest(reading.read_own(target)) if replaced and os.path.lexists(target) else ""
-            if found and found == entry.after != entry.before:
-                files.create_like(target, copy, self.original(index))
+            if replaced and found == entry.after != entry.before:
+                files.create_like(target if found else place, copy, self.original(index))
                 copy.replace(target)
                 files.sync_folder(target.parent)
             elif replaced and not waiting and found != entry.before:
@@ -226,12 +226,16 @@ def write(state: State, rewrites: Sequence[NewContent]) -> None:
         made = _record(state, token, rewrites)
         state.save(Record(token, "preparing", before))
         for index, item in enumerate(rewrites):
-            files.create_like(made.target(index), made.beside(index), item.after)
+            if not item.gone:
+                files.create_like(made.target(index), made.beside(index), item.after)
         state.save(Record(token, "replacing", before))
         for index, item in enumerate(rewrites):
             if reading.read_own(target := made.target(index)) != item.before:
                 raise UsageError(f"{shown(item.path)} changed during the migration; nothing was written. Run it again.")
-            made.beside(index).replace(target)
+            if item.gone:
+                target.unlink()
+            else:
+                made.beside(index).replace(target)
         for folder in {made.target(index).parent for index in range(len(rewrites))}:
             files.sync_folder(folder)
         (made.folder / "done.json").replace(state.file)  # which takes no space either
@@ -250,11 +254,14 @@ def write(state: State, rewrites: Sequence[NewContent]) -> None:
 
 def _record(state: State, token: str, rewrites: Sequence[NewContent]) -> Journal:
     """Write a journal; it counts once the record of the state names it."""
-    entries = tuple(Entry(item.path, files.digest(item.before), files.digest(item.after)) for item in rewrites)
+    after = ["" if item.gone else files.digest(item.after) for item in rewrites]
+    entries = tuple(Entry(item.path, files.digest(item.before), new) for item, new in zip(rewrites, after, strict=True))
     journal = Journal(state.folder / token, state.base, entries)
     files.own_folder(journal.folder)
     for index, item in enumerate(rewrites):
         files.create(journal.folder / str(index), item.before)
+        if item.gone:
+            shutil.copymode(journal.target(index), journal.folder / str(index))
     files.create(journal.folder / "plan.json", json.dumps([asdict(entry) for entry in entries], indent=1).encode())
     files.create(journal.folder / "done.json", Record(token).encoded())
     files.sync_folder(journal.folder)
@@ -298,7 +305,8 @@ def written_by_last(state: State) -> set[str]:
     token, known = state.load().journal, set[str]()
     for index, entry in enumerate((made := _load(state, token)).entries if token else ()):
         with contextlib.suppress(OSError, UsageError):
-            if files.digest(reading.read_own(made.target(index))) == entry.after:
+            gone = not entry.after and not os.path.lexists(made.target(index))
+            if gone or files.digest(reading.read_own(made.target(index))) == entry.after:
                 known.add(entry.path)
     return known
 

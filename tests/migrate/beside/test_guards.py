@@ -11,7 +11,9 @@ from repository import Repository
 
 OPTIONS = (
     [],
+    ["--exact"],
     ["--unsafe-fixes"],
+    ["--stack", "0.16.1"],
     ["--stack", "0.18.0", "--unsafe-fixes"],
     ["--target-mcore", "0.19.2", "--unsafe-fixes"],
     ["--select", "MCU1,MCU2,MCU7", "--unsafe-fixes", "--stack", "0.18.0"],
@@ -38,6 +40,17 @@ def test_a_guard_survives_every_option(tmp_path: Path, form: str, options: list[
     assert done.code == 0, done.err
     assert (made.path / "verl/use.py").read_text() == FORMS[form]
     assert (made.path / "verl/models/mcore/mtp_patch.py").read_text() == LEGACY
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_guarded_place_is_nothing_new(tmp_path: Path, form: str) -> None:
+    made = _repository(tmp_path, form, "0.16.1", "0.18.0")
+    made.commit({"verl/again.py": FORMS[form]})
+    checked = unpatch("check", "--base", "HEAD~1", cwd=made.path)
+    assert checked.code == 0, checked.out
+    told = unpatch("upgrade", "--to", "0.19.2", "--output-format", "json", cwd=made.path).json
+    assert {one["urgency"] for one in told["patches"]} <= {"harmless", "unnecessary"}, told["patches"]
+    assert "needs work" not in unpatch("upgrade", "--to", "0.19.2", cwd=made.path).out
 
 
 @pytest.mark.parametrize("form", FORMS)

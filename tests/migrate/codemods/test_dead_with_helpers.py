@@ -205,19 +205,6 @@ def test_nothing_is_deleted_while_no_release_is_named() -> None:
     assert b"is_inside_encoder" not in pinned.files["m.py"]
 
 
-def test_a_text_that_speaks_of_a_deleted_patch_is_told() -> None:
-    head = "# Our own is_inside_encoder,\n# and more.\nfrom megatron.core import parallel_state\n\n\n"
-    rest = (
-        'def f(log):\n    """Patched."""\n    log("our is_inside_encoder is on")\n    log("inside_encoder patched")\n'
-    )
-    text = f"{head}{rest}\n\nparallel_state.is_inside_encoder = lambda: False\n"
-    result = migrate({"m.py": text.encode()}, options((0, 19), (0, 19), unsafe=True, target=(0, 19)))
-    assert result.files["m.py"].decode().endswith(rest)
-    said = {one.line: one.text for one in result.plan.remarks if one.kind == "by-hand"}
-    sentence = "this text still speaks of the patch of `parallel_state.is_inside_encoder`, which is gone"
-    assert said == dict.fromkeys([1, 8], sentence)
-
-
 def test_a_file_that_cannot_be_imported_on_the_judged_release_is_left() -> None:
     """It is for an older Megatron, whatever could be deleted or rewritten in it for this one."""
     line = "from megatron.training.utils import get_batch_on_this_cp_rank\n"
