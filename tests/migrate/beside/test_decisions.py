@@ -1,22 +1,21 @@
 """What `unpatch migrate` decides in real repositories, without an option, beside what a maintainer wrote by hand.
 
 On the pinned wheel of veRL with images of old and new Megatrons; on checkouts where a variable names one. Each edited
-file has no new finding of the repository's own ruff, as it configures it.
+file has no new finding of the repository's own linters, as it configures them.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import unpatch
 from downloads import unpacked
+from linters import linted
 from repository import Repository
 
 EXPECTED = Path(__file__).parent / "expected"
@@ -123,15 +122,6 @@ def test_no_new_finding_of_the_linters_of_a_checkout(name: str, tmp_path: Path) 
             item["path"]
             for item in unpatch("migrate", "--check", "--output-format", "json", *options, cwd=folder).json["files"]
         ]
-        before = {file: _linted(folder, file) for file in files}
+        before = {file: linted(folder, file) for file in files}
         assert unpatch("migrate", "--allow-dirty", *options, cwd=folder).code == 0
-        assert files and {file: _linted(folder, file) for file in files} == before
-
-
-def _linted(folder: Path, file: str) -> tuple[list[str], bool]:
-    """The codes that ruff finds in a file, and whether it is formatted."""
-    ruff = [sys.executable, "-m", "ruff"]
-    check = [*ruff, "check", "--no-cache", "--output-format", "json", file]
-    found = subprocess.run(check, cwd=folder, capture_output=True, text=True, check=False)
-    form = subprocess.run([*ruff, "format", "--no-cache", "--check", "--quiet", file], cwd=folder, check=False)
-    return sorted(one["code"] for one in json.loads(found.stdout)), form.returncode == 0
+        assert files and {file: linted(folder, file) for file in files} == before
