@@ -44,8 +44,8 @@ def _bound(bench: Workbench, finding: Finding) -> Asked | None:
                 and node.lineno <= guard.line <= (node.end_lineno or 0)
                 and (change := _change(source, node, row))
             ):
-                why = row.way.removeprefix("nothing is needed: ")
-                title = f"patches only before Megatron Core {show(row.needs)}: {why}"
+                why = row.way.removeprefix("nothing is needed: ").partition(" (megatron-core")[0]
+                title = f"only before Megatron Core {show(row.needs)}: {why}"
                 return Asked(source, change, Reason(finding.rule, "exact", title, (), guard.line))
     return None
 

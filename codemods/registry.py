@@ -64,7 +64,7 @@ def offers(repository: Repository, selection: Selection) -> list[str]:
             for source in repository.sources_saying(word.decode()):
                 for match in codemod.find(source):
                     place = f"{source.path}:{match.node.lineno}"
-                    told.append(f"{place} {match.message}: {codemod.offers}. unpatch migrate --select {codemod.name}")
+                    told.append(f"{place}  {codemod.offers}: unpatch migrate --select {codemod.name}")
     return told
 
 

@@ -85,14 +85,13 @@ class SideBySide:
                 node = source.starting[line, column]
                 names = {place.bound: place.origin.name for place in mine_here if place.node.lineno == line}
                 rule = min(shim.names[name] for name in names.values())
-                title = (
-                    f"imports {listed(sorted(names.values()))} from the shim where the hook is there, else as before"
-                )
+                what = listed([*names.values()]) if len(names) == 1 else f"{len(names)} names"
+                title = f"side by side: {what} of the shim, else as before"
                 reason = Reason(rule, level, title, notes, line)
                 reason = replace(reason, gain=self._gain(shim, path), group=where)
                 assert isinstance(node, ast.ImportFrom)
                 if self.options.plain(path):
-                    reason = replace(reason, title=f"imports {listed(sorted(names.values()))} from the shim")
+                    reason = replace(reason, title=f"imports {what} from the shim")
                     self._plain(path, node, set(names.values()), shim.compat, reason)
                     continue
                 change = guarded(source, node, shim.compat, frozenset(names.values()), shim.says or _SINCE)

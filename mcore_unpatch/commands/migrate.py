@@ -110,6 +110,6 @@ def _write(outcome: Outcome, style: opt.TextOrJson, diff: bool) -> None:
         sys.stdout.buffer.flush()
         if outcome.diff_base != Path.cwd():
             note(f"The paths in this diff are relative to {outcome.diff_base}; apply it there.")
-    show(table.lines(outcome), stderr=diff)
+    show(table.lines(outcome, recipes=diff), stderr=diff)
     for title in outcome.commits:
         print(f"Committed: {title}")

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from mcore_unpatch.migrate.changes import CodeChange, changes
 from mcore_unpatch.migrate.outcome import Outcome, oldest_python
 from mcore_unpatch.report.counts import groups
-from mcore_unpatch.report.lines import Line, count, wrapped
+from mcore_unpatch.report.lines import Line, count, width, wrapped
 from mcore_unpatch.report.screen import brief, pin_command
 
 _MOST = 12  # changes that are listed
-_BESIDE = "Every Megatron in use still runs: new imports ask at run time which code to take."
+_LONG, _PARTS = 60, 5  # letters and parts of a path that is shortened
+_BESIDE = "Every Megatron in use still runs: edits ask at run time which code to take."
 _STYLES = {"exact": "green", "rounding": "yellow", "behaviour": "yellow"}
 
 
-def lines(outcome: Outcome) -> Iterator[Line]:
-    """The table, line by line."""
+def lines(outcome: Outcome, recipes: bool = False) -> Iterator[Line]:
+    """The table, line by line; `recipes` in full, for whoever reads a diff too."""
     made = changes(outcome)
     yield from _head(outcome)
     for recipe in outcome.plan.recipes if outcome.rewrites else ():
-        yield from wrapped(recipe.partition("\n")[0], 0, "First   ", "bold")
-        yield from ([(f"        {line}".rstrip(), "dim")] for line in recipe.rstrip().split("\n")[1:])
+        first, _, code = recipe.rstrip().partition("\n")
+        yield from wrapped(first if recipes else f"{first}: unpatch migrate --diff shows it", 0, "First   ", "bold")
+        if recipes:
+            yield from ([(f"        {line}".rstrip(), "dim")] for line in code.split("\n"))
         yield from wrapped(
             "What is below can do CP, packing, temperature and Hybrid models, once your code asks for them.",
             0,
@@ -43,24 +47,47 @@ def _head(outcome: Outcome) -> Iterator[Line]:
         unsafe = sum(finding.fix == "unsafe" for finding in outcome.left)
         without = f" without --unsafe-fixes, which is for {count(unsafe, 'finding')}" if unsafe else ""
         yield [(f"Nothing to migrate{without}.", "green")]
+        yield from _why(outcome)
         return
     if any(edit.holds for edit in outcome.plan.edits):
         yield from wrapped(_BESIDE, 0)
         yield []
 
 
+def _why(outcome: Outcome) -> Iterator[Line]:
+    """Why places in code are left, a sentence each, as far as a screen goes."""
+    lines = 0
+    for finding in groups(outcome.left)["code"]:
+        why = finding.assessment.left_because or finding.evidence
+        sentence = re.split(r"\. (?=[A-Z`])|; ", why)[0].rstrip(".")
+        place = f"{_short(outcome.shown(finding.path))}:{finding.line}"
+        told = list(wrapped(f"{place}  {sentence}", 2, hang=6))
+        lines += len(told)
+        if lines > _MOST:
+            break
+        yield from told
+
+
 def _change(change: CodeChange, outcome: Outcome) -> Iterator[Line]:
     """What is changed where, of which level, and what a maintainer gains."""
     for path, parts in change.places.items():
         for line, titles in parts.items():
-            place = f"{outcome.shown(path)}:{outcome.line(path, line)}"
-            level = change.levels[path, line]
-            yield [(f"  {place}", "cyan"), (f"  {level}", _STYLES[level])]
-            yield from wrapped("; ".join(titles), 6)
+            place = f"{_short(outcome.shown(path))}:{outcome.line(path, line)}"
+            level, said = change.levels[path, line], "; ".join(titles)
+            fits = len(f"  {place}  {said}  {level}") <= width()
+            yield [(f"  {place}", "cyan"), *([(f"  {said}", "")] if fits else []), (f"  {level}", _STYLES[level])]
+            if not fits:
+                yield from wrapped(said, 6)
     for text in change.notes:
         yield from wrapped(text, 6, "- ")
     if change.gain:
         yield from wrapped(f"{change.gain[:1].upper()}{change.gain[1:]}.", 6, "Gain: ", "bold")
+
+
+def _short(path: str) -> str:
+    """A path that fits a line: its first two folders and its last."""
+    parts = path.split("/")
+    return path if len(path) < _LONG or len(parts) < _PARTS else "/".join([*parts[:2], "...", *parts[-2:]])
 
 
 def _needs(outcome: Outcome) -> Iterator[Line]:
@@ -70,16 +97,12 @@ def _needs(outcome: Outcome) -> Iterator[Line]:
         yield from wrapped(f"{requirement}, for what is not guarded", 0, "Needs   ", "bold")
     if needed := outcome.dependency:
         optional = all(edit.holds for edit in outcome.plan.edits if b"mcore_unpatch" in edit.replacement)
-        told = f"{needed.line} in the images and a CI job that are to run the new side" if optional else needed.line
+        told = f"{needed.line} {_PUBLISH}" if optional else needed.line
         python = f"; Python 3.{oldest_python(needed.line)} there ({needed.python})" if needed.python else ""
         yield from wrapped(f"{told}{python}", 0, "Needs   ", "bold")
-        if optional:
-            yield from wrapped(_PUBLISH, 8)
 
 
-_PUBLISH = (
-    "It is on no public index yet: build a wheel of a release, and install that file, or serve it from your own index."
-)
+_PUBLISH = "in images and one CI job, for the new side: as a wheel of a release, since it is on no public index yet"
 
 
 def _told(outcome: Outcome) -> Iterator[Line]:
