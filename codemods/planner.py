@@ -44,7 +44,6 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     every = [edit for path, some in by_path for edit in edits_of(bench.source(path), some)]
     unused = list(unused_files(bench, findings, every, options))
     deleted = {edit.path for edit in unused}
-    every = [edit for edit in every if edit.path not in deleted]
     contribution.removes += [one for one in findings if one.path in deleted and one not in contribution.removes]
     edits = [*unused, *_answering(bench, every, contribution.removes, findings)]
     needs_compat = any(b"mcore_unpatch.compat" in edit.replacement for edit in edits)

@@ -159,7 +159,7 @@ class Options:
     floor: Callable[[str], Version] = _any  # the oldest release on which a file can be imported at all
     # Whether all Megatrons of a file have the hook, and its project asks for the package: then no guard is needed.
     plain: Callable[[str], bool] = _none
-    naming: Callable[[str], Sequence[str]] = _none  # all files that say a word
+    naming: Callable[[str], Sequence[str]] | None = None  # all files that say a word
 
     def applies(self, level: Level, mends: bool = False) -> bool:
         """Whether edits of a level are to be made, or such as mend an error of a Megatron in use."""

@@ -213,7 +213,7 @@ def test_parameters_are_not_spoken_of_where_the_guard_asks_for_the_method() -> N
     text = (
         "import inspect\n\nfrom megatron.core.transformer.transformer_block import TransformerBlock\n\n\n"
         "def names(block):\n    return inspect.signature(block.forward).parameters\n\n\n"
-        "def theirs():\n    return getattr(TransformerBlock, '_checkpointed_forward', None)\n\n\n"
+        "def theirs():\n    print(1)\n    return getattr(TransformerBlock, '_checkpointed_forward', None)\n\n\n"
         "def prepare(block: TransformerBlock):\n    if theirs() is not None:\n"
         "        block._checkpointed_forward = lambda *args: 1\n    return block\n"
     )
