@@ -124,7 +124,7 @@ def settled(findings: list[Finding], in_use: Callable[[str], Sequence[Stack]], r
 
 
 def _handed_over(finding: Finding, known: list[Finding]) -> Finding:
-    """What uses a file of old code is done where all of that is: its functions hand over, or do nothing any more."""
+    """What uses a file of old code is done where all of that is: its functions hand over to the shim."""
     if finding.shape != USE or finding.verdict == DONE or "." not in finding.target:
         return finding
     names = (finding.target, finding.target.rpartition(".")[0])
@@ -133,7 +133,7 @@ def _handed_over(finding: Finding, known: list[Finding]) -> Finding:
         for one in known
         if one.shape != USE and one.path != finding.path and any(_is_in(one, name) for name in names)
     ]
-    if not there or any(one.verdict != DONE for one in there):
+    if not there or any(one.verdict != DONE or not one.fallback.startswith(COMPAT) for one in there):
         return finding
     return _as(DONE, finding, f"What it uses is done in {there[0].path}")
 
