@@ -147,7 +147,7 @@ def _edits(kind: str, report: dict[str, Any]) -> Iterable[Fact]:
     for edit in report.get("edits", []):
         before, after = edit["before"], edit["after"]
         place = _place(kind, {"path": edit["path"], "line": before["line"]}, edit["rule"])
-        yield {**place, "level": edit["level"], "edit": _digest([before["text"], after["text"]])}
+        yield {**place, "level": edit.get("level"), "edit": _digest([before["text"], after["text"]])}
     if kind == "edit":
         for remark in report.get("remarks", []):
             yield {**_place("remark", remark, remark.get("rule") or ""), "kind": remark.get("kind")}

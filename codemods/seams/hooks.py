@@ -38,7 +38,7 @@ NOTES = (
     "a forward hook that returns None leaves the output as it is; the wrapper's None was the output",
 )
 WHOLE_MODEL = "Megatron-FSDP up to 0.18 calls `forward` of the model that it wraps: without Float16Module no hook runs"
-_FORM = "only a function that begins with the original, is defined beside its assignment and stays is rewritten"
+_FORM = "only a function that begins with the original, and is set for good on a known module beside it, is rewritten"
 # YaRN's embedding calls its own `forward` for its cache, MimoModel that of its submodules.
 _CALLED_BY_MEGATRON = ("RotaryEmbedding", "ModalitySubmodules", "rotary_pos_emb")
 _DIRECT = re.compile(rb"\.forward\s*[(,)]")

@@ -48,7 +48,6 @@ class Demand:
     also: tuple[str, ...] = ()  # further names, where several imports bind what is used
     node: ast.AST | None = field(default=None, repr=False)
     added: frozenset[str] = frozenset()  # keywords that a subclass in the repository takes itself
-    mended: frozenset[str] = frozenset()  # names that count as there for the conditions around it
 
     @property
     def line(self) -> int:
@@ -67,7 +66,7 @@ class Demand:
 
     def runs_on(self, model: Model, exception: str) -> bool:
         """Whether it is reached on a release, and nobody around it expects the exception."""
-        return not reached.is_caught(self.at.block, exception) and reached.on(model, self.at, self.tests, self.mended)
+        return not reached.is_caught(self.at.block, exception) and reached.on(model, self.at, self.tests)
 
 
 class Demands:

@@ -26,12 +26,9 @@ _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.NotEq: ast.Eq, ast.IsN
 _ASKS = {"getattr", "hasattr", "isinstance"}  # calls that give the same each time
 
 
-def on(model: Model, at: Position, tests: Tests, mended: frozenset[str] = frozenset()) -> bool:
-    """Whether a release reaches a place; `tests` are those in its own statement, each with what it has to be.
-
-    mended: names that count as there.
-    """
-    run = run_on(Release(model.label, None if model.label in RELEASES else model, mended))
+def on(model: Model, at: Position, tests: Tests) -> bool:
+    """Whether a release reaches a place; `tests` are those in its own statement, each with what it has to be."""
+    run = run_on(Release(model.label, None if model.label in RELEASES else model))
     try:
         with at.home.project.effort.at_most(_MOST_STEPS):
             if any(run.truth(test, at) is (not wanted) for test, wanted in tests):

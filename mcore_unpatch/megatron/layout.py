@@ -118,3 +118,8 @@ COMPARED_IN_SPECS: dict[str, tuple[Version, Version, str]] = {
     "TELayerNormColumnParallelLinear": ((0, 17), _NOW, _OF_MLA),
     **dict.fromkeys(_LINEAR, ((0, 14), _NOW, _OF_MLA)),
 }
+# Options of Megatron's programs that are gone without a trace, by the first release that lacks them.
+GONE_OPTIONS: dict[Version, tuple[str, ...]] = {
+    (0, 18): ("use_legacy_models", "cuda_graph_scope", "scatter_gather_tensors_in_pipeline", "tiktoken_special_tokens"),
+    (0, 19): ("rl_generation_batch_size", "rl_num_parallel_generations", "rl_parallel_generation_tasks"),
+}

@@ -13,9 +13,9 @@ from mcore_unpatch.findings.finding import DOWNSTREAM, USE, Finding, Live
 from mcore_unpatch.findings.verdicts import DONE, KEEP
 from mcore_unpatch.megatron.answers import answers
 from mcore_unpatch.megatron.layout import HOOK_SINCE
-from mcore_unpatch.megatron.versions import Version, parse_version, show
+from mcore_unpatch.megatron.versions import Version, parse_version, show, within
 from mcore_unpatch.records import replace
-from mcore_unpatch.scanner.conditions.holding import is_for_missing
+from mcore_unpatch.scanner.conditions.holding import catches_missing
 from mcore_unpatch.scanner.conditions.live import Liveness
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.nodes import first_line, walk
@@ -31,9 +31,10 @@ def fallback(tree: ast.Module, line: int) -> str:
     found = ""
     for statement in _around(tree.body, line):
         handlers = statement.handlers if isinstance(statement, ast.Try) else ()
-        if any(is_for_missing(one) and line in _lines(one) for one in handlers):
+        for handler in (one for one in handlers if line in _lines(one)):
             assert isinstance(statement, ast.Try)
-            found = next(_imported(statement.body), found)
+            if catches_missing(statement, tuple(handler.body)):
+                found = next(_imported(statement.body), found)
     return found
 
 
@@ -60,16 +61,24 @@ def mark(findings: list[Finding], project: Project) -> list[Finding]:
 def _marked(finding: Finding, project: Project) -> Finding:
     try:
         data = project.data(finding.path)
-        if first := fallback(project.parsed.tree(finding.path, data), finding.line):
+        first = fallback(project.parsed.tree(finding.path, data), finding.line)
+        if first and (finding.live.newer or not within(f"{first}.")):  # of Megatron's own names its releases tell
             finding = replace(finding, fallback=first)
         if finding.shape in DOWNSTREAM:
             finding = replace(finding, live=reached(project, finding.path, finding.line))
     except (OSError, Unreadable, RecursionError):
         return finding
     if not finding.fallback and is_before_the_hook(finding.live):  # a flag or a function tells which side runs
-        beside = next((way for way in _OFFICIAL if way.encode() in data), "")
+        ways = _OFFICIAL if finding.shape in DOWNSTREAM or _since(finding) == HOOK_SINCE else _OFFICIAL[:1]
+        beside = next((way for way in ways if way.encode() in data), "")
         return replace(finding, fallback=beside)
     return finding
+
+
+def _since(finding: Finding) -> Version:
+    """The first release that has the official way; before every release where there is none."""
+    row = next((answer for answer in answers() if answer.name == finding.answer), None)
+    return row.needs if row is not None and row.verdict != KEEP else (0, 0)
 
 
 def _around(statements: list[ast.stmt], line: int) -> Iterator[ast.stmt]:
@@ -159,8 +168,7 @@ def _passed(finding: Finding, known: list[Finding]) -> Finding:
 
 def _settled(finding: Finding, in_use: Sequence[Stack], required: bool) -> Finding:
     live, first = finding.live, finding.fallback
-    row = next((answer for answer in answers() if answer.name == finding.answer), None)
-    since = row.needs if row is not None and row.verdict != KEEP else (0, 0)
+    since = _since(finding)
     beside = first.startswith(_OFFICIAL)
     bounded = _is_before(live, HOOK_SINCE if beside else since)
     if not (first or bounded):

@@ -17,6 +17,7 @@ from mcore_unpatch.judge.demands import CALL, IMPORT, Demand, Demands
 from mcore_unpatch.judge.handed_over import HandedOver
 from mcore_unpatch.judge.instead import leaf
 from mcore_unpatch.judge.meaning import is_super
+from mcore_unpatch.judge.options import gone, is_option
 from mcore_unpatch.judge.overrides import overridden
 from mcore_unpatch.judge.specs import fills, opened
 from mcore_unpatch.judge.statement import RAISES, STOPS, Statement
@@ -39,6 +40,10 @@ from mcore_unpatch.upgrade.fates import Step, steps_in_words
 
 _MOST_STEPS = 2_000_000  # for the names of one file
 _MOST_READ = 3_000_000  # bytes of files between two looks for what is no longer used
+# Code that puts whatever it reads somewhere on a namespace of arguments.
+_OPENS = re.compile(
+    rb"setattr\(\s*\w*args\w*\s*,\s*[^\"'\s]|Namespace\(\*\*|vars\(\w*args\w*\)(?:\[|\.update)|args\w*\.__dict__"
+)
 _ANY = "*"  # of a module that has all that one of Megatron's has
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -120,7 +125,7 @@ def uses_for(
                 uses.read += len(demands)
                 with project.effort.at_most(_MOST_STEPS):
                     overrides = list(overridden(home, old, new, given))
-                    uses.affected += overrides
+                    uses.affected += (*overrides, *gone(home, old, new))
                     uses.affected += opened(home, old, new, own_spec)
                 stopped = {statement.line for statement in overrides if statement.kind == STOPS}
                 for demand in demands:
@@ -139,6 +144,8 @@ def uses_for(
         ours = {id(use) for use in asked if _is_set_here(use, setters, project, given)}
         uses.affected = [use for use in uses.affected if id(use) not in ours]
         uses.already = [use for use in uses.already if id(use) not in ours]
+        if any(map(is_option, uses.affected)) and any(_OPENS.search(project.text(path)) for path in every):
+            uses.affected = [use for use in uses.affected if not is_option(use)]
         once = {(use.path, use.line, use.text): use for use in uses.affected}
         uses.affected = sorted(once.values(), key=lambda use: (not use.will_raise, use.path, use.line))
     return by_step

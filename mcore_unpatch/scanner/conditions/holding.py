@@ -77,7 +77,7 @@ def holds(condition: Condition, run: Run) -> bool | None:
         case "else" if isinstance(owner, ast.Try):
             return _not(_fails(owner.body, at, run))
         case "except" if isinstance(owner, ast.Try):
-            fails = _fails(owner.body, at, run) if _catches_missing(owner, condition.body) else None
+            fails = _fails(owner.body, at, run) if catches_missing(owner, condition.body) else None
             return None if fails is False and _may_raise(owner, at) else fails
     return None
 
@@ -103,7 +103,7 @@ def _falls(statement: ast.stmt, at: Position, run: Run) -> bool | None:
             if fails is False:
                 return _fall(body, at, run)
             # An error that no handler is for is one that nobody foresaw: it decides nothing.
-            ways = [_fall(handler.body, at, run) for handler in handlers if is_for_missing(handler)] or [None]
+            ways = [_fall(handler.body, at, run) for handler in handlers if _is_for_missing(handler)] or [None]
             ways += [_fall(body, at, run)] if fails is None else []
             return ways[0] if all(way is ways[0] for way in ways) else None
         case ast.Expr(value=ast.Call(func=func)):
@@ -256,11 +256,11 @@ def imported(statement: ast.stmt) -> list[str]:
     return [name for name in modules if within(name)]
 
 
-def _catches_missing(owner: ast.Try, body: tuple[ast.stmt, ...]) -> bool:
+def catches_missing(owner: ast.Try, body: tuple[ast.stmt, ...]) -> bool:
     """Whether the handler with this body is the one for a name that is missing."""
     for handler in owner.handlers:
         names = _caught(handler)
-        fits = is_for_missing(handler)
+        fits = _is_for_missing(handler)
         if handler.body and body and handler.body[0] is body[0]:
             only_missing = bool(names) and names <= _MISSING | {_NO_ATTRIBUTE}
             return fits and (only_missing or all(_is_quiet(statement) for statement in owner.body))
@@ -269,7 +269,7 @@ def _catches_missing(owner: ast.Try, body: tuple[ast.stmt, ...]) -> bool:
     return False
 
 
-def is_for_missing(handler: ast.ExceptHandler) -> bool:
+def _is_for_missing(handler: ast.ExceptHandler) -> bool:
     """Whether a handler gets what a name that is missing raises."""
     names = _caught(handler)
     return not names or bool(names & (_MISSING | _ANYTHING | {_NO_ATTRIBUTE}))

@@ -36,14 +36,10 @@ Handler = Callable[[Any, Position, "Run"], object]
 
 
 class Release:
-    """What a release has. `touched` tells whether an answer leaned on which release it is.
+    """What a release has. `touched` tells whether an answer leaned on which release it is."""
 
-    mended: names that count as there, as they will once the import of them is written for this release.
-    """
-
-    def __init__(self, label: str, model: Model | None = None, mended: frozenset[str] = frozenset()) -> None:
+    def __init__(self, label: str, model: Model | None = None) -> None:
         self.label, self._model = label, model  # the model where it is none of the known releases
-        self._mended = mended
         self.touched = False
 
     @property
@@ -59,8 +55,6 @@ class Release:
     def has(self, name: str) -> bool | None:
         """Whether this release has a name of Megatron's; None where that is the machine's matter."""
         self.touched = True
-        if name in self._mended:
-            return True
         if name.startswith(COMPILED):
             return None
         if f"{name}.".startswith(f"{TRAINING}.") and parse_version(self.label) < TRAINING_SINCE:

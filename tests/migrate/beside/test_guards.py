@@ -64,3 +64,46 @@ def test_a_guarded_place_is_done(tmp_path: Path, form: str) -> None:
     }
     assert any("when 0.16.1 goes" in one["evidence"] for one in report["done"])
     assert unpatch("check", cwd=made.path).code == 0
+
+
+PATCHES = {
+    "names of Megatron's own are told by its releases": """
+try:
+    from megatron.core.utils import get_tensor_model_parallel_group_if_none
+except ImportError:
+    import megatron.core.utils
+
+    megatron.core.utils.get_tensor_model_parallel_group_if_none = lambda group, *_, **__: group
+""",
+    "a handler of every error is no fallback of an import": """
+from megatron.core.transformer import mlp
+
+try:
+    import kernels
+
+    kernels.install(mlp)
+except Exception:
+    mlp.MLP = None
+""",
+    "the hook is no way around another method": """
+from inspect import signature
+from megatron.core.transformer.multi_token_prediction import MultiTokenPredictionLayer as Layer
+
+
+def patch(layer: Layer, forward, output_processor=None):
+    params = list(signature(layer._checkpointed_forward).parameters)
+    if params[0] != "forward_func":
+        return
+    layer._checkpointed_forward = forward
+""",
+}
+
+
+@pytest.mark.parametrize(("says", "source"), PATCHES.items(), ids=PATCHES)
+def test_no_guard_is_made_up(tmp_path: Path, says: str, source: str) -> None:
+    made = Repository(tmp_path / "repository")
+    made.commit({"old.py": source})
+    report = unpatch("scan", "--output-format", "json", "--target-mcore", "0.19.2", cwd=made.path).json
+    [finding] = [*report["findings"], *report["done"]]
+    assert finding["verdict"] == ("steps" if "every error" in says else "delete")
+    assert "runs only where" not in finding["evidence"]

@@ -1,5 +1,8 @@
 """Lines that use Megatron without patching it, between two real releases."""
 
+import re
+import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -8,7 +11,16 @@ from checking import write_files
 from command import CLEAN, unpatch
 
 from mcore_unpatch.judge.statement import CHANGES, RAISES
+from mcore_unpatch.megatron.layout import GONE_OPTIONS
 
+ARGUMENTS = """
+from megatron.training import get_args
+def provide(args):
+    return args.use_legacy_models
+def build():
+    args = get_args()
+    return args.use_legacy_models or args.hidden_size
+"""
 AFFECTED = {
     "ruled out, and set anew": ("0.16.1", "0.19.2", "AttributeError", "encoder_and_decoder", KINDS + """
 def make(kind, other):
@@ -195,6 +207,7 @@ class Mine(BaseInferenceContext):
     def is_static_batching(self):
         return True
 """),
+    "an argument that no option makes": ("0.17.1", "0.18.2", "AttributeError", "`args.use_legacy_models`", ARGUMENTS),
 }  # fmt: skip
 # What is put where a test replaces it
 
@@ -239,3 +252,21 @@ def test_the_screen_folds_tests_and_says_what_was_read(tmp_path: Path) -> None:
         ("a.py", 2, False),
         ("tests/test_a.py", 2, True),
     ]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        'parser.add_argument("--use-legacy-models")',
+        "args.use_legacy_models = False",
+        "for name in names: setattr(args, name, None)",
+    ],
+)
+def test_an_argument_that_the_repository_makes_is_there(made: str) -> None:
+    assert affected(f"{ARGUMENTS}def more(parser, args, names):\n    {made}\n", "0.17.1", "0.18.2") == []
+
+
+def test_options_that_are_gone_are_in_no_release_since() -> None:
+    for since, folder in (((0, 18), Path(sys.prefix) / "mcore-0.18.2"), ((0, 19), Path(sysconfig.get_path("purelib")))):
+        source = "".join(file.read_text() for file in (folder / "megatron/training").rglob("*.py"))
+        assert [name for name in GONE_OPTIONS[since] if re.search(rf"\bargs\.{name}\b", source)] == []
