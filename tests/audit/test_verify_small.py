@@ -1,10 +1,7 @@
 """What `unpatch verify` decides and writes, without a model: its settings, its table, which rank's row counts."""
 
-import inspect
-import itertools
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -58,11 +55,6 @@ def test_heads_that_cannot_be_split(tmp_path: Path) -> None:
     assert command._settings(1, 1, "cpu", tmp_path / "c.json")[0].values["num_query_groups"] == 1
 
 
-def test_one_rank_is_the_default() -> None:
-    defaults = {name: one.default for name, one in inspect.signature(command.verify).parameters.items()}
-    assert defaults == {"tp": 1, "cp": 1, "device": None, "model_config": None, "json": False}
-
-
 ROWS = [Row("GPT", "loss", 1e-7, 2e-6), Row("GPT", "entropy", 3e-3, 1e-6), Row("Hybrid", "run", note="no such thing")]
 
 
@@ -97,44 +89,6 @@ def test_the_worst_of_several_tensors_is_the_row() -> None:
     nan = {**ours, "gradients of a": torch.full((4,), torch.nan)}
     assert _row(Setting("GPT"), "gradients", nan, truth, truth, 1e-4).verdict == "FAILS"
     assert _row(Setting("GPT"), "gradients", truth, truth, truth, 1e-4).verdict == "holds"
-
-
-class Answers:
-    """A rank's queue."""
-
-    def __init__(self, *answers: Any) -> None:
-        self.answers = [*answers]
-
-    def empty(self) -> bool:
-        return not self.answers
-
-    def get(self) -> Any:
-        return self.answers.pop(0)
-
-
-class Rank:
-    """A rank that ended."""
-
-    exitcode = 7
-
-    def is_alive(self) -> bool:
-        return False
-
-
-def test_of_all_ranks_the_worst_row_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    def rows(*answers: Any) -> list[Row]:
-        return measure._collected(Setting("GPT"), [Rank() for _ in answers], [Answers(*answer) for answer in answers])
-
-    small, large, unmeasured = Row("GPT", "loss", 1.0, 2.0), Row("GPT", "loss", 3.0, 4.0), Row("GPT", "loss", 0.0, 0.0)
-    nan, other = Row("GPT", "loss", float("nan"), 2.0), Row("GPT", "entropy", 1.0, 9.0)
-    assert rows([[small, other]], [[large]]) == [large, other]
-    assert rows([[large]], [[small]]) == [large]
-    assert rows([[large]], [[nan]], [[small]]) == [nan]
-    assert rows([[large]], [[unmeasured]]) == [unmeasured]
-    assert rows([[large]], ["ValueError: no"]) == [Row("GPT", "run", note="ValueError: no")]
-    assert rows([[large]], []) == [Row("GPT", "run", note="a rank ended with exit code 7")]
-    monkeypatch.setattr(measure, "LIMIT", -1.0)
-    assert rows([]) == [Row("GPT", "run", note="not done after -1 s")]
 
 
 # A field for each word that says where and how fast.
@@ -212,10 +166,6 @@ def test_the_formats_of_a_file_of_values(tmp_path: Path, name: str, text: str) -
     assert models.read(tmp_path / name)[0]["num_layers"] == 1
 
 
-def test_a_setting_by_its_name_alone() -> None:
-    assert Setting("GPT") == Setting("GPT", False, False, False, 1, 1, "float32", "cpu", 96, {})
-
-
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
@@ -257,27 +207,6 @@ def test_a_batch_is_the_same_every_time_and_split_over_ranks() -> None:
     assert torch.equal(second["labels"], whole["labels"][:, 4:12])
 
 
-def test_norms_and_attention_are_those_of_torch() -> None:
-    config: Any = SimpleNamespace(normalization="RMSNorm", params_dtype=torch.float64)
-    norm = models.norm_of(config, 4)
-    assert isinstance(norm, torch.nn.RMSNorm)
-    assert (norm.eps, norm.weight.dtype, tuple(norm.weight.shape)) == (1e-5, torch.float64, (4,))
-    config.normalization = "LayerNorm"
-    assert isinstance(models.norm_of(config, 4, eps=1e-3), torch.nn.LayerNorm)
-    alone: Any = SimpleNamespace(cp=SimpleNamespace(size=lambda: 1, rank=lambda: 0))
-    attention = models.CausalAttention(config, alone)
-    generator = torch.Generator().manual_seed(1)
-    shapes = ((5, 2, heads, 3) for heads in (4, 2, 2))  # [s, b, heads, d]
-    query, key, value = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
-    found = attention(query, key, value, None)
-    expected = torch.empty_like(query)
-    for place, sample, head in itertools.product(range(5), range(2), range(4)):
-        keys, values = (x[: place + 1, sample, head // 2] for x in (key, value))
-        weights = (keys @ query[place, sample, head] / 3**0.5).softmax(0)
-        expected[place, sample, head] = weights @ values
-    torch.testing.assert_close(found, expected.flatten(2))
-
-
 def test_what_rounding_may_do() -> None:
     eps = torch.finfo(torch.float32).eps
     assert measure.tolerance(torch.float32, 16) == eps * 12
@@ -287,88 +216,6 @@ def test_what_rounding_may_do() -> None:
     assert measure.distance(three, four) == 0.25
     assert measure.distance(three, four, floor=10.0) == 0.1
     assert measure.distance(three, torch.zeros(1)) == 3.0
-
-
-def test_a_parameter_without_a_gradient_has_one_of_zeros() -> None:
-    model = torch.nn.Linear(2, 1)
-    model.weight.grad = torch.ones(1, 2)
-    found = measure._gradients(model)
-    assert {name: value.tolist() for name, value in found.items()} == {
-        "gradients of weight": [[1.0, 1.0]],
-        "gradients of bias": [0.0],
-    }
-    assert found["gradients of weight"] is not model.weight.grad
-
-
-@pytest.mark.parametrize(
-    ("device", "platform", "way"),
-    [("cpu", "linux", "fork"), ("cuda", "linux", "spawn"), ("cpu", "darwin", "spawn"), ("cuda", "darwin", "spawn")],
-)
-def test_ranks_are_forked_where_that_is_sound(
-    monkeypatch: pytest.MonkeyPatch, device: str, platform: str, way: str
-) -> None:
-    class AskedError(Exception):
-        pass
-
-    def asked(method: str) -> Any:
-        raise AskedError(method)
-
-    monkeypatch.setattr(measure.sys, "platform", platform)
-    monkeypatch.setattr(torch.multiprocessing, "get_context", asked)
-    with pytest.raises(AskedError, match=way):
-        next(measure.run([Setting("GPT", device=device)], print))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("tied", [False, True])
-def test_how_a_hybrid_model_is_built(monkeypatch: pytest.MonkeyPatch, tied: bool) -> None:
-    given: list[Any] = []
-
-    def hybrid(config: Any, common: dict[str, Any]) -> Any:
-        given.append((config.num_layers, common))
-        return torch.nn.Linear(1, 1)
-
-    monkeypatch.setattr(models, "_hybrid", hybrid)
-    model = models.build(Setting("Hybrid", hybrid=True, tied=tied, dtype="bfloat16"))
-    assert (model.weight.dtype, models.build(Setting("Hybrid", hybrid=True), torch.float64).weight.dtype) == (
-        torch.bfloat16,
-        torch.float64,
-    )
-    common = {"vocab_size": 96, "max_sequence_length": 16, "share_embeddings_and_output_weights": tied}
-    assert given[0] == (4, common | {"position_embedding_type": "none"})
-    weights = []
-    for seed in (1, 2):  # whatever was drawn before
-        torch.manual_seed(seed)
-        weights.append(models.build(Setting("Hybrid", hybrid=True)).weight)
-    assert torch.equal(*weights)
-
-
-@pytest.mark.parametrize("hidden", [8, 64])
-def test_the_tolerance_grows_with_the_longest_sum(monkeypatch: pytest.MonkeyPatch, hidden: int) -> None:
-    numbers = dict.fromkeys(("log-probs", "entropy", "gradients of a"), torch.ones(1))
-    model = SimpleNamespace(config=SimpleNamespace(hidden_size=hidden), state_dict=dict, load_state_dict=dict.copy)
-    for name in ("through_the_hook", "default_path"):
-        monkeypatch.setattr(measure, name, lambda *_: numbers)
-    monkeypatch.setattr(measure, "build", lambda *_: model)
-    monkeypatch.setattr(measure, "batch", lambda *_: {})
-    monkeypatch.setattr("megatron.core.parallel_state.get_context_parallel_rank", lambda: 0)
-    for vocab in (16, 96):
-        rows = measure.measured(Setting("GPT", vocab=vocab))
-        assert [row.quantity for row in rows] == ["log-probs", "entropy", "gradients"]
-        assert {row.tolerance for row in rows} == {measure.tolerance(torch.float32, 16 * max(hidden, vocab))}
-
-
-def test_the_loss_weighs_every_position_and_both_results() -> None:
-    ones = torch.ones(2, 3, dtype=torch.float64)
-    log_probs, entropy = ones.clone().requires_grad_(), ones.float().requires_grad_()
-    loss = measure._loss(log_probs, entropy)
-    assert torch.equal(loss, measure._loss(log_probs, entropy))
-    a, b = torch.autograd.grad(loss, (log_probs, entropy))
-    for weights in (a, b):
-        assert (weights != 0).all()
-        assert len(weights.unique()) == 6
-    drawn = torch.randn(2, 2, 3, generator=torch.Generator().manual_seed(3))
-    torch.testing.assert_close(a, drawn[0].double() / 6)
-    torch.testing.assert_close(b, drawn[1] * 0.3 / 6)
 
 
 def test_a_row_holds_fails_or_was_not_measured() -> None:
