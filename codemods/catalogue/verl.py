@@ -18,7 +18,6 @@ FUSED = Shim(
     (Gain("fused kernels with MTP on and for padded batches too, and a faster training step (docs/gpu.md)"),),
     level="rounding",
 )
-_EVERY_DEPTH = "this copy cuts before each MTP layer, the shim before the first: pass every_depth=True"
 MTP = Shim(
     "models/mcore/mtp_patch.py",
     "mcore_unpatch.compat.verl.mtp_patch",

@@ -29,12 +29,10 @@ _OFFICIAL = (COMPAT, "output_processor")  # what stands on the other side of a g
 def fallback(tree: ast.Module, line: int) -> str:
     """What is imported first where a line runs only because that import failed; empty where it runs otherwise."""
     found = ""
-    for statement in _around(tree.body, line):
-        handlers = statement.handlers if isinstance(statement, ast.Try) else ()
-        for handler in (one for one in handlers if line in _lines(one)):
-            assert isinstance(statement, ast.Try)
-            if catches_missing(statement, tuple(handler.body)):
-                found = next(_imported(statement.body), found)
+    for tried in (one for one in _around(tree.body, line) if isinstance(one, ast.Try)):
+        for handler in tried.handlers:
+            if line in _lines(handler) and catches_missing(tried, tuple(handler.body)):
+                found = next(_imported(tried.body), found)
     return found
 
 
