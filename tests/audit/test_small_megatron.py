@@ -26,6 +26,15 @@ PATCHES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "shapes.Shape.forward = patches.around(shapes.Shape.forward)",
         [("method", FORWARD, "ours.patches.around.<locals>.wrapped")],
     ),
+    "decorated by Python": (
+        "import contextlib; shapes.Shape.forward = contextlib.contextmanager(iter)([0])(patches.mine)",
+        [("method", FORWARD, MINE)],
+    ),
+    "own method, decorated by Python": (
+        "import contextlib; shapes.Shape.forward = contextlib.contextmanager(iter)([0])(shapes.Shape.forward)",
+        [("method", FORWARD, "a decorator of contextlib")],
+    ),
+    "imported, with a definition beside": ("shapes.width = patches.mine", [("function", "shapes.width", MINE)]),
     "own method, own decorator": (
         "shapes.Shape.forward = shapes.kept(shapes.Shape.forward)",
         [("method", FORWARD, KEPT)],
