@@ -15,7 +15,8 @@ from mcore_unpatch.report.lines import Line, count, width, wrapped
 
 _PATCH_FILE, _MOST_NAMED = "patch-file", 6
 _SEAM_STYLE = {"value-head": "yellow", "none": "red"}
-_QUOTED_LINES = 3
+_QUOTED_LINES, _DIFF_LINES = 3, 40
+_DIFF_STYLE = {"+": "green", "-": "red", "@": "cyan"}
 _VERDICT_STYLE = {"rewrite": "green", "delete": "green", "steps": "yellow"}
 
 
@@ -52,6 +53,11 @@ def _finding(finding: Finding) -> Iterator[Line]:
     if len(quoted) > _QUOTED_LINES:
         yield [("         | ...", "dim")]
     yield from wrapped(finding.message, 9, "= ")
+    changed = finding.upstream.splitlines()
+    for text in changed[:_DIFF_LINES]:
+        yield [(f"         {text}", _DIFF_STYLE.get(text[:1], ""))]
+    if len(changed) > _DIFF_LINES:
+        yield [(f"         ... and {len(changed) - _DIFF_LINES} more lines of the diff", "dim")]
     if finding.instead and finding.instead.lower() not in finding.evidence.lower():
         yield from wrapped(finding.instead, 9, "-> ", "green")
     if finding.target and finding.evidence:
