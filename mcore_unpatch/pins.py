@@ -19,11 +19,11 @@ import sys
 import tomllib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from collections.abc import Iterable, Sequence
+from contextlib import ContextDecorator
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from packaging.version import InvalidVersion, Version
 
@@ -44,8 +44,6 @@ _HEAD = """\
 # comments of each pin.
 """
 ABSENT = "-"  # in place of a digest: the release has no such name
-_Parameters = ParamSpec("_Parameters")
-_Result = TypeVar("_Result")
 
 
 class PinError(RuntimeError):
@@ -265,7 +263,7 @@ def verify(lock: Path | str | None = None, *, on_difference: Literal["raise", "w
     warnings.warn(message, stacklevel=2)
 
 
-class guard:  # noqa: N801 - it reads as a function: a decorator, a context manager
+class guard(ContextDecorator):  # noqa: N801 - it reads as a function
     """Let a patch be installed only on what it was written for: else `PinError` is raised.
 
     As a decorator of the function that installs it, or as a context manager: `with pins.guard(target): ...`.
@@ -276,23 +274,10 @@ class guard:  # noqa: N801 - it reads as a function: a decorator, a context mana
         self.caller = sys._getframe(1).f_code.co_filename
         self.target, self.lock = target, Path(lock) if lock is not None else None
 
-    def __enter__(self) -> None:
-        self._check()
-
     def __exit__(self, *error: object) -> None:
         pass
 
-    def __call__(self, install: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-        """The function that installs the patch, guarded."""
-
-        @wraps(install)
-        def guarded(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-            self._check()
-            return install(*args, **kwargs)
-
-        return guarded
-
-    def _check(self) -> None:
+    def __enter__(self) -> None:
         from mcore_unpatch.audit.names import deviations, loaded_modules
 
         pin = load(self.lock or _lock_above(self.caller)).named(self.target)

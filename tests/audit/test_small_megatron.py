@@ -319,7 +319,7 @@ def test_forbidden_names(said: dict[str, Any]) -> None:
         "shapes.plain": ["AuditError", "shapes.plain"],
         "Shape.unit": [],
         "megatron.core.lines": [],
-        "megatron.core.users": [],
+        "megatron.core.users": ["AuditError", "users.plain"],
         "": ["AuditError", "shapes.plain", *of_shape[1:], "users.plain"],
     }
     assert "Shap is no name of the Megatron in this process" in said["forbid"]["Shap"][1]
