@@ -15,7 +15,6 @@ from mcore_unpatch.commands.output import Progress, write_asides
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.gate import pinned
 from mcore_unpatch.library.model import Model
-from mcore_unpatch.megatron.known import lacking as absent
 from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.pins import Lock, Pin
 from mcore_unpatch.report.counts import subjects
@@ -148,15 +147,11 @@ class _Patches:
             can = count(len(needless), "patch can be deleted and needs", "patches can be deleted and need")
             note(f"{can} no pin (`unpatch scan --verbose` says why): {', '.join(needless)}.")
         if lacking:
-            label = f"megatron-core {releases[0].label}"
-            for package in dict.fromkeys(absent(releases[0], name) for name in lacking):
-                names = [name for name in lacking if absent(releases[0], name) == package]
-                short = ", ".join(".".join(name.split(".")[-2:]) for name in names)
-                why = f"{label} does not define what is patched here, so it is not pinned"
-                if package:
-                    way = "pin it with --target-mcore PATH, a checkout of what you run"
-                    why = f"The wheel of {label} does not hold {package}; {way}"
-                note(f"{why}: {short}.")
+            short = ", ".join(".".join(name.split(".")[-2:]) for name in lacking)
+            told = f"megatron-core {releases[0].label} does not hold {short}: not pinned"
+            note(f"{told}. Where a checkout is run that does, pass it with --target-mcore PATH.")
             if not any(pin.patched for pin in chosen.values()):
-                raise UsageError(f"None of the patched names is in {label}; nothing was pinned.")
+                raise UsageError(
+                    f"None of the patched names is in megatron-core {releases[0].label}; nothing was pinned."
+                )
         return chosen

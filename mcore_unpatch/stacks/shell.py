@@ -92,8 +92,6 @@ class _Reader:
     def __init__(self, file: ReadFile, docker: bool, yaml: bool) -> None:
         self.file, self.docker, self.yaml = file, docker, yaml
         self.values: dict[str, list[str]] = {}
-        self.globals: dict[str, list[str]] = {}
-        self.stages: dict[str, dict[str, list[str]]] = {}
         self.clones: dict[str, _Clone] = {}
         self.inside: _Clone | None = None
 
@@ -129,23 +127,16 @@ class _Reader:
                     self._say(clone.line, revision)
 
     def _instruct(self, kind: str, text: str) -> None:
-        """FROM, ARG, ENV and WORKDIR of a Dockerfile."""
+        """FROM, ARG, ENV and WORKDIR of a Dockerfile, whose stages share their variables here."""
         if kind == "FROM":
-            words = text.split()
-            image = next(iter(self._expand(next(word for word in words if not word.startswith("--")))), "")
-            if not self.file.images:
-                self.globals = dict(self.values)
-            self.file.images.append(image)
-            self.values = dict(self.stages.get(image.lower(), {}))
-            if len(words) > 2 and words[-2].upper() == "AS":
-                self.stages[words[-1].lower()] = self.values
+            self.file.images += self._expand(next(word for word in text.split() if not word.startswith("--")))[:1]
         elif kind == "WORKDIR":
             self.inside = self._clone_in(text)
         elif kind == "ARG":
             for word in text.split():
                 name, given, value = word.partition("=")
-                if given or name in self.globals:
-                    self.values[name] = self._expand(_bare(value)) if given else self.globals[name]
+                if given:
+                    self.values[name] = self._expand(_bare(value))
         else:
             pairs = re.findall(r"""(\w+)=("[^"]*"|'[^']*'|\S*)""", text) or [tuple(text.split(None, 1))]
             self.values |= {pair[0]: self._expand(_bare(pair[1])) for pair in pairs if len(pair) == 2}

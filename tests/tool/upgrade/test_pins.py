@@ -243,8 +243,8 @@ def test_what_can_be_deleted_or_is_not_there_is_told_once_and_not_pinned(tmp_pat
     result = unpatch("pin", cwd=tmp_path)
     assert result.err == (
         "note: 1 patch can be deleted and needs no pin (`unpatch scan --verbose` says why): old.py:8.\n"
-        "note: The wheel of megatron-core 0.12.1 does not hold megatron.training; pin it with --target-mcore PATH, "
-        "a checkout of what you run: training.train_step.\n"
+        "note: megatron-core 0.12.1 does not hold training.train_step: not pinned. Where a checkout is run that does, "
+        "pass it with --target-mcore PATH.\n"
     )
     assert [one.short for one in pins.load(tmp_path / pins.LOCK).pins.values()] == ["GPTModel.set_input_tensor"]
     assert result.out.endswith("Next: unpatch check --write-baseline\n")
