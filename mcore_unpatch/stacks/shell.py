@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from mcore_unpatch.megatron.commits import is_commit
-from mcore_unpatch.stacks.revision import REPOSITORY, UPSTREAM, ReadFile, Revision, in_text, of_reference, of_release
+from mcore_unpatch.stacks.revision import REPOSITORY, UPSTREAM, ReadFile, Revision, in_text, of_reference
 
 _MEGATRON = re.compile(r"megatron|mcore|mlm_", re.IGNORECASE)
 _NAMED = re.compile(r"megatron[-_.](?:core|lm)|\$\{?\w*(?:megatron|mcore)", re.IGNORECASE)
@@ -29,8 +29,6 @@ _TELLING = re.compile(r"clone|git\b|mcore|pip[\d.]*\b|pipx\b|uv\b|conda\b|mamba\
 _INSTRUCTION = re.compile(r"^\s*(FROM|ARG|ENV|WORKDIR)\s+(.*)$", re.IGNORECASE | re.DOTALL)
 _PAIR = re.compile(r"""["']?(repo|repository|url)["']?\s*[:=]\s*["']?([^"'\s,]+)""")
 _REF = re.compile(r"""["']?(?:ref|rev|commit|tag|branch)["']?\s*[:=]\s*["']?([^"'\s,]+)""")
-# `verlai/verl:app-verl0.5-mcore0.13.0-te2.2`: images of the field name what they hold.
-_IMAGE = re.compile(r"[\w.-]+/[\w./-]+:[\w.-]*?mcore[-_]?v?(\d+\.\d+(?:\.\d+)?)", re.IGNORECASE)
 _OF_THE_SERVICE = re.compile(r"\$\{\{.*?\}\}")
 _MOST_VALUES = 4  # that one variable, or one text, may have
 
@@ -98,11 +96,6 @@ class _Reader:
     def take(self, number: int, line: str) -> None:
         """One line with its continuations."""
         lower = line.lower()
-        for image in _IMAGE.finditer(line) if "mcore" in lower else ():
-            if (revision := of_release(image[1])) is not None:
-                words = "by the name of an image"
-                said = replace(revision, words=words, certain=False, is_weak=True)
-                self._say(number + line.count("\n", 0, image.start()), said)
         if self.docker and (instruction := _INSTRUCTION.match(line)):
             self._instruct(instruction[1].upper(), instruction[2].strip())
             return

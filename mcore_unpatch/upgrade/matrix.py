@@ -67,9 +67,7 @@ def lines(reports: Sequence[UpgradeReport], in_use: str) -> Iterator[Line]:
     uses = reports[0].uses
     read = f"{count(uses.read, 'use')} of Megatron in {count(uses.files, 'file')}"
     yield from wrapped(f"Read: {read}; tests are left out.", 0)
-    told = f"No range to recommend: megatron-core {in_use}, the one in use, is not in this one."
-    if any(report.new.label == in_use for report in reports):
-        told = f"No range to recommend: lines raise on megatron-core {in_use} already, the one in use."
+    told = f"No range to recommend: lines raise on megatron-core {in_use}, which is in use, or it is not in this range."
     if span := supported(reports, in_use):
         floor, ceiling = span
         told = f"Of what was read nothing raises from {floor} to {ceiling}: `megatron-core>={floor},<={ceiling}`."

@@ -7,7 +7,6 @@ from command import CLEAN, ERROR, FINDINGS, unpatch
 from repository import Repository
 
 PATCH = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
-OTHER = PATCH.replace("forward", "_postprocess")
 
 
 def new_in(repository: Repository, *arguments: str) -> list[str]:

@@ -87,8 +87,8 @@ Lines that raise, seen from megatron-core 0.16.1
   0.19.2       2  a.py:5, a.py:16
 
 Read: 12 uses of Megatron in 3 files; tests are left out.
-No range to recommend: lines raise on megatron-core 0.16.1 already, the one in
-use.
+No range to recommend: lines raise on megatron-core 0.16.1, which is in use, or
+it is not in this range.
 """,
     "stacks .": """\
 0.16.1  certain
