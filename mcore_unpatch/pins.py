@@ -19,16 +19,18 @@ import sys
 import tomllib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from collections.abc import Iterable, Sequence
+from contextlib import ContextDecorator
+from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from packaging.version import InvalidVersion, Version
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.megatron.versions import parse_version
-from mcore_unpatch.records import field, fields, record, replace
+from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron.versions import RELEASES, parse_version
+from mcore_unpatch.records import field, record
 from mcore_unpatch.repository import reading
 from mcore_unpatch.stacks.sources import installed_model
 
@@ -41,11 +43,7 @@ _HEAD = """\
 # `unpatch check` fails when one of these changes; `unpatch pin` writes this file anew and keeps why and until, and the
 # comments of each pin.
 """
-_LISTS = dict.fromkeys(("also", "where"), list)
-_TYPES: dict[str, type] = {"patched": bool, **_LISTS}  # all others are text
-ABSENT, ABSENT_KIND = "-", "absent"
-_Parameters = ParamSpec("_Parameters")
-_Result = TypeVar("_Result")
+ABSENT = "-"  # in place of a digest: the release has no such name
 
 
 class PinError(RuntimeError):
@@ -54,32 +52,27 @@ class PinError(RuntimeError):
 
 @record
 class Pin:
-    """One name of Megatron Core, as it was. `patched`: this repository replaces it; else it leans on it.
+    """One name of Megatron Core, as it was on each release that it was pinned for, the newest first.
 
-    until: the release at which the patch must go. also: the other releases that it was made for, and how the name is
-    there, where that differs: a digest, `-` for no such name. kind `absent`: what the patch adds to Megatron.
-    where: the patches it speaks for, file and function of each. before: the name by which an older release has what a
-    later one defines elsewhere.
+    where: the patches it speaks for, file and function of each; none where the repository only leans on the name.
+    until: the release at which the patch must go.
     """
 
     name: str
-    before: str = ""
-    release: str = ""
-    kind: str = "function"
-    digest: str = ""
-    signature: str = ""
-    patched: bool = False
+    digest: dict[str, str] = field(default_factory=dict)
+    where: tuple[str, ...] = ()
     why: str = ""
     until: str = ""
-    also: tuple[str, ...] = ()
-    where: tuple[str, ...] = ()
 
     @property
-    def releases(self) -> dict[str, str]:
-        """The releases that it was made for, and what the name is on each, as `_form` says it."""
-        own = _form(self, self)
-        others = (entry.partition(" ") for entry in self.also)
-        return {self.release: own} | {release: form or own for release, _, form in others}
+    def patched(self) -> bool:
+        """Whether this repository replaces it."""
+        return bool(self.where)
+
+    @property
+    def is_added(self) -> bool:
+        """Whether no release had it: the day it comes is the day to look."""
+        return set(self.digest.values()) == {ABSENT}
 
     @property
     def short(self) -> str:
@@ -87,8 +80,8 @@ class Pin:
         return ".".join(self.name.split(".")[-2:])
 
     def speaks_for_more(self, older: Pin) -> bool:
-        """Whether it has a place that an older pin of the name says it does not have."""
-        return bool(older.where and Counter(self.where) - Counter(older.where))
+        """Whether it has a place that an older pin of the name does not have."""
+        return bool(Counter(self.where) - Counter(older.where))
 
     def is_past(self, release: Model) -> bool:
         """Whether the release this patch may live until has come."""
@@ -107,15 +100,18 @@ class Lock:
     @property
     def releases(self) -> list[str]:
         """The releases that the pins were made for, oldest first."""
-        return sorted({release for pin in self.pins.values() for release in pin.releases}, key=Version)
+        return sorted({release for pin in self.pins.values() for release in pin.digest}, key=Version)
 
     def text(self, before: str = "") -> str:
         """As it stands in the file: sorted, one table per pin, with the comments that people wrote into it before."""
         comments = _comments(before)
         parts = [_HEAD, "version = 1\n"]
-        for _, pin in sorted(self.pins.items()):
-            lines = [f"{one.name} = {json.dumps(value)}" for one in fields(pin) if (value := getattr(pin, one.name))]
-            parts.append("\n" + "\n".join(["[[pin]]", *comments.get(pin.name, []), *lines]) + "\n")
+        for name, pin in sorted(self.pins.items()):
+            values = {key: getattr(pin, key) for key in ("name", "where", "why", "until")}
+            lines = [f"{key} = {json.dumps(value)}" for key, value in values.items() if value]
+            digests = ", ".join(f'"{release}" = "{digest}"' for release, digest in pin.digest.items())
+            lines.insert(1, f"digest = {{ {digests} }}")
+            parts.append("\n" + "\n".join(["[[pin]]", *comments.get(name, []), *lines]) + "\n")
         return "".join(parts)
 
     def named(self, target: str) -> Pin:
@@ -151,98 +147,98 @@ def parse(text: bytes, file: Path) -> Lock:
         data = tomllib.loads(text.decode())
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits
         raise UsageError(f"{file} is not valid TOML: {error}") from None
-    if data.get("version") != 1 or not isinstance(data.get("pin", []), list):
-        raise UsageError(f"{file} is not a lock of version 1; write a new one with `unpatch pin`.")
-    known = {field.name: _TYPES.get(field.name, str) for field in fields(Pin)}
-    pins = {}
-    for entry in data.get("pin", []):
-        wrong = not isinstance(entry, dict) or "name" not in entry
-        if wrong or any(not isinstance(value, known.get(key, ())) for key, value in entry.items()):
-            raise UsageError(f"{file}: invalid [[pin]] {entry}; the keys are {', '.join(known)}.")
-        lists = {key: tuple(entry.get(key, ())) for key, kind in _TYPES.items() if kind is list}
-        pins[entry["name"]] = _checked(file, Pin(**{**entry, **lists}))
-    return Lock(pins)
+    entries = data.get("pin", [])
+    if data.get("version") != 1 or not isinstance(entries, list):
+        raise UsageError(f"{file} is not a lock of version 1; delete it and write a new one with `unpatch pin`.")
+    pins = [_pin_of(entry, file) for entry in entries]
+    return Lock({pin.name: pin for pin in pins})
 
 
-def _checked(file: Path, pin: Pin) -> Pin:
-    if not all(isinstance(name, str) for name in (*pin.also, *pin.where)):
-        raise UsageError(f"{file}: the lists of {pin.name} must be lists of names.")
+def _pin_of(entry: Any, file: Path) -> Pin:
+    kinds = {"name": str, "digest": dict, "where": list, "why": str, "until": str}
+    fits = isinstance(entry, dict) and {"name", "digest"} <= entry.keys() and bool(entry["digest"])
+    if not fits or any(not isinstance(value, kinds.get(key, ())) for key, value in entry.items()):
+        raise UsageError(f"{file}: invalid [[pin]] {entry}; the keys are {', '.join(kinds)}.")
+    pin = Pin(**{**entry, "where": tuple(entry.get("where", ()))})
+    if not all(isinstance(text, str) for text in (*pin.where, *pin.digest.values())):
+        raise UsageError(f"{file}: `where` of {pin.name} must be a list of texts, `digest` one text for each release.")
     try:
-        list(map(Version, pin.releases))
+        list(map(Version, pin.digest))
     except InvalidVersion as error:
         raise UsageError(f"{file}: {pin.name} has no valid release ({error}); run `unpatch pin`.") from None
     return pin
 
 
-def pin(name: str, releases: Sequence[Model], patched: bool, known: Pin | None = None) -> Pin | None:
+def pin(name: str, releases: Sequence[Model], where: Sequence[str] = (), before: Pin | None = None) -> Pin | None:
     """The pin of a name on some releases, the newest first, keeping what people wrote; None if none has the name.
 
-    What a patch adds to a class or a module of Megatron's is pinned as absent: the day it comes is the day to look.
+    What a patch adds to a class or a module of Megatron's is pinned as absent.
     """
-    from mcore_unpatch.megatron.known import name_on
-
-    others = ((name_on(release, name), release) for release in releases if not release.find(name))
-    before = next((other for other, release in others if other != name and release.find(other)), "")
-    known = replace(known or Pin(name), before=before)
-    home = next((release for release in releases if _found(known, release)), None)
-    if home is None:
-        added = patched and not name.endswith(".*") and (not known.release or known.kind == ABSENT_KIND)
-        holders = ((release, release.find(name.rpartition(".")[0])) for release in releases if added)
-        home = next((release for release, owner in holders if owner and owner.fact.kind in ("class", "module")), None)
-    if home is None:
-        return None
-    made = _as_on(home, known)
-    forms = ((release.label, _form(_as_on(release, made), made)) for release in releases if release is not home)
-    own = _form(made, made)
-    also = tuple(label if form == own else f"{label} {form}" for label, form in forms)
-    return replace(made, patched=patched, also=also)
+    digest = {release.label: _digest(_found(name, release)) for release in releases}
+    made = Pin(name, digest, tuple(where), *((before.why, before.until) if before else ()))
+    if made.is_added:
+        may_be_added = made.patched and not name.endswith(".*") and (before is None or before.is_added)
+        owners = (release.find(name.rpartition(".")[0]) for release in releases if may_be_added)
+        if not any(owner and owner.fact.kind in ("class", "module") for owner in owners):
+            return None
+    return made
 
 
-def _found(pinned: Pin, release: Model) -> Known | None:
-    return release.find(pinned.name) or (release.find(pinned.before) if pinned.before else None)
+def _found(name: str, release: Model) -> Known | None:
+    """What a release has under a name, or elsewhere, if another release moved it."""
+    if found := release.find(name):
+        return found
+    if (other := known.name_on(release, name)) == name and (last := known.last(name)):
+        there = known.model(last)
+        if (fact := there.find(name)) is not None:
+            other = release.moved(fact.name, fact.fact, there) or name
+    is_same = other.split(".")[-2:] == name.split(".")[-2:]  # not one that has another name and much the same body
+    return release.find(other) if is_same else None
 
 
-def _as_on(release: Model, pinned: Pin) -> Pin:
-    """A pin as if it had been made on this release."""
-    known = _found(pinned, release)
-    if known is None:
-        return replace(pinned, release=release.label, kind=ABSENT_KIND, digest="", signature="")
-    seen = known.fact
-    return replace(pinned, release=release.label, kind=seen.kind, digest=seen.digest.hex(), signature=seen.detail)
-
-
-def _form(now: Pin, pinned: Pin) -> str:
-    """What a name is on a release: its digest, or its kind where it has no body; and another signature."""
-    if now.kind == ABSENT_KIND:
+def _digest(found: Known | None) -> str:
+    """A name as it is: what it is, its code, its parameters or bases."""
+    if found is None:
         return ABSENT
-    return " ".join([now.digest or now.kind, *([now.signature] if now.signature != pinned.signature else [])])
+    fact = found.fact
+    return blake2b(f"{fact.kind} {fact.digest.hex()} {fact.detail}".encode(), digest_size=4).hexdigest()
 
 
 def held_to(pinned: Pin, label: str) -> str:
     """The release that a pin was made for and is compared with: this one, else the nearest before it."""
-    known = sorted(pinned.releases, key=Version)
+    labels = sorted(pinned.digest, key=Version)
     try:
-        return next((release for release in reversed(known) if Version(release) <= Version(label)), known[0])
+        return next((release for release in reversed(labels) if Version(release) <= Version(label)), labels[0])
     except InvalidVersion:  # a commit: the newest release comes nearest
-        return known[-1]
+        return labels[-1]
 
 
 def difference(pinned: Pin, release: Model) -> str | None:
     """How a pinned name differs on a release from the one that it was pinned for; None if it is unchanged."""
-    now, was = _as_on(release, pinned), pinned.releases[held_to(pinned, release.label)]
-    if _form(now, pinned) == was:
+    held, now = held_to(pinned, release.label), _found(pinned.name, release)
+    if _digest(now) == pinned.digest[held]:
         return None
-    if now.kind == ABSENT_KIND:
+    if now is None:
         from mcore_unpatch.judge.instead import advice, instead
 
         said = advice(pinned.name, instead(pinned.name, release))
         return f"was removed{f'; {said}' if said else ''}"
-    if was == ABSENT:
+    if pinned.digest[held] == ABSENT:
         return "is new in Megatron: the patch now replaces it"
-    signature = was.partition(" ")[2] or pinned.signature
-    if now.signature != signature and now.kind == pinned.kind == "function":
-        return f"changed its signature from `{signature}` to `{now.signature}`"
-    return "changed its body" if now.kind == pinned.kind else f"changed from a {pinned.kind} to a {now.kind}"
+    was = _found(pinned.name, known.model(held)) if held in RELEASES else None
+    if was is None or _digest(was) != pinned.digest[held]:
+        return "changed"  # from what a source had that is not here
+    if was.fact.kind != now.fact.kind:
+        return f"changed from a {was.fact.kind} to a {now.fact.kind}"
+    if was.fact.kind == "function" and was.fact.detail != now.fact.detail:
+        return f"changed its signature from `{was.fact.detail}` to `{now.fact.detail}`"
+    return "changed its body"
+
+
+def defined(pinned: Pin, release: Model) -> str:
+    """The name under which a release defines what is pinned."""
+    found = _found(pinned.name, release)
+    return found.name if found else ""
 
 
 def differences(pins: Iterable[Pin], release: Model) -> list[str]:
@@ -254,21 +250,20 @@ def differences(pins: Iterable[Pin], release: Model) -> list[str]:
 def verify(lock: Path | str | None = None, *, on_difference: Literal["raise", "warn"] = "raise") -> None:
     """Compare the installed Megatron with the lock, by default the nearest `unpatch.lock` above the caller's file."""
     file = Path(lock) if lock is not None else _lock_above(sys._getframe(1).f_code.co_filename)
-    known = load(file)
-    release = installed_model()
+    lock_of, release = load(file), installed_model()
     if release is None:
         raise UsageError("megatron-core is not installed, so there is nothing to verify; install it first.")
-    said = differences(known.pins.values(), release)
+    said = differences(lock_of.pins.values(), release)
     if not said:
         return
-    written_for = f"{file} was written for ({', '.join(known.releases)})"
+    written_for = f"{file} was written for ({', '.join(lock_of.releases)})"
     message = "\n".join([f"megatron-core {release.label} is not what {written_for}:", *said])
     if on_difference == "raise":
         raise PinError(message)
     warnings.warn(message, stacklevel=2)
 
 
-class guard:  # noqa: N801 - it reads as a function: a decorator, a context manager
+class guard(ContextDecorator):  # noqa: N801 - it reads as a function
     """Let a patch be installed only on what it was written for: else `PinError` is raised.
 
     As a decorator of the function that installs it, or as a context manager: `with pins.guard(target): ...`.
@@ -279,23 +274,10 @@ class guard:  # noqa: N801 - it reads as a function: a decorator, a context mana
         self.caller = sys._getframe(1).f_code.co_filename
         self.target, self.lock = target, Path(lock) if lock is not None else None
 
-    def __enter__(self) -> None:
-        self._check()
-
     def __exit__(self, *error: object) -> None:
         pass
 
-    def __call__(self, install: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-        """The function that installs the patch, guarded."""
-
-        @wraps(install)
-        def guarded(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-            self._check()
-            return install(*args, **kwargs)
-
-        return guarded
-
-    def _check(self) -> None:
+    def __enter__(self) -> None:
         from mcore_unpatch.audit.names import deviations, loaded_modules
 
         pin = load(self.lock or _lock_above(self.caller)).named(self.target)

@@ -12,7 +12,7 @@ from pathlib import Path
 from mcore_unpatch.library.build import build
 from mcore_unpatch.library.packing import pack
 from mcore_unpatch.megatron.versions import LIBRARY, RELEASES
-from mcore_unpatch.upgrade.sources import fetch
+from mcore_unpatch.stacks.at_hand import fetch
 
 OUTPUT = Path(__file__).parents[1] / "mcore_unpatch" / "megatron" / "models.bin"
 

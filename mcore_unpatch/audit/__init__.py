@@ -24,7 +24,6 @@ from mcore_unpatch.audit.hook import HookOutcome, hook_works
 from mcore_unpatch.audit.origin import matches
 from mcore_unpatch.audit.report import AuditReport, Deviation, ModelHook, Rebinding, this_rank
 from mcore_unpatch.audit.watching import seen_so_far, watch
-from mcore_unpatch.megatron.versions import within
 
 __all__ = [
     "AuditError", "AuditReport", "Deviation", "HookOutcome", "ModelHook", "Rebinding", "audit", "expect", "forbid",
@@ -77,8 +76,9 @@ def expect(*targets: str, by: str = "", model: Any = None) -> None:
     missing = []
     for number, chunk in enumerate(chunks):
         of_chunk = f" on chunk {number} of {len(chunks)}" if len(chunks) > 1 else ""
+        deviations = [deviation for deviation in _about(targets, chunk) if deviation.kind != "stale"]
         for target in targets:
-            seen = [deviation for deviation in _about([target], chunk) if deviation.kind != "stale"]
+            seen = [deviation for deviation in deviations if matches(deviation.name, target)]
             origins = [origin for deviation in seen for origin in (deviation.by, *deviation.order)]
             whose = (f"{name}." for origin in origins for name in (origin.package, origin.name))
             if not seen:
@@ -90,10 +90,8 @@ def expect(*targets: str, by: str = "", model: Any = None) -> None:
 
 
 def _about(targets: Sequence[str], model: Any) -> list[Deviation]:
-    """What deviates in the targets; only the modules that can hold them are read."""
+    """What deviates in the targets."""
     modules = list(names.loaded_modules().values())
-    if targets:
-        modules = [module for module in modules if any(_may_hold(module, target) for target in targets)]
     seen = names.deviations(modules)
     if model is not None:
         seen += instances.deviations(model)[0]
@@ -104,16 +102,6 @@ def _about(targets: Sequence[str], model: Any) -> list[Deviation]:
             "write it as in `GPTModel.forward` or `megatron.core.parallel_state`, after the module is imported"
         )
     return [one for one in seen if not targets or any(matches(one.name, target) for target in targets)]
-
-
-def _may_hold(module: ModuleType, target: str) -> bool:
-    name, first = module.__name__, target.partition(".")[0]
-    if within(target):
-        return matches(name, target) or matches(target, name)
-    held = vars(module).get(first)
-    owner = getattr(held, "__module__", None) or ""
-    is_here = held is not None and (owner == name or not within(owner))
-    return is_here or matches(name, first)  # the end of a module's name: `utils.f`
 
 
 def _exists(target: str, modules: list[ModuleType], seen: list[Deviation]) -> bool:

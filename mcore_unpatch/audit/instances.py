@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch.audit.origin import OURS, CodeOrigin, code_of, origin_of
+from mcore_unpatch.audit.origin import OURS, CodeOrigin, code_of, maker_of, origin_of
 from mcore_unpatch.audit.report import Deviation, ModelHook
 from mcore_unpatch.megatron.versions import within
 
@@ -37,7 +37,7 @@ def deviations(model: Any) -> tuple[list[Deviation], list[ModelHook]]:
         for inner, module in chunk.named_modules():
             path = ".".join(filter(None, (first, inner)))
             for name, value in _bound_over(module):
-                where["instance", name, origin_of(value)].append(path)
+                where["instance", name, maker_of(value)].append(path)
             for name, value in _swapped(module):
                 where["submodule", name, origin_of(type(value))].append(path)
             for field, kind in _HOOKS.items():
@@ -61,7 +61,7 @@ def _bound_over(module: Any) -> Iterator[tuple[str, Any]]:
     for name, value in vars(module).items():
         if not callable(value) or code_of(getattr(type(module), name, None)) is None:
             continue
-        origin = origin_of(value)
+        origin = maker_of(value)
         if not origin.of_megatron and origin.package not in _NO_PATCH:
             owner = next(cls for cls in bases if name in vars(cls))
             owner = owner if within(owner.__module__) else first

@@ -11,13 +11,14 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dis import get_instructions
 from functools import cache, cached_property
 from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from mcore_unpatch.audit.origin import OURS, CodeOrigin, code_of, origin_of, package_of, way_in
+from mcore_unpatch.audit.origin import OURS, CodeOrigin, code_of, maker_of, origin_of, package_of, way_in
 from mcore_unpatch.audit.report import Deviation
 from mcore_unpatch.megatron.versions import PACKAGES, within
 
@@ -33,6 +34,7 @@ class OwnCode:
         self.file = module.__file__ or ""
         code = module.__spec__.loader.get_code(module.__name__)  # type: ignore[union-attr]
         self.by_name: dict[str, list[CodeType]] = defaultdict(list)
+        self.imported = {step.argval for step in get_instructions(code) if step.opname == "IMPORT_FROM"}
         self.packages = {"builtins", *PACKAGES}
         for inner in _all_codes(code):
             self.by_name[inner.co_qualname].append(inner)
@@ -88,8 +90,11 @@ class OwnCode:
         return any(line.lstrip().startswith("@") for line in firsts) or self._is_assigned(name)
 
     def _is_assigned(self, name: str) -> bool:
+        """Whether the file also binds `name` in another way: the fallback of an import that fails is a definition."""
         leaf = re.escape(name.rpartition(".")[2])
-        return re.search(rf"^\s*{leaf}\s*(:[^=\n]+)?=[^=]", self.text, re.MULTILINE) is not None
+        return (
+            name in self.imported or re.search(rf"^\s*{leaf}\s*(:[^=\n]+)?=[^=]", self.text, re.MULTILINE) is not None
+        )
 
 
 @cache
@@ -186,8 +191,10 @@ def _inside(holder: ModuleType | type, own: OwnCode) -> Iterator[tuple[Deviation
 def _is_another_class(cls: type, own: OwnCode) -> bool:
     """Whether none of a class's methods stands in the file that defines a class of its name with methods."""
     prefix = f"{cls.__qualname__}."
-    written = {name for name in own.by_name if name.startswith(prefix) and name.count(".") == prefix.count(".")}
-    return bool(written) and not any(name.removeprefix(prefix) in vars(cls) for name in written)
+    written = {name.removeprefix(prefix) for name in own.by_name if name.startswith(prefix)}
+    methods = {name for name in written if name.isidentifier()}  # not `<lambda>`, nor what methods hold
+    private = f"_{cls.__name__.lstrip('_')}"  # which Python writes before names such as `__hidden`
+    return bool(methods) and methods.isdisjoint(name.removeprefix(private) for name in vars(cls))
 
 
 def _is_wrapped_here(value: Any, name: str) -> bool:
@@ -204,8 +211,8 @@ def _deviation(kind: str, name: str, value: Any) -> Deviation:
     layers = way_in(value, lambda inner: origin_of(inner).of_megatron and not isinstance(inner, type)) or [value]
     # Inner functions of one installer are one patch.
     by_installer = {origin.name.partition(".<locals>")[0]: origin for origin in reversed([*map(origin_of, layers)])}
-    order = [origin for origin in reversed(by_installer.values()) if not origin.of_megatron]
-    return Deviation(kind, name, origin_of(value), order=tuple(reversed(order)) if len(order) > 1 else ())
+    order = [origin for origin in reversed(by_installer.values()) if not origin.of_megatron and not origin.is_library]
+    return Deviation(kind, name, maker_of(value), order=tuple(reversed(order)) if len(order) > 1 else ())
 
 
 def _stale(deviations: list[Deviation]) -> Iterator[Deviation]:

@@ -17,6 +17,7 @@ OURS = "mcore_unpatch"
 # What a decorator keeps of what it decorates: functools, descriptors, torch.compile, Triton.
 _INNER = ("__wrapped__", "__func__", "func", "fget", "fn", "_fn", "_torchdynamo_orig_callable", "_init_fn")
 _DEPTH = 6
+_LIBRARIES = sys.stdlib_module_names - {"unittest"} | {"torch"}
 
 
 @record
@@ -36,6 +37,11 @@ class CodeOrigin:
     def of_megatron(self) -> bool:
         """Whether Megatron itself holds the code."""
         return self.package in PACKAGES
+
+    @property
+    def is_library(self) -> bool:
+        """Whether Python or torch holds the code: their decorators serve whoever uses them."""
+        return self.package in _LIBRARIES
 
 
 def matches(name: str, target: str) -> bool:
@@ -63,6 +69,19 @@ def origin_of(value: Any) -> CodeOrigin:
         if code_of(inner) is not None or isinstance(inner, type):
             return origin_of(inner)
     return _of_class(type(value))
+
+
+def maker_of(value: Any) -> CodeOrigin:
+    """Who put a value in place: of what Python's or torch's decorators made, the code that they decorate.
+
+    Where that is Megatron's own, nobody can be told from the value: the decorator is named as what it is.
+    """
+    outer = origin_of(value)
+    if not outer.is_library:
+        return outer
+    layers = way_in(value, lambda layer: not origin_of(layer).is_library)
+    inner = origin_of(layers[-1]) if layers else outer
+    return CodeOrigin(f"a decorator of {outer.package}", package=outer.package) if inner.of_megatron else inner
 
 
 def code_of(value: Any) -> CodeType | None:
@@ -134,5 +153,6 @@ _by_file: dict[str, str] = {}
 def _module_at(file: str) -> str:
     """The loaded module of a file: a function's own word, `__module__`, is copied by `functools.wraps`."""
     if file not in _by_file:
-        _by_file.update({str(getattr(module, "__file__", "")): name for name, module in list(sys.modules.items())})
+        modules = reversed(list(sys.modules.items()))  # of two names the first: `__main__` is also `__mp_main__`
+        _by_file.update({str(getattr(module, "__file__", "")): name for name, module in modules})
     return _by_file.setdefault(file, "")

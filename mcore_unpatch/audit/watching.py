@@ -18,7 +18,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from mcore_unpatch.audit.names import is_code, own_code
-from mcore_unpatch.audit.origin import origin_of
+from mcore_unpatch.audit.origin import maker_of
 from mcore_unpatch.audit.report import Rebinding
 from mcore_unpatch.megatron.versions import within
 
@@ -77,7 +77,7 @@ class Watch:
                 self._held[leaf][index] = (name, owner, now)
                 if not (self._is_megatrons(name, owner, now) and self._is_megatrons(name, owner, before)):
                     stack = tuple(_stack(frame, lines.get(leaf) or lines.get("", 0)))
-                    self.rebindings.append(Rebinding(name, origin_of(now), moment, stack))
+                    self.rebindings.append(Rebinding(name, maker_of(now), moment, stack))
                     changed = True
         return changed
 

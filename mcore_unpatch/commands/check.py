@@ -17,6 +17,7 @@ from mcore_unpatch.findings.rules import SWITCHED_OFF, Selection
 from mcore_unpatch.gate import baseline as baselines, compare, pinned
 from mcore_unpatch.gate.switches import Gate
 from mcore_unpatch.report.lines import count
+from mcore_unpatch.report.text import lines, without_baseline
 from mcore_unpatch.repository.config import Config, load_at
 from mcore_unpatch.repository.discover import top_of
 from mcore_unpatch.repository.paths import from_here
@@ -80,7 +81,8 @@ def check(
     if report.possible:
         them = "one" if report.possible == 1 else "ones"
         report.notes.append(f"{report.possible} possible {them}, by a method's name alone, not counted")
-    write(report, style, statistics, quiet=quiet)
+    nothing_accepted = options.base is None and options.baseline is None
+    write(report, style, statistics, lines=without_baseline if nothing_accepted else lines, quiet=quiet)
     if report.errors:
         return EXIT_ERROR
     return EXIT_FINDINGS if report.findings else EXIT_CLEAN

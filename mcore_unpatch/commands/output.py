@@ -6,29 +6,34 @@ import io
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 from mcore_unpatch.commands.guard import complain, note, reporting
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Report
-from mcore_unpatch.report import screen, services, text
+from mcore_unpatch.report import services, text
 from mcore_unpatch.report.counts import as_data
-from mcore_unpatch.report.lines import OutputFormat, show
+from mcore_unpatch.report.lines import Line, OutputFormat, show
 from mcore_unpatch.repository.paths import printable_lines
 
 
 def write(
-    report: Report, style: OutputFormat, statistics: bool = False, *, on_one_screen: bool = False, quiet: bool = False
+    report: Report,
+    style: OutputFormat,
+    statistics: bool = False,
+    *,
+    lines: Callable[[Report], Iterator[Line]] = text.lines,
+    quiet: bool = False,
 ) -> None:
-    """The report on stdout; what could not be analysed on stderr as well."""
+    """The report on stdout, for people as `lines` has it; what could not be analysed on stderr as well."""
     with reporting():
         match style:
             case OutputFormat.text if statistics:
                 show(text.statistics(report))
             case OutputFormat.text if not quiet:
-                show(screen.lines(report) if on_one_screen and report.findings else text.lines(report))
+                show(lines(report))
             case OutputFormat.text:
                 show(text.concise(report))
             case OutputFormat.github:

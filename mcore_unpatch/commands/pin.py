@@ -15,7 +15,6 @@ from mcore_unpatch.commands.output import Progress, write_asides
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.gate import pinned
 from mcore_unpatch.library.model import Model
-from mcore_unpatch.megatron.known import lacking as absent
 from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.pins import Lock, Pin
 from mcore_unpatch.report.counts import subjects
@@ -66,7 +65,7 @@ def pin(
     releases, why_these = pinned.releases_in_use(stacks, options.source, known)
     chosen = patches.pinned(known, releases, {} if names else said) if patches else dict(known.pins)
     for name in names:
-        made = pins.pin(name, releases, name in chosen and chosen[name].patched, chosen.get(name))
+        made = pins.pin(name, releases, chosen[name].where if name in chosen else (), chosen.get(name))
         if made is None:
             raise UsageError(f"megatron-core {releases[0].label} has no {name}; nothing was pinned.")
         chosen[name] = replace(made, **said)
@@ -94,7 +93,7 @@ def _tell(
     changed = sum(name in known.pins and known.pins[name].digest != pin.digest for name, pin in names.items())
     told = " and ".join(parts) if replaced else count(len(names), "name")
     show(wrapped(f"{pins.LOCK} pins {told}, for megatron-core {', '.join(releases)}; {changed} changed.", 0))
-    if added := sum(name.kind == pins.ABSENT_KIND for name in names.values()):
+    if added := sum(name.is_added for name in names.values()):
         show(wrapped(f"Not in Megatron: {added} of these names. `check` fails when Megatron gets one.", 0))
     if not known.pins:
         show(wrapped(f"Commit {pins.LOCK}, and say in it why each patch stays.", 0))
@@ -136,11 +135,10 @@ class _Patches:
             name = finding.target
             if name not in stay:
                 continue
-            if made := pins.pin(name, releases, True, known.pins.get(name)):
-                before = known.pins[name].where if name in known.pins and not whole else ()
-                others = [at for at in before if at.partition("::")[0] not in looked_at]
-                places = tuple(sorted([*others, *where[name]]))
-                chosen[name] = replace(made, where=places, **said)
+            before = known.pins[name].where if name in known.pins and not whole else ()
+            others = [at for at in before if at.partition("::")[0] not in looked_at]
+            if made := pins.pin(name, releases, sorted([*others, *where[name]]), known.pins.get(name)):
+                chosen[name] = replace(made, **said)
             elif name in known.pins:  # what people wrote of it stays, and `check` says that it is gone
                 chosen[name] = known.pins[name]
             else:
@@ -149,15 +147,11 @@ class _Patches:
             can = count(len(needless), "patch can be deleted and needs", "patches can be deleted and need")
             note(f"{can} no pin (`unpatch scan --verbose` says why): {', '.join(needless)}.")
         if lacking:
-            label = f"megatron-core {releases[0].label}"
-            for package in dict.fromkeys(absent(releases[0], name) for name in lacking):
-                names = [name for name in lacking if absent(releases[0], name) == package]
-                short = ", ".join(".".join(name.split(".")[-2:]) for name in names)
-                why = f"{label} does not define what is patched here, so it is not pinned"
-                if package:
-                    way = "pin it with --target-mcore PATH, a checkout of what you run"
-                    why = f"The wheel of {label} does not hold {package}; {way}"
-                note(f"{why}: {short}.")
+            short = ", ".join(".".join(name.split(".")[-2:]) for name in lacking)
+            told = f"megatron-core {releases[0].label} does not hold {short}: not pinned"
+            note(f"{told}. Where a checkout is run that does, pass it with --target-mcore PATH.")
             if not any(pin.patched for pin in chosen.values()):
-                raise UsageError(f"None of the patched names is in {label}; nothing was pinned.")
+                raise UsageError(
+                    f"None of the patched names is in megatron-core {releases[0].label}; nothing was pinned."
+                )
         return chosen

@@ -8,6 +8,7 @@ from typing import Annotated
 from mcore_unpatch.commands import options as opt
 from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, guarded
 from mcore_unpatch.commands.output import Progress, into, write
+from mcore_unpatch.report import screen, text
 from mcore_unpatch.survey.scan import scan as run_scan
 
 Verbose = Annotated[bool, opt.option("--verbose", "Show every finding in full, as for files that are named.", "-v")]
@@ -50,5 +51,6 @@ def scan(
         if not verbose:
             report.proposed = dict  # making the diffs takes as long as the scan
         detailed = verbose or (bool(paths) and all(path.is_file() for path in paths or ()))
-        write(report, style, statistics, on_one_screen=not detailed, quiet=quiet)
+        lines = text.lines if detailed or not report.findings else screen.lines
+        write(report, style, statistics, lines=lines, quiet=quiet)
     return EXIT_ERROR if report.errors else EXIT_CLEAN

@@ -17,6 +17,7 @@ from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
 from mcore_unpatch.report.lines import show
 from mcore_unpatch.repository.discover import project_root
+from mcore_unpatch.stacks.at_hand import Sources, cached, fetch as get, stand_in
 from mcore_unpatch.stacks.revision import Stack
 from mcore_unpatch.stacks.sources import INFO, MegatronSource, target
 from mcore_unpatch.stacks.stacks import Stacks
@@ -26,7 +27,6 @@ from mcore_unpatch.upgrade.copies import changes
 from mcore_unpatch.upgrade.fates import Step
 from mcore_unpatch.upgrade.items import items, urgent
 from mcore_unpatch.upgrade.run import UpgradeReport, each_release, upgrade as run
-from mcore_unpatch.upgrade.sources import Sources, cached, fetch as get, stand_in
 
 _NAMED = "a release, a tag, a branch, a commit, a checkout, a wheel, or CLONE@COMMIT."
 From = Annotated[str | None, option("--from", f"The Megatron in use: {_NAMED} [default: what the repository runs]")]

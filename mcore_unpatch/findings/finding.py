@@ -156,6 +156,7 @@ class Finding:
     # The source lines of the finding: quoted in text output, compared when lines have moved.
     source: str = field(default="", compare=False)
     assessment: Assessment = field(default=Assessment(), compare=False)
+    upstream: str = field(default="", compare=False)  # of a pin that does not hold: what Megatron changed, as a diff
 
     @property
     def verdict(self) -> str:
@@ -206,6 +207,8 @@ class Finding:
         data["related"] = [{"line": item.line, "role": item.role} for item in self.related]
         if self.touches:
             data["touches"] = list(self.touches)
+        if self.upstream:
+            data["upstream"] = self.upstream
         if on_stacks := self.assessment.on_stacks:
             data["stacks"] = [{**asdict(group), "stacks": list(group.stacks)} for group in on_stacks]
         return data

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -15,13 +14,12 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding, Live
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.repository import git
-from mcore_unpatch.repository.discover import is_megatron_itself, is_read_as, is_source
+from mcore_unpatch.repository.discover import is_megatron_itself, is_source
 
 Key = tuple[str, str, str, str]
 _Way = tuple[Live, bool, bool]  # on which releases a patch runs, whether it is undone again, whether it is in a test
 
 _LINK = "120000"
-_MOST_LINKS = 40  # on the way to one file
 
 
 def merge_bases(top: Path, reference: str, head: str = "HEAD") -> tuple[str, ...]:
@@ -136,33 +134,18 @@ def _key(finding: Finding, path: str) -> Key:
 
 
 def blobs_at(top: Path, revision: str) -> dict[str, str]:
-    """What a scan of that tree would look at, as on disk: all that is tracked, but for Megatron's own source."""
+    """What a scan of that tree would look at: its Python and patch files, but for Megatron's own source.
+
+    Links are not followed: a patch that only a link leads to counts as new.
+    """
     blobs: dict[str, str] = {}
-    links: dict[str, str] = {}
     for entry in git.names(git.run(top, "ls-tree", "-r", "-z", revision)):
         facts, path = entry.split("\t", 1)
         mode, kind, name = facts.split()
-        if kind == "blob":
-            (links if mode == _LINK else blobs)[path] = name
-    texts = contents_of(top, links.values())
-    leads = {path: os.fsdecode(texts[name]) for path, name in links.items()}
-    followed = {path: blobs.get(_end(path, leads), "") for path in links if is_source(path)}
-    seen = {path: name for path, name in blobs.items() if is_source(path)}
-    seen |= {path: name for path, name in followed.items() if name and not is_read_as(path, _end(path, leads))}
-    return {path: name for path, name in seen.items() if not is_megatron_itself(path, blobs.__contains__)}
-
-
-def _end(path: str, leads: dict[str, str]) -> str:
-    """Where a link of a tree leads to in the end; nowhere is empty."""
-    for _ in range(_MOST_LINKS):
-        parts = path.split("/")
-        at = next((n for n in range(1, len(parts) + 1) if "/".join(parts[:n]) in leads), None)
-        if at is None:
-            return path
-        path = posixpath.normpath(posixpath.join(*parts[: at - 1], leads["/".join(parts[:at])], *parts[at:]))
-        if path.startswith(("/", "../")):
-            break
-    return ""
+        if kind == "blob" and mode != _LINK:
+            blobs[path] = name
+    sources = filter(is_source, blobs)
+    return {path: blobs[path] for path in sources if not is_megatron_itself(path, blobs.__contains__)}
 
 
 def contents_of(top: Path, names: Iterable[str]) -> dict[str, bytes]:

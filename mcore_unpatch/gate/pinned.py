@@ -14,9 +14,10 @@ from mcore_unpatch.findings.finding import NO_PATCHES, Finding
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.library.sources import model_of
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.versions import LIBRARY, parse_version
+from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, parse_version
 from mcore_unpatch.pins import Lock, Pin
 from mcore_unpatch.repository.paths import shown
+from mcore_unpatch.stacks.at_hand import Sources, diff, here
 from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.stacks.stacks import Stacks
 
@@ -24,14 +25,24 @@ CHANGED, PAST, UNPINNED, UNUSED = "MCU801", "MCU802", "MCU803", "MCU804"
 
 
 def settle(
-    findings: list[Finding], lock: Lock, file: str, text: str, releases: Sequence[Model], *, whole: bool, required: bool
+    findings: list[Finding],
+    lock: Lock,
+    file: str,
+    text: str,
+    releases: Sequence[Model],
+    *,
+    whole: bool,
+    required: bool,
+    source: MegatronSource | None = None,
 ) -> tuple[list[Finding], list[str]]:
     """Findings without the pinned ones, and one for each pin that does not hold on one of the releases; and notes.
 
     `whole`: the whole repository was scanned, so that a pin without a patch can be told. `required`: a patch without
-    a pin is a finding of its own, whatever a baseline says.
+    a pin is a finding of its own, whatever a baseline says. `source`: a Megatron at hand.
     """
-    targets = {finding.target for finding in findings if finding.shape not in NO_PATCHES}
+    patches = [finding for finding in findings if finding.shape not in NO_PATCHES]
+    in_order = sorted(patches, key=lambda one: (one.in_test, one.sort_key), reverse=True)
+    by_name = {finding.target: finding for finding in in_order}  # the first of them, before those in tests
     left, gone = _unaccepted(findings, lock)
     if required:
         for finding in [finding for finding in left if finding.can_be_pinned]:
@@ -39,38 +50,61 @@ def settle(
             short = ".".join(finding.target.split(".")[-2:])
             left.append(replace(finding, rule=UNPINNED, message=f"`{short}` {said}", replacement=None))
     lines = {line.strip(): number for number, line in reversed(list(enumerate(text.splitlines(), 1)))}
+    at_hand = here(source)
     for pin in lock.pins.values():
-        line = lines.get(f'name = "{pin.name}"', 1)
-        left += [_finding(pin, file, line, rule, said) for rule, said in problems(pin, releases)]
-        if whole and pin.patched and pin.name not in targets:
+        entry = f'name = "{pin.name}"'
+        line = lines.get(entry, 1)
+        in_lock = Finding("", file, line, 1, line, pin.name, "pin", "", source=entry)
+        patch = by_name.get(pin.name)
+        for rule, said in problems(pin, releases):
+            place = in_lock if patch is None else _at(patch)
+            changed = upstream(pin, releases, at_hand) if rule == CHANGED else ""
+            left.append(replace(place, rule=rule, message=_said(pin, said), upstream=changed))
+        if whole and pin.patched and patch is None:
             said = "is pinned but no longer patched; run `unpatch pin` to drop the pin"
-            left.append(_finding(pin, file, line, UNUSED, said))
-    idle = [(lock.pins[name].short, at) for name, at in gone if whole and name in targets]
+            left.append(replace(in_lock, rule=UNUSED, message=_said(pin, said)))
+    idle = [(lock.pins[name].short, at) for name, at in gone if whole and name in by_name]
     return left, [f"{file} pins {name} in {at}, where nothing patches it; run `unpatch pin`." for name, at in idle]
+
+
+def _at(patch: Finding) -> Finding:
+    """What a pin has to say, at the line of the patch that it is for."""
+    place = (patch.path, patch.line, patch.column, patch.end_line)
+    return Finding("", *place, patch.target, "pin", "", in_test=patch.in_test, scope=patch.scope, source=patch.source)
+
+
+def _said(pin: Pin, said: str) -> str:
+    return f"`{pin.short}` {said}{f' ({pin.why})' if pin.why else ''}"
+
+
+def upstream(pin: Pin, releases: Sequence[Model], at_hand: Sources) -> str:
+    """What changed in Megatron's code since the pin, as a diff; nothing where a source of it is not at hand."""
+    for release in releases:
+        made_for = pins.held_to(pin, release.label)
+        if made_for != release.label and made_for in RELEASES and pins.difference(pin, release):
+            before = at_hand.text(made_for, pins.defined(pin, known.model(made_for)))
+            after = at_hand.text(release.label, pins.defined(pin, release))
+            if before and after:
+                return diff(before, after, f"megatron-core {made_for}", f"megatron-core {release.label}")
+    return ""
 
 
 def _unaccepted(findings: list[Finding], lock: Lock) -> tuple[list[Finding], Counter[tuple[str, str]]]:
     """The findings that a lock does not speak for, and how many more it would, by name and place."""
-    patched = {name: pin for name, pin in lock.pins.items() if pin.patched}
-    room = Counter((name, at) for name, pin in patched.items() for at in pin.where)
+    room = Counter((name, at) for name, pin in lock.pins.items() for at in pin.where)
     left = []
     for finding in findings:
-        pin = patched.get(finding.target) if finding.can_be_pinned else None
-        if pin is not None and not pin.where:
-            continue
-        if pin is not None and room[finding.target, finding.where]:
+        pin = lock.pins.get(finding.target) if finding.can_be_pinned else None
+        if pin is None or not pin.patched:
+            left.append(finding)
+        elif room[finding.target, finding.where]:
             room[finding.target, finding.where] -= 1
-            continue
-        left.append(_elsewhere(finding, pin) if pin is not None else finding)
+        else:
+            more = f" and {len(pin.where) - 1} more" if len(pin.where) > 1 else ""
+            told = f"{pins.LOCK} pins it in {pin.where[0]}{more}, not here: `unpatch pin` accepts this patch too"
+            evidence = f"{finding.evidence} {told}.".lstrip()
+            left.append(replace(finding, assessment=replace(finding.assessment, evidence=evidence)))
     return left, +room
-
-
-def _elsewhere(finding: Finding, pin: Pin) -> Finding:
-    """A finding of a name that is pinned, but not for this patch."""
-    more = f" and {len(pin.where) - 1} more" if len(pin.where) > 1 else ""
-    told = f"{pins.LOCK} pins it in {pin.where[0]}{more}, not here: `unpatch pin` accepts this patch too"
-    evidence = f"{finding.evidence} {told}.".lstrip()
-    return replace(finding, assessment=replace(finding.assessment, evidence=evidence))
 
 
 def problems(pin: Pin, releases: Sequence[Model]) -> Iterator[tuple[str, str]]:
@@ -88,10 +122,7 @@ def problems(pin: Pin, releases: Sequence[Model]) -> Iterator[tuple[str, str]]:
 
 
 def notes(lock: Lock, releases: Sequence[Model]) -> Iterator[str]:
-    """What to know of a lock that holds: what it leaves open, other releases."""
-    if everywhere := sum(pin.patched and not pin.where for pin in lock.pins.values()):  # of an older version
-        said = f"{pins.LOCK} does not say where {everywhere} of its names are patched, so they are accepted everywhere"
-        yield f"{said}; `unpatch pin` adds that."
+    """What to know of a lock that holds: that other releases are run."""
     other = [release.label for release in releases if release.label not in lock.releases]
     if other and lock.pins:
         said = f"{pins.LOCK} was written for megatron-core {', '.join(lock.releases)}, not for {', '.join(other)}"
@@ -101,16 +132,17 @@ def notes(lock: Lock, releases: Sequence[Model]) -> Iterator[str]:
 def releases_in_use(stacks: Stacks, source: MegatronSource | None, lock: Lock) -> tuple[list[Model], str]:
     """The releases to pin for, the newest first: the source given, those that files name, or that of the lock.
 
-    And a sentence where a commit or a branch is all that the files name, which a release has to stand for.
+    A release branch counts as its newest release. And a sentence where a commit between two releases is all that the
+    files name, which one of them has to stand for.
     """
     if source is not None:
         return [model_of(LIBRARY, source.label, source.files)], ""
     asked = stacks.below("")
     if asked is None:
         if lock.releases:
-            return [known.newest(parse_version(next(reversed(lock.releases))))], ""
+            return [known.newest(parse_version(lock.releases[-1]))], ""
         raise UsageError("No file in this repository pins megatron-core; pass the release in use with --target-mcore.")
-    named = {version for stack in asked.stacks if stack.revision.certain for version in stack.versions}
+    named = {version for stack in asked.stacks if stack.revision.is_one_release for version in stack.versions}
     if named or stacks.given:
         versions = sorted(named or asked.versions, reverse=True)
         return list(dict.fromkeys(known.newest(version) for version in versions)), ""
@@ -127,8 +159,3 @@ def lock_file(top: Path) -> Path | None:
     if file.is_symlink() or not file.is_file():  # taken for no lock at all, it would switch the gate off
         raise UsageError(f"{shown(file)} is not a regular file: write it anew with `unpatch pin`")
     return file
-
-
-def _finding(pin: Pin, file: str, line: int, rule: str, said: str) -> Finding:
-    message = f"`{pin.short}` {said}{f' ({pin.why})' if pin.why else ''}"
-    return Finding(rule, file, line, 1, line, pin.name, "pin", message, source=f'name = "{pin.name}"')

@@ -153,6 +153,8 @@ def html(report: Report) -> str:
         said += [f"On {group}" for group in finding.assessment.on_stacks]
         said += finding.steps if finding.verdict == "steps" else ()
         panes = [Pane(f"{finding.rule}, line {finding.line}", finding.source)]
+        if finding.upstream:
+            panes.append(Pane("what Megatron changed", finding.upstream, True))
         if finding.fix and finding.path in diffs:
             panes.append(Pane("what migrate would change in this file", diffs[finding.path], True, is_open=False))
         place = f"{report.from_here(finding.path)}:{finding.line}"

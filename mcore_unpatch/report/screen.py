@@ -27,21 +27,9 @@ def lines(report: Report, places: int = MOST) -> Iterator[Line]:
     if code:
         yield [(f"{subjects(code)}:", "bold")]
         yield from _rows(code, _releases(code, report))
-    alike: dict[tuple[str, str], list[Finding]] = {}
-    first = _primary(report)
-    newest = first.versions[-1] if first else ()
-    for finding in sorted(code, key=lambda finding: urgency(finding, newest)) if places else ():
-        alike.setdefault((finding.path, _sentence(finding)), []).append(finding)
-    if alike:
+    if code and places:
         yield []
-        yield [("Most urgent" if len(alike) > places else "Where", "bold")]
-        for (path, said), findings in list(alike.items())[:places]:
-            at = ", ".join(str(line) for line in sorted({finding.line for finding in findings}))
-            known = ", ".join(dict.fromkeys(finding.rule for finding in findings))
-            place = f"  {report.from_here(path)}:{at}"
-            fits = len(place) + 2 + len(known) <= width()
-            yield [(place, "cyan"), (f"  {known}" if fits else "", "")]
-            yield from wrapped(said if fits else f"{known}  {said}", 6)
+        yield from most_urgent(code, report, places)
     if code and len(report.findings) > len(code):
         yield []
     for name, head in _BESIDE.items():  # what is no code of the product, one line each
@@ -51,6 +39,23 @@ def lines(report: Report, places: int = MOST) -> Iterator[Line]:
         yield from wrapped(subjects(grouped["other"]), 0, "Also: ", hang=2)
     yield []
     yield from _next(report, detailed=places == 0)
+
+
+def most_urgent(findings: Sequence[Finding], report: Report, places: int) -> Iterator[Line]:
+    """The places that need somebody first, two lines or three for each."""
+    first = _primary(report)
+    newest = first.versions[-1] if first else ()
+    alike: dict[tuple[str, str], list[Finding]] = {}
+    for finding in sorted(findings, key=lambda finding: urgency(finding, newest)):
+        alike.setdefault((finding.path, _sentence(finding)), []).append(finding)
+    yield [("Most urgent" if len(alike) > places else "Where", "bold")]
+    for (path, said), some in list(alike.items())[:places]:
+        at = ", ".join(str(line) for line in sorted({finding.line for finding in some}))
+        known = ", ".join(dict.fromkeys(finding.rule for finding in some))
+        place = f"  {report.from_here(path)}:{at}"
+        fits = len(place) + 2 + len(known) <= width()
+        yield [(place, "cyan"), (f"  {known}" if fits else "", "")]
+        yield from wrapped(said if fits else f"{known}  {said}", 6)
 
 
 def _rows(findings: Sequence[Finding], releases: str) -> Iterator[Line]:

@@ -15,7 +15,9 @@ from mcore_unpatch.report.lines import Line, count, width, wrapped
 
 _PATCH_FILE, _MOST_NAMED = "patch-file", 6
 _SEAM_STYLE = {"value-head": "yellow", "none": "red"}
-_QUOTED_LINES = 3
+_WORST = 3  # that are shown where there is no baseline
+_QUOTED_LINES, _DIFF_LINES = 3, 40
+_DIFF_STYLE = {"+": "green", "-": "red", "@": "cyan"}
 _VERDICT_STYLE = {"rewrite": "green", "delete": "green", "steps": "yellow"}
 
 
@@ -30,18 +32,23 @@ def lines(report: Report) -> Iterator[Line]:
         if report.fixes_known:  # a scan, not a gate
             yield from wrapped("unpatch upgrade, for what else is used of Megatron", 0, "Next: ", "bold")
         return
-    files = {path: list(group) for path, group in groupby(report.findings, key=lambda finding: finding.path)}
+    yield from _in_full(report.findings, report)
+    yield from screen.lines(report, places=0) if report.fixes_known else _summary(report)
+
+
+def _in_full(findings: list[Finding], report: Report) -> Iterator[Line]:
+    """Every finding by its file; of patch files that say the same, one."""
+    files = {path: list(group) for path, group in groupby(findings, key=lambda finding: finding.path)}
     alike: dict[object, list[str]] = {}
-    for path, findings in files.items():
+    for path, inside in files.items():
         # What two patch files have in common if one entry does for both.
-        content = tuple((finding.touches, finding.rule, finding.message, finding.evidence) for finding in findings)
-        alike.setdefault(content if findings[0].shape == _PATCH_FILE else path, []).append(path)
+        content = tuple((finding.touches, finding.rule, finding.message, finding.evidence) for finding in inside)
+        alike.setdefault(content if inside[0].shape == _PATCH_FILE else path, []).append(path)
     for first, *others in alike.values():
         yield from ([(report.from_here(path), "bold")] for path in (first, *others))
         told = _patch_file if files[first][0].shape == _PATCH_FILE else _finding
         yield from (line for finding in files[first] for line in told(finding))
         yield []
-    yield from screen.lines(report, places=0) if report.fixes_known else _summary(report)
 
 
 def _finding(finding: Finding) -> Iterator[Line]:
@@ -52,6 +59,11 @@ def _finding(finding: Finding) -> Iterator[Line]:
     if len(quoted) > _QUOTED_LINES:
         yield [("         | ...", "dim")]
     yield from wrapped(finding.message, 9, "= ")
+    changed = finding.upstream.splitlines()
+    for text in changed[:_DIFF_LINES]:
+        yield [(f"         {text}", _DIFF_STYLE.get(text[:1], ""))]
+    if len(changed) > _DIFF_LINES:
+        yield [(f"         ... and {len(changed) - _DIFF_LINES} more lines of the diff", "dim")]
     if finding.instead and finding.instead.lower() not in finding.evidence.lower():
         yield from wrapped(finding.instead, 9, "-> ", "green")
     if finding.target and finding.evidence:
@@ -111,12 +123,33 @@ def _summary(report: Report) -> Iterator[Line]:
         told = f"`unpatch upgrade{to}` says what it means for each patch; once adapted, `unpatch pin`"
         yield from wrapped(told, 0, "Next: ", "bold")
     elif patches:
-        told = "`unpatch check --write-baseline`"
-        if any(patch.can_be_pinned for patch in patches):
-            told = f"`{screen.pin_command(report.judged)}`, then {told} for what cannot be pinned"
-        else:
-            told += f", until {'it is' if len(patches) == 1 else 'they are'} gone"
-        yield from wrapped(told, 0, f"To keep {'it' if len(patches) == 1 else 'them'}: ", "bold")
+        yield from _accepting(patches, report)
+
+
+def _accepting(patches: list[Finding], report: Report) -> Iterator[Line]:
+    """How what is found is accepted from now on."""
+    told, them = "`unpatch check --write-baseline`", "it" if len(patches) == 1 else "them"
+    if any(patch.can_be_pinned for patch in patches):
+        told = f"`{screen.pin_command(report.judged)}`, then {told} for what cannot be pinned"
+    else:
+        told += f", until {'it is' if len(patches) == 1 else 'they are'} gone"
+    yield from wrapped(told, 0, f"To keep {them}: ", "bold")
+
+
+def without_baseline(report: Report) -> Iterator[Line]:
+    """A gate that nothing was accepted for yet: how much there is, the worst of it, and how to begin."""
+    grouped = groups(report.findings)
+    patches = [finding for finding in report.findings if group_of(finding) != "other"]
+    if len(patches) <= _WORST:
+        yield from lines(report)
+        return
+    yield from _in_full(grouped["other"], report)  # what is wrong with the gate itself
+    yield [(f"{subjects(report.findings)}, in {count(report.files_scanned, 'file')} read.", "bold")]
+    yield []
+    yield from screen.most_urgent(grouped["code"] or patches, report, _WORST)
+    yield []
+    yield from _accepting(patches, report)
+    yield from wrapped("unpatch scan --verbose", 0, "All:  ", "bold")
 
 
 def concise(report: Report) -> Iterator[Line]:

@@ -45,8 +45,12 @@ class Discovery:
     @property
     def own(self) -> list[str]:
         """The Python files but for those of a Megatron Core that is carried along: these are no patches of it."""
+
+        def is_listed(path: str) -> bool:
+            return os.path.isfile(path) and not os.path.islink(path)  # noqa: PTH113, PTH114 - of very many
+
         top = self.top.as_posix()
-        return [path for path in self.python if not is_megatron_itself(f"{top}/{path}", _is_file_itself)]
+        return [path for path in self.python if not is_megatron_itself(f"{top}/{path}", is_listed)]
 
     def shown(self, path: str) -> str:
         """A path as machines are told it: relative to the root of the scan."""
@@ -288,11 +292,6 @@ def is_megatron_itself(path: str, exists: Callable[[str], bool]) -> bool:
     """Megatron's own source, vendored or installed, is not a patch of itself."""
     match = _OF_MEGATRON.search(path)
     return match is not None and exists(f"{path[: match.end()]}megatron/core/package_info.py")
-
-
-def _is_file_itself(path: str) -> bool:
-    """Whether there is a file of that name, which then is listed too: a link or a folder is none."""
-    return os.path.isfile(path) and not os.path.islink(path)  # noqa: PTH113, PTH114
 
 
 def is_source(path: str) -> bool:

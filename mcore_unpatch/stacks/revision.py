@@ -45,6 +45,11 @@ class Revision:
         """The releases to judge for, as text."""
         return tuple(map(show, self.versions))
 
+    @property
+    def is_one_release(self) -> bool:
+        """Whether one release is what it is: itself, or that of its release branch; not those around a commit."""
+        return bool(self.versions) and not (self.settle or self.is_older or self.is_range)
+
     def __str__(self) -> str:
         return f"{self.name} ({self.words})" if self.words else self.name
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from mcore_unpatch.megatron.commits import is_commit
-from mcore_unpatch.stacks.revision import REPOSITORY, UPSTREAM, ReadFile, Revision, in_text, of_reference, of_release
+from mcore_unpatch.stacks.revision import REPOSITORY, UPSTREAM, ReadFile, Revision, in_text, of_reference
 
 _MEGATRON = re.compile(r"megatron|mcore|mlm_", re.IGNORECASE)
 _NAMED = re.compile(r"megatron[-_.](?:core|lm)|\$\{?\w*(?:megatron|mcore)", re.IGNORECASE)
@@ -29,8 +29,6 @@ _TELLING = re.compile(r"clone|git\b|mcore|pip[\d.]*\b|pipx\b|uv\b|conda\b|mamba\
 _INSTRUCTION = re.compile(r"^\s*(FROM|ARG|ENV|WORKDIR)\s+(.*)$", re.IGNORECASE | re.DOTALL)
 _PAIR = re.compile(r"""["']?(repo|repository|url)["']?\s*[:=]\s*["']?([^"'\s,]+)""")
 _REF = re.compile(r"""["']?(?:ref|rev|commit|tag|branch)["']?\s*[:=]\s*["']?([^"'\s,]+)""")
-# `verlai/verl:app-verl0.5-mcore0.13.0-te2.2`: images of the field name what they hold.
-_IMAGE = re.compile(r"[\w.-]+/[\w./-]+:[\w.-]*?mcore[-_]?v?(\d+\.\d+(?:\.\d+)?)", re.IGNORECASE)
 _OF_THE_SERVICE = re.compile(r"\$\{\{.*?\}\}")
 _MOST_VALUES = 4  # that one variable, or one text, may have
 
@@ -92,19 +90,12 @@ class _Reader:
     def __init__(self, file: ReadFile, docker: bool, yaml: bool) -> None:
         self.file, self.docker, self.yaml = file, docker, yaml
         self.values: dict[str, list[str]] = {}
-        self.globals: dict[str, list[str]] = {}
-        self.stages: dict[str, dict[str, list[str]]] = {}
         self.clones: dict[str, _Clone] = {}
         self.inside: _Clone | None = None
 
     def take(self, number: int, line: str) -> None:
         """One line with its continuations."""
         lower = line.lower()
-        for image in _IMAGE.finditer(line) if "mcore" in lower else ():
-            if (revision := of_release(image[1])) is not None:
-                words = "by the name of an image"
-                said = replace(revision, words=words, certain=False, is_weak=True)
-                self._say(number + line.count("\n", 0, image.start()), said)
         if self.docker and (instruction := _INSTRUCTION.match(line)):
             self._instruct(instruction[1].upper(), instruction[2].strip())
             return
@@ -129,23 +120,16 @@ class _Reader:
                     self._say(clone.line, revision)
 
     def _instruct(self, kind: str, text: str) -> None:
-        """FROM, ARG, ENV and WORKDIR of a Dockerfile."""
+        """FROM, ARG, ENV and WORKDIR of a Dockerfile, whose stages share their variables here."""
         if kind == "FROM":
-            words = text.split()
-            image = next(iter(self._expand(next(word for word in words if not word.startswith("--")))), "")
-            if not self.file.images:
-                self.globals = dict(self.values)
-            self.file.images.append(image)
-            self.values = dict(self.stages.get(image.lower(), {}))
-            if len(words) > 2 and words[-2].upper() == "AS":
-                self.stages[words[-1].lower()] = self.values
+            self.file.images += self._expand(next(word for word in text.split() if not word.startswith("--")))[:1]
         elif kind == "WORKDIR":
             self.inside = self._clone_in(text)
         elif kind == "ARG":
             for word in text.split():
                 name, given, value = word.partition("=")
-                if given or name in self.globals:
-                    self.values[name] = self._expand(_bare(value)) if given else self.globals[name]
+                if given:
+                    self.values[name] = self._expand(_bare(value))
         else:
             pairs = re.findall(r"""(\w+)=("[^"]*"|'[^']*'|\S*)""", text) or [tuple(text.split(None, 1))]
             self.values |= {pair[0]: self._expand(_bare(pair[1])) for pair in pairs if len(pair) == 2}

@@ -303,9 +303,8 @@ class Survey:
 
         whole = any(path.resolve() == self.found.top for path in self.paths)
         known, text = pins.load(lock.file), reading.read(lock.file).decode()
-        left, notes = pinned.settle(
-            findings, known, lock.file.name, text, lock.releases, whole=whole, required=lock.required
-        )
+        told = (findings, known, lock.file.name, text, lock.releases)
+        left, notes = pinned.settle(*told, whole=whole, required=lock.required, source=self.options.source)
         self.notes += notes if self.options.base is None else []
         kept = set(left)
         # What the change itself pins is told as such.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from difflib import unified_diff
 from pathlib import Path
 
 from mcore_unpatch.records import record
+from mcore_unpatch.stacks.at_hand import Sources, cut, diff
 from mcore_unpatch.upgrade.fates import Fate
 from mcore_unpatch.upgrade.run import UpgradeReport
-from mcore_unpatch.upgrade.sources import Sources, cut
 
 
 @record
@@ -38,8 +37,4 @@ def changes(fate: Fate, report: UpgradeReport, sources: Sources) -> Changes | No
     # The function under the name the copy has, so that the name is no difference.
     base, theirs = (re.sub(r"(?<=\bdef )\w+", name, each, count=1) for each in (base, theirs))
     then, now = f"megatron-core {copied.release}", f"megatron-core {report.new.label}"
-    return Changes(copied.release, _diff(base, theirs, then, now), _diff(base, ours, then, path))
-
-
-def _diff(before: str, after: str, old: str, new: str) -> str:
-    return "".join(unified_diff(before.splitlines(True), after.splitlines(True), old, new))
+    return Changes(copied.release, diff(base, theirs, then, now), diff(base, ours, then, path))

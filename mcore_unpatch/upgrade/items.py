@@ -44,6 +44,7 @@ class Item:
     more: tuple[int, ...] = ()  # further lines of which the same is true
     fate: Fate | None = None
     fix: str = ""  # of the patch that it is, or that it stands in: whether `migrate` does it
+    raises_on_both: bool = False  # it raises on the older release already
 
     @property
     def where(self) -> str:
@@ -56,7 +57,8 @@ def items(report: UpgradeReport) -> list[Item]:
     told = {_key(use) for use in (*report.uses.affected, *report.uses.already)}
     within = {_key(statement): fate.finding for fate in report.fates if fate.fix for statement in fate.statements}
     every = [_of_line(use, report, within.get(_key(use))) for use in report.uses.affected]
-    every += [replace(_of_line(use, report, None), group=ALREADY) for use in report.uses.already]
+    for use in report.uses.already:
+        every += [replace(_of_line(use, report, None), group=ALREADY, raises_on_both=use.kind == RAISES)]
     for fate in report.fates:
         if fate.urgency != "harmless" or fate.is_idle:
             every += _of_fate(fate, report, told)
@@ -103,7 +105,9 @@ def _of_line(statement: Statement, report: UpgradeReport, finding: Finding | Non
     said = f"{statement.steps}: {statement.text}" if statement.steps else statement.text
     folded = TESTS if is_test(statement.path) else ""
     sure = 3 if function in report.uncalled else 0 if statement.when == IMPORT else 1
-    return Item(group, report.shown(statement.path), statement.line, title, (said,), advice, folded, sure, fix=fix)
+    both = statement.before and statement.kind == RAISES
+    about = (report.shown(statement.path), statement.line, title, (said,), advice, folded, sure)
+    return Item(group, *about, fix=fix, raises_on_both=both)
 
 
 def _of_fate(fate: Fate, report: UpgradeReport, told: set[tuple[object, ...]]) -> Iterator[Item]:
@@ -124,8 +128,8 @@ def _of_fate(fate: Fate, report: UpgradeReport, told: set[tuple[object, ...]]) -
         group = CHANGE
     own = [statement for statement in fate.statements if statement not in elsewhere]
     raises = [statement for statement in own if statement.kind == RAISES]
-    if group == RAISE and raises and all(statement.before for statement in raises):
-        group = LATER  # as it does on the older release
+    both = group == RAISE and bool(raises) and all(statement.before for statement in raises)
+    group = LATER if both else group
     if group == CHANGE and own and all(statement.kind == IDLE for statement in own):
         group = LATER
     if group == CHANGE and finding.shape == "patch-file":
@@ -136,7 +140,7 @@ def _of_fate(fate: Fate, report: UpgradeReport, told: set[tuple[object, ...]]) -
     title += _idle(finding.installed_by, report)
     certainty = 3 if finding.installed_by in report.uncalled else 2
     about = (title, fate.told(reasons), advice, folded, certainty)
-    yield Item(group, finding.path, finding.line, *about, fate=fate, fix=fate.fix)
+    yield Item(group, finding.path, finding.line, *about, fate=fate, fix=fate.fix, raises_on_both=both)
 
 
 def urgent(known: Iterable[Item]) -> list[Item]:

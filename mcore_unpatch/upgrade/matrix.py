@@ -38,8 +38,8 @@ def _known(text: str) -> list[int]:
 
 
 def raising(report: UpgradeReport) -> list[Item]:
-    """What raises on a release, tests left out."""
-    return [item for item in items(report) if item.group == RAISE and not item.folded]
+    """What raises on a release, on the one in use too or not; tests are left out."""
+    return [item for item in items(report) if (item.group == RAISE or item.raises_on_both) and not item.folded]
 
 
 def supported(reports: Sequence[UpgradeReport], in_use: str) -> tuple[str, str] | None:
@@ -59,7 +59,7 @@ def lines(reports: Sequence[UpgradeReport], in_use: str) -> Iterator[Line]:
         broken = raising(report)
         named = ", ".join(report.scanned.from_here(item.path) + f":{item.line}" for item in broken[:_MOST_LINES])
         more = f" and {len(broken) - _MOST_LINES} more" if len(broken) > _MOST_LINES else ""
-        mark = "in use" if report.new.label == in_use and not broken else f"{named}{more}"
+        mark = ", ".join(filter(None, ["in use" * (report.new.label == in_use), f"{named}{more}"]))
         head = f"  {report.new.label:<10}{len(broken) or '-':>4}  "
         style = "bold red" if broken else "green"
         yield from wrapped(mark, 0, head, style) if mark else [[(head.rstrip(), style)]]
@@ -67,7 +67,7 @@ def lines(reports: Sequence[UpgradeReport], in_use: str) -> Iterator[Line]:
     uses = reports[0].uses
     read = f"{count(uses.read, 'use')} of Megatron in {count(uses.files, 'file')}"
     yield from wrapped(f"Read: {read}; tests are left out.", 0)
-    told = f"megatron-core {in_use} is not in that range, or lines raise on it already."
+    told = f"No range to recommend: lines raise on megatron-core {in_use}, which is in use, or it is not in this range."
     if span := supported(reports, in_use):
         floor, ceiling = span
         told = f"Of what was read nothing raises from {floor} to {ceiling}: `megatron-core>={floor},<={ceiling}`."

@@ -92,15 +92,10 @@ def _brings(use: Statement) -> re.Pattern[bytes]:
     return re.compile(rf"\b(?:def|class)\s+{leaf(use.name)}\b|\b{leaf(use.name)}\s*=".encode())
 
 
-def uses_of(paths: Iterable[str], project: Project, old: Model, new: Model) -> Uses:
-    """Read every file that says Megatron, and judge what it uses."""
-    return uses_for(paths, project, [(old, new)])[0]
-
-
 def uses_for(
     paths: Iterable[str], project: Project, steps: Sequence[tuple[Model, Model]], progress: Progress | None = None
 ) -> list[Uses]:
-    """The same for several steps; each file is read once, those that import Megatron first."""
+    """Judge what every file that says Megatron uses of it, for each step; those that import Megatron are read first."""
     by_step = [Uses() for _ in steps]
     every, read = list(paths), 0
     given = HandedOver(every, project.text, lambda path: project.parsed.tree(path, project.data(path)))

@@ -37,6 +37,9 @@ LIBRARY = {
         def length(line):
             return len(line)
 
+        def width(line):
+            return 1
+
         class Pen:
             def draw(self):
                 return length(self)
@@ -44,7 +47,7 @@ LIBRARY = {
     "megatron/core/shapes.py": """
         import functools
         from collections import OrderedDict
-        from dataclasses import dataclass
+        from dataclasses import dataclass, field
 
         from megatron.core.lines import Pen, length
 
@@ -74,6 +77,20 @@ LIBRARY = {
                 return shape
         except ImportError:
             quick = None
+
+        if __name__ != "__main__":
+            from megatron.core.lines import width
+        else:
+            def width(line):
+                return 2
+
+        @dataclass
+        class Grid:
+            sizes: list = field(default_factory=lambda: [])
+
+        class Hidden:
+            def __init_(self):
+                pass
 
         switched = plain
         limit = 3

@@ -6,15 +6,15 @@ import pytest
 from programs import RELEASES, in_forks
 
 EVERYTHING = """
-    import importlib, pkgutil
-    for module in pkgutil.walk_packages(megatron.core.__path__, "megatron.core."):
+    import importlib, megatron, pkgutil
+    for module in pkgutil.walk_packages(megatron.__path__, "megatron."):
         try:
             importlib.import_module(module.name)
         except Exception:
             pass
     from mcore_unpatch.audit.names import loaded_modules
     report = audit.audit()
-    said = [str(report), len(loaded_modules())]
+    said = [str(report), len(loaded_modules()), "megatron.training.checkpointing" in loaded_modules()]
 """
 MODELS = """
     world()
@@ -66,10 +66,11 @@ def clean(request: pytest.FixtureRequest, processes: None) -> tuple[str, dict[st
 
 def test_every_module_of_a_release_is_what_its_file_says(clean: tuple[str, dict[str, Any]]) -> None:
     release, answers = clean
-    text, modules = answers["everything"]
+    text, modules, training = answers["everything"]
     assert text.startswith(f"megatron-core {release} is what it says on ")
     assert "\n" not in text
     assert modules > 400
+    assert training
 
 
 def test_models_that_ran(clean: tuple[str, dict[str, Any]]) -> None:

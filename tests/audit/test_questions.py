@@ -155,30 +155,6 @@ def test_a_target_that_only_a_patch_has(library: Any) -> None:
     assert not audit._exists("Shape.nothing", [library], seen)
 
 
-@pytest.mark.parametrize(
-    ("target", "holds"),
-    [
-        ("Shape", True),
-        ("Shape.forward", True),
-        ("plain", True),
-        ("nothing", False),
-        ("of_a_few_lines", True),
-        ("of_a_few_lines.plain", True),
-        ("lines", False),
-        (HOME, True),
-        (f"{HOME}.Shape", True),
-        ("megatron.core", True),
-        ("megatron.core.other", False),
-        ("borrowed", False),
-        ("foreign", True),
-    ],
-)
-def test_which_modules_can_hold_a_target(library: Any, target: str, holds: bool) -> None:
-    library.borrowed = type("borrowed", (), {"__module__": "megatron.core.elsewhere"})
-    library.foreign = mine
-    assert audit._may_hold(library, target) is holds
-
-
 def test_hooks_that_torch_itself_registers_are_not_foreign() -> None:
     def foreign(module: Any, args: Any) -> None:
         """Somebody's."""

@@ -26,6 +26,15 @@ PATCHES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "shapes.Shape.forward = patches.around(shapes.Shape.forward)",
         [("method", FORWARD, "ours.patches.around.<locals>.wrapped")],
     ),
+    "decorated by Python": (
+        "import contextlib; shapes.Shape.forward = contextlib.contextmanager(iter)([0])(patches.mine)",
+        [("method", FORWARD, MINE)],
+    ),
+    "own method, decorated by Python": (
+        "import contextlib; shapes.Shape.forward = contextlib.contextmanager(iter)([0])(shapes.Shape.forward)",
+        [("method", FORWARD, "a decorator of contextlib")],
+    ),
+    "imported, with a definition beside": ("shapes.width = patches.mine", [("function", "shapes.width", MINE)]),
     "own method, own decorator": (
         "shapes.Shape.forward = shapes.kept(shapes.Shape.forward)",
         [("method", FORWARD, KEPT)],
@@ -310,7 +319,7 @@ def test_forbidden_names(said: dict[str, Any]) -> None:
         "shapes.plain": ["AuditError", "shapes.plain"],
         "Shape.unit": [],
         "megatron.core.lines": [],
-        "megatron.core.users": [],
+        "megatron.core.users": ["AuditError", "users.plain"],
         "": ["AuditError", "shapes.plain", *of_shape[1:], "users.plain"],
     }
     assert "Shap is no name of the Megatron in this process" in said["forbid"]["Shap"][1]

@@ -89,7 +89,7 @@ GUARD = """
     from mcore_unpatch.stacks.sources import installed_model
     name = "megatron.core.models.gpt.gpt_model.GPTModel._postprocess"
     file = pathlib.Path(tempfile.mkdtemp()) / "unpatch.lock"
-    file.write_text(pins.Lock({name: pins.pin(name, [installed_model()], True)}).text())
+    file.write_text(pins.Lock({name: pins.pin(name, [installed_model()])}).text())
     with pins.guard(name, file):
         said = ["installed"]
     exec(compile("def theirs(self): pass", "theirs.py", "exec"))

@@ -3,7 +3,7 @@
 from mcore_unpatch.judge.statement import Statement
 from mcore_unpatch.megatron import known
 from mcore_unpatch.scanner.names.project import Project
-from mcore_unpatch.upgrade.uses import uses_of
+from mcore_unpatch.upgrade.uses import uses_for
 
 HELPER = "from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper as Log\n"
 CONFIG = "from megatron.core.transformer.transformer_config import TransformerConfig\n"
@@ -26,4 +26,4 @@ def affected(text: str, old: str, new: str, path: str = "a.py") -> list[Statemen
     """What the step does to a file, beside one that hands on names of Megatron."""
     files = {path: text.encode(), "names.py": (STATE + OWN).encode()}
     project = Project(files.__contains__, files.__getitem__)
-    return uses_of([path, "names.py"], project, known.model(old), known.model(new)).affected
+    return uses_for([path, "names.py"], project, [(known.model(old), known.model(new))])[0].affected

@@ -33,6 +33,24 @@ def test_it_is_made_in_its_own_folder(project: Path, monkeypatch: pytest.MonkeyP
     assert unpatch("check", "--write-baseline", cwd=project).code == CLEAN
 
 
+def test_without_one_the_first_check_is_a_screen(project: Path) -> None:
+    """The count, the three worst and the way to accept them; with a baseline everything new is shown in full."""
+    names = ("forward", "set_input_tensor", "_preprocess", "_postprocess", "build_schedule_plan")
+    write_files(project, {f"pkg/{name}.py": f"{IMPORT}GPTModel.{name} = print\n" for name in names})
+    with_one = unpatch("check", cwd=project)
+    assert (with_one.code, with_one.out.count(".py\n  2:1  MCU")) == (FINDINGS, 5)
+    (project / FILE).unlink()
+    result = unpatch("check", cwd=project)
+    assert result.code == FINDINGS
+    assert result.out.startswith("6 patches, in 6 files read.\n\nMost urgent\n")
+    assert result.out.count(".py:2") == 3
+    said = " ".join(result.out.split())
+    assert said.endswith("`unpatch check --write-baseline` for what cannot be pinned All: unpatch scan --verbose")
+    assert len(result.out.splitlines()) < 25
+    assert len(unpatch("check", "-q", cwd=project).out.splitlines()) == 6
+    assert "pkg/forward.py\n  2:1  MCU" in unpatch("check", "pkg/forward.py", cwd=project).out
+
+
 def test_what_is_pinned_is_not_counted(project: Path) -> None:
     write_files(project, {"requirements.txt": "megatron-core==0.19.2\n"})
     assert unpatch("pin", cwd=project).code == CLEAN

@@ -20,7 +20,7 @@ def watch(event, given):
 sys.addaudithook(watch)
 """
 CHECK = "from mcore_unpatch.cli import main\nmain()\n"
-FETCH = "from mcore_unpatch.upgrade.sources import fetch\nfetch('0.18.0')\n"
+FETCH = "from mcore_unpatch.stacks.at_hand import fetch\nfetch('0.18.0')\n"
 PATCH = "from megatron.core.models.gpt import GPTModel\ndef fast(self): ...\nGPTModel.forward = fast\n"
 
 

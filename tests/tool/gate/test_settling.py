@@ -29,7 +29,10 @@ def lock(*made: Pin) -> pins.Lock:
 
 
 def pin(name: str = "parallel_state", **facts: Any) -> Pin:
-    return Pin(f"megatron.core.{name}", release=RELEASE.label, kind="module", **{"patched": True, **facts})
+    """Of a module as the release has it, patched in `p.py`."""
+    name = f"megatron.core.{name}"
+    digest = pins.pin(name, [RELEASE]) or Pin(name, {RELEASE.label: "of code"})
+    return Pin(name, digest.digest, **{"where": ("p.py",), **facts})
 
 
 def settled(findings: list[Finding], *made: Pin, whole: bool = False, required: bool = False) -> list[str]:
@@ -37,7 +40,7 @@ def settled(findings: list[Finding], *made: Pin, whole: bool = False, required: 
     left, notes = pinned.settle(findings, lock(*made), "L", text, [RELEASE], whole=whole, required=required)
     rows = text.splitlines()
     for one in left:
-        assert one.shape != "pin" or rows[one.line - 1] == f'name = "{one.target}"'
+        assert one.shape != "pin" or one.path != "L" or rows[one.line - 1] == f'name = "{one.target}"'
     return [f"{one.rule} {one.path} {one.target.split('.')[-1]}" for one in left] + notes
 
 
@@ -49,17 +52,16 @@ OURS = patch("parallel_state")
 @pytest.mark.parametrize(
     ("findings", "where", "left", "unpinned", "room"),
     [
-        ([], (), 0, 0, 0),
-        ([OURS], (), 0, 0, 0),
-        ([OURS, OURS], (), 0, 0, 0),
+        ([], ("p.py",), 0, 0, 1),
         ([OURS], ("p.py",), 0, 0, 0),
         ([OURS, OURS], ("p.py",), 1, 1, 0),
         ([OURS, OURS], ("p.py", "p.py"), 0, 0, 0),
         ([OURS], ("p.py", "p.py"), 0, 0, 1),
         ([OURS], ("q.py",), 1, 1, 1),
+        ([OURS], (), 1, 1, 0),
         ([OURS], ("p.py", "q.py", "r.py"), 0, 0, 2),
-        ([patch("parallel_state", shape="switch")], ("p.py",), 1, 0, 0),
-        ([patch("parallel_state", shape="offer"), OURS], (), 1, 0, 0),
+        ([patch("parallel_state", shape="switch")], (), 1, 0, 0),
+        ([patch("parallel_state", shape="offer"), OURS], ("p.py",), 1, 0, 0),
         ([patch("parallel_state", touches=("x",))], (), 1, 0, 0),
     ],
 )
@@ -69,18 +71,17 @@ def test_patches_of_one_pinned_name(
     told = settled(findings, pin(where=where), whole=whole, required=required)
     patched = any(one.shape == "module-attr" for one in findings)
     expected = ["MCU602 p.py parallel_state"] * left + ["MCU803 p.py parallel_state"] * (unpinned * required)
-    expected += ["MCU804 L parallel_state"] * (whole and not patched)
+    expected += ["MCU804 L parallel_state"] * (whole and bool(where) and not patched)
     assert told[: len(expected)] == expected
     notes = told[len(expected) :]
-    assert len(notes) == room * whole
+    assert len(notes) == room * whole * patched
     assert all(note.endswith("where nothing patches it; run `unpatch pin`.") for note in notes)
 
 
 @pytest.mark.parametrize(("where", "said"), [(("q.py",), "q.py, not here"), (("q.py", "r.py"), "q.py and 1 more, not")])
-@pytest.mark.parametrize("patched", [False, True])
-def test_a_name_that_is_pinned_in_another_place(where: tuple[str, ...], said: str, patched: bool) -> None:
-    (one,), _ = pinned._unaccepted([OURS], lock(pin(where=where, patched=patched)))
-    assert (f"unpatch.lock pins it in {said}" in one.evidence) is patched
+def test_a_name_that_is_pinned_in_another_place(where: tuple[str, ...], said: str) -> None:
+    (one,), _ = pinned._unaccepted([OURS], lock(pin(where=where)))
+    assert f"unpatch.lock pins it in {said}" in one.evidence
     assert one.evidence == one.evidence.strip()
 
 
@@ -88,9 +89,12 @@ def test_pins_of_several_names() -> None:
     assert settled([OURS, patch("b")], pin()) == ["MCU602 p.py b"]
     assert settled([OURS, patch("b")], pin(), required=True) == ["MCU602 p.py b", "MCU803 p.py b"]
     assert settled([], pin(), pin("utils"), whole=True) == ["MCU804 L parallel_state", "MCU804 L utils"]
-    assert settled([OURS], pin(patched=False), whole=True) == ["MCU602 p.py parallel_state"]
-    assert settled([], pin(patched=False), whole=True) == []
+    assert settled([OURS], pin(where=()), whole=True) == ["MCU602 p.py parallel_state"]
+    assert settled([], pin(where=()), whole=True) == []
     assert settled([OURS], pin("gone_module"), pin()) == ["MCU801 L gone_module"]
+    assert settled([OURS, patch("gone_module", "q.py")], pin("gone_module", where=("q.py",)), pin()) == [
+        "MCU801 q.py gone_module"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -112,15 +116,11 @@ def test_what_is_noted_of_a_lock() -> None:
     def notes(*made: Pin, releases: Any = (RELEASE,)) -> list[str]:
         return list(pinned.notes(lock(*made), releases))
 
-    at = {"where": ("p.py",)}
-    assert notes() == notes(pin(**at)) == notes(pin(patched=False)) == []
-    assert [note[:44] for note in notes(pin(), pin("b"), pin("c", **at))] == [
-        "unpatch.lock does not say where 2 of its na"[:44] + "m"
-    ]
+    assert notes() == notes(pin()) == notes(pin(where=())) == []
     other = known.newest(parse_version("0.19"))
     assert notes(releases=(other,)) == []
     for releases, named in (((other,), other.label), ((other, RELEASE), other.label)):
-        (note,) = notes(pin(**at), releases=releases)
+        (note,) = notes(pin(), releases=releases)
         assert f"was written for megatron-core {RELEASE.label}, not for {named}: each name" in note
 
 
@@ -190,7 +190,7 @@ OLD = {"until": "0.19", "where": ("p.py",)}
     [
         (None, {}, True, ["the gate for"]),
         (None, {}, False, ["the gate for"]),
-        (None, {"patched": False}, True, []),
+        (None, {"where": ()}, True, []),
         (OLD, OLD, True, []),
         (OLD, {**OLD, "until": "0.20"}, True, ["the end of"]),
         (OLD, {**OLD, "until": ""}, True, ["the end of"]),
@@ -198,12 +198,11 @@ OLD = {"until": "0.19", "where": ("p.py",)}
         ({}, OLD, True, []),
         (OLD, {**OLD, "where": ("p.py", "p.py")}, True, ["the gate for"]),
         (OLD, {**OLD, "where": ("q.py",)}, True, ["the gate for"]),
-        (OLD, {**OLD, "where": ()}, True, []),
         ({**OLD, "where": ("p.py", "q.py")}, OLD, True, []),
         (OLD, None, True, ["the pin of"]),
         (OLD, None, False, []),
-        (OLD, {**OLD, "patched": False}, True, ["the pin of"]),
-        (OLD, {**OLD, "patched": False}, False, []),
+        (OLD, {**OLD, "where": ()}, True, ["the pin of"]),
+        (OLD, {**OLD, "where": ()}, False, []),
     ],
 )
 @pytest.mark.parametrize("settled", [False, True])

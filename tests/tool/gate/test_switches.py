@@ -76,13 +76,12 @@ class TestPins:
         [
             ('until = "0.19"\n', 'until = "0.99"\n', "the end of the pin of `GPTModel.forward`, `until` 0.19"),
             ('until = "0.19"\n', "", "the end of the pin of `GPTModel.forward`, `until` 0.19"),
-            ("patched = true\n", "", "the pin of `GPTModel.forward`, whose patch stays"),
+            ('where = ["p.py"]\n', "", "the pin of `GPTModel.forward`, whose patch stays"),
         ],
     )
     def test_that_are_loosened(self, old: str, new: str, what: str, pinned: Repository) -> None:
         lock = pinned.path / "unpatch.lock"
-        limits = 'until = "0.19"\npatched = true\n'
-        lock.write_text(lock.read_text().replace("patched = true\n", limits))
+        lock.write_text(f'{lock.read_text()}until = "0.19"\n')
         pinned.commit()
         pinned.git("branch", "--force", "main", "work")
         lock.write_text(lock.read_text().replace(old, new))

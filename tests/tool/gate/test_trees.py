@@ -1,4 +1,4 @@
-"""Two trees of a repository, as git tells of them: what was renamed, what changed, what is staged, where links lead."""
+"""A tree of a repository, as git tells of it."""
 
 from pathlib import Path
 
@@ -9,35 +9,6 @@ from mcore_unpatch.gate import compare
 from mcore_unpatch.repository import git
 
 
-@pytest.mark.parametrize(
-    ("path", "end"),
-    [
-        ("plain", "plain"),
-        ("one", "target"),
-        ("two", "target"),
-        ("folder/one", "target"),
-        ("way/inner", "folder/inner"),
-        ("way/one", "target"),
-        ("out", ""),
-        ("root", ""),
-        ("loop", ""),
-        ("sub/out", ""),
-    ],
-)
-def test_where_a_link_of_a_tree_leads(path: str, end: str) -> None:
-    leads = {
-        "one": "target",
-        "two": "one",
-        "folder/one": "../target",
-        "way": "folder",
-        "out": "../target",
-        "sub/out": "../../target",
-        "root": "/target",
-        "loop": "loop",
-    }
-    assert compare._end(path, leads) == end
-
-
 def test_what_a_scan_of_a_tree_would_look_at(repository: Repository) -> None:
     repository.write({"a.py": "a\n", "fix.patch": "p\n", "notes.txt": "n\n", "script": "s\n", "pkg/b.py": "b\n"})
     for name, to in {"again.py": "a.py", "text.py": "script", "deep.py": "pkg/../script", "nowhere.py": "x"}.items():
@@ -46,20 +17,10 @@ def test_what_a_scan_of_a_tree_would_look_at(repository: Repository) -> None:
     contents = compare.contents_of(repository.path, blobs.values())
     assert {path: contents[name] for path, name in blobs.items()} == {
         "a.py": b"a\n",
-        "deep.py": b"s\n",
         "fix.patch": b"p\n",
         "pkg/b.py": b"b\n",
         "plain.py": b"x = 1\n",
-        "text.py": b"s\n",
     }
-
-
-PATCHES = """\
-from megatron.core.models.gpt import GPTModel
-def install():
-    GPTModel.forward = print
-"""
-CALL = "from patches import install\ninstall()\n"
 
 
 @pytest.mark.parametrize("names", [(), ("HEAD",), ("objects",), ("HEAD", "objects")], ids=str)

@@ -84,14 +84,14 @@ def test_all_commands_and_formats_count_alike(tmp_path: Path) -> None:
     assert left == {group: outcome["left"][group]["total"] for group in LEFT}
 
     kinds = f"{head[0].removesuffix(':').replace(' and', ',')}, 1 in tests, 1 patch file"
-    assert f"Found {kinds} and 1 unused ignore comment." in read("check", cwd=tmp_path)
+    assert f"{kinds} and 1 unused ignore comment, in " in read("check", cwd=tmp_path)
     pinned = read("pin", cwd=tmp_path)
     patches = number(r"that (\d+) patches replace", pinned)
     # The sample's LM head is replaced on an instance: a name of no class, which no lock can hold.
     rest = f"1 patch, {head[2]} uses of known patches, 1 patch file and 1 unused ignore comment."
     assert f"Not pinned: {rest}" in pinned
     assert patches + 1 + int(head[2]) == total["code"] + total["tests"]
-    assert f"Found {rest}" in read("check", cwd=tmp_path)
+    assert f"{rest.removesuffix('.')}, in " in read("check", cwd=tmp_path)
     accepted = number(r"Wrote (\d+) findings", read("check", "--write-baseline", cwd=tmp_path))
     assert accepted == 1 + int(head[2]) + total["patch_files"] + total["other"]
     assert read("check", cwd=tmp_path).startswith("No new patch")

@@ -10,7 +10,7 @@ import pytest
 
 import mcore_unpatch
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.upgrade import sources
+from mcore_unpatch.stacks import at_hand as sources
 
 # Everything that a starting interpreter, pip or a worker imports early; each leaves a trace and lets the import go on.
 TRAPS = (
@@ -31,7 +31,7 @@ TRAP = "import os\nopen(os.environ['TRACES'] + '/' + __name__.replace('.', '_'),
 # `audit` runs the program that the user names, in the user's own way.
 STARTERS = {
     "repository/git.py",
-    "upgrade/sources.py",
+    "stacks/at_hand.py",
     "survey/parallel.py",
     "commands/audit.py",
     "verify/measure.py",

@@ -23,7 +23,7 @@ from mcore_unpatch.stacks import python, shell
 from mcore_unpatch.stacks.revision import ReadFile
 from mcore_unpatch.survey import patch_files
 from mcore_unpatch.survey.parallel import ScannedPart, Task, analyse
-from mcore_unpatch.upgrade.uses import uses_of
+from mcore_unpatch.upgrade.uses import uses_for
 
 pytestmark = pytest.mark.growth
 TIMES = 8
@@ -331,7 +331,9 @@ def test_uses_in_a_long_chain_of_conditions() -> None:
         branch = "    elif kind == {}:\n        return ModelType.encoder_and_decoder\n"
         code = "from megatron.core.enums import ModelType\ndef f(kind):\n    if kind:\n        pass\n"
         data = {"a.py": (code + "".join(map(branch.format, range(number)))).encode()}
-        return lambda: uses_of(list(data), Project(data.__contains__, data.__getitem__), *releases("0.16.0", "0.19.2"))
+        return lambda: uses_for(
+            list(data), Project(data.__contains__, data.__getitem__), [releases("0.16.0", "0.19.2")]
+        )
 
     work(1)()
     small, large = (seconds(work(number)) for number in (40, 160))
@@ -347,7 +349,7 @@ def test_files_are_not_read_for_each_use(monkeypatch: pytest.MonkeyPatch) -> Non
         project, read = Project(data.__contains__, data.__getitem__), list[str]()
         text = project.text
         monkeypatch.setattr(project, "text", lambda path: (read.append(path), text(path))[1])
-        assert len(uses_of(list(data), project, *releases("0.16.0", "0.19.2")).affected) == uses
+        assert len(uses_for(list(data), project, [releases("0.16.0", "0.19.2")])[0].affected) == uses
         return read.count("b.py")
 
     assert times_read(2) == times_read(20)

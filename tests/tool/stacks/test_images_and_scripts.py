@@ -196,12 +196,3 @@ class TestSubmodules:
         carrier.commit({".gitmodules": self.modules("3rdparty/Megatron-LM", "Megatron-LM")})
         self.gitlink(carrier, "3rdparty/Megatron-LM", self.COMMIT)
         assert [stack.name for stack in Stacks(repository.path).all] == ["71e418ea"]
-
-
-def test_the_name_of_an_image_says_what_it_holds(tmp_path: Path) -> None:
-    image = "verlai/verl:app-verl0.5-vllm0.10.0-mcore0.13.0-te2.2"
-    files = {"Dockerfile": f"FROM {image}\nRUN true\n", "README.md": "docker pull a/b:mcore-0.12.2\n"}
-    assert found(tmp_path, files) == {"0.13.0": "Dockerfile:1"}
-    assert [(stack.name, stack.place) for stack in Stacks(tmp_path).hints] == [("0.12.2", "README.md:1")]
-    files["Dockerfile"] += "RUN pip install megatron-core==0.16.1\n"
-    assert found(tmp_path, files) == {"0.16.1": "Dockerfile:3"}

@@ -70,6 +70,22 @@ def test_the_matrix_tells_of_each_release_what_raises_and_which_are_supported(re
     assert (data["floor"], data["ceiling"]) == ("0.18.0", "0.18.2")
 
 
+def test_no_range_is_recommended_where_lines_raise_on_the_release_in_use(repository: Path) -> None:
+    """They raise on every release of the range alike, and are nothing that an upgrade breaks."""
+    write_files(
+        repository, {"old.py": "from megatron.core.dist_checkpointing.strategies import base\nbase.async_calls\n"}
+    )
+    result = unpatch("upgrade", "--matrix", "0.18..0.19.2", cwd=repository)
+    assert "  0.18.2       1  in use, old.py:2\n" in result.out
+    assert "No range to recommend: lines raise on megatron-core 0.18.2, which is in use" in " ".join(result.out.split())
+    data = unpatch("upgrade", "--matrix", "0.18..0.19", "--output-format", "json", cwd=repository).json
+    assert (data["floor"], data["ceiling"]) == (None, None)
+    outside = unpatch("upgrade", "--matrix", "0.17", "--from", "0.18.2", cwd=repository)
+    assert outside.code == ERROR
+    other = unpatch("upgrade", "--matrix", "0.16..0.17", "--from", "0.18.2", cwd=repository).out
+    assert "which is in use, or it is not in this range." in " ".join(other.split())
+
+
 @pytest.mark.parametrize(
     ("given", "said"), [("0.18", "write it like"), ("0.19..0.18", "newer"), ("0.18..main", "PATH")]
 )
@@ -86,7 +102,7 @@ def test_a_lock_changes_nothing_in_the_report(tmp_path: Path) -> None:
     assert "Can go now (1)" in before
     name = "megatron.core.models.gpt.moe_module_specs.GroupedMLP"
     (tmp_path / "unpatch.lock").write_text(
-        f'version = 1\n\n[[pin]]\nname = "{name}"\nrelease = "0.17.1"\npatched = true\n'
+        f'version = 1\n\n[[pin]]\nname = "{name}"\ndigest = {{ "0.17.1" = "x" }}\nwhere = ["a.py"]\n'
     )
     assert unpatch("upgrade", "--to", "0.19.2", "--all", cwd=tmp_path).out == before
 

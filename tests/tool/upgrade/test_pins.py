@@ -1,5 +1,6 @@
 """`unpatch pin`, the lock it writes, the gate that reads it, and the same at run time."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -52,12 +53,13 @@ def rules(repository: Path, *arguments: str) -> list[str]:
 def test_a_pinned_patch_passes_the_gate_until_what_it_replaces_changes(repository: Path) -> None:
     assert len(rules(repository)) == 1
     text = pin(repository, "--why", "the hook is too late for this")
-    assert f'name = "{PREPROCESS}"\nrelease = "0.18.2"\nkind = "function"\ndigest = "' in text
-    assert 'patched = true\nwhy = "the hook is too late for this"\n' in text
+    assert f'name = "{PREPROCESS}"\ndigest = {{ "0.18.2" = "' in text
+    assert 'where = ["patches.py"]\nwhy = "the hook is too late for this"\n' in text
     assert unpatch("check", cwd=repository).code == CLEAN
     result = unpatch("check", "--target-mcore", "0.19", cwd=repository)
     assert result.code == FINDINGS
     assert "MCU801" in result.out
+    assert "patches.py\n  7:1  MCU801  " in result.out  # the line of the patch
     assert "changed its body" in result.out
     assert "1 pin that does not hold" in result.out
 
@@ -83,13 +85,40 @@ def test_a_pin_speaks_for_the_patches_it_was_written_for_and_for_no_other(reposi
     assert result.out.count("not here") == 2
 
 
-def test_a_lock_that_does_not_say_where_accepts_all_and_says_so(repository: Path) -> None:
-    lock = repository / pins.LOCK
-    lock.write_text("".join(line for line in pin(repository).splitlines(True) if not line.startswith("where")))
-    write_files(repository, {"second.py": PATCH})
-    result = unpatch("check", cwd=repository)
-    assert result.code == CLEAN
-    assert result.err.count("does not say where 1 of its names are patched") == 1
+def test_what_megatron_changed_is_shown_where_its_source_is_at_hand(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    cache = tmp_path_factory.mktemp("cache")
+    for release in ("0.18.2", "0.19.2"):
+        (cache / "mcore-unpatch/megatron-core").mkdir(parents=True, exist_ok=True)
+        (cache / "mcore-unpatch/megatron-core" / release).symlink_to(unpacked("megatron-core", release))
+    pin(repository)
+    to = ("check", "--target-mcore", "0.19.2")
+    said = unpatch(*to, cwd=repository, env={"XDG_CACHE_HOME": str(cache)}).out
+    assert "--- megatron-core 0.18.2\n         +++ megatron-core 0.19.2\n" in said
+    assert "+        if self.config.sequence_parallel and not self.embedding.scatter_to_sequence_parallel:" in said
+    (one,) = json.loads(
+        unpatch(*to, "--output-format", "json", cwd=repository, env={"XDG_CACHE_HOME": str(cache)}).out
+    )["findings"]
+    assert one["upstream"].startswith("--- megatron-core 0.18.2\n")
+
+
+def test_a_name_that_moved_is_pinned_where_it_stands_on_each_release(repository: Path) -> None:
+    """0.18 defines the node in another module than 0.19 does, and a release branch is a release as well."""
+    patch = """
+        from megatron.core.models.common.model_chunk_schedule_plan import TransformerModelChunkSchedulePlan
+
+        def install(plan: TransformerModelChunkSchedulePlan):
+            plan.post_process.forward_impl = print
+    """
+    npu = "FROM x\nRUN git clone -b core_r0.16.0 https://github.com/NVIDIA/Megatron-LM\n"
+    write_files(repository, {"patches.py": patch, "docker/npu/Dockerfile": npu})
+    text = pin(repository)
+    (one,) = pins.load(repository / pins.LOCK).pins.values()
+    assert (one.short, list(one.digest)) == ("PostProcessNode.forward_impl", ["0.18.2", "0.16.1"])
+    assert pins.ABSENT not in one.digest.values()
+    assert len(text.split("[[pin]]")[1].splitlines()) <= 8
+    assert pins.difference(one, known.model("0.19.2")) == "changed its body"
 
 
 def test_a_pin_past_its_release_and_one_whose_patch_is_gone(repository: Path) -> None:
@@ -141,11 +170,11 @@ def test_any_name_can_be_pinned_and_what_was_said_before_is_kept(repository: Pat
 )
 def test_a_name_may_be_another_on_each_megatron_that_is_run(name: str, releases: tuple[str, str]) -> None:
     newest, older = map(known.model, releases)
-    alone, both = (pins.pin(name, some, True) for some in ([newest], [newest, older]))
+    alone, both = (pins.pin(name, some, ["a.py"]) for some in ([newest], [newest, older]))
     assert alone is not None and both is not None
     assert pins.difference(alone, older) is not None
     assert (pins.difference(both, newest), pins.difference(both, older)) == (None, None)
-    assert list(both.releases) == list(releases)
+    assert list(both.digest) == list(releases)
 
 
 def test_only_releases_that_files_name_are_pinned_and_another_one_is_told(repository: Path) -> None:
@@ -172,13 +201,15 @@ def test_a_commit_is_pinned_as_the_release_that_stands_for_it_and_that_is_said(r
 
 def test_what_a_patch_adds_is_pinned_until_megatron_has_it() -> None:
     without, having = known.model("0.12.3"), known.model("0.18.2")
-    added = pins.pin(PREPROCESS, [without], True)
-    assert added is not None and added.kind == "absent"
+    added = pins.pin(PREPROCESS, [without], ["a.py"])
+    assert added is not None and added.is_added
     assert pins.difference(added, without) is None
     assert pins.difference(added, having) == "is new in Megatron: the patch now replaces it"
-    assert pins.pin(PREPROCESS, [without], patched=False) is None
-    assert pins.pin("megatron.training.training.train_step", [without], patched=True) is None  # beyond what is known
-    assert pins.pin(PREPROCESS, [without], True, pins.pin(PREPROCESS, [having], True)) is None  # removed, not added
+    assert pins.pin(PREPROCESS, [without]) is None
+    assert pins.pin("megatron.training.training.train_step", [without], ["a.py"]) is None  # beyond what is known
+    assert (
+        pins.pin(PREPROCESS, [without], ["a.py"], pins.pin(PREPROCESS, [having], ["a.py"])) is None
+    )  # removed, not added
 
 
 def test_the_recommended_sequence_ends_green(repository: Path) -> None:
@@ -212,8 +243,8 @@ def test_what_can_be_deleted_or_is_not_there_is_told_once_and_not_pinned(tmp_pat
     result = unpatch("pin", cwd=tmp_path)
     assert result.err == (
         "note: 1 patch can be deleted and needs no pin (`unpatch scan --verbose` says why): old.py:8.\n"
-        "note: The wheel of megatron-core 0.12.1 does not hold megatron.training; pin it with --target-mcore PATH, "
-        "a checkout of what you run: training.train_step.\n"
+        "note: megatron-core 0.12.1 does not hold training.train_step: not pinned. Where a checkout is run that does, "
+        "pass it with --target-mcore PATH.\n"
     )
     assert [one.short for one in pins.load(tmp_path / pins.LOCK).pins.values()] == ["GPTModel.set_input_tensor"]
     assert result.out.endswith("Next: unpatch check --write-baseline\n")
@@ -235,12 +266,14 @@ def test_where_no_name_is_there_nothing_is_pinned(tmp_path: Path) -> None:
         ("version = 1\n[[pin]]\nname = 1\n", "the keys are name"),
         ("version = 1\n[[pin]]\nwhy = 'x'\n", "the keys are name"),
         ("version = 1\npin = 3\n", "not a lock of version 1"),
-        ("version = 1\n[[pin]]\nname = 'x'\n", "x has no valid release"),
-        ("version = 1\n[[pin]]\nname = 'x'\nrelease = '0.18.2'\nalso = ['y z']\n", "x has no valid release"),
+        ("version = 1\n[[pin]]\nname = 'x'\n", "the keys are name"),
+        ("version = 1\n[[pin]]\nname = 'x'\ndigest = {}\n", "the keys are name"),
+        ("version = 1\n[[pin]]\nname = 'x'\ndigest = {y = 'z'}\n", "x has no valid release"),
+        ("version = 1\n[[pin]]\nname = 'x'\ndigest = {'0.18.2' = 1}\n", "`digest` one text for each release"),
         ("= 1", "not valid TOML"),
         (f"version = {'9' * 5000}", "not valid TOML"),
         ("version = 1\n[[pin]]\nname = 'x'\nwhere = 'a.py'\n", "the keys are name"),
-        ("version = 1\n[[pin]]\nname = 'x'\nrelease = '0.18.2'\nwhere = [1]\n", "lists of names"),
+        ("version = 1\n[[pin]]\nname = 'x'\ndigest = {'0.18.2' = 'y'}\nwhere = [1]\n", "must be a list of texts"),
     ],
 )
 def test_a_damaged_lock_is_an_error_with_the_reason(repository: Path, text: str, said: str) -> None:
@@ -289,7 +322,7 @@ def test_a_pin_holds_on_every_megatron_that_the_repository_runs(repository: Path
     image = "FROM x\nRUN pip install megatron-core=={}\n"
     write_files(repository, {"docker/npu/Dockerfile": image.format("0.16.1")})
     text = pin(repository)
-    assert 'also = ["0.16.1 ' in text
+    assert ', "0.16.1" = "' in text
     assert rules(repository) == []
     lock = pins.load(repository / pins.LOCK)
     assert pins.differences(lock.pins.values(), known.model("0.16.1")) == []

@@ -9,8 +9,8 @@ from checking import write_files
 
 from mcore_unpatch.commands import upgrade
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.stacks import at_hand as sources
 from mcore_unpatch.stacks.sources import source_at
-from mcore_unpatch.upgrade import sources
 from mcore_unpatch.upgrade.matrix import releases_of
 
 FILES = {

@@ -10,13 +10,14 @@ import textwrap
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import unified_diff
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.sources import Files, cache_folder, read_source
 from mcore_unpatch.library.syntax import Function, statements
 from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, minor, parse_version
-from mcore_unpatch.stacks.sources import installed_source
+from mcore_unpatch.stacks.sources import MegatronSource, installed_source
 
 # The Pythons that wheels were made for; a wheel's source is the same in all of them.
 _PYTHONS = ("3.12", "3.10")
@@ -45,6 +46,16 @@ class Sources:
         return cut(files[path].decode().splitlines(keepends=True), node) if isinstance(node, Function) else None
 
 
+def here(source: MegatronSource | None) -> Sources:
+    """What is at hand without asking anybody: a source that was given, the installed one, and the cache."""
+
+    def installed(release: str) -> Files:
+        found = installed_source()
+        return found.files if found is not None and found.label == release else {}
+
+    return Sources({source.label: source.files} if source is not None else {}, installed)
+
+
 def _definition(files: Files, name: str) -> tuple[str, ast.AST | None]:
     """The file and the node that define a name, which is the one it is defined under."""
     parts = name.split(".")
@@ -59,6 +70,11 @@ def _definition(files: Files, name: str) -> tuple[str, ast.AST | None]:
                 if node is not None:
                     return path, node
     return "", None
+
+
+def diff(before: str, after: str, old: str, new: str) -> str:
+    """A unified diff of two texts under their labels."""
+    return "".join(unified_diff(before.splitlines(True), after.splitlines(True), old, new))
 
 
 def cut(lines: list[str], node: ast.AST) -> str:
