@@ -56,11 +56,20 @@ def test_names_passed_on_through_init_and_registry() -> None:
         }
     )
     new = migrate(files, UNSAFE).files
-    for name in ("models/mcore/registry", "models/mcore/__init__"):
-        assert b"from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess\n" in new[f"{FORK}/{name}.py"]
+    changed = {path for path in files if new[path] != files[path]}
+    assert changed == {f"{FORK}/models/mcore/mtp_patch.py"}  # three take it: the function itself hands over
+    del files[f"{FORK}/models/mcore/__init__.py"]
+    files[f"{FORK}/workers/engine.py"] = files[f"{FORK}/workers/engine.py"].replace(
+        b"mcore import", b"mcore.registry import"
+    )
+    new = migrate(files, UNSAFE).files
+    assert (
+        b"from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess\n"
+        in new[f"{FORK}/models/mcore/registry.py"]
+    )
     engine = new[f"{FORK}/workers/engine.py"]
-    assert b"    from fork.models.mcore import other\n    try:" in engine
-    assert b"        from fork.models.mcore import patch_postprocess\n" in engine
+    assert b"    from fork.models.mcore.registry import other\n    try:" in engine
+    assert b"        from fork.models.mcore.registry import patch_postprocess\n" in engine
 
 
 def test_without_unsafe_fixes_a_fork_of_its_own_stays() -> None:
