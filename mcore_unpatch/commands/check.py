@@ -45,7 +45,6 @@ def check(
     require_pins: RequirePins = False,
     output_format: opt.Format = None,
     quiet: opt.Quiet = False,
-    statistics: opt.Statistics = False,
     select: opt.Select = None,
     ignore: opt.Ignore = None,
     exclude: opt.Exclude = None,
@@ -82,7 +81,7 @@ def check(
         them = "one" if report.possible == 1 else "ones"
         report.notes.append(f"{report.possible} possible {them}, by a method's name alone, not counted")
     nothing_accepted = options.base is None and options.baseline is None
-    write(report, style, statistics, lines=without_baseline if nothing_accepted else lines, quiet=quiet)
+    write(report, style, lines=without_baseline if nothing_accepted else lines, quiet=quiet)
     if report.errors:
         return EXIT_ERROR
     return EXIT_FINDINGS if report.findings else EXIT_CLEAN

@@ -42,7 +42,6 @@ _STACK = "Of the Megatrons that the repository runs, judge for this one: its nam
 Paths = Annotated[list[Path] | None, argument("Files and folders to scan. [default: .]")]
 Format = Annotated[OutputFormat | None, option("--output-format", "How to write the report. [default: text]")]
 OutputFile = Annotated[Path | None, option("--output-file", "Write the report to a file instead of stdout.", "-o")]
-Statistics = Annotated[bool, option("--statistics", "Only count the findings, one line per rule.")]
 Quiet = Annotated[bool, option("--quiet", "Only one line per finding, nothing where there is none.", "-q")]
 Select = Annotated[list[str] | None, option("--select", f"{_SELECT}off by default.")]
 Ignore = Annotated[list[str] | None, option("--ignore", "Rules or families to ignore.")]

@@ -22,7 +22,6 @@ from mcore_unpatch.repository.paths import printable_lines
 def write(
     report: Report,
     style: OutputFormat,
-    statistics: bool = False,
     *,
     lines: Callable[[Report], Iterator[Line]] = text.lines,
     quiet: bool = False,
@@ -30,8 +29,6 @@ def write(
     """The report on stdout, for people as `lines` has it; what could not be analysed on stderr as well."""
     with reporting():
         match style:
-            case OutputFormat.text if statistics:
-                show(text.statistics(report))
             case OutputFormat.text if not quiet:
                 show(lines(report))
             case OutputFormat.text:
@@ -49,7 +46,6 @@ def write(
             case OutputFormat.json:
                 data = report.to_json()
                 data |= {"counts": as_data(report.findings)} if report.fixes_known else {}
-                data |= {"statistics": text.statistics_data(report)} if statistics else {}
                 print(json.dumps(data, indent=2))
     write_asides(report, notes=not quiet)
 

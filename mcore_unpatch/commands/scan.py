@@ -21,7 +21,6 @@ def scan(
     output_file: opt.OutputFile = None,
     verbose: Verbose = False,
     quiet: opt.Quiet = False,
-    statistics: opt.Statistics = False,
     select: opt.Select = None,
     ignore: opt.Ignore = None,
     exclude: opt.Exclude = None,
@@ -41,7 +40,7 @@ def scan(
     # An inventory shows everything: what CI has accepted is the business of `check`.
     # What shows no fix does not ask the codemods, which takes longer than the rest.
     bare = style == "github"
-    fixes = not bare and not (style == "text" and (quiet or statistics))
+    fixes = not bare and not (style == "text" and quiet)
     options = replace(options, base=None, baseline=None, possible=True, fixes=fixes, cache=not no_cache)
     with Progress() as progress:
         report = run_scan(paths or [], options, progress)
@@ -52,5 +51,5 @@ def scan(
             report.proposed = dict  # making the diffs takes as long as the scan
         detailed = verbose or (bool(paths) and all(path.is_file() for path in paths or ()))
         lines = text.lines if detailed or not report.findings else screen.lines
-        write(report, style, statistics, lines=lines, quiet=quiet)
+        write(report, style, lines=lines, quiet=quiet)
     return EXIT_ERROR if report.errors else EXIT_CLEAN

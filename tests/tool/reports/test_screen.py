@@ -9,7 +9,7 @@ from command import ERROR, unpatch
 
 from mcore_unpatch.findings.finding import Assessment, Finding, Report
 from mcore_unpatch.report import screen
-from mcore_unpatch.report.text import concise, statistics
+from mcore_unpatch.report.text import concise
 from mcore_unpatch.stacks.revision import Judged, Revision, Stack
 
 ONE = Finding("MCU101", "rl/a.py", 3, 5, 3, f"{GPT}.forward", "class-attr", "replaces `GPTModel.forward`; why")
@@ -68,15 +68,11 @@ def test_what_breaks_on_some_of_many_megatrons_is_not_said_of_all() -> None:
         assert f"2 break on {words}" in said
 
 
-def test_one_line_per_finding_or_per_rule() -> None:
+def test_one_line_per_finding() -> None:
     def said(lines: object) -> list[str]:
         return ["".join(part for part, _ in line) for line in lines]  # type: ignore[attr-defined]
 
     assert said(concise(report(ONE, IDLE)))[0] == "rl/a.py:3:5 MCU101 replaces `GPTModel.forward`; why"
-    assert said(statistics(report(ONE, IDLE, BREAKS))) == [
-        "    2  MCU101  gpt-forward",
-        "    1  MCU001  unused-ignore",
-    ]
 
 
 def test_quiet_says_nothing_where_there_is_nothing_but_names_a_broken_file(tmp_path: Path) -> None:

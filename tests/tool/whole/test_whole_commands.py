@@ -42,7 +42,6 @@ def test_every_style_is_written_and_a_file_that_cannot_be_read_is_an_error(
 @pytest.mark.parametrize(
     ("commands", "code"),
     [
-        ("scan --statistics", CLEAN),
         ("scan --quiet", CLEAN),
         ("scan --verbose --select MCU6 --ignore MCU608", CLEAN),
         ("scan --stack 0.17.0", CLEAN),
