@@ -30,7 +30,6 @@ class Way(StrEnum):
     PASSED = "passed"  # `node` is a statement above, which must not leave
     TRIED = "tried"  # the statements of `before` stand above in a `try`, and must not fail
     CAUGHT = "caught"  # `node` is a handler: what is tried has to fail
-    LOOPED = "looped"  # `node` is a loop that may run over nothing
 
 
 class Condition(NamedTuple):
@@ -139,8 +138,7 @@ def reaching(bindings: list[Binding], node: ast.AST, here: bool) -> list[Binding
     if not here or not hasattr(node, "lineno") or len(bindings) == 1:
         return bindings
     line, column = node.lineno, node.col_offset
-    around = {id(parent): child for parent, child in ancestors(node)}
-    around.update((id(child), child) for _, child in ancestors(node))
+    around = {id(parent): child for parent, child in ancestors(node)}  # and the child that leads to the node
     found: list[Binding] = []
     for binding in reversed(bindings):
         at = binding.node
@@ -163,5 +161,5 @@ def reaching(bindings: list[Binding], node: ast.AST, here: bool) -> list[Binding
             continue
         found.append(binding)
         if not isinstance(at, (ast.For, ast.AsyncFor)) or id(at) in around:
-            break
+            break  # nothing goes around it
     return found or bindings

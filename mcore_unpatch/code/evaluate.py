@@ -100,7 +100,7 @@ def _comparison(run: Reached, node: ast.Compare, given: Given | None) -> object:
     is_known = True
     for symbol, comparator in zip(node.ops, node.comparators, strict=True):
         right = run.value(comparator, given)
-        held = compared(symbol, left, right, run.release.is_later)
+        held = compared(symbol, left, right, run.is_later)
         if held is False:
             return False
         is_known, left = is_known and held is True, right
@@ -199,15 +199,7 @@ def _imported_name(run: Reached, binding: Binding) -> str:
 
 def _remembered(run: Reached, binding: Binding, home: Scope, given: Given | None) -> object:
     key = (id(binding.node), id(binding.value), binding.path)
-    value = run.remembered(key, given)
-    if value is None:
-        run.remember(key, given, UNKNOWN)  # what a cycle gets to see
-        value = _of_binding(run, binding, home, given)
-        run.remember(key, given, value if value is not None else _NOTHING)
-    return None if value is _NOTHING else value
-
-
-_NOTHING = object()
+    return run.remembered(key, given, lambda: _of_binding(run, binding, home, given))
 
 
 def _of_binding(run: Reached, binding: Binding, home: Scope, given: Given | None) -> object:
@@ -273,7 +265,7 @@ def _call(run: Reached, node: ast.Call, given: Given | None) -> object:
         subject = run.value(node.func.value, given)
         if not isinstance(subject, Value) and subject is not UNKNOWN:
             arguments = [run.value(one, given) for one in node.args]
-            return UNKNOWN if node.keywords else called_on(subject, node.func.attr, arguments, run.release.is_later)
+            return UNKNOWN if node.keywords else called_on(subject, node.func.attr, arguments, run.is_later)
     called = run.value(node.func, given)
     if isinstance(called, Value) and called.kind == Kind.FUNCTION and isinstance(called.node, NAMED_FUNCTIONS):
         return _returned(run, called.node, node, given)

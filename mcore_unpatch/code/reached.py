@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from mcore_unpatch.code.conditions import Condition, Way, conditions, may_leave
@@ -19,34 +19,97 @@ from mcore_unpatch.code.values import Kind
 from mcore_unpatch.code.worth import UNKNOWN, Given, both, negated, truth
 
 _MISSING = {"ImportError", "ModuleNotFoundError", "AttributeError"}
+_IMPORTERS = ("import_module", "__import__")
 _ANYTHING = {"Exception", "BaseException"}
 _ALWAYS_THERE = frozenset({*sys.stdlib_module_names, "torch", "numpy", "packaging", "typing_extensions"})
 _LEAVES = {"sys.exit", "exit", "quit", "os._exit", "pytest.skip"}
 _DEEPEST = 30
 
 
+class Guards:
+    """What the code of a repository asks on the way to a place, whatever the release: read once for all of them."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.decided: dict[object, bool | None] = {}  # conditions that ask for no release
+        self._conditions: dict[ast.AST, tuple[Condition, ...]] = {}
+        self._reads: dict[ast.AST, tuple[str, ...]] = {}
+        self._imports: dict[ast.AST, tuple[ast.Call, ...]] = {}
+
+    def conditions(self, node: ast.AST) -> tuple[Condition, ...]:
+        """Everything that decides on the way to a node."""
+        if node not in self._conditions:
+            self._conditions[node] = tuple(conditions(node))
+        return self._conditions[node]
+
+    def imports_by_call(self, statement: ast.AST) -> tuple[ast.Call, ...]:
+        """The calls of `import_module` in a statement."""
+        if statement not in self._imports:
+            calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+            self._imports[statement] = tuple(one for one in calls if last_name(one.func) in _IMPORTERS)
+        return self._imports[statement]
+
+    def reads(self, statement: ast.AST) -> tuple[str, ...]:
+        """The library's names that a statement reads as attributes, where it is run itself."""
+        if statement not in self._reads:
+            self._reads[statement] = tuple(dict.fromkeys(self._read(statement)))
+        return self._reads[statement]
+
+    def _read(self, statement: ast.AST) -> Iterator[str]:
+        todo: list[ast.AST] = [statement]
+        while todo:
+            node = todo.pop()
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                todo += [*node.decorator_list, *node.args.defaults]
+            elif not isinstance(node, ast.Lambda):
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                    for base in self.names.of(node.value):
+                        if base.node is None and base.kind in (Kind.MODULE, Kind.CLASS):
+                            yield from (name for name in [f"{base.name}.{node.attr}"] if self.names.library.within(name))
+                todo += children(node)
+
+
 class Reached:
     """Answers for one release. subject: an object as it is written, and its class, known by what is done to it."""
 
-    def __init__(self, names: Names, release: Release, subject: tuple[str, str] | None = None) -> None:
-        self.names, self.release, self.subject = names, release, subject
-        self._bindings: dict[object, object] = {}
+    def __init__(self, guards: Guards, release: Release, subject: tuple[str, str] | None = None) -> None:
+        self.guards, self.names, self.subject = guards, guards.names, subject
+        self.is_later = release.is_later
+        self._release, self._asked_release = release, False
+        self._bindings: dict[object, tuple[object, bool, Given | None]] = {}
         self._depth = 0
+
+    @property
+    def release(self) -> Release:
+        """The release; whoever reads it has asked for it."""
+        self._asked_release = True
+        return self._release
 
     def at(self, node: ast.AST, given: Given | None = None) -> bool | None:
         """Whether everything that decides on the way to a node comes out as it must."""
-        return both(self.holds(condition, given) for condition in conditions(node))
+        return both(self.holds(condition, given) for condition in self.guards.conditions(node))
 
     def between(self, node: ast.AST, seen_from: ast.AST, given: Given | None = None) -> bool | None:
         """Whether a node is reached, given that another one is."""
-        asked = list(conditions(node))
+        asked = self.guards.conditions(node)
         if not asked:
             return True
-        held = set(conditions(seen_from))
+        held = set(self.guards.conditions(seen_from))
         return both(self.holds(condition, given) for condition in asked if condition not in held)
 
     def holds(self, condition: Condition, given: Given | None = None) -> bool | None:
         """Whether one condition holds."""
+        key = (condition, self.subject, id(given) if given is not None else 0)
+        if key in self.guards.decided:
+            return self.guards.decided[key]
+        before, self._asked_release = self._asked_release, False
+        answer = self._holds(condition, given)
+        if not self._asked_release and given is None and not self._depth:
+            self.guards.decided[key] = answer
+        self._asked_release = self._asked_release or before
+        return answer
+
+    def _holds(self, condition: Condition, given: Given | None) -> bool | None:
         node: Any = condition.node
         if condition.way == Way.TEST:
             came_out = truth(self.value(node, given))
@@ -55,9 +118,7 @@ class Reached:
             return self._passes(node, given)
         if condition.way == Way.TRIED:
             return negated(self._fails(condition.before, given))
-        if condition.way == Way.CAUGHT:
-            return self._is_caught(node, given)
-        return None
+        return self._is_caught(node, given)
 
     def value(self, node: ast.AST | None, given: Given | None = None) -> object:
         """What an expression is worth, or `UNKNOWN`."""
@@ -70,13 +131,18 @@ class Reached:
         finally:
             self._depth -= 1
 
-    def remembered(self, key: object, given: Given | None) -> object | None:
-        """What a binding was worth when it was asked for last."""
-        return self._bindings.get((key, id(given) if given is not None else 0))
-
-    def remember(self, key: object, given: Given | None, value: object) -> None:
-        """Keep what a binding is worth."""
-        self._bindings[key, id(given) if given is not None else 0] = value
+    def remembered(self, key: object, given: Given | None, work_out: Callable[[], object]) -> object:
+        """What a binding is worth, worked out when it is asked for first."""
+        whole = (key, id(given) if given is not None else 0)
+        if whole not in self._bindings:
+            before, self._asked_release = self._asked_release, False
+            self._bindings[whole] = (UNKNOWN, False, given)  # what a cycle gets to see
+            value = work_out()
+            self._bindings[whole] = (value, self._asked_release, given)
+            self._asked_release = before
+        value, asked, _ = self._bindings[whole]
+        self._asked_release = self._asked_release or asked
+        return value
 
     # -- statements --------------------------------------------------------------------------------------------------
 
@@ -168,45 +234,23 @@ class Reached:
 
     def _reads_missing(self, statement: ast.stmt, given: Given | None) -> bool | None:
         """Whether a statement reads `module.name` or `Class.name` that this release does not have."""
-        if any(self.release.has(name) is False for name in self._reads(statement)):
+        if any(self.release.has(name) is False for name in self.guards.reads(statement)):
             return True
-        for call in _imports_by_call(statement):
+        for call in self.guards.imports_by_call(statement):
             name = self.value(call.args[0], given) if call.args else None
             lacks = self._lacks(name) if isinstance(name, str) else None
             if lacks is not False:
                 return lacks
         return False
 
-    def _reads(self, statement: ast.stmt) -> Iterator[str]:
-        """The library's names that a statement reads as attributes, where it is run itself."""
-        todo: list[ast.AST] = [statement]
-        while todo:
-            node = todo.pop()
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                todo += [*node.decorator_list, *node.args.defaults]
-                continue
-            if isinstance(node, ast.Lambda):
-                continue
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                for base in self.names.of(node.value):
-                    if base.node is None and base.kind in (Kind.MODULE, Kind.CLASS):
-                        if self.names.library.within(base.name):
-                            yield f"{base.name}.{node.attr}"
-            todo += children(node)
-
     def _may_raise(self, around: Any) -> bool:
         """Whether what a `try` calls may be what its handler is for: it asks for nothing by name."""
         inside = [node for statement in around.body for node in ast.walk(statement)]
         if any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in inside):
             return False
-        if any(next(self._reads(statement), None) or _imports_by_call(statement) for statement in around.body):
+        if any(self.guards.reads(one) or self.guards.imports_by_call(one) for one in around.body):
             return False
         return any(isinstance(node, (ast.Call, ast.Raise)) for node in inside)
-
-
-def _imports_by_call(statement: ast.AST) -> list[ast.Call]:
-    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
-    return [call for call in calls if last_name(call.func) in ("import_module", "__import__")]
 
 
 def _caught(handler: ast.ExceptHandler) -> set[str]:

@@ -77,6 +77,7 @@ class Packed:
         self.labels = tuple(labels.split())
         self.lines: dict[str, str] = dict(line.split("\t", 1) for line in lines)
         self._entries: dict[str, list[Entry]] = {}
+        self._snapshots: dict[int | None, Snapshot] = {}
         self._within = tuple(f"{package}." for package in heart.packages)
 
     def within(self, dotted: str) -> bool:
@@ -89,6 +90,20 @@ class Packed:
             line = self.lines.get(name)
             self._entries[name] = [_entry(part) for part in line.split(_VERSION_END)] if line is not None else []
         return self._entries[name]
+
+    def snapshot(self, number: int | None = None) -> Snapshot:
+        """The names of one release, or of all of them as one."""
+        if number not in self._snapshots:
+            self._snapshots[number] = Snapshot(self, number)
+        return self._snapshots[number]
+
+    @cached_property
+    def by_owner(self) -> dict[str, list[str]]:
+        """The names by what they stand in."""
+        found: dict[str, list[str]] = {}
+        for name in self.lines:
+            found.setdefault(name.rpartition(".")[0], []).append(name)
+        return found
 
     @cached_property
     def by_leaf(self) -> dict[str, list[str]]:
@@ -178,7 +193,8 @@ class Snapshot:
         if holder is None or holder.entry.letter != "c":
             if holder is not None and self.entry(f"{holder.name}.__getattr__") is not None:
                 return True
-            return any(other.startswith(f"{name}.") for other in self.packed.lines) if holder is None else False
+            inside = self.packed.by_owner.get(name, ()) if holder is None else ()
+            return any(self.entry(other) is not None for other in inside)  # a folder without an `__init__.py`
         return self.inherits(holder.name, leaf)
 
     def inherits(self, cls: str, name: str) -> bool:
@@ -206,7 +222,7 @@ class AllReleases:
     """Every release as one library, as `code.library.Library` asks it."""
 
     def __init__(self, packed: Packed) -> None:
-        self._packed, self._all = packed, Snapshot(packed)
+        self._packed, self._all = packed, packed.snapshot()
         self._heart = packed.heart
         self._symbols: dict[str, Symbol | None] = {}
         self._members: dict[tuple[str, str], Member | None] = {}
@@ -337,9 +353,9 @@ class OneRelease:
     def __init__(self, packed: Packed, label: str) -> None:
         self.is_later = label == LATER
         self.label = "99.0.0" if self.is_later else label
-        self._packed, self._all = packed, Snapshot(packed)
+        self._packed, self._all = packed, packed.snapshot()
         self._number = len(packed.labels) - 1 if self.is_later else packed.labels.index(label)
-        self._names = Snapshot(packed, self._number)
+        self._names = packed.snapshot(self._number)
         self._has: dict[str, bool | None] = {}
 
     def has(self, dotted: str) -> bool | None:
@@ -369,7 +385,7 @@ class OneRelease:
         """Whether this release is older than the first that has a name; one that has lost it is another matter."""
         if self.is_later or self.has(dotted) is not False:
             return False
-        return any(Snapshot(self._packed, number).has(dotted) for number in range(self._number, len(self._packed.labels)))
+        return any(self._packed.snapshot(number).has(dotted) for number in range(self._number, len(self._packed.labels)))
 
     def may_fail(self, dotted: str) -> bool:
         """Whether an import of a name that is there may fail all the same."""

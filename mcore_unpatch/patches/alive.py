@@ -6,28 +6,28 @@ import ast
 from collections.abc import Sequence
 
 from mcore_unpatch.code.library import Release
-from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.reached import Reached
+from mcore_unpatch.code.reached import Guards, Reached
 from mcore_unpatch.code.syntax import spelled
 from mcore_unpatch.code.values import Kind
 from mcore_unpatch.code.worth import Given, both
 from mcore_unpatch.patches.records import Patch
 
 
-def alive(names: Names, patch: Patch, releases: Sequence[Release]) -> list[bool | None]:
+def alive(guards: Guards, patch: Patch, releases: Sequence[Release]) -> list[bool | None]:
     """Whether a patch is made, release by release."""
-    return [_on(names, patch, release) for release in releases]
+    given = _given(patch)
+    return [_on(guards, patch, release, given) for release in releases]
 
 
-def _on(names: Names, patch: Patch, release: Release) -> bool | None:
+def _on(guards: Guards, patch: Patch, release: Release, given: Given) -> bool | None:
     write = patch.write
     subject = None
     if write is not None and (path := spelled(write.base)):
         subject = (path, patch.target.rpartition(".")[0])
-    run = Reached(names, release, subject)
+    run = Reached(guards, release, subject)
     truths = [run.at(patch.place)]
     if write is not None and write.place is not patch.place:
-        truths.append(run.at(write.place, _given(patch)))
+        truths.append(run.at(write.place, given))
     if isinstance(patch.place, ast.Constant):  # a row: the table may be asked under conditions
         truths.append(True)
     return both(truths)

@@ -10,7 +10,7 @@ from typing import Any
 from mcore_unpatch.code.index import is_test
 from mcore_unpatch.code.module import BindingKind, Module
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import is_method, scope_of, spelled
+from mcore_unpatch.code.syntax import function_of, is_method, scope_of, spelled
 from mcore_unpatch.code.values import Frame, Kind, Value, Values, texts
 from mcore_unpatch.patches.evidence import Evidence
 from mcore_unpatch.patches.frames import unfolded
@@ -87,7 +87,7 @@ class Finder:
             return False
         scope = scope_of(base)
         if scope.self_class(base.id) is not None:
-            return True
+            return write.kind != WriteKind.ITEM  # `self.__dict__["part"] = ...` goes around `__setattr__` on purpose
         if write.kind != WriteKind.ATTRIBUTE or not isinstance(write.value, _PLAIN_VALUES):
             return False
         assert isinstance(write.name, str)
@@ -135,13 +135,28 @@ class Finder:
     def _judged(self, write: Write, bases: Values, name: str, frame: Frame | None, place: Any) -> Iterator[Patch]:
         found = [one for base in bases if (one := target(self.names, base, name, write, frame)) is not None]
         if not found and not any(self._is_settled(base) for base in bases):
-            typed = any(base.kind in (Kind.INSTANCE, Kind.OTHER) for base in bases)
+            typed = any(base.kind in (Kind.INSTANCE, Kind.OTHER) and not base.name.endswith("nn.Module") for base in bases)
             near = self.near(scope_of(write.place).module)
             told = self._evidence.about(write, name, near, typed)
             found = [told] if told is not None else []
-        for to in {one.name: one for one in found}.values():
-            if not is_restore(self.names, write, name, to.name, frame):
+        for to in self._one_each(found, bases):
+            is_set_up = to.spelling == Spelling.SUBMODULE and self._is_bound_self(write.base)
+            if not is_set_up and not is_restore(self.names, write, name, to.name, frame):
                 yield self._patch(write, to, name, frame, place)
+
+    def _one_each(self, found: list[Target], bases: Values) -> list[Target]:
+        """One target of what may be one of several classes or objects: the class that is patched most often, or the first."""
+        if len(found) > 1 and all(base.kind != Kind.MODULE for base in bases):
+            whole = self.library.whole()
+            return [next((one for one in found if one.name.startswith(f"{whole}.")), found[0])]
+        return list({one.name: one for one in found}.values())
+
+    def _is_bound_self(self, node: ast.AST) -> bool:
+        """Whether a name is the object of a function that becomes a method: it sets itself up."""
+        bindings = scope_of(node).bindings(node.id) if isinstance(node, ast.Name) else []
+        arg = bindings[0].node if bindings and bindings[0].kind == BindingKind.PARAMETER else None
+        args = function_of(arg).args if arg is not None else None
+        return args is not None and (args.posonlyargs + args.args)[:1] == [arg] and function_of(arg) in self.names.bound
 
     def _is_settled(self, base: Value) -> bool:
         return base.kind in (Kind.MODULE, Kind.CLASS, Kind.FUNCTION) or bool(self.names.of_library(base))

@@ -9,7 +9,7 @@ from mcore_unpatch.code.library import Library
 from mcore_unpatch.patches.records import PatchFile
 
 ENDINGS = (".patch", ".diff")
-_HEADER = re.compile(rb"^\+\+\+ (?:[a-z]/)?(\S+)\.py\b", re.M)
+_HEADER = re.compile(rb"^\+\+\+ (?:[a-z]/)?(\S+)", re.M)
 
 
 def patch_files(texts: Mapping[str, bytes], library: Library) -> list[PatchFile]:
@@ -26,6 +26,8 @@ def patch_files(texts: Mapping[str, bytes], library: Library) -> list[PatchFile]
 
 def _module(name: str, library: Library) -> str:
     """The dotted name below the folder that holds the library's packages."""
-    parts = name.removesuffix("/__init__").split("/")
+    folder, _, file = name.rpartition("/")
+    stem = file.partition(".")[0]
+    parts = folder.split("/") if stem == "__init__" else [*folder.split("/"), stem]
     dotted = (".".join(parts[start:]) for start in range(len(parts)))
     return next((one for one in dotted if library.within(one)), "")

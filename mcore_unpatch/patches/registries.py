@@ -38,8 +38,9 @@ def _named(names: Names, text: Value, call: ast.Call) -> Patch | None:
     place: Any = text.node if in_table else call
     symbol = names.library.symbol(text.name)
     is_replaced = symbol is not None and symbol.kind in (SymbolKind.CLASS, SymbolKind.FUNCTION)
-    owner = text.name.rpartition(".")[0]
-    if is_replaced or (names.library.is_module(owner) and not (symbol is not None and symbol.kind == SymbolKind.MODULE)):
+    owner = names.library.symbol(text.name.rpartition(".")[0])
+    has_owner = owner is not None and owner.kind in (SymbolKind.MODULE, SymbolKind.CLASS)
+    if is_replaced or (has_owner and not (symbol is not None and symbol.kind == SymbolKind.MODULE)):
         target = symbol.name if symbol is not None and is_replaced else text.name
         return Patch(scope_of(place).module, place, target, Spelling.STRING_TARGET)
     return None

@@ -26,8 +26,11 @@ def target(names: Names, base: Value, name: str, write: Write, frame: Frame | No
     within = names.library.within(base.name)
     if base.kind == Kind.FUNCTION and within and (name in DUNDERS or name == "__class__"):
         return Target(base.name, _spelled(write) or Spelling.CLASS_ATTRIBUTE)
-    if base.kind == Kind.OTHER and within and _is_replacement(names, write, name, frame):
-        leaf = base.name.rpartition(".")[2].lstrip("_")
+    leaf = base.name.rpartition(".")[2].lstrip("_")
+    is_value = names.library.symbol(base.name) is not None or (
+        names.library.is_module(base.name.rpartition(".")[0]) and not leaf[:1].isupper()
+    )
+    if base.kind == Kind.OTHER and within and not is_value and _is_replacement(names, write, name, frame):
         spelling = Spelling.CLASS_ATTRIBUTE if leaf[:1].isupper() else Spelling.MODULE_ATTRIBUTE
         return Target(f"{base.name}.{name}", _spelled(write) or spelling)
     return None
@@ -90,9 +93,9 @@ def _of_class(names: Names, base: Value, name: str, write: Write, frame: Frame |
             return Target(f"{owner}.{name}", spelling)
         return None
     is_part = library.part(name) or any(one.holds for one in members)
-    if is_part and replacements.is_new_object(names, write.value, frame):
+    if is_part and library.module_class() in of_library and replacements.is_new_object(names, write.value, frame):
         return Target(f"{owner}.{name}", Spelling.SUBMODULE)
-    if name == "__class__":
+    if name == "__class__" and base.node is None:
         return Target(f"{owner}.{name}", Spelling.CLASS_OF_INSTANCE)
     keeps_functions = bool(members) and not _GIVEN_FUNCTIONS.search(base.name)
     is_function = replacements.is_own_function(names, write.value, frame)
