@@ -31,6 +31,7 @@ class Guards:
 
     def __init__(self, names: Names) -> None:
         self.names = names
+        self.installing: dict[ast.AST, list[ast.Call]] = {}  # functions, and where they are called, if that is known
         self.decided: dict[object, bool | None] = {}  # conditions that ask for no release
         self._conditions: dict[ast.AST, tuple[Condition, ...]] = {}
         self._reads: dict[ast.AST, tuple[str, ...]] = {}

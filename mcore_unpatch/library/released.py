@@ -367,8 +367,10 @@ class OneRelease:
     def _asked(self, dotted: str) -> bool | None:
         heart = self._packed.heart
         package, since = heart.unknown_before
-        if dotted.startswith(heart.unknown) or (f"{dotted}.".startswith(f"{package}.") and self._numbers < since):
+        if dotted.startswith(heart.unknown):
             return None
+        if f"{dotted}.".startswith(f"{package}.") and self._numbers < since:
+            return None if self.ever(dotted) else False  # what no later one has was not there before
         if self.is_later and not self._names.has(dotted):
             return False if self.ever(dotted) else None
         return self._names.has(dotted)

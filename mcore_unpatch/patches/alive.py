@@ -4,19 +4,54 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from typing import Any
 
+from mcore_unpatch.code.index import is_test
 from mcore_unpatch.code.library import Release
 from mcore_unpatch.code.reached import Guards, Reached
-from mcore_unpatch.code.syntax import spelled
+from mcore_unpatch.code.syntax import last_name, scope_of, spelled
 from mcore_unpatch.code.values import Kind
 from mcore_unpatch.code.worth import Given, both
-from mcore_unpatch.patches.records import Patch
+from mcore_unpatch.patches.records import Patch, Spelling
 
 
 def alive(guards: Guards, patch: Patch, releases: Sequence[Release]) -> list[bool | None]:
-    """Whether a patch is made, release by release."""
-    given = _given(patch)
-    return [_on(guards, patch, release, given) for release in releases]
+    """Whether a patch is made, release by release: of one that a function makes, where some call of it is reached too."""
+    given, calls = _given(patch), installing_calls(guards, patch)
+    truths = []
+    for release in releases:
+        made = _on(guards, patch, release, given)
+        if made is not False and calls:
+            run = Reached(guards, release)
+            called = [run.at(call) for call in calls]
+            made = False if all(one is False for one in called) else made
+        truths.append(made)
+    return truths
+
+
+def installing_calls(guards: Guards, patch: Patch) -> list[ast.Call]:
+    """The calls of the function that makes a patch; none where it may be called otherwise too."""
+    function = scope_of(patch.place).outermost_function()
+    if function is None or function.node.decorator_list:
+        return []
+    key = function.node
+    if key not in guards.installing:
+        guards.installing[key] = _calls_of(guards, function.node)
+    return guards.installing[key]
+
+
+def _calls_of(guards: Guards, function: Any) -> list[ast.Call]:
+    names, name = guards.names, function.name
+    calls = names.callers(function)
+    called = {id(call.func) for call in calls}
+    for path in names.index.saying(name):
+        module = None if is_test(path) else names.index.module(path)
+        for node in ast.walk(module.tree) if module is not None and calls else ():
+            if last_name(node) == name and isinstance(getattr(node, "ctx", None), ast.Load) and id(node) not in called:
+                return []  # handed on, or another of that name
+    return calls
+
+
 
 
 def _on(guards: Guards, patch: Patch, release: Release, given: Given) -> bool | None:
@@ -28,8 +63,8 @@ def _on(guards: Guards, patch: Patch, release: Release, given: Given) -> bool | 
     truths = [run.at(patch.place)]
     if write is not None and write.place is not patch.place:
         truths.append(run.at(write.place, given))
-    if isinstance(patch.place, ast.Constant):  # a row: the table may be asked under conditions
-        truths.append(True)
+    if patch.spelling == Spelling.SYS_MODULES and release.lacks_yet(patch.target.rpartition(".")[0]):
+        return False  # a name is put into a module that is loaded: where there is none, nothing is done
     return both(truths)
 
 

@@ -48,13 +48,15 @@ class Evidence:
             used = self._by_use(write, name) if near and bound else []
             return _possible(used[0], name) if len(used) == 1 else None
         for owner in named + parts:
-            if bound or name in ("forward", "__class__") or self._has(owner, name):
+            if name in ("forward", "__class__") or self._has(owner, name):
                 return _likely(owner, name, Spelling.INSTANCE_ATTRIBUTE)
         if name == "__class__":
             return None
         used = self._by_use(write, name) if near else []
         if used:
             return _likely(used[0], name, Spelling.INSTANCE_ATTRIBUTE) if len(used) == 1 else _possible(used[0], name)
+        if bound and named + parts:
+            return _likely((named + parts)[0], name, Spelling.INSTANCE_ATTRIBUTE)
         if name == "forward" and near and (bound or _is_kept(write, name)):
             return _possible(self.library.module_class(), name)
         return None

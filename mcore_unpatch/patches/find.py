@@ -156,7 +156,8 @@ class Finder:
         bindings = scope_of(node).bindings(node.id) if isinstance(node, ast.Name) else []
         arg = bindings[0].node if bindings and bindings[0].kind == BindingKind.PARAMETER else None
         args = function_of(arg).args if arg is not None else None
-        return args is not None and (args.posonlyargs + args.args)[:1] == [arg] and function_of(arg) in self.names.bound
+        is_first = args is not None and (args.posonlyargs + args.args)[:1] == [arg]
+        return is_first and (arg.arg == "self" or function_of(arg) in self.names.bound)
 
     def _is_settled(self, base: Value) -> bool:
         return base.kind in (Kind.MODULE, Kind.CLASS, Kind.FUNCTION) or bool(self.names.of_library(base))

@@ -13,7 +13,9 @@ from mcore_unpatch.code.values import Kind
 from mcore_unpatch.patches.records import Confidence, Patch, Spelling
 
 _SOURCES = ("getsource", "getsourcelines")
-_FILE = re.compile(r"(?:^|/)([\w/]+)\.py$")
+_FILE = re.compile(r"([\w/]+)\.py$")
+_PATHS = (ast.Constant, ast.Attribute, ast.JoinedStr, ast.BinOp, ast.Call)
+_LONGEST = 200  # letters of a path
 _FOR_WRITING = ("w", "w+", "r+", "wt")
 
 
@@ -47,23 +49,38 @@ def _is_written(call: ast.Call) -> bool:
 
 
 def _written(names: Names, module: Module, written: list[ast.Call]) -> Iterator[Patch]:
-    """A file is written, and the function around it, or all of the file, names one source file of the library."""
+    """A file is written, and the function around it names one source file of the library; or the whole file does."""
+    told: set[str] = set()
     for call in written:
         around = scope_of(call).outermost_function()
-        named = _named(names, own_nodes(around.node, ast.Constant, ast.Attribute)) if around is not None else []
-        named = named or _named(names, list(ast.walk(module.tree)))
-        if named:
+        named = _named(names, own_nodes(around.node, *_PATHS)) if around is not None else []
+        if not named and not told:
+            named = _named(names, [node for node in ast.walk(module.tree) if isinstance(node, _PATHS)])
+        if named and named[0] not in told:
+            told.add(named[0])
             yield Patch(module, call, named[0], Spelling.SOURCE_REWRITE, Confidence.LIKELY)
 
 
 def _named(names: Names, nodes: list[ast.AST]) -> list[str]:
-    """The modules of the library whose file some nodes name: by a path in a text, by `module.__file__`."""
+    """The modules of the library whose file some nodes name: by a path, or by `module.__file__`."""
     found: list[str] = []
     for node in nodes:
-        if isinstance(node, ast.Attribute) and node.attr == "__file__":
-            modules = (value for value in names.of(node.value) if value.kind == Kind.MODULE and value.node is None)
-            found += [value.name for value in modules]
-        elif (text := text_of(node)) is not None and len(text) < 200 and (path := _FILE.search(text)) is not None:
-            dotted = path[1].strip("/").replace("/", ".").removesuffix(".__init__")
-            found += [dotted] if names.library.is_module(dotted) else []
+        if isinstance(node, ast.Attribute):
+            modules = names.of(node.value) if node.attr == "__file__" else ()
+            found += [value.name for value in modules if value.kind == Kind.MODULE and value.node is None]
+        elif (path := _FILE.search(_path(node))) is not None and len(path[1]) < _LONGEST:
+            parts = path[1].removesuffix("/__init__").split("/")
+            dotted = (".".join(parts[start:]) for start in range(len(parts)))
+            found += [name for name in dotted if names.library.is_module(name)][:1]
     return found
+
+
+def _path(node: ast.AST) -> str:
+    """The text of a path, as far as it is written out: `os.path.join(root, "a", "b.py")`, `root / "a" / "b.py"`."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(text_of(part) or "" for part in node.values)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        return f"{_path(node.left)}/{_path(node.right)}"
+    if isinstance(node, ast.Call) and last_name(node.func) in ("join", "joinpath"):
+        return "/".join(_path(part) for part in node.args)
+    return text_of(node) or ""
