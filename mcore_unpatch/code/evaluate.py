@@ -330,7 +330,8 @@ def _is_added(run: Reached, base: Value, name: str, subject: ast.expr) -> bool:
 def _is_mark(run: Reached, subject: ast.expr, name: str) -> bool:
     """Whether the function around leaves an attribute behind, to know the object again."""
     function = scope_of(subject).function()
-    if function is None or run.names.library.owners(name):
+    library = run.names.library
+    if function is None or library.owners(name) or next(iter(library.modules_with(name)), None):
         return False
     path = spelled(subject)
     for store in function.module.stores:

@@ -44,6 +44,7 @@ PARTS = {
     "input_layernorm": f"{_T}.torch_norm.WrappedTorchNorm",
     "pre_mlp_layernorm": f"{_T}.torch_norm.WrappedTorchNorm",
     "language_model": GPT_MODEL,
+    "optimizer": "megatron.core.optimizer.optimizer.MegatronOptimizer",
     "chained_optimizers": "megatron.core.optimizer.optimizer.Float16OptimizerWithFloat16Params",
     "post_process": "megatron.core.models.common.utils.PostProcessNode",
     "pre_process": "megatron.core.models.common.utils.PreProcessNode",

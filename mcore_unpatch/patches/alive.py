@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from mcore_unpatch.code.conditions import Condition, Way
 from mcore_unpatch.code.index import is_test
 from mcore_unpatch.code.library import Release
 from mcore_unpatch.code.reached import Guards, Reached
@@ -23,7 +24,7 @@ def alive(guards: Guards, patch: Patch, releases: Sequence[Release]) -> list[boo
         made = _on(guards, patch, release, given)
         if made is not False and calls:
             run = Reached(guards, release)
-            called = [run.at(call) for call in calls]
+            called = [both(run.holds(one) for one in guards.conditions(call) if _is_asked(one)) for call in calls]
             made = False if all(one is False for one in called) else made
         truths.append(made)
     return truths
@@ -38,6 +39,13 @@ def installing_calls(guards: Guards, patch: Patch) -> list[ast.Call]:
     if key not in guards.installing:
         guards.installing[key] = _calls_of(guards, function.node)
     return guards.installing[key]
+
+
+def _is_asked(condition: Condition) -> bool:
+    """Whether a condition is a question: an import of what a release lacks breaks there, and is another matter."""
+    if condition.way == Way.PASSED:
+        return not isinstance(condition.node, (ast.Import, ast.ImportFrom))
+    return condition.way == Way.TEST
 
 
 def _calls_of(guards: Guards, function: Any) -> list[ast.Call]:

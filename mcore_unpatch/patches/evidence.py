@@ -57,9 +57,21 @@ class Evidence:
             return _likely(used[0], name, Spelling.INSTANCE_ATTRIBUTE) if len(used) == 1 else _possible(used[0], name)
         if bound and named + parts:
             return _likely((named + parts)[0], name, Spelling.INSTANCE_ATTRIBUTE)
+        called = self.library.part(last_name(write.base))
+        if near and called and self._has(called, name):
+            return _possible(called, name)  # `optimizer.step = ...` where the library is imported
         if name == "forward" and near and (bound or _is_kept(write, name)):
             return _possible(self.library.module_class(), name)
         return None
+
+    def _by_most(self, name: str, others: set[str]) -> str:
+        """The class that has a method, and most else that is used of the object."""
+        if name in _COMMON or name.startswith("__"):
+            return ""
+        ranked = [(sum(self._has(cls, other) for other in others), cls) for cls in self.library.owners(name)]
+        most = max(ranked, default=(0, ""))[0]
+        best = [cls for count, cls in ranked if count == most]
+        return best[0] if most > 1 and len(best) == 1 else ""
 
     def _has(self, cls: str, name: str) -> bool:
         return any(self.library.own_member(base, name) for base in self.library.lineage(cls))
@@ -104,6 +116,8 @@ class Evidence:
         function = scope_of(write.place).function()
         bound = bound_to(write.value) is not None
         used = {name} | (_used_of(subject, function.node) if function is not None and subject else set())
+        if best := self._by_most(name, used - {name}):
+            return [best]
         for attribute in sorted(used, key=lambda each: (each != name, each)):
             is_written = attribute == name and (bound or _is_kept(write, name))
             telling = "_" in attribute.strip("_") or attribute.startswith("_") or is_written

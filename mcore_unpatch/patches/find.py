@@ -54,7 +54,7 @@ class Finder:
                 self._bind_self(patch)
             paths = sorted({scope_of(function).module.path for function in list(self.names.bound)[before:]})
             self.names.forget()
-        return sorted(found.values(), key=lambda patch: patch.key)
+        return _one_a_place(sorted(found.values(), key=lambda patch: patch.key), self.library.whole())
 
     def _is_asked(self, path: str, source: bytes) -> bool:
         return not is_test(path) and not self.library.holds_file(path) and self._may_patch.search(source) is not None
@@ -111,7 +111,7 @@ class Finder:
             return
         wanted = [write.name] if isinstance(write.name, str) else texts(self.names.of(write.name, frame))
         known = [base for base in bases if self._is_known(base)]
-        if depth and (not wanted or not known):
+        if depth and (not known or len(wanted) != 1):
             frames = list(unfolded(self.names, write, frame, bool(wanted)))
             for inner, call in frames:
                 yield from self._of_write(write, inner, call if call is not None else place, depth - 1)
@@ -121,7 +121,8 @@ class Finder:
             whole = (Kind.CLASS, Kind.MODULE)
             wanted = [EVERYTHING] if any(one.kind in whole and self.library.within(one.name) for one in known) else []
         if not known and _is_any_module(write.base):
-            for name in wanted:
+            given = (one.name for one in self.names.of(write.value, frame) if self.library.within(one.name))
+            for name in wanted or [name.rpartition(".")[2] for name in given]:
                 yield from self._everywhere(write, name, place)
             return
         for name in wanted:
@@ -186,6 +187,16 @@ class Finder:
                 symbol = self.library.symbol(text)
                 to = Target(symbol.name if symbol is not None else text, spelling)
                 yield self._patch(write, to, text.rpartition(".")[2], None, place)
+
+
+def _one_a_place(patches: list[Patch], whole: str) -> list[Patch]:
+    """One patch for each name that a node writes: where several owners may be meant, that which is patched most often."""
+    found: dict[tuple[int, str], Patch] = {}
+    for patch in patches:
+        key = (id(patch.place), patch.target.rpartition(".")[2])
+        if key not in found or patch.target.startswith(f"{whole}."):
+            found[key] = patch
+    return list(found.values())
 
 
 def _through_alias(write: Write) -> Write | None:
