@@ -27,6 +27,7 @@ from mcore_unpatch.code.worth import (
     ABSENT,
     BUILTINS,
     LONGEST,
+    MISSING,
     UNKNOWN,
     VERSION_PARTS,
     Given,
@@ -64,6 +65,8 @@ def _display(run: Reached, node: Any, given: Given | None) -> object:
 def _unary(run: Reached, node: ast.UnaryOp, given: Given | None) -> object:
     value = run.value(node.operand, given)
     if isinstance(node.op, ast.Not):
+        if value is MISSING:
+            return MISSING
         came_out = truth(value)
         return UNKNOWN if came_out is None else not came_out
     return tried(operator.neg, value) if isinstance(node.op, ast.USub) else UNKNOWN
@@ -97,6 +100,8 @@ def _sum(run: Reached, node: ast.BinOp, given: Given | None) -> object:
 
 def _comparison(run: Reached, node: ast.Compare, given: Given | None) -> object:
     left = run.value(node.left, given)
+    if left is MISSING:
+        return MISSING
     is_known = True
     for symbol, comparator in zip(node.ops, node.comparators, strict=True):
         right = run.value(comparator, given)
@@ -147,12 +152,10 @@ def _name(run: Reached, node: ast.Name, given: Given | None) -> object:
 
 def _object(run: Reached, node: ast.expr, path: str) -> object:
     """Which object an expression is: that is known more often than what it is worth."""
-    found = run.names.of(node)
-    if len(found) == 1 and found[0].kind == Kind.INSTANCE:
-        return found[0]
     if run.subject is not None and path and path == run.subject[0]:
         return Value(Kind.INSTANCE, run.subject[1])
-    return UNKNOWN
+    found = run.names.of(node)
+    return found[0] if len(found) == 1 and found[0].kind == Kind.INSTANCE else UNKNOWN
 
 
 def _bound(run: Reached, name: str, home: Scope, node: ast.AST, given: Given | None) -> object:
@@ -230,6 +233,8 @@ def _attribute(run: Reached, node: ast.Attribute, given: Given | None) -> object
     base = run.value(node.value, given)
     if isinstance(base, Value):
         return _member(run, base, node.attr)
+    if base is MISSING:
+        return MISSING
     if isinstance(base, ParameterNames):
         return base if node.attr in _SIGNATURE_PARTS else UNKNOWN
     if type(base).__name__ == "Version" and node.attr in VERSION_PARTS:
@@ -249,6 +254,10 @@ def _member(run: Reached, base: Value, name: str) -> object:
             return _bound(run, name, inner, base.node, None)
     if base.kind == Kind.FUNCTION and name == "__code__":
         return base
+    if base.kind in (Kind.CLASS, Kind.INSTANCE) and base.node is None and run.names.library.is_class(base.name):
+        dotted = f"{base.name}.{name}"
+        if run.release.has(dotted) is False and run.release.ever(dotted):
+            return MISSING
     if base.kind == Kind.FUNCTION and name in _SIGNATURE_PARTS:
         return _signature(run, base)
     found = member(run.names, base, name)
@@ -310,7 +319,11 @@ def _hasattr(run: Reached, subject: ast.expr, attribute: ast.expr, given: Given 
                 has = run.release.has(dotted)
                 if has and base.kind == Kind.INSTANCE and run.release.may_lack(dotted):
                     return UNKNOWN
-                return known(has) if has is not False or not _is_added(run, base, name, subject) else UNKNOWN
+                if has is not True and _is_added(run, base, name, subject):
+                    return UNKNOWN
+                if has is None and run.is_later and not ever:
+                    return not _is_mark(run, subject, name)  # who asks for what no release has was told that it comes
+                return known(has)
     return False if _is_mark(run, subject, name) else UNKNOWN
 
 
@@ -381,7 +394,7 @@ def _external(run: Reached, name: str, node: ast.Call, given: Given | None) -> o
 def _signature(run: Reached, value: object) -> object:
     """The parameters of a function: of a method without `self` where it was reached through an object."""
     if not isinstance(value, Value):
-        return UNKNOWN
+        return MISSING if value is MISSING else UNKNOWN
     if isinstance(value.node, NAMED_FUNCTIONS):
         names = tuple(one.arg for one in parameters(value.node))
     elif value.node is None and run.names.library.within(value.name) and value.kind in (Kind.FUNCTION, Kind.CLASS):

@@ -16,7 +16,7 @@ from mcore_unpatch.code.library import Release
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import children, last_name, spelled
 from mcore_unpatch.code.values import Kind
-from mcore_unpatch.code.worth import UNKNOWN, Given, both, negated, truth
+from mcore_unpatch.code.worth import MISSING, UNKNOWN, Given, both, negated, truth
 
 _MISSING = {"ImportError", "ModuleNotFoundError", "AttributeError"}
 _IMPORTERS = ("import_module", "__import__")
@@ -113,8 +113,9 @@ class Reached:
     def _holds(self, condition: Condition, given: Given | None) -> bool | None:
         node: Any = condition.node
         if condition.way == Way.TEST:
-            came_out = truth(self.value(node, given))
-            return None if came_out is None else came_out is condition.truth
+            value = self.value(node, given)
+            came_out = False if value is MISSING else truth(value)
+            return came_out if value is MISSING or came_out is None else came_out is condition.truth
         if condition.way == Way.PASSED:
             return self._passes(node, given)
         if condition.way == Way.TRIED:

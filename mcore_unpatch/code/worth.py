@@ -55,6 +55,7 @@ class _Absent:
 
 
 UNKNOWN: Final = _Unknown()
+MISSING: Final = _Unknown()  # what is read and not there: it raises
 ABSENT: Final = _Absent()  # what `getattr(Class, "member", None)` gives without the member: nothing else is that
 
 
@@ -66,7 +67,7 @@ class ParameterNames(tuple[str, ...]):
 
 def truth(value: object) -> bool | None:
     """The truth of a value; None where that is not known."""
-    if value is UNKNOWN:
+    if value is UNKNOWN or value is MISSING:
         return None
     if isinstance(value, Value):  # modules, classes and functions are true; an object may say otherwise
         return True if value.kind in (Kind.MODULE, Kind.CLASS, Kind.FUNCTION) else None
@@ -103,6 +104,8 @@ def same(values: list[object]) -> object:
 
 def tried(function: Callable[..., Any], *arguments: Any) -> object:
     """What a function gives for known values, `UNKNOWN` where it fails."""
+    if any(argument is MISSING for argument in arguments):
+        return MISSING
     if any(argument is UNKNOWN or isinstance(argument, Value) for argument in arguments):
         return UNKNOWN
     try:
@@ -119,7 +122,7 @@ def compared(symbol: ast.cmpop, left: object, right: object, is_later: bool) -> 
     if equality and (left is ABSENT or right is ABSENT):
         other = right if left is ABSENT else left
         return (other is None or other is ABSENT) is isinstance(symbol, (ast.Is, ast.Eq))
-    if left is UNKNOWN or right is UNKNOWN:
+    if left in (UNKNOWN, MISSING) or right in (UNKNOWN, MISSING):
         return None
     if equality and (left is None or right is None):
         other = right if left is None else left

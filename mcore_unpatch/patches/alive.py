@@ -18,16 +18,21 @@ from mcore_unpatch.patches.records import Patch, Spelling
 
 def alive(guards: Guards, patch: Patch, releases: Sequence[Release]) -> list[bool | None]:
     """Whether a patch is made, release by release: of one that a function makes, where some call of it is reached too."""
-    given, calls = _given(patch), installing_calls(guards, patch)
-    truths = []
-    for release in releases:
-        made = _on(guards, patch, release, given)
-        if made is not False and calls:
-            run = Reached(guards, release)
-            called = [both(run.holds(one) for one in guards.conditions(call) if _is_asked(one)) for call in calls]
-            made = False if all(one is False for one in called) else made
-        truths.append(made)
-    return truths
+    given = _given(patch)
+    made = [_on(guards, patch, release, given) for release in releases]
+    calls = installing_calls(guards, patch)
+    if not calls:
+        return made
+    called = [_is_called(guards, calls, release) for release in releases]
+    if all(one is False for one, release in zip(called, releases, strict=True) if not release.is_later):
+        return made  # whatever keeps it from being called is no question of the release
+    return [False if reached is False else one for one, reached in zip(made, called, strict=True)]
+
+
+def _is_called(guards: Guards, calls: list[ast.Call], release: Release) -> bool | None:
+    run = Reached(guards, release)
+    ways = [both(run.holds(one) for one in guards.conditions(call) if _is_asked(one)) for call in calls]
+    return False if all(way is False for way in ways) else None
 
 
 def installing_calls(guards: Guards, patch: Patch) -> list[ast.Call]:
