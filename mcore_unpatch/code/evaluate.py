@@ -153,7 +153,7 @@ def _name(run: Reached, node: ast.Name, given: Given | None) -> object:
 def _object(run: Reached, node: ast.expr, path: str) -> object:
     """Which object an expression is: that is known more often than what it is worth."""
     if run.subject is not None and path and path == run.subject[0]:
-        return Value(Kind.INSTANCE, run.subject[1])
+        return run.subject[1]
     found = run.names.of(node)
     return found[0] if len(found) == 1 and found[0].kind == Kind.INSTANCE else UNKNOWN
 
@@ -302,7 +302,7 @@ def _builtin(run: Reached, name: str, node: ast.Call, given: Given | None) -> ob
 
 def _hasattr(run: Reached, subject: ast.expr, attribute: ast.expr, given: Given | None) -> object:
     base, name = run.value(subject, given), run.value(attribute, given)
-    if not isinstance(name, str):
+    if not isinstance(name, str) or name.startswith("__"):
         return UNKNOWN
     if not isinstance(base, Value):
         return False if _is_mark(run, subject, name) else UNKNOWN
@@ -347,9 +347,10 @@ def _is_mark(run: Reached, subject: ast.expr, name: str) -> bool:
     if function is None or library.owners(name) or next(iter(library.modules_with(name)), None):
         return False
     path = spelled(subject)
+    read = [one.lineno for one in ast.walk(function.node) if isinstance(one, ast.Attribute) and one.attr == name]
     for store in function.module.stores:
         target = store.target
-        if isinstance(target, ast.Attribute) and target.attr == name:
+        if isinstance(target, ast.Attribute) and target.attr == name and target.lineno <= min(read, default=0):
             if any(parent is function.node for parent, _ in ancestors(target)):
                 flag = isinstance(store.value, ast.Constant) and store.value.value is True
                 if spelled(target.value) == path or (flag and isinstance(target.value, ast.Name)):

@@ -12,9 +12,7 @@ from mcore_unpatch.code.module import Module
 from mcore_unpatch.code.syntax import last_name
 
 SKIPPED = {".git", "node_modules", ".venv", "venv", "site-packages", "build", "dist", ".tox", "__pycache__"}
-_TESTS = re.compile(
-    r"(^|/)(tests?|testing|unit_tests?|functional_tests?)/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$"
-)
+_TESTS = re.compile(r"(^|/)(tests?|testing|unit_tests?|functional_tests?)/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 _MOST_FILES = 60  # that say a name: one that more have is too common to be followed
 
 

@@ -15,7 +15,7 @@ from mcore_unpatch.code.evaluate import VISITORS
 from mcore_unpatch.code.library import Release
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import children, last_name, spelled
-from mcore_unpatch.code.values import Kind
+from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.code.worth import MISSING, UNKNOWN, Given, both, negated, truth
 
 _MISSING = {"ImportError", "ModuleNotFoundError", "AttributeError"}
@@ -66,14 +66,16 @@ class Guards:
                 if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                     for base in self.names.of(node.value):
                         if base.node is None and base.kind in (Kind.MODULE, Kind.CLASS):
-                            yield from (name for name in [f"{base.name}.{node.attr}"] if self.names.library.within(name))
+                            yield from (
+                                name for name in [f"{base.name}.{node.attr}"] if self.names.library.within(name)
+                            )
                 todo += children(node)
 
 
 class Reached:
-    """Answers for one release. subject: an object as it is written, and its class, known by what is done to it."""
+    """Answers for one release. subject: an expression as it is written, and what it is by what is done to it."""
 
-    def __init__(self, guards: Guards, release: Release, subject: tuple[str, str] | None = None) -> None:
+    def __init__(self, guards: Guards, release: Release, subject: tuple[str, Value] | None = None) -> None:
         self.guards, self.names, self.subject = guards, guards.names, subject
         self.is_later = release.is_later
         self._release, self._asked_release = release, False

@@ -116,8 +116,8 @@ def tried(function: Callable[..., Any], *arguments: Any) -> object:
 
 def compared(symbol: ast.cmpop, left: object, right: object, is_later: bool) -> bool | None:
     """Whether a comparison holds."""
-    if isinstance(right, ParameterNames) and left not in right and is_later:
-        return None  # a release to come may have parameters that are not known yet
+    if isinstance(right, ParameterNames) and isinstance(left, str) and left not in right and is_later:
+        return isinstance(symbol, ast.In)  # who asks for what no release has was told that it comes
     equality = isinstance(symbol, (ast.Is, ast.IsNot, ast.Eq, ast.NotEq))
     if equality and (left is ABSENT or right is ABSENT):
         other = right if left is ABSENT else left

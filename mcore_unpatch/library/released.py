@@ -279,7 +279,9 @@ class AllReleases:
             return None
         if versions[0].letter == "c":
             return Member(MemberKind.CLASS, cls, f"{cls}.{name}")
-        held = self._class_of(next((held for one in versions if (held := one.trait("builds") or one.trait("type"))), ""))
+        held = self._class_of(
+            next((held for one in versions if (held := one.trait("builds") or one.trait("type"))), "")
+        )
         if versions[0].letter == "f":
             is_property = versions[0].trait("property") is not None
             return Member(MemberKind.PROPERTY if is_property else MemberKind.METHOD, cls, held)
@@ -387,7 +389,9 @@ class OneRelease:
         """Whether this release is older than the first that has a name; one that has lost it is another matter."""
         if self.is_later or self.has(dotted) is not False:
             return False
-        return any(self._packed.snapshot(number).has(dotted) for number in range(self._number, len(self._packed.labels)))
+        return any(
+            self._packed.snapshot(number).has(dotted) for number in range(self._number, len(self._packed.labels))
+        )
 
     def may_fail(self, dotted: str) -> bool:
         """Whether an import of a name that is there may fail all the same."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 PACKAGES = tuple(
-    f"megatron.{name}"
-    for name in ("core", "training", "elastification", "inference", "legacy", "post_training", "rl")
+    f"megatron.{name}" for name in ("core", "training", "elastification", "inference", "legacy", "post_training", "rl")
 )
 DISTRIBUTION = "megatron-core"
 VERSIONED = ("megatron.core", "megatron.core.package_info")

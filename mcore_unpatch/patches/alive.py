@@ -11,7 +11,7 @@ from mcore_unpatch.code.index import is_test
 from mcore_unpatch.code.library import Release
 from mcore_unpatch.code.reached import Guards, Reached
 from mcore_unpatch.code.syntax import last_name, scope_of, spelled
-from mcore_unpatch.code.values import Kind
+from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.code.worth import Given, both
 from mcore_unpatch.patches.records import Patch, Spelling
 
@@ -65,13 +65,13 @@ def _calls_of(guards: Guards, function: Any) -> list[ast.Call]:
     return calls
 
 
-
-
 def _on(guards: Guards, patch: Patch, release: Release, given: Given) -> bool | None:
     write = patch.write
     subject = None
     if write is not None and (path := spelled(write.base)):
-        subject = (path, patch.target.rpartition(".")[0])
+        owner = patch.target.rpartition(".")[0]
+        kind = Kind.MODULE if guards.names.library.is_module(owner) else Kind.INSTANCE
+        subject = (path, Value(kind, owner))
     run = Reached(guards, release, subject)
     truths = [run.at(patch.place)]
     if write is not None and write.place is not patch.place:

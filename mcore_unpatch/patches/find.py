@@ -54,7 +54,20 @@ class Finder:
                 self._bind_self(patch)
             paths = sorted({scope_of(function).module.path for function in list(self.names.bound)[before:]})
             self.names.forget()
-        return _one_a_place(sorted(found.values(), key=lambda patch: patch.key), self.library.whole())
+        return self._one_a_place(sorted(found.values(), key=lambda patch: patch.key))
+
+    def _one_a_place(self, patches: list[Patch]) -> list[Patch]:
+        """One patch for each name that a node writes: of several owners the one patched most often, or one that has it."""
+        found: dict[tuple[int, str], Patch] = {}
+        for patch in patches:
+            key = (id(patch.place), patch.target.rpartition(".")[2])
+            if key not in found or self._rank(patch) > self._rank(found[key]):
+                found[key] = patch
+        return list(found.values())
+
+    def _rank(self, patch: Patch) -> int:
+        is_whole = patch.target.startswith(f"{self.library.whole()}.")
+        return 2 * is_whole + (self.library.symbol(patch.target) is not None)
 
     def _is_asked(self, path: str, source: bytes) -> bool:
         return not is_test(path) and not self.library.holds_file(path) and self._may_patch.search(source) is not None
@@ -136,7 +149,9 @@ class Finder:
     def _judged(self, write: Write, bases: Values, name: str, frame: Frame | None, place: Any) -> Iterator[Patch]:
         found = [one for base in bases if (one := target(self.names, base, name, write, frame)) is not None]
         if not found and not any(self._is_settled(base) for base in bases):
-            typed = any(base.kind in (Kind.INSTANCE, Kind.OTHER) and not base.name.endswith("nn.Module") for base in bases)
+            typed = any(
+                base.kind in (Kind.INSTANCE, Kind.OTHER) and not base.name.endswith("nn.Module") for base in bases
+            )
             near = self.near(scope_of(write.place).module)
             told = self._evidence.about(write, name, near, typed)
             found = [told] if told is not None else []
@@ -146,7 +161,7 @@ class Finder:
                 yield self._patch(write, to, name, frame, place)
 
     def _one_each(self, found: list[Target], bases: Values) -> list[Target]:
-        """One target of what may be one of several classes or objects: the class that is patched most often, or the first."""
+        """One target of what may be one of several classes: the one that is patched most often, or the first."""
         if len(found) > 1 and all(base.kind != Kind.MODULE for base in bases):
             whole = self.library.whole()
             return [next((one for one in found if one.name.startswith(f"{whole}.")), found[0])]
@@ -187,16 +202,6 @@ class Finder:
                 symbol = self.library.symbol(text)
                 to = Target(symbol.name if symbol is not None else text, spelling)
                 yield self._patch(write, to, text.rpartition(".")[2], None, place)
-
-
-def _one_a_place(patches: list[Patch], whole: str) -> list[Patch]:
-    """One patch for each name that a node writes: where several owners may be meant, that which is patched most often."""
-    found: dict[tuple[int, str], Patch] = {}
-    for patch in patches:
-        key = (id(patch.place), patch.target.rpartition(".")[2])
-        if key not in found or patch.target.startswith(f"{whole}."):
-            found[key] = patch
-    return list(found.values())
 
 
 def _through_alias(write: Write) -> Write | None:

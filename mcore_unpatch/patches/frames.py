@@ -42,8 +42,16 @@ def unfolded(names: Names, write: Write, frame: Frame | None, named: bool) -> It
                 if rows:
                     return
         elif isinstance(parent, FUNCTIONS) and (not named or frame is None):
-            asked = [arg for arg in parameters(parent) if arg.arg in behind and (inner_scope(parent), arg.arg) not in (frame or {})]
-            if asked and getattr(parent, "name", "__init__") != "__init__" and (not named or _is_installer(write, asked)):
+            asked = [
+                arg
+                for arg in parameters(parent)
+                if arg.arg in behind and (inner_scope(parent), arg.arg) not in (frame or {})
+            ]
+            if (
+                asked
+                and getattr(parent, "name", "__init__") != "__init__"
+                and (not named or _is_installer(write, asked))
+            ):
                 yield from _calls(names, parent, asked, write, frame)
                 return
 

@@ -16,7 +16,9 @@ def patch_files(texts: Mapping[str, bytes], library: Library) -> list[PatchFile]
     """Those of some diffs that change the library."""
     found = []
     for path, text in sorted(texts.items()):
-        headers = [(header.start(), _module(header[1].decode(errors="replace"), library)) for header in _HEADER.finditer(text)]
+        headers = [
+            (header.start(), _module(header[1].decode(errors="replace"), library)) for header in _HEADER.finditer(text)
+        ]
         modules = [(at, module) for at, module in headers if module]
         if modules:
             line = text[: modules[0][0]].count(b"\n") + 1

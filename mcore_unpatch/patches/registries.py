@@ -48,7 +48,9 @@ def _named(names: Names, text: Value, call: ast.Call) -> Patch | None:
 
 def tabled(names: Names, module: Module) -> Iterator[Patch]:
     """`("lib.module.name", fn)` in a file that patches: one row of a table."""
-    rows = [row for row in module.rows if not isinstance(row, ast.Dict) and names.library.within(text_of(row.elts[0]) or "")]
+    rows = [
+        row for row in module.rows if not isinstance(row, ast.Dict) and names.library.within(text_of(row.elts[0]) or "")
+    ]
     if not rows or not _VERBS.search(module.path + " ".join(spelled(call.func) for call in module.calls)):
         return
     for row in rows:

@@ -47,7 +47,11 @@ def is_new_object(names: Names, value: ast.AST | None, frame: Frame | None) -> b
     value = _without_moves(value)
     if not isinstance(value, ast.Call):
         return any(one.kind == Kind.INSTANCE and one.node is not None for one in names.of(value, frame))
-    return last_name(value.func)[:1].isupper() or last_name(value.func).startswith("_") and last_name(value.func)[1:2].isupper()
+    return (
+        last_name(value.func)[:1].isupper()
+        or last_name(value.func).startswith("_")
+        and last_name(value.func)[1:2].isupper()
+    )
 
 
 def made(names: Names, value: ast.AST | None) -> Value | None:
@@ -72,8 +76,6 @@ def is_backup(names: Names, value: ast.AST | None, name: str, frame: Frame | Non
     if not found and isinstance(value, ast.Attribute):
         return value.attr != name and _KEPT.search(name) is not None
     return any(
-        one.kind in (Kind.FUNCTION, Kind.CLASS)
-        and names.library.within(one.name)
-        and not one.name.endswith(f".{name}")
+        one.kind in (Kind.FUNCTION, Kind.CLASS) and names.library.within(one.name) and not one.name.endswith(f".{name}")
         for one in found
     )

@@ -58,7 +58,9 @@ def is_temporary(write: Write, name: str) -> bool:
             continue
         around = list(ancestors(store.target))
         if any(parent is function.node for parent, _ in around):
-            in_finally = any(is_try(parent) and any(child is one for one in parent.finalbody) for parent, child in around)
+            in_finally = any(
+                is_try(parent) and any(child is one for one in parent.finalbody) for parent, child in around
+            )
             if in_finally or (yields and min(yields) < store.target.lineno):
                 return True
     return is_mock and any(isinstance(parent, ast.withitem) for parent, _ in ancestors(write.place))
