@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from mcore_unpatch.code.index import is_test
@@ -23,6 +24,7 @@ from mcore_unpatch.patches.targets import DUNDERS, EVERYTHING, target
 from mcore_unpatch.patches.writes import owner_of_dict, writes
 
 _DEEPEST = 3  # loops and helpers within one another
+_MOST_FRAMES = 500  # rows and calls that one write is looked at in
 _PLAIN_VALUES = (
     ast.Constant, ast.Compare, ast.Dict, ast.List, ast.Set, ast.Tuple, ast.JoinedStr, ast.UnaryOp, ast.BinOp,
 )  # fmt: skip
@@ -39,6 +41,7 @@ class Finder:
         packages = "|".join(re.escape(package) for package in self.library.packages())
         self._imports = re.compile(rf"^[ \t]*(?:from|import)[ \t]+(?:{packages})".encode(), re.M)
         self._near: dict[str, bool] = {}
+        self._frames_left = _MOST_FRAMES
 
     def all(self) -> list[Patch]:
         """Every patch outside tests. What becomes a method tells what its `self` is, so these files are asked twice."""
@@ -82,6 +85,7 @@ class Finder:
         """The patches that a file makes."""
         for write in writes(module):
             if not self._is_own(write):
+                self._frames_left = _MOST_FRAMES
                 yield from self._of_write(write, None, write.place, _DEEPEST)
         yield from registered(self.names, module)
         yield from tabled(self.names, module)
@@ -125,8 +129,9 @@ class Finder:
         wanted = [write.name] if isinstance(write.name, str) else texts(self.names.of(write.name, frame))
         known = [base for base in bases if self._is_known(base)]
         if depth and (not known or len(wanted) != 1):
-            frames = list(unfolded(self.names, write, frame, bool(wanted)))
-            for inner, call in frames:
+            frames = list(islice(unfolded(self.names, write, frame, bool(wanted)), _MOST_FRAMES))
+            for inner, call in frames[: max(self._frames_left, 1)]:
+                self._frames_left -= 1
                 yield from self._of_write(write, inner, call if call is not None else place, depth - 1)
             if frames:
                 return
