@@ -1,11 +1,11 @@
-"""What has to come out which way for a node to be reached: branches, early exits, asserts, handlers, imports above it."""
+"""What decides whether a node is reached: branches, early exits, asserts, handlers, and imports above it."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mcore_unpatch.code.module import Binding, BindingKind
 from mcore_unpatch.code.syntax import (
@@ -130,6 +130,10 @@ def _apart(test: ast.expr, truth: bool) -> Iterator[tuple[ast.expr, bool]]:
         yield test, truth
 
 
+def _position(node: Any) -> tuple[int, int]:
+    return (node.lineno, node.col_offset)
+
+
 def reaching(bindings: list[Binding], node: ast.AST, here: bool) -> list[Binding]:
     """The bindings whose value a name may have at a node: back from it to the first that nothing goes around.
 
@@ -137,7 +141,7 @@ def reaching(bindings: list[Binding], node: ast.AST, here: bool) -> list[Binding
     """
     if not here or not hasattr(node, "lineno") or len(bindings) == 1:
         return bindings
-    line, column = node.lineno, node.col_offset
+    place = _position(node)
     around = {id(parent): child for parent, child in ancestors(node)}  # and the child that leads to the node
     found: list[Binding] = []
     for binding in reversed(bindings):
@@ -145,7 +149,7 @@ def reaching(bindings: list[Binding], node: ast.AST, here: bool) -> list[Binding
         if binding.kind == BindingKind.PARAMETER:
             found.append(binding)
             break
-        if (at.lineno, at.col_offset) > (line, column):
+        if _position(at) > place:
             continue
         if isinstance(at, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) and id(at) in around:
             continue  # its own value
@@ -154,6 +158,7 @@ def reaching(bindings: list[Binding], node: ast.AST, here: bool) -> list[Binding
         if branch is None or not isinstance(at, ast.stmt):
             found.append(binding)
             continue
+        assert parent is not None
         if not any(each is branch for each in block_of(parent, at)) and not isinstance(parent, LOOPS):
             if isinstance(parent, ast.If) or isinstance(branch, ast.ExceptHandler):
                 continue  # the other branch

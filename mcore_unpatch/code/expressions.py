@@ -1,4 +1,4 @@
-"""Each kind of expression, and what it may be: read with `Names.of` in mind, which calls these by the type of a node."""
+"""Each kind of expression, and what it may be: `Names.of` calls these by the type of a node."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 MOST_TEXTS = 40
 # Calls that give back what they are given, or a part of it.
-_HANDS_BACK = set("list tuple iter reversed sorted set enumerate cast next copy deepcopy values unwrap_model".split())
-_WRAPPERS = set(
-    "partial partialmethod staticmethod classmethod wraps MethodType no_grad contextmanager lru_cache cache".split()
-)
+_HAND_BACK = "list tuple iter reversed sorted set enumerate cast next copy deepcopy values unwrap_model"
+_WRAP = "partial partialmethod staticmethod classmethod wraps MethodType no_grad contextmanager lru_cache cache"
+_GIVES_BACK = frozenset(f"{_HAND_BACK} {_WRAP}".split())
 _MOVES = ("to", "cuda", "cpu", "half", "bfloat16", "float", "eval", "train")
 _IMPORTERS = {"import_module", "__import__", "safe_import", "safe_import_from", "locate", "resolve_name", "get_class"}
 _SAME_OBJECT = ("__self__", "__func__", "__wrapped__", "__dict__")
@@ -50,7 +49,7 @@ def _call(names: Names, node: ast.Call, frame: Frame | None) -> Values:
     first = node.args[0] if node.args else None
     called = names.settled(names.of(node.func, frame))
     values = [made for value in called for made in _made(names, value, node, frame)]
-    if first is not None and (name in _HANDS_BACK or name in _WRAPPERS):
+    if first is not None and name in _GIVES_BACK:
         if not any(value.kind != Kind.OTHER for value in values):
             return names.of(first, frame)
     if not values and name in _MOVES and isinstance(node.func, ast.Attribute):

@@ -68,7 +68,7 @@ class Index:
         last, suffix = dotted.rpartition(".")[2], f".{dotted}"
         fits = [path for path, name in self._by_last.get(last, ()) if name.endswith(suffix)]
         if "." not in dotted:  # a lone word: beside the file, or at a root of packages
-            roots = (f"{folder}/{last}.py".lstrip("/"), f"{folder}/{last}/__init__.py".lstrip("/"))
+            roots = [f"{folder}/{last}.py".lstrip("/"), f"{folder}/{last}/__init__.py".lstrip("/")]
             roots += (f"{last}.py", f"{last}/__init__.py", f"src/{last}/__init__.py")
             fits = [path for path in fits if path in roots]
         if not fits:
@@ -89,7 +89,7 @@ class Index:
     def calls(self, name: str, home: str, near: str = "") -> list[ast.Call]:
         """The calls, outside tests, of something whose last name this is; `home`: the file that defines it.
 
-        What too many files say is looked for only in those that also say `near`. A test gives fakes, so it tells nothing.
+        What too many files say is looked for only in those that also say `near`. A test gives fakes: it tells nothing.
         """
         paths = [path for path in self.saying(f"{name}(") if not is_test(path)]
         if len(paths) > _MOST_FILES:

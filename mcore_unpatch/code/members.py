@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from mcore_unpatch.code.library import Member, MemberKind, SymbolKind
 from mcore_unpatch.code.module import ELEMENT, ENTERED, BindingKind, Step, Store
 from mcore_unpatch.code.syntax import decorated_as, last_name, own_nodes
 from mcore_unpatch.code.values import Frame, Kind, Value, Values
+from mcore_unpatch.library.interface import Member, MemberKind, SymbolKind
 
 if TYPE_CHECKING:
     from mcore_unpatch.code.names import Names
@@ -116,9 +116,9 @@ def project(names: Names, values: Values, path: tuple[Step, ...], frame: Frame |
         for value in values:
             if value.kind == Kind.ITEMS:
                 found += _part(names, value, step, frame)
-            elif value.kind == Kind.INSTANCE and not (isinstance(step, str) and step not in (ELEMENT, ENTERED)):
-                found.append(value)
-            elif value.kind == Kind.PARAMETER and step == ENTERED:
+            elif (value.kind == Kind.INSTANCE and (isinstance(step, int) or step in (ELEMENT, ENTERED))) or (
+                value.kind == Kind.PARAMETER and step == ENTERED
+            ):
                 found.append(value)
         values = tuple(found)
     return values

@@ -1,4 +1,4 @@
-"""A Python file: one parse, one walk. Every node learns its parent; bindings, stores and calls are listed as they pass."""
+"""A Python file: one parse, one walk. Nodes learn their parents; bindings, stores and calls are listed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BindingKind(StrEnum):
 
 
 class Binding(NamedTuple):
-    """One way a name gets its value. `path` says which part of `value`: 0 of a pair, an element of what is looped over."""
+    """One way a name gets its value; `path`: which part of `value`, 0 of a pair, an element of what is looped over."""
 
     kind: BindingKind
     node: Any  # the statement, definition or parameter
@@ -136,7 +136,7 @@ class Module:
         return ".".join([*parts, module] if module else parts)
 
     def _walk(self) -> None:
-        """Visit every node in the order of the text. A stack of its own: a deep tree must not end in a RecursionError."""
+        """Visit every node in the order of the text. The stack is our own: a deep tree must not end in a RecursionError."""
         stack: list[tuple[Any, Any, Scope]] = [(child, self.tree, self.scope) for child in reversed(self.tree.body)]
         while stack:
             node, parent, scope = stack.pop()

@@ -11,7 +11,6 @@ from typing import Any
 from mcore_unpatch.code.conditions import reaching, tests
 from mcore_unpatch.code.expressions import EXPRESSIONS
 from mcore_unpatch.code.index import Index
-from mcore_unpatch.code.library import Library
 from mcore_unpatch.code.members import member, project
 from mcore_unpatch.code.module import Binding, BindingKind, Module, Scope
 from mcore_unpatch.code.syntax import (
@@ -28,6 +27,7 @@ from mcore_unpatch.code.syntax import (
     spelled,
 )
 from mcore_unpatch.code.values import Frame, Kind, Value, Values, instances
+from mcore_unpatch.library.interface import Library
 
 _MOST_VALUES = 100  # of one expression
 _DEEPEST = 40  # evaluations within one another
@@ -224,10 +224,11 @@ class Names:
         return found or tuple(Value(Kind.INSTANCE, one.name) for one in foreign if not one.name.endswith(".Any"))
 
     def _annotated_by_text(self, node: ast.Constant) -> Values:
-        if len(node.value) > _LONGEST_ANNOTATION or not hasattr(node, "_parent"):
+        text = str(node.value).strip()
+        if len(text) > _LONGEST_ANNOTATION or not hasattr(node, "_parent"):
             return ()
         try:
-            parsed = ast.parse(node.value.strip(), mode="eval").body
+            parsed = ast.parse(text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return ()
         while isinstance(parsed, ast.Subscript) and last_name(parsed.value) in _EITHER:

@@ -12,11 +12,11 @@ from typing import Any
 
 from mcore_unpatch.code.conditions import Condition, Way, conditions, may_leave
 from mcore_unpatch.code.evaluate import VISITORS
-from mcore_unpatch.code.library import Release
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import children, last_name, spelled
 from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.code.worth import MISSING, UNKNOWN, Given, both, negated, truth
+from mcore_unpatch.library.interface import Release
 
 _MISSING = {"ImportError", "ModuleNotFoundError", "AttributeError"}
 _IMPORTERS = ("import_module", "__import__")

@@ -165,7 +165,7 @@ def is_method(function: ast.AST) -> bool:
 
 def parent_scope_node(node: ast.AST) -> ast.AST:
     """The module, class or function whose scope a node stands in."""
-    return scope_of(node).node
+    return scope_of(node).node  # type: ignore[no-any-return]
 
 
 def decorated_as(function: ast.AST, *names: str) -> bool:

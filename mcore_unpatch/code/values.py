@@ -30,7 +30,7 @@ class Value(NamedTuple):
     kind: Kind
     name: str
     node: Any = None
-    owner: Value | None = None  # type: ignore[misc]
+    owner: Value | None = None
     parts: tuple[tuple[Any, ...], ...] = ()
 
 

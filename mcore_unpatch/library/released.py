@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from mcore_unpatch.code.library import Member, MemberKind, Symbol, SymbolKind
+from mcore_unpatch.library.interface import Member, MemberKind, Symbol, SymbolKind
 
 _FORMAT = b"unpatch models 2\n"
 _VERSION_END, _FIELD = "\x1e", "\x1f"
@@ -219,7 +219,7 @@ class Snapshot:
 
 
 class AllReleases:
-    """Every release as one library, as `code.library.Library` asks it."""
+    """Every release as one library, as `library.interface.Library` asks it."""
 
     def __init__(self, packed: Packed) -> None:
         self._packed, self._all = packed, packed.snapshot()
@@ -294,7 +294,7 @@ class AllReleases:
 
     def inherits(self, cls: str, name: str) -> bool:
         """Whether a class has a method from a base of another library."""
-        return name in _OF_EVERY_CLASS and self.is_class(cls) or self._all.inherits(cls, name)
+        return (name in _OF_EVERY_CLASS and self.is_class(cls)) or self._all.inherits(cls, name)
 
     def result(self, function: str) -> Sequence[str]:
         """The classes of what a function returns."""
@@ -350,7 +350,7 @@ LATER = "later"
 
 
 class OneRelease:
-    """One release, as `code.library.Release` asks it; the newest that is known stands for those to come."""
+    """One release, as `library.interface.Release` asks it; the newest that is known stands for those to come."""
 
     def __init__(self, packed: Packed, label: str) -> None:
         self.is_later = label == LATER

@@ -8,16 +8,16 @@ from typing import Any
 
 from mcore_unpatch.code.conditions import Condition, Way
 from mcore_unpatch.code.index import is_test
-from mcore_unpatch.code.library import Release
 from mcore_unpatch.code.reached import Guards, Reached
 from mcore_unpatch.code.syntax import last_name, scope_of, spelled
 from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.code.worth import Given, both
+from mcore_unpatch.library.interface import Release
 from mcore_unpatch.patches.records import Patch, Spelling
 
 
 def alive(guards: Guards, patch: Patch, releases: Sequence[Release]) -> list[bool | None]:
-    """Whether a patch is made, release by release: of one that a function makes, where some call of it is reached too."""
+    """Whether a patch is made, release by release; where a function makes it, some call of that has to be reached."""
     given = _given(patch)
     made = [_on(guards, patch, release, given) for release in releases]
     calls = installing_calls(guards, patch)

@@ -1,4 +1,4 @@
-"""What an object is that no type tells: by the class its method is bound to, by where it came from, by what is used of it."""
+"""What an object is that no type tells: by what is bound to it, by where it came from, by what is used of it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from mcore_unpatch.patches.records import Confidence, Spelling, Target, Write
 from mcore_unpatch.patches.replacements import bound_to
 
 # Names of methods that many libraries have: they tell nothing.
-_COMMON = frozenset(
-    "forward backward step train eval state_dict load_state_dict zero_grad named_parameters parameters named_modules "
-    "modules children register_buffer register_parameter requires_grad_ to_empty from_pretrained save_pretrained "
-    "__init__ __call__ add_argument get_rope_index train_step all_reduce no_sync".split()
-)
+_EVERYBODYS = """
+forward backward step train eval state_dict load_state_dict zero_grad named_parameters parameters named_modules modules
+children register_buffer register_parameter requires_grad_ to_empty from_pretrained save_pretrained __init__ __call__
+add_argument get_rope_index train_step all_reduce no_sync
+"""
+_COMMON = frozenset(_EVERYBODYS.split())
 _DEEPEST = 3
 
 

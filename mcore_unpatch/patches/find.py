@@ -60,7 +60,7 @@ class Finder:
         return self._one_a_place(sorted(found.values(), key=lambda patch: patch.key))
 
     def _one_a_place(self, patches: list[Patch]) -> list[Patch]:
-        """One patch for each name that a node writes: of several owners the one patched most often, or one that has it."""
+        """One patch for each name that a node writes: of several owners the one patched most, or one that has it."""
         found: dict[tuple[int, str], Patch] = {}
         for patch in patches:
             key = (id(patch.place), patch.target.rpartition(".")[2])
@@ -177,8 +177,9 @@ class Finder:
         bindings = scope_of(node).bindings(node.id) if isinstance(node, ast.Name) else []
         arg = bindings[0].node if bindings and bindings[0].kind == BindingKind.PARAMETER else None
         args = function_of(arg).args if arg is not None else None
-        is_first = args is not None and (args.posonlyargs + args.args)[:1] == [arg]
-        return is_first and (arg.arg == "self" or function_of(arg) in self.names.bound)
+        if arg is None or args is None or (args.posonlyargs + args.args)[:1] != [arg]:
+            return False
+        return arg.arg == "self" or function_of(arg) in self.names.bound
 
     def _is_settled(self, base: Value) -> bool:
         return base.kind in (Kind.MODULE, Kind.CLASS, Kind.FUNCTION) or bool(self.names.of_library(base))

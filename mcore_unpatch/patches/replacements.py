@@ -47,10 +47,8 @@ def is_new_object(names: Names, value: ast.AST | None, frame: Frame | None) -> b
     value = _without_moves(value)
     if not isinstance(value, ast.Call):
         return any(one.kind == Kind.INSTANCE and one.node is not None for one in names.of(value, frame))
-    return (
-        last_name(value.func)[:1].isupper()
-        or last_name(value.func).startswith("_")
-        and last_name(value.func)[1:2].isupper()
+    return last_name(value.func)[:1].isupper() or (
+        last_name(value.func).startswith("_") and last_name(value.func)[1:2].isupper()
     )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-from mcore_unpatch.code.library import MemberKind, SymbolKind
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.values import Frame, Kind, Value
+from mcore_unpatch.library.interface import MemberKind, SymbolKind
 from mcore_unpatch.patches import replacements
 from mcore_unpatch.patches.records import Spelling, Target, Write, WriteKind
 
