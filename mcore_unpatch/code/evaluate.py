@@ -23,7 +23,7 @@ from mcore_unpatch.code.syntax import (
     scope_of,
     spelled,
 )
-from mcore_unpatch.code.values import Kind, Value
+from mcore_unpatch.code.values import Kind, Value, Values
 from mcore_unpatch.code.worth import (
     ABSENT,
     BUILTINS,
@@ -71,9 +71,10 @@ def _object(run: Reached, node: ast.expr, path: str) -> object:
 
 def _bound(run: Reached, name: str, home: Scope, node: ast.AST, given: Given | None) -> object:
     """The last binding that this release reaches: above the node in the same scope, anywhere in an outer one."""
-    here = node if scope_of(node) is home else home.node
+    inside = node is not home.node and scope_of(node) is home
+    here = node if inside else home.node
     for binding in reversed(home.names[name]):
-        if here is node and binding.kind != BindingKind.PARAMETER and _stands_behind(binding.node, node):
+        if inside and binding.kind != BindingKind.PARAMETER and _stands_behind(binding.node, node):
             continue
         reached = _is_bound(run, binding, home, here, given)
         if reached is None and not any(isinstance(one, ast.ExceptHandler) for one, _ in ancestors(binding.node)):
@@ -136,8 +137,14 @@ def _of_binding(run: Reached, binding: Binding, home: Scope, given: Given | None
         fact = run.release.version_fact(source.name, binding.value.name)
         if fact is not None:
             return fact
-    found = run.names.bound_to(binding, home, None)
-    return found[0] if len(found) == 1 else UNKNOWN
+    return _only(run.names.bound_to(binding, home, None))
+
+
+def _only(found: Values) -> object:
+    """The one thing that something is; what is there for type checkers alone is false."""
+    if len(found) == 1:
+        return False if found[0].name == "typing.TYPE_CHECKING" else found[0]
+    return UNKNOWN
 
 
 def _attribute(run: Reached, node: ast.Attribute, given: Given | None) -> object:
@@ -150,8 +157,6 @@ def _attribute(run: Reached, node: ast.Attribute, given: Given | None) -> object
         return base if node.attr in _SIGNATURE_PARTS else UNKNOWN
     if type(base).__name__ == "Version" and node.attr in VERSION_PARTS:
         return getattr(base, node.attr)
-    if node.attr == "TYPE_CHECKING":
-        return False
     return _object(run, node, spelled(node))
 
 
@@ -171,8 +176,7 @@ def _member(run: Reached, base: Value, name: str) -> object:
             return MISSING
     if base.kind == Kind.FUNCTION and name in _SIGNATURE_PARTS:
         return _signature(run, base)
-    found = member(run.names, base, name)
-    return found[0] if len(found) == 1 else UNKNOWN
+    return _only(member(run.names, base, name))
 
 
 # -- calls -----------------------------------------------------------------------------------------------------------

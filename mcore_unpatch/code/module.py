@@ -221,7 +221,10 @@ class Module:
 
     def _elsewhere(self, node: Any, scope: Scope) -> Scope:
         for name in node.names:
-            home = scope.parent.home_of(name) if isinstance(node, ast.Nonlocal) and scope.parent else None
+            around = scope.parent if isinstance(node, ast.Nonlocal) else None
+            home = around.home_of(name) if around is not None else None
+            if around is not None and (home is None or home.parent is None):
+                home = around.function()  # it is bound further below
             scope.elsewhere[name] = home or self.scope
         return scope
 

@@ -354,7 +354,7 @@ class OneRelease:
 
     def __init__(self, packed: Packed, label: str) -> None:
         self.is_later = label == LATER
-        self.label = "99.0.0" if self.is_later else label
+        self.label = "0.99.0" if self.is_later else label
         self._packed, self._all = packed, packed.snapshot()
         self._number = len(packed.labels) - 1 if self.is_later else packed.labels.index(label)
         self._names = packed.snapshot(self._number)

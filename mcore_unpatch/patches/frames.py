@@ -42,18 +42,15 @@ def unfolded(names: Names, write: Write, frame: Frame | None, named: bool) -> It
                 if rows:
                     return
         elif isinstance(parent, FUNCTIONS) and (not named or frame is None):
-            asked = [
-                arg
-                for arg in parameters(parent)
-                if arg.arg in behind and (inner_scope(parent), arg.arg) not in (frame or {})
-            ]
-            if (
-                asked
-                and getattr(parent, "name", "__init__") != "__init__"
-                and (not named or _is_installer(write, asked))
-            ):
-                yield from _calls(names, parent, asked, write, frame)
-                return
+            known = frame or {}
+            open_ones = (arg for arg in parameters(parent) if (inner_scope(parent), arg.arg) not in known)
+            asked = [arg for arg in open_ones if arg.arg in behind]
+            is_called = getattr(parent, "name", "__init__") != "__init__"
+            if asked and is_called and (not named or _is_installer(write, asked)):
+                calls = list(_calls(names, parent, asked, write, frame))
+                yield from calls
+                if calls:
+                    return
 
 
 def _calls(names: Names, function: Any, asked: list[ast.arg], write: Write, frame: Frame | None) -> Iterator[Unfolded]:
