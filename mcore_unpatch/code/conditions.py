@@ -104,9 +104,27 @@ def _blocks(statement: ast.stmt) -> Iterable[ast.stmt]:
     return ()
 
 
-def tests(node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
-    """(test, how it came out) for a node, taken apart at `and`, `or` and `not`; exits above it tell too."""
-    for condition in conditions(node):
+Tests = list[tuple[ast.expr, bool]]
+
+
+def tests(node: ast.AST, of_statements: dict[ast.AST, Tests]) -> Iterator[tuple[ast.expr, bool]]:
+    """(test, how it came out) for a node, taken apart at `and`, `or` and `not`; exits above it tell too.
+
+    of_statements: what was found for whole statements, which is kept there.
+    """
+    statement: ast.AST = node
+    for parent, child in ancestors(node):
+        if isinstance(child, ast.stmt):
+            break
+        yield from _of_tests(_within_expression(parent, child))
+        statement = parent
+    if statement not in of_statements:
+        of_statements[statement] = list(_of_tests(conditions(statement)))
+    yield from of_statements[statement]
+
+
+def _of_tests(found: Iterable[Condition]) -> Iterator[tuple[ast.expr, bool]]:
+    for condition in found:
         if condition.way == Way.TEST:
             assert isinstance(condition.node, ast.expr)
             yield from _apart(condition.node, condition.truth)

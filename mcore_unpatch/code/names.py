@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from mcore_unpatch.code.conditions import reaching, tests
+from mcore_unpatch.code.conditions import Tests, reaching, tests
 from mcore_unpatch.code.expressions import EXPRESSIONS
 from mcore_unpatch.code.index import Index
 from mcore_unpatch.code.members import member, project
@@ -31,7 +31,8 @@ from mcore_unpatch.library.interface import Library
 
 _MOST_VALUES = 100  # of one expression
 _DEEPEST = 40  # evaluations within one another
-_MOST_STEPS = 20_000  # of one question
+_CALLERS = 3  # of callers, that are asked for a parameter
+_MOST_STEPS = 4_000  # of one question
 _LONGEST_ANNOTATION = 200
 _MANY = ("list", "List", "Sequence", "Iterable", "Iterator", "tuple", "Tuple", "set", "Set", "Generator")
 _EITHER = ("Optional", "Union", "Final", "Annotated", "ClassVar")
@@ -50,6 +51,8 @@ class Names:
         self._lowest = _DEEPEST  # the question among these that an answer had to leave out
         self._steps = 0
         self._asked_classes: dict[Module, set[str]] = {}
+        self._tests: dict[ast.AST, Tests] = {}
+        self._settled: dict[ast.AST, Values] = {}
 
     def of(self, node: ast.AST | None, frame: Frame | None = None) -> Values:
         """What an expression may be; nothing where that is not known."""
@@ -83,8 +86,9 @@ class Names:
         """Forget what was found: more is known now."""
         self._memo.clear()
         self._callers.clear()
+        self._settled.clear()
 
-    def settled(self, values: Values, depth: int = 3) -> Values:
+    def settled(self, values: Values, depth: int = _CALLERS) -> Values:
         """The same, with parameters replaced by what the repository's calls give for them."""
         if not any(value.kind == Kind.PARAMETER for value in values):
             return values
@@ -93,9 +97,23 @@ class Names:
             if value.kind != Kind.PARAMETER:
                 found.append(value)
                 continue
-            for call in self.callers(function_of(value.node)) if depth else ():
-                found += self.settled(self.of(self.argument(value.node, call)), depth - 1)
+            found += self._given(value.node, depth)
         return tuple(dict.fromkeys(found))[:_MOST_VALUES]
+
+    def _given(self, arg: ast.arg, depth: int) -> Values:
+        """What the callers give for a parameter."""
+        if arg in self._settled:
+            return self._settled[arg]
+        found: list[Value] = []
+        level, outer = len(self._active), self._lowest
+        self._lowest = _DEEPEST
+        for call in self.callers(function_of(arg)) if depth else ():
+            found += self.settled(self.of(self.argument(arg, call)), depth - 1)
+        answer = tuple(dict.fromkeys(found))[:_MOST_VALUES]
+        if depth == _CALLERS and self._lowest >= level:
+            self._settled[arg] = answer
+        self._lowest = min(outer, self._lowest)
+        return answer
 
     def callers(self, function: Any) -> list[ast.Call]:
         """The calls of a function of the repository, where they can be told."""
@@ -247,7 +265,7 @@ class Names:
             self._asked_classes[module] = {spelled(call.args[0]) for call in asked}
         if not key or key not in self._asked_classes[module]:
             return ()
-        for test, truth in tests(node):
+        for test, truth in tests(node, self._tests):
             if truth and isinstance(test, ast.Call) and last_name(test.func) == "isinstance" and len(test.args) == 2:
                 if spelled(test.args[0]) == key and not any(node is inner for inner in ast.walk(test)):
                     named = test.args[1].elts if isinstance(test.args[1], ast.Tuple) else [test.args[1]]
