@@ -5,22 +5,19 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcore_unpatch.code.literals import LITERALS, several
 from mcore_unpatch.code.members import member
-from mcore_unpatch.code.module import Binding, BindingKind, Scope
+from mcore_unpatch.code.module import Binding, BindingKind, Scope, inner_scope, is_method, scope_of
 from mcore_unpatch.code.syntax import (
     NAMED_FUNCTIONS,
     ancestors,
     argument,
     decorated_as,
     default_of,
-    inner_scope,
-    is_method,
     own_nodes,
     parameters,
-    scope_of,
     spelled,
 )
 from mcore_unpatch.code.values import Kind, Value, Values
@@ -32,6 +29,7 @@ from mcore_unpatch.code.worth import (
     UNKNOWN,
     VERSION_PARTS,
     Given,
+    OnRelease,
     ParameterNames,
     called_on,
     known,
@@ -40,16 +38,13 @@ from mcore_unpatch.code.worth import (
     version,
 )
 
-if TYPE_CHECKING:
-    from mcore_unpatch.code.reached import Reached
-
 _SIGNATURES = {"inspect.signature", "inspect.getfullargspec", "inspect.getargspec"}
 _SIGNATURE_PARTS = {"parameters", "args", "kwonlyargs", "co_varnames"}
 _VERSION_MAKERS = ("parse_version", "LooseVersion", "StrictVersion", "version.parse", "version.Version", "PkgVersion")
 _DISTRIBUTION_VERSION = {"importlib.metadata.version", "importlib_metadata.version"}
 
 
-def _name(run: Reached, node: ast.Name, given: Given | None) -> object:
+def _name(run: OnRelease, node: ast.Name, given: Given | None) -> object:
     scope = scope_of(node)
     home = scope.home_of(node.id)
     if given is not None and home is not None and (home, node.id) in given:
@@ -61,7 +56,7 @@ def _name(run: Reached, node: ast.Name, given: Given | None) -> object:
     return _object(run, node, spelled(node))
 
 
-def _object(run: Reached, node: ast.expr, path: str) -> object:
+def _object(run: OnRelease, node: ast.expr, path: str) -> object:
     """Which object an expression is: that is known more often than what it is worth."""
     if run.subject is not None and path and path == run.subject[0]:
         return run.subject[1]
@@ -69,7 +64,7 @@ def _object(run: Reached, node: ast.expr, path: str) -> object:
     return found[0] if len(found) == 1 and found[0].kind == Kind.INSTANCE else UNKNOWN
 
 
-def _bound(run: Reached, name: str, home: Scope, node: ast.AST, given: Given | None) -> object:
+def _bound(run: OnRelease, name: str, home: Scope, node: ast.AST, given: Given | None) -> object:
     """The last binding that this release reaches: above the node in the same scope, anywhere in an outer one."""
     inside = node is not home.node and scope_of(node) is home
     here = node if inside else home.node
@@ -91,7 +86,7 @@ def _stands_behind(at: ast.AST, node: ast.AST) -> bool:
     )
 
 
-def _is_bound(run: Reached, binding: Binding, home: Scope, here: ast.AST, given: Given | None) -> bool | None:
+def _is_bound(run: OnRelease, binding: Binding, home: Scope, here: ast.AST, given: Given | None) -> bool | None:
     imported = _imported_name(run, binding)
     if imported and run.release.has(imported) is False:
         return False
@@ -102,7 +97,7 @@ def _is_bound(run: Reached, binding: Binding, home: Scope, here: ast.AST, given:
     return run.between(binding.node, here, given)
 
 
-def _imported_name(run: Reached, binding: Binding) -> str:
+def _imported_name(run: OnRelease, binding: Binding) -> str:
     """The dotted name of the library that a binding imports."""
     name = ""
     if binding.kind == BindingKind.FROM and not binding.node.level:
@@ -112,12 +107,12 @@ def _imported_name(run: Reached, binding: Binding) -> str:
     return name if run.names.library.within(name) else ""
 
 
-def _remembered(run: Reached, binding: Binding, home: Scope, given: Given | None) -> object:
+def _remembered(run: OnRelease, binding: Binding, home: Scope, given: Given | None) -> object:
     key = (id(binding.node), id(binding.value), binding.path)
     return run.remembered(key, given, lambda: _of_binding(run, binding, home, given))
 
 
-def _of_binding(run: Reached, binding: Binding, home: Scope, given: Given | None) -> object:
+def _of_binding(run: OnRelease, binding: Binding, home: Scope, given: Given | None) -> object:
     node: Any = binding.node
     if binding.kind == BindingKind.ASSIGNMENT:
         if isinstance(node, (ast.AugAssign, ast.For, ast.AsyncFor, ast.With)):
@@ -147,7 +142,7 @@ def _only(found: Values) -> object:
     return UNKNOWN
 
 
-def _attribute(run: Reached, node: ast.Attribute, given: Given | None) -> object:
+def _attribute(run: OnRelease, node: ast.Attribute, given: Given | None) -> object:
     base = run.value(node.value, given)
     if isinstance(base, Value):
         return _member(run, base, node.attr)
@@ -160,7 +155,7 @@ def _attribute(run: Reached, node: ast.Attribute, given: Given | None) -> object
     return _object(run, node, spelled(node))
 
 
-def _member(run: Reached, base: Value, name: str) -> object:
+def _member(run: OnRelease, base: Value, name: str) -> object:
     if base.kind == Kind.MODULE:
         fact = run.release.version_fact(base.name, name)
         if fact is not None:
@@ -182,7 +177,7 @@ def _member(run: Reached, base: Value, name: str) -> object:
 # -- calls -----------------------------------------------------------------------------------------------------------
 
 
-def _call(run: Reached, node: ast.Call, given: Given | None) -> object:
+def _call(run: OnRelease, node: ast.Call, given: Given | None) -> object:
     if isinstance(node.func, ast.Name) and scope_of(node).home_of(node.func.id) is None:
         return _builtin(run, node.func.id, node, given)
     if isinstance(node.func, ast.Attribute):
@@ -199,7 +194,7 @@ def _call(run: Reached, node: ast.Call, given: Given | None) -> object:
     return value if value is not UNKNOWN else _object(run, node, "")
 
 
-def _builtin(run: Reached, name: str, node: ast.Call, given: Given | None) -> object:
+def _builtin(run: OnRelease, name: str, node: ast.Call, given: Given | None) -> object:
     if name == "hasattr" and len(node.args) == 2:
         return _hasattr(run, node.args[0], node.args[1], given)
     if name == "getattr" and len(node.args) >= 2:
@@ -215,7 +210,7 @@ def _builtin(run: Reached, name: str, node: ast.Call, given: Given | None) -> ob
     return tried(BUILTINS[name], *arguments)
 
 
-def _hasattr(run: Reached, subject: ast.expr, attribute: ast.expr, given: Given | None) -> object:
+def _hasattr(run: OnRelease, subject: ast.expr, attribute: ast.expr, given: Given | None) -> object:
     base, name = run.value(subject, given), run.value(attribute, given)
     if not isinstance(name, str) or name.startswith("__"):
         return UNKNOWN
@@ -242,7 +237,7 @@ def _hasattr(run: Reached, subject: ast.expr, attribute: ast.expr, given: Given 
     return False if _is_mark(run, subject, name) else UNKNOWN
 
 
-def _is_added(run: Reached, base: Value, name: str, subject: ast.expr) -> bool:
+def _is_added(run: OnRelease, base: Value, name: str, subject: ast.expr) -> bool:
     """Whether the file puts such a name there above: on the same thing, as far as is known, not on its own objects."""
     for store in scope_of(subject).module.stores:
         target = store.target
@@ -255,7 +250,7 @@ def _is_added(run: Reached, base: Value, name: str, subject: ast.expr) -> bool:
     return False
 
 
-def _is_mark(run: Reached, subject: ast.expr, name: str) -> bool:
+def _is_mark(run: OnRelease, subject: ast.expr, name: str) -> bool:
     """Whether the function around leaves an attribute behind, to know the object again."""
     function = scope_of(subject).function()
     library = run.names.library
@@ -277,7 +272,7 @@ def _is_mark(run: Reached, subject: ast.expr, name: str) -> bool:
     return False
 
 
-def _getattr(run: Reached, node: ast.Call, given: Given | None) -> object:
+def _getattr(run: OnRelease, node: ast.Call, given: Given | None) -> object:
     base, name = run.value(node.args[0], given), run.value(node.args[1], given)
     if not isinstance(name, str):
         return UNKNOWN
@@ -290,7 +285,7 @@ def _getattr(run: Reached, node: ast.Call, given: Given | None) -> object:
     return _member(run, base, name)
 
 
-def _external(run: Reached, name: str, node: ast.Call, given: Given | None) -> object:
+def _external(run: OnRelease, name: str, node: ast.Call, given: Given | None) -> object:
     arguments = [run.value(one, given) for one in node.args]
     first = arguments[0] if arguments else UNKNOWN
     if name in _SIGNATURES:
@@ -307,7 +302,7 @@ def _external(run: Reached, name: str, node: ast.Call, given: Given | None) -> o
     return UNKNOWN
 
 
-def _signature(run: Reached, value: object) -> object:
+def _signature(run: OnRelease, value: object) -> object:
     """The parameters of a function: of a method without `self` where it was reached through an object."""
     if not isinstance(value, Value):
         return MISSING if value is MISSING else UNKNOWN
@@ -324,7 +319,7 @@ def _signature(run: Reached, value: object) -> object:
     return ParameterNames(names[1:] if bound and names[:1] == ("self",) else names)
 
 
-def _returned(run: Reached, function: Any, call: ast.Call, given: Given | None) -> object:
+def _returned(run: OnRelease, function: Any, call: ast.Call, given: Given | None) -> object:
     """What a function of the repository returns for these arguments: by the first return that is reached."""
     passed = _arguments(run, function, call, given)
     possible: list[object] = []
@@ -339,7 +334,7 @@ def _returned(run: Reached, function: Any, call: ast.Call, given: Given | None) 
     return same(possible)
 
 
-def _arguments(run: Reached, function: Any, call: ast.Call, given: Given | None) -> Given:
+def _arguments(run: OnRelease, function: Any, call: ast.Call, given: Given | None) -> Given:
     """What the parameters of a function of the repository are in a call of it, as far as that is known."""
     unpacks = any(isinstance(one, ast.Starred) for one in call.args) or any(word.arg is None for word in call.keywords)
     bound = is_method(function) and not decorated_as(function, "staticmethod")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcore_unpatch.code.members import member, project
-from mcore_unpatch.code.module import ELEMENT, Step
-from mcore_unpatch.code.syntax import FUNCTIONS, function_of, last_name, own_nodes, scope_of, spelled, text_of
-from mcore_unpatch.code.values import Frame, Kind, Value, Values, classes, instances, texts
-
-if TYPE_CHECKING:
-    from mcore_unpatch.code.names import Names
+from mcore_unpatch.code.module import ELEMENT, Step, scope_of
+from mcore_unpatch.code.syntax import FUNCTIONS, function_of, last_name, own_nodes, spelled, text_of
+from mcore_unpatch.code.values import Frame, Kind, Resolving, Value, Values, classes, instances, texts
 
 MOST_TEXTS = 40
 # Calls that give back what they are given, or a part of it.
@@ -24,7 +21,7 @@ _IMPORTERS = {"import_module", "__import__", "safe_import", "safe_import_from", 
 _SAME_OBJECT = ("__self__", "__func__", "__wrapped__", "__dict__")
 
 
-def _attribute(names: Names, node: ast.Attribute, frame: Frame | None) -> Values:
+def _attribute(names: Resolving, node: ast.Attribute, frame: Frame | None) -> Values:
     path = spelled(node)
     if path and (narrowed := names.narrowed(node, path)):
         return narrowed
@@ -41,7 +38,7 @@ def _attribute(names: Names, node: ast.Attribute, frame: Frame | None) -> Values
     return tuple(found for value in base for found in member(names, value, node.attr))
 
 
-def _call(names: Names, node: ast.Call, frame: Frame | None) -> Values:
+def _call(names: Resolving, node: ast.Call, frame: Frame | None) -> Values:
     name = last_name(node.func)
     special = _SPECIAL.get(name)
     if special is not None and (found := special(names, node, frame)) is not None:
@@ -57,7 +54,7 @@ def _call(names: Names, node: ast.Call, frame: Frame | None) -> Values:
     return tuple(values)
 
 
-def _made(names: Names, called: Value, node: ast.Call, frame: Frame | None) -> Iterable[Value]:
+def _made(names: Resolving, called: Value, node: ast.Call, frame: Frame | None) -> Iterable[Value]:
     """What a call of a value gives."""
     if called.kind == Kind.CLASS:
         return (Value(Kind.INSTANCE, called.name, called.node),)
@@ -72,7 +69,7 @@ def _made(names: Names, called: Value, node: ast.Call, frame: Frame | None) -> I
     return (called,) if called.kind == Kind.ITEMS else ()
 
 
-def result(names: Names, function: Any, call: ast.Call, frame: Frame | None = None) -> Values:
+def result(names: Resolving, function: Any, call: ast.Call, frame: Frame | None = None) -> Values:
     """What a call of one of the repository's functions gives."""
     if isinstance(function, ast.Lambda):
         answers: list[Any] = [function.body]
@@ -90,7 +87,7 @@ def result(names: Names, function: Any, call: ast.Call, frame: Frame | None = No
     return tuple(found)
 
 
-def _getattr(names: Names, node: ast.Call, frame: Frame | None) -> Values | None:
+def _getattr(names: Resolving, node: ast.Call, frame: Frame | None) -> Values | None:
     if len(node.args) < 2:
         return None
     bases = names.settled(names.of(node.args[0], frame))
@@ -99,14 +96,14 @@ def _getattr(names: Names, node: ast.Call, frame: Frame | None) -> Values | None
     return found or names.of(node.args[2] if len(node.args) > 2 else None, frame)
 
 
-def _path(names: Names, base: Value, text: str) -> Values:
+def _path(names: Resolving, base: Value, text: str) -> Values:
     found: Values = (base,)
     for part in text.split("."):
         found = tuple(each for value in found for each in member(names, value, part))
     return found
 
 
-def _imported(names: Names, node: ast.Call, frame: Frame | None) -> Values | None:
+def _imported(names: Resolving, node: ast.Call, frame: Frame | None) -> Values | None:
     wanted = texts(names.of(node.args[0], frame)) if node.args else []
     near = scope_of(node).module.path
     if last_name(node.func) == "safe_import_from" and len(node.args) > 1:
@@ -115,15 +112,15 @@ def _imported(names: Names, node: ast.Call, frame: Frame | None) -> Values | Non
     return tuple(value for text in wanted for value in dotted(names, text, near))
 
 
-def _type(names: Names, node: ast.Call, frame: Frame | None) -> Values | None:
+def _type(names: Resolving, node: ast.Call, frame: Frame | None) -> Values | None:
     return classes(names.settled(names.of(node.args[0], frame))) if len(node.args) == 1 else None
 
 
-def _vars(names: Names, node: ast.Call, frame: Frame | None) -> Values | None:
+def _vars(names: Resolving, node: ast.Call, frame: Frame | None) -> Values | None:
     return names.of(node.args[0], frame) if node.args else None
 
 
-def _get(names: Names, node: ast.Call, frame: Frame | None) -> Values | None:
+def _get(names: Resolving, node: ast.Call, frame: Frame | None) -> Values | None:
     if not isinstance(node.func, ast.Attribute) or not node.args:
         return None
     if spelled(node.func.value) == "sys.modules":
@@ -137,11 +134,11 @@ def _get(names: Names, node: ast.Call, frame: Frame | None) -> Values | None:
     return None
 
 
-def _bind(names: Names, node: ast.Call, frame: Frame | None) -> Values | None:
+def _bind(names: Resolving, node: ast.Call, frame: Frame | None) -> Values | None:
     return names.of(node.func.value, frame) if isinstance(node.func, ast.Attribute) else None
 
 
-def _super(names: Names, node: ast.Call, _: Frame | None) -> Values | None:
+def _super(names: Resolving, node: ast.Call, _: Frame | None) -> Values | None:
     around = scope_of(node).class_around()
     if around is None:
         return None
@@ -149,7 +146,7 @@ def _super(names: Names, node: ast.Call, _: Frame | None) -> Values | None:
     return instances(tuple(bases))
 
 
-def dotted(names: Names, text: str, near: str) -> Values:
+def dotted(names: Resolving, text: str, near: str) -> Values:
     """What a dotted name in a text means: the longest module in front, members behind."""
     parts = text.replace(":", ".").split(".")
     for length in range(len(parts), 0, -1):
@@ -162,7 +159,7 @@ def dotted(names: Names, text: str, near: str) -> Values:
     return (Value(Kind.OTHER, text),)
 
 
-def _subscript(names: Names, node: ast.Subscript, frame: Frame | None) -> Values:
+def _subscript(names: Resolving, node: ast.Subscript, frame: Frame | None) -> Values:
     if spelled(node.value) == "sys.modules":
         near = scope_of(node).module.path
         wanted = texts(names.of(node.slice, frame))
@@ -178,11 +175,11 @@ def _subscript(names: Names, node: ast.Subscript, frame: Frame | None) -> Values
     return project(names, base, (key,), frame)
 
 
-def _constant(_: Names, node: ast.Constant, __: Frame | None) -> Values:
+def _constant(_: Resolving, node: ast.Constant, __: Frame | None) -> Values:
     return (Value(Kind.TEXT, node.value, node),) if isinstance(node.value, str) else ()
 
 
-def _text(names: Names, node: Any, frame: Frame | None) -> Values:
+def _text(names: Resolving, node: Any, frame: Frame | None) -> Values:
     """Texts put together: f-strings, and `a + b`."""
     if isinstance(node, ast.BinOp):
         if not isinstance(node.op, ast.Add):
@@ -200,20 +197,20 @@ def _text(names: Names, node: Any, frame: Frame | None) -> Values:
     return tuple(Value(Kind.TEXT, text, node) for text in whole)
 
 
-def _either(names: Names, node: Any, frame: Frame | None) -> Values:
+def _either(names: Resolving, node: Any, frame: Frame | None) -> Values:
     parts = node.values if isinstance(node, ast.BoolOp) else (node.body, node.orelse)
     return tuple(value for part in parts for value in names.of(part, frame))
 
 
-def _inner_value(names: Names, node: Any, frame: Frame | None) -> Values:
+def _inner_value(names: Resolving, node: Any, frame: Frame | None) -> Values:
     return names.of(node.value, frame)
 
 
-def _display(_: Names, node: ast.AST, __: Frame | None) -> Values:
+def _display(_: Resolving, node: ast.AST, __: Frame | None) -> Values:
     return (Value(Kind.ITEMS, "", node),)
 
 
-def _lambda(_: Names, node: ast.AST, __: Frame | None) -> Values:
+def _lambda(_: Resolving, node: ast.AST, __: Frame | None) -> Values:
     return (Value(Kind.FUNCTION, "<lambda>", node),)
 
 

@@ -5,28 +5,25 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from mcore_unpatch.code.syntax import inner_scope
-from mcore_unpatch.code.worth import LONGEST, MISSING, UNKNOWN, Given, compared, same, tried, truth
-
-if TYPE_CHECKING:
-    from mcore_unpatch.code.reached import Reached
+from mcore_unpatch.code.module import inner_scope
+from mcore_unpatch.code.worth import LONGEST, MISSING, UNKNOWN, Given, OnRelease, compared, same, tried, truth
 
 
-def several(run: Reached, nodes: list[ast.expr], given: Given | None) -> list[Any] | None:
+def several(run: OnRelease, nodes: list[ast.expr], given: Given | None) -> list[Any] | None:
     """What several are worth; None where one is not known."""
     values = [run.value(node, given) for node in nodes]
     return None if any(value is UNKNOWN for value in values) else values
 
 
-def _display(run: Reached, node: Any, given: Given | None) -> object:
+def _display(run: OnRelease, node: Any, given: Given | None) -> object:
     values = several(run, node.elts, given)
     makers: dict[type, Callable[..., Any]] = {ast.Tuple: tuple, ast.List: list, ast.Set: frozenset}
     return UNKNOWN if values is None else tried(makers[type(node)], values)
 
 
-def _unary(run: Reached, node: ast.UnaryOp, given: Given | None) -> object:
+def _unary(run: OnRelease, node: ast.UnaryOp, given: Given | None) -> object:
     value = run.value(node.operand, given)
     if isinstance(node.op, ast.Not):
         if value is MISSING:
@@ -36,7 +33,7 @@ def _unary(run: Reached, node: ast.UnaryOp, given: Given | None) -> object:
     return tried(operator.neg, value) if isinstance(node.op, ast.USub) else UNKNOWN
 
 
-def _either(run: Reached, node: ast.BoolOp, given: Given | None) -> object:
+def _either(run: OnRelease, node: ast.BoolOp, given: Given | None) -> object:
     ends = isinstance(node.op, ast.Or)  # the truth value that ends the chain
     is_known, value = True, UNKNOWN  # type: tuple[bool, object]
     for part in node.values:
@@ -48,21 +45,21 @@ def _either(run: Reached, node: ast.BoolOp, given: Given | None) -> object:
     return value if is_known else UNKNOWN
 
 
-def _if_expression(run: Reached, node: ast.IfExp, given: Given | None) -> object:
+def _if_expression(run: OnRelease, node: ast.IfExp, given: Given | None) -> object:
     came_out = truth(run.value(node.test, given))
     if came_out is not None:
         return run.value(node.body if came_out else node.orelse, given)
     return same([run.value(node.body, given), run.value(node.orelse, given)])
 
 
-def _sum(run: Reached, node: ast.BinOp, given: Given | None) -> object:
+def _sum(run: OnRelease, node: ast.BinOp, given: Given | None) -> object:
     left, right = run.value(node.left, given), run.value(node.right, given)
     if isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, (str, int, tuple)):
         return tried(operator.add, left, right)
     return UNKNOWN
 
 
-def _comparison(run: Reached, node: ast.Compare, given: Given | None) -> object:
+def _comparison(run: OnRelease, node: ast.Compare, given: Given | None) -> object:
     left = run.value(node.left, given)
     if left is MISSING:
         return MISSING
@@ -76,7 +73,7 @@ def _comparison(run: Reached, node: ast.Compare, given: Given | None) -> object:
     return True if is_known else UNKNOWN
 
 
-def _subscript(run: Reached, node: ast.Subscript, given: Given | None) -> object:
+def _subscript(run: OnRelease, node: ast.Subscript, given: Given | None) -> object:
     value = run.value(node.value, given)
     if isinstance(node.slice, ast.Slice):
         ends = [run.value(end, given) if end is not None else None for end in (node.slice.lower, node.slice.upper)]
@@ -87,7 +84,7 @@ def _subscript(run: Reached, node: ast.Subscript, given: Given | None) -> object
     return tried(operator.getitem, value, index) if isinstance(value, (str, tuple, list, dict)) else UNKNOWN
 
 
-def _generated(run: Reached, node: Any, given: Given | None) -> object:
+def _generated(run: OnRelease, node: Any, given: Given | None) -> object:
     first = node.generators[0]
     values = run.value(first.iter, given)
     if len(node.generators) > 1 or first.ifs or not isinstance(first.target, ast.Name):

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcore_unpatch.code.module import ELEMENT, ENTERED, BindingKind, Step, Store
 from mcore_unpatch.code.syntax import decorated_as, last_name, own_nodes
-from mcore_unpatch.code.values import Frame, Kind, Value, Values
+from mcore_unpatch.code.values import Frame, Kind, Resolving, Value, Values
 from mcore_unpatch.library.interface import Member, MemberKind, SymbolKind
-
-if TYPE_CHECKING:
-    from mcore_unpatch.code.names import Names
 
 _PROPERTIES = ("property", "cached_property")
 
 
-def member(names: Names, value: Value, name: str) -> Values:
+def member(names: Resolving, value: Value, name: str) -> Values:
     """An attribute of a value."""
     if value.kind == Kind.MODULE:
         return _of_module(names, value, name)
@@ -30,17 +27,17 @@ def member(names: Names, value: Value, name: str) -> Values:
     return ()
 
 
-def _of_module(names: Names, value: Value, name: str) -> Values:
+def _of_module(names: Resolving, value: Value, name: str) -> Values:
     dotted = f"{value.name}.{name}"
     if value.node is not None:
         scope = value.node._inner
         key = (scope, name)
-        if (name in scope.names or "*" in scope.names) and key not in names._active:
-            names._active[key] = len(names._active)  # a package may import its modules from itself
+        if (name in scope.names or "*" in scope.names) and key not in names.active:
+            names.active[key] = len(names.active)  # a package may import its modules from itself
             try:
                 found = names.lookup(name, value.node, scope)
             finally:
-                del names._active[key]
+                del names.active[key]
             if found and found[0].name != f"builtins.{name}":
                 return found
         inner = names.module(dotted, scope.module.path)
@@ -51,7 +48,7 @@ def _of_module(names: Names, value: Value, name: str) -> Values:
     return (Value(Kind(symbol.kind.value), symbol.name),)
 
 
-def _of_class(names: Names, value: Value, name: str) -> Values:
+def _of_class(names: Resolving, value: Value, name: str) -> Values:
     for each in names.lineage(value):
         found = _own_member(names, each, name, value)
         if found is not None:
@@ -59,7 +56,7 @@ def _of_class(names: Names, value: Value, name: str) -> Values:
     return ()
 
 
-def _own_member(names: Names, cls: Value, name: str, value: Value) -> Values | None:
+def _own_member(names: Resolving, cls: Value, name: str, value: Value) -> Values | None:
     """What a class itself has under a name; nothing where it has none, so that its bases are asked."""
     if cls.node is not None:
         return _of_own_class(names, cls, name, value)
@@ -82,7 +79,7 @@ def _held(known: Member) -> Values:
     return (Value(Kind.ITEMS, "", None, None, ((item,),)),) if known.is_list else (item,)
 
 
-def _of_own_class(names: Names, cls: Value, name: str, value: Value) -> Values | None:
+def _of_own_class(names: Resolving, cls: Value, name: str, value: Value) -> Values | None:
     scope = cls.node._inner
     if name in scope.names:
         found: list[Value] = []
@@ -101,7 +98,7 @@ def _of_own_class(names: Names, cls: Value, name: str, value: Value) -> Values |
     return None
 
 
-def stored(names: Names, store: Store) -> Values:
+def stored(names: Resolving, store: Store) -> Values:
     """What a store puts there."""
     parent = store.target._parent  # type: ignore[union-attr]
     if isinstance(parent, ast.AnnAssign) and (found := names.annotated(parent.annotation)):
@@ -109,7 +106,7 @@ def stored(names: Names, store: Store) -> Values:
     return project(names, names.of(store.value), store.path)
 
 
-def project(names: Names, values: Values, path: tuple[Step, ...], frame: Frame | None = None) -> Values:
+def project(names: Resolving, values: Values, path: tuple[Step, ...], frame: Frame | None = None) -> Values:
     """A part of what values hold: of displays the part itself; a list of objects is known by the object."""
     for step in path:
         found: list[Value] = []
@@ -124,7 +121,7 @@ def project(names: Names, values: Values, path: tuple[Step, ...], frame: Frame |
     return values
 
 
-def _part(names: Names, value: Value, step: Step, frame: Frame | None) -> Iterable[Value]:
+def _part(names: Resolving, value: Value, step: Step, frame: Frame | None) -> Iterable[Value]:
     if value.node is None:
         parts = value.parts if not isinstance(step, int) or len(value.parts) == 1 else value.parts[step : step + 1]
         return [each for part in parts for each in part]

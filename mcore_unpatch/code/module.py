@@ -136,7 +136,7 @@ class Module:
         return ".".join([*parts, module] if module else parts)
 
     def _walk(self) -> None:
-        """Visit every node in the order of the text. The stack is our own: a deep tree must not end in a RecursionError."""
+        """Visit every node in the order of the text, with a stack of our own: a tree may be deep."""
         stack: list[tuple[Any, Any, Scope]] = [(child, self.tree, self.scope) for child in reversed(self.tree.body)]
         while stack:
             node, parent, scope = stack.pop()
@@ -243,6 +243,42 @@ class Module:
                 owner = scope.self_class(target.value.id)
                 if owner is not None:
                     owner.attributes.setdefault(target.attr, []).append(store)
+
+
+def inner_scope(node: Any) -> Scope:
+    """The scope that a module, class, function or comprehension opens."""
+    return node._inner  # type: ignore[no-any-return]
+
+
+def scope_of(node: ast.AST) -> Scope:
+    """The scope a node is evaluated in: decorators, defaults and bases belong to the scope around a definition."""
+    child: Any = node
+    while (parent := child._parent) is not None:
+        inner = parent.__dict__.get("_inner")
+        if inner is not None and (not isinstance(parent, (*NAMED_FUNCTIONS, ast.ClassDef)) or child in parent.body):
+            return inner  # type: ignore[no-any-return]
+        child = parent
+    return child._inner  # type: ignore[no-any-return]
+
+
+def is_method(function: ast.AST) -> bool:
+    """Whether a function stands in the body of a class."""
+    return isinstance(function, NAMED_FUNCTIONS) and isinstance(parent_scope_node(function), ast.ClassDef)
+
+
+def parent_scope_node(node: ast.AST) -> ast.AST:
+    """The module, class or function whose scope a node stands in."""
+    return scope_of(node).node  # type: ignore[no-any-return]
+
+
+def qualified(node: Any) -> str:
+    """The dotted name of a definition."""
+    parts = [getattr(node, "name", "<lambda>")]
+    scope = scope_of(node)
+    while scope.parent is not None:
+        parts.append(getattr(scope.node, "name", "<expression>"))
+        scope = scope.parent
+    return ".".join([scope.module.name, *reversed(parts)])
 
 
 _OUTSIDE: dict[type, tuple[str, ...]] = {

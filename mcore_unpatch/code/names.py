@@ -12,20 +12,18 @@ from mcore_unpatch.code.conditions import Tests, reaching, tests
 from mcore_unpatch.code.expressions import EXPRESSIONS
 from mcore_unpatch.code.index import Index
 from mcore_unpatch.code.members import member, project
-from mcore_unpatch.code.module import Binding, BindingKind, Module, Scope
-from mcore_unpatch.code.syntax import (
-    argument,
-    decorated_as,
-    default_of,
-    function_of,
+from mcore_unpatch.code.module import (
+    Binding,
+    BindingKind,
+    Module,
+    Scope,
     inner_scope,
     is_method,
-    last_name,
     parent_scope_node,
     qualified,
     scope_of,
-    spelled,
 )
+from mcore_unpatch.code.syntax import argument, decorated_as, default_of, function_of, last_name, spelled
 from mcore_unpatch.code.values import Frame, Kind, Value, Values, instances
 from mcore_unpatch.library.interface import Library
 
@@ -47,7 +45,7 @@ class Names:
         self.bound: dict[Any, Values] = {}  # functions that became methods: what their first parameter is
         self._memo: dict[ast.AST, Values] = {}
         self._callers: dict[Any, list[ast.Call]] = {}
-        self._active: dict[object, int] = {}  # the questions that are being answered, by how deep they are
+        self.active: dict[object, int] = {}  # the questions that are being answered, by how deep they are
         self._lowest = _DEEPEST  # the question among these that an answer had to leave out
         self._steps = 0
         self._asked_classes: dict[Module, set[str]] = {}
@@ -63,18 +61,18 @@ class Names:
         visit = EXPRESSIONS.get(node.__class__)
         if visit is None:
             return ()
-        level = len(self._active)
-        if node in self._active or level > _DEEPEST or self._steps > _MOST_STEPS:
+        level = len(self.active)
+        if node in self.active or level > _DEEPEST or self._steps > _MOST_STEPS:
             # An answer that leaves something out is complete only for the question that was asked first.
-            self._lowest = min(self._lowest, self._active.get(node, 0))
+            self._lowest = min(self._lowest, self.active.get(node, 0))
             return ()
         outer, self._lowest = self._lowest, _DEEPEST
-        self._active[node] = level
+        self.active[node] = level
         self._steps += 1
         try:
             found = tuple(dict.fromkeys(visit(self, node, frame)))[:_MOST_VALUES]
         finally:
-            del self._active[node]
+            del self.active[node]
         if frame is None and (self._lowest >= level or level == 0):
             self._memo[node] = found
         self._lowest = min(outer, self._lowest) if self._lowest < level else outer
@@ -88,8 +86,11 @@ class Names:
         self._callers.clear()
         self._settled.clear()
 
-    def settled(self, values: Values, depth: int = _CALLERS) -> Values:
+    def settled(self, values: Values) -> Values:
         """The same, with parameters replaced by what the repository's calls give for them."""
+        return self._settle(values, _CALLERS)
+
+    def _settle(self, values: Values, depth: int) -> Values:
         if not any(value.kind == Kind.PARAMETER for value in values):
             return values
         found: list[Value] = []
@@ -105,10 +106,10 @@ class Names:
         if arg in self._settled:
             return self._settled[arg]
         found: list[Value] = []
-        level, outer = len(self._active), self._lowest
+        level, outer = len(self.active), self._lowest
         self._lowest = _DEEPEST
         for call in self.callers(function_of(arg)) if depth else ():
-            found += self.settled(self.of(self.argument(arg, call)), depth - 1)
+            found += self._settle(self.of(self.argument(arg, call)), depth - 1)
         answer = tuple(dict.fromkeys(found))[:_MOST_VALUES]
         if depth == _CALLERS and self._lowest >= level:
             self._settled[arg] = answer

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from mcore_unpatch.code.module import Scope
+from typing import Any
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 NAMED_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -81,22 +78,6 @@ def ancestors(node: ast.AST) -> Iterator[tuple[Any, Any]]:
         node = parent
 
 
-def inner_scope(node: Any) -> Scope:
-    """The scope that a module, class, function or comprehension opens."""
-    return node._inner  # type: ignore[no-any-return]
-
-
-def scope_of(node: ast.AST) -> Scope:
-    """The scope a node is evaluated in: decorators, defaults and bases belong to the scope around a definition."""
-    child: Any = node
-    while (parent := child._parent) is not None:
-        inner = parent.__dict__.get("_inner")
-        if inner is not None and (not isinstance(parent, (*NAMED_FUNCTIONS, ast.ClassDef)) or child in parent.body):
-            return inner  # type: ignore[no-any-return]
-        child = parent
-    return child._inner  # type: ignore[no-any-return]
-
-
 def statement_of(node: ast.AST) -> ast.stmt | None:
     """The statement that a node stands in."""
     here: Any = node
@@ -158,16 +139,6 @@ def default_of(arg: ast.arg) -> ast.expr | None:
     return None
 
 
-def is_method(function: ast.AST) -> bool:
-    """Whether a function stands in the body of a class."""
-    return isinstance(function, NAMED_FUNCTIONS) and isinstance(parent_scope_node(function), ast.ClassDef)
-
-
-def parent_scope_node(node: ast.AST) -> ast.AST:
-    """The module, class or function whose scope a node stands in."""
-    return scope_of(node).node  # type: ignore[no-any-return]
-
-
 def decorated_as(function: ast.AST, *names: str) -> bool:
     """Whether a decorator of one of these names stands above a function."""
     return any(last_name(decorator) in names for decorator in getattr(function, "decorator_list", ()))
@@ -187,13 +158,3 @@ def argument(arg: ast.arg, call: ast.Call, bound: bool) -> ast.expr | None:
         if 0 <= place < len(call.args) and not any(isinstance(each, ast.Starred) for each in given):
             return call.args[place]
     return default_of(arg)
-
-
-def qualified(node: Any) -> str:
-    """The dotted name of a definition."""
-    parts = [getattr(node, "name", "<lambda>")]
-    scope = scope_of(node)
-    while scope.parent is not None:
-        parts.append(getattr(scope.node, "name", "<expression>"))
-        scope = scope.parent
-    return ".".join([scope.module.name, *reversed(parts)])

@@ -1,11 +1,15 @@
 """What an expression may stand for."""
 
+# ruff: noqa: D102  what each method answers stands at `names.Names`
+
 from __future__ import annotations
 
+import ast
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from mcore_unpatch.code.module import Scope
+from mcore_unpatch.code.module import Binding, Scope
+from mcore_unpatch.library.interface import Library
 
 
 class Kind(StrEnum):
@@ -51,3 +55,23 @@ def classes(values: Values) -> Values:
 def texts(values: Values) -> list[str]:
     """The texts among some values."""
     return [value.name for value in values if value.kind == Kind.TEXT]
+
+
+class Resolving(Protocol):
+    """What `names.Names` answers for those that evaluate one kind of expression, or a member."""
+
+    library: Library
+    active: dict[object, int]
+
+    def of(self, node: ast.AST | None, frame: Frame | None = None) -> Values: ...
+    def name(self, node: ast.Name, frame: Frame | None) -> Values: ...
+    def lookup(self, name: str, node: ast.AST, first: Scope, frame: Frame | None = None) -> Values: ...
+    def bound_to(self, binding: Binding, scope: Scope, frame: Frame | None) -> Values: ...
+    def imported_from(self, binding: Binding, scope: Scope) -> Value: ...
+    def annotated(self, node: ast.AST | None) -> Values: ...
+    def narrowed(self, node: ast.AST, key: str) -> Values: ...
+    def settled(self, values: Values) -> Values: ...
+    def argument(self, arg: ast.arg, call: ast.Call) -> ast.expr | None: ...
+    def module(self, dotted: str, near: str) -> Value: ...
+    def lineage(self, value: Value) -> list[Value]: ...
+    def of_library(self, value: Value) -> list[str]: ...

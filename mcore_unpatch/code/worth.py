@@ -3,15 +3,18 @@
 A name of the library or the repository stands as the `Value` that it is; what is not known is `UNKNOWN`.
 """
 
+# ruff: noqa: D102  what each method answers stands at `reached.Reached`
+
 from __future__ import annotations
 
 import ast
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from mcore_unpatch.code.module import Scope
-from mcore_unpatch.code.values import Kind, Value
+from mcore_unpatch.code.values import Kind, Resolving, Value
+from mcore_unpatch.library.interface import Release
 
 LONGEST = 1000  # items of what is looped over
 Given = dict[tuple[Scope, str], object]  # what names are worth in one call, or in one row of a loop
@@ -42,6 +45,20 @@ _METHODS: dict[type, str] = {
     dict: "get keys values items",
 }
 VERSION_PARTS = {"base_version", "release", "major", "minor", "micro", "public"}
+
+
+class OnRelease(Protocol):
+    """What `reached.Reached` answers for those that work out one kind of expression."""
+
+    names: Resolving
+    subject: tuple[str, Value] | None
+    is_later: bool
+
+    @property
+    def release(self) -> Release: ...
+    def value(self, node: ast.AST | None, given: Given | None = None) -> object: ...
+    def between(self, node: ast.AST, seen_from: ast.AST, given: Given | None = None) -> bool | None: ...
+    def remembered(self, key: object, given: Given | None, work_out: Callable[[], object]) -> object: ...
 
 
 class _Unknown:

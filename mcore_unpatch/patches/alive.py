@@ -8,8 +8,9 @@ from typing import Any
 
 from mcore_unpatch.code.conditions import Condition, Way
 from mcore_unpatch.code.index import is_test
+from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.reached import Guards, Reached
-from mcore_unpatch.code.syntax import last_name, scope_of, spelled
+from mcore_unpatch.code.syntax import last_name, spelled
 from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.code.worth import Given, both
 from mcore_unpatch.library.interface import Release
@@ -73,9 +74,9 @@ def _on(guards: Guards, patch: Patch, release: Release, given: Given) -> bool | 
         kind = Kind.MODULE if guards.names.library.is_module(owner) else Kind.INSTANCE
         subject = (path, Value(kind, owner))
     run = Reached(guards, release, subject)
-    truths = [run.at(patch.place)]
+    truths = [run.at(write.place if write is not None else patch.place, given or None)]
     if write is not None and write.place is not patch.place:
-        truths.append(run.at(write.place, given))
+        truths.append(run.at(patch.place))
     if patch.spelling == Spelling.SYS_MODULES and release.lacks_yet(patch.target.rpartition(".")[0]):
         return False  # a name is put into a module that is loaded: where there is none, nothing is done
     return both(truths)

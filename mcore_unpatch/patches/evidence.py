@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from mcore_unpatch.code.conditions import reaching
-from mcore_unpatch.code.module import BindingKind
+from mcore_unpatch.code.module import BindingKind, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import function_of, last_name, scope_of, spelled, text_of
+from mcore_unpatch.code.syntax import function_of, last_name, spelled, text_of
 from mcore_unpatch.code.values import Kind
 from mcore_unpatch.patches import replacements
 from mcore_unpatch.patches.records import Confidence, Spelling, Target, Write

@@ -9,9 +9,9 @@ from itertools import islice
 from typing import Any
 
 from mcore_unpatch.code.index import is_test
-from mcore_unpatch.code.module import BindingKind, Module
+from mcore_unpatch.code.module import BindingKind, Module, is_method, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import function_of, is_method, scope_of, spelled
+from mcore_unpatch.code.syntax import function_of, spelled
 from mcore_unpatch.code.values import Frame, Kind, Value, Values, texts
 from mcore_unpatch.patches.evidence import Evidence
 from mcore_unpatch.patches.frames import unfolded

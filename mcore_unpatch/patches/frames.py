@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from mcore_unpatch.code.module import Scope
+from mcore_unpatch.code.module import Scope, inner_scope, qualified, scope_of
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import (
     FUNCTIONS,
@@ -14,13 +14,10 @@ from mcore_unpatch.code.syntax import (
     ancestors,
     default_of,
     function_of,
-    inner_scope,
     last_name,
     names_in,
     parameters,
     parent_of,
-    qualified,
-    scope_of,
 )
 from mcore_unpatch.code.values import Frame, Kind, Value, Values
 from mcore_unpatch.patches.records import Write, WriteKind

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from mcore_unpatch.code.module import Module
+from mcore_unpatch.code.module import Module, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import last_name, parent_of, scope_of, spelled, text_of
+from mcore_unpatch.code.syntax import last_name, parent_of, spelled, text_of
 from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.library.interface import SymbolKind
 from mcore_unpatch.patches.records import Patch, Spelling

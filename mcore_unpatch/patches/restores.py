@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import ancestors, is_try, last_name, own_nodes, scope_of, spelled, text_of
+from mcore_unpatch.code.syntax import ancestors, is_try, last_name, own_nodes, spelled, text_of
 from mcore_unpatch.code.values import Frame, Kind
 from mcore_unpatch.patches.records import Write, WriteKind
 

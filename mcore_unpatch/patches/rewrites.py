@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from mcore_unpatch.code.module import Module
+from mcore_unpatch.code.module import Module, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import last_name, own_nodes, scope_of, text_of
+from mcore_unpatch.code.syntax import last_name, own_nodes, text_of
 from mcore_unpatch.code.values import Kind
 from mcore_unpatch.patches.records import Confidence, Patch, Spelling
 

@@ -5,8 +5,8 @@ import ast
 import pytest
 from rooms import found, index_of, names_of
 
-from mcore_unpatch.code.module import Module
-from mcore_unpatch.code.syntax import ancestors, scope_of, spelled
+from mcore_unpatch.code.module import Module, scope_of
+from mcore_unpatch.code.syntax import ancestors, spelled
 
 
 def test_every_node_has_a_parent_and_a_scope() -> None:
@@ -62,7 +62,7 @@ HOSTILE = {
     "an unknown encoding": "# -*- coding: nothing -*-\nimport megatron\n",
     "a class that derives from itself": "import megatron\nclass A(A):\n    pass\nA().x = A.y\n",
     "imports in a circle": "from a import *\nfrom a import megatron\nmegatron.x = megatron.y\n",
-    "functions in a circle": "import megatron\ndef f(x):\n    return g(x)\ndef g(x):\n    return f(x)\nf(g(f)).forward = g\n",
+    "functions in a circle": "def f(x):\n    return g(x)\ndef g(x):\n    return f(x)\nf(g(f)).forward = g\n",
     "a star of nothing": "from megatron import *\nforward.x = y\n",
 }
 

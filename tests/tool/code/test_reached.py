@@ -6,6 +6,7 @@ from rooms import reached_on
 VERSION = "from packaging.version import Version, parse\nimport megatron.core\n"
 ROUTER = "from megatron.core.transformer.moe.router import TopKRouter\n"
 GPT = "from megatron.core.models.gpt.gpt_model import GPTModel\n"
+IMPORT = "try:\n    from megatron.core.transformer.moe import router_replay\n"
 HELPER = "def recent(least, version=None):\n    return Version(megatron.core.__version__) >= Version(least)\n"
 
 PLACES = {
@@ -47,21 +48,19 @@ PLACES = {
     "a conditional expression": (HELPER + 'place() if recent("0.17") else None', "0.17.0 ... later"),
     "what stands before it": (HELPER + 'recent("0.17") and place()', "0.17.0 ... later"),
     "an import that works": (
-        "try:\n    from megatron.core.transformer.moe import router_replay\nexcept ImportError:\n    pass\nelse:\n    place()",
+        IMPORT + "except ImportError:\n    pass\nelse:\n    place()",
         "0.16.0 ... later",
     ),
     "an import that fails": (
-        "try:\n    from megatron.core.transformer.moe import router_replay\nexcept ImportError:\n    place()",
+        IMPORT + "except ImportError:\n    place()",
         "... 0.15.3",
     ),
     "a flag of an import": (
-        "try:\n    from megatron.core.transformer.moe import router_replay\n    HAVE = True\n"
-        "except ImportError:\n    HAVE = False\nif HAVE:\n    place()",
+        IMPORT + "    HAVE = True\nexcept ImportError:\n    HAVE = False\nif HAVE:\n    place()",
         "0.16.0 ... later",
     ),
     "a name of an import": (
-        "try:\n    from megatron.core.transformer.moe import router_replay\nexcept ImportError:\n    router_replay = None\n"
-        "if router_replay is None:\n    place()",
+        IMPORT + "except ImportError:\n    router_replay = None\nif router_replay is None:\n    place()",
         "... 0.15.3",
     ),
     "an import in the function": (

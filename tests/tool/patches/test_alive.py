@@ -29,8 +29,10 @@ BOUNDS = {
         "0.16.0 ... later",
     ),
     "what a helper is given": (
-        "def put(owner, name, since):\n    if Version(megatron.core.__version__) >= Version(since):\n"
-        "        setattr(owner, name, new)\nput(GPTModel, 'forward', '0.18')",
+        (
+            "def put(owner, name, since):\n    if Version(megatron.core.__version__) >= Version(since):\n"
+            "        setattr(owner, name, new)\nput(GPTModel, 'forward', '0.18')"
+        ),
         "0.18.0 ... later",
     ),
     "the only call of the installer": (
@@ -43,19 +45,25 @@ BOUNDS = {
         "all",
     ),
     "a name of a loop": (
-        "from megatron.core import utils\nfor name in ['get_pg_size', 'nothing']:\n    if hasattr(utils, name):\n"
-        "        setattr(utils, name, new)",
-        "0.16.0 ... later",
+        (
+            "from megatron.core import utils\nfor name in ['get_pg_size', 'nothing']:\n    if hasattr(utils, name):\n"
+            "        setattr(utils, name, new)"
+        ),
+        "0.13.0 ... later",
     ),
     "what the object at hand has": (
-        "def f(layer):\n    mlp = layer.mlp\n    if len(inspect.signature(mlp.combine).parameters) < 2:\n"
-        "        mlp.postprocess = types.MethodType(new, mlp)\n    mlp.combine = types.MethodType(new, mlp)\n"
-        "    mlp.route = mlp.dispatch = 1",
+        (
+            "def f(layer):\n    mlp = layer.mlp\n    if len(inspect.signature(mlp.combine).parameters) < 2:\n"
+            "        mlp.postprocess = types.MethodType(new, mlp)\n    mlp.combine = types.MethodType(new, mlp)\n"
+            "    mlp.route = mlp.dispatch = 1"
+        ),
         "0.16.0 ... later",
     ),
     "a module that is loaded": (
-        "for m in list(sys.modules.values()):\n    if hasattr(m, 'hadamard_transform'):\n"
-        "        setattr(m, 'hadamard_transform', new)",
+        (
+            "for m in list(sys.modules.values()):\n    if hasattr(m, 'hadamard_transform'):\n"
+            "        setattr(m, 'hadamard_transform', new)"
+        ),
         "0.16.0 ... later",
     ),
     "what no release has yet": ("if hasattr(GPTModel, 'to_come'):\n    GPTModel.to_come = new", "later"),

@@ -63,8 +63,11 @@ PATCHES = {
         [(3, GPT, "setattr")],
     ),
     "a decorator": (
-        "def patches(owner):\n    def inner(fn):\n        setattr(owner, fn.__name__, fn)\n        return fn\n    return inner\n"
-        "@patches(GPTModel)\ndef forward(self): ...",
+        (
+            "def patches(owner):\n    def inner(fn):\n        setattr(owner, fn.__name__, fn)\n"
+            "        return fn\n    return inner\n"
+            "@patches(GPTModel)\ndef forward(self): ..."
+        ),
         [(6, GPT, "setattr")],
     ),
     "rows of a table": (
@@ -108,7 +111,10 @@ NO_PATCHES = {
     "a mark": "GPTModel._mine = True",
     "a kept original": "GPTModel._original_forward = GPTModel.forward",
     "what was there before": "old = GPTModel.forward\nGPTModel.forward = old",
-    "what an object kept": "class P:\n    def on(self):\n        self.old = GPTModel.forward\n    def off(self):\n        GPTModel.forward = self.old",
+    "what an object kept": (
+        "class P:\n    def on(self):\n        self.old = GPTModel.forward\n"
+        "    def off(self):\n        GPTModel.forward = self.old"
+    ),
     "a forward hook": "m = GPTModel()\nm.register_forward_hook(new)",
     "state that the library itself sets": "ps._TENSOR_MODEL_PARALLEL_GROUP = new",
     "another library's class": "import torch\ntorch.nn.Linear.forward = new",
@@ -143,7 +149,8 @@ def test_tests_and_copies_of_the_library_are_left_out() -> None:
 
 
 def test_a_patch_that_is_put_back_is_temporary() -> None:
-    code = "def f():\n    old = GPTModel.forward\n    GPTModel.forward = new\n    try:\n        g()\n    finally:\n        GPTModel.forward = old\n"
+    code = "def f():\n    old = GPTModel.forward\n    GPTModel.forward = new\n"
+    code += "    try:\n        g()\n    finally:\n        GPTModel.forward = old\n"
     patches = found(HEAD + code)
     assert [(patch.line - LINES, patch.temporary) for patch in patches] == [(3, True)]
 
@@ -158,7 +165,10 @@ def test_patches_across_files() -> None:
         "pkg/__init__.py": "",
         "pkg/tools.py": "def put(owner, name, fn):\n    setattr(owner, name, fn)\n",
         "pkg/model.py": "from megatron.core.models.gpt import GPTModel\ndef make() -> GPTModel: ...\n",
-        "pkg/use.py": 'from .tools import put\nfrom .model import make\nput(make(), "forward", lambda: 1)\nmake().decoder.forward = print  # megatron\n',
+        "pkg/use.py": (
+            "from .tools import put\nfrom .model import make\n"
+            'put(make(), "forward", lambda: 1)\nmake().decoder.forward = print  # megatron\n'
+        ),
     }
     expected = [("pkg/use.py", 3, GPT), ("pkg/use.py", 4, "TransformerBlock.forward")]
     assert sorted((patch.path, patch.line, short(patch.target, "a.b")) for patch in found(files)) == expected

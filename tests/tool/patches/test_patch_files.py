@@ -6,11 +6,11 @@ from mcore_unpatch.megatron import packed
 from mcore_unpatch.patches.patch_files import patch_files
 
 DIFFS = {
-    "git": ("diff --git a/x b/x\n--- a/megatron/core/utils.py\n+++ b/megatron/core/utils.py\n", (3, ["megatron.core.utils"])),
-    "below a folder": ("--- a/3rdparty/Megatron-LM/megatron/training/x.py\n+++ b/3rdparty/Megatron-LM/megatron/training/x.py\n", (2, ["megatron.training.x"])),
+    "git": ("diff --git a/x b/x\n--- a/x\n+++ b/megatron/core/utils.py\n", (3, ["megatron.core.utils"])),
+    "below a folder": ("--- a/x\n+++ b/3rdparty/Megatron-LM/megatron/training/x.py\n", (2, ["megatron.training.x"])),
     "a package": ("+++ b/megatron/core/__init__.py\n", (1, ["megatron.core"])),
     "no Python": ("+++ b/megatron/core/datasets/helpers.cpp\n", (1, ["megatron.core.datasets.helpers"])),
-    "two files": ("+++ b/other.py\n+++ b/megatron/core/a.py\n+++ b/megatron/core/b.py\n", (2, ["megatron.core.a", "megatron.core.b"])),
+    "two files": ("+++ b/o.py\n+++ megatron/core/a.py\n+++ megatron/core/b.py\n", (2, [f"megatron.core.{x}" for x in "ab"])),
     "another project": ("+++ b/verl/megatron_utils.py\n", None),
     "no diff": ("megatron/core/utils.py\n", None),
 }  # fmt: skip
