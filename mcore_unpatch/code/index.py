@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from mcore_unpatch.code.syntax import last_name
 
 SKIPPED = {".git", "node_modules", ".venv", "venv", "site-packages", "build", "dist", ".tox", "__pycache__"}
 _TESTS = re.compile(r"(^|/)(tests?|testing|unit_tests?|functional_tests?)/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
+_MOST_FORGOTTEN = 500_000  # bytes of source, before their trees are given back
 _MOST_FILES = 60  # that say a name: one that more have is too common to be followed
 
 
@@ -28,7 +30,9 @@ class Index:
         """The bytes of each Python file by its path, with `/` between folders."""
         self.sources = dict(sorted(sources.items()))
         self.unreadable: dict[str, str] = {}  # files that are no Python 3, and why
+        self.linked: set[str] = set()  # parsed files that others lead to: something may point into them
         self._modules: dict[str, Module | None] = {}
+        self._forgotten = 0  # bytes of source
         self._found: dict[tuple[str, str], Module | None] = {}
         self._saying: dict[bytes, list[str]] = {}
         self._calls: dict[str, dict[str, list[ast.Call]]] = {}
@@ -52,9 +56,12 @@ class Index:
         return (module for module in list(self._modules.values()) if module is not None)
 
     def forget(self, path: str) -> None:
-        """Let go of a parsed file; it is parsed anew when somebody asks again."""
+        """Let go of a parsed file that nobody leads to; it is parsed anew when somebody does."""
         self._modules.pop(path, None)
-        self._calls.pop(path, None)
+        self._forgotten += len(self.sources[path])
+        if self._forgotten > _MOST_FORGOTTEN:
+            self._forgotten = 0
+            gc.collect(0)  # a node and its parent hold each other
 
     def find(self, dotted: str, near: str) -> Module | None:
         """The module that a name means in a file: the longest common folder wins, then the shortest path."""
@@ -73,7 +80,10 @@ class Index:
             fits = [path for path in fits if path in roots]
         if not fits:
             return None
-        return self.module(min(fits, key=lambda path: (-_common(path, near), len(path), path)))
+        found = min(fits, key=lambda path: (-_common(path, near), len(path), path))
+        if found != near:
+            self.linked.add(found)
+        return self.module(found)
 
     def has_package(self, dotted: str) -> bool:
         """Whether a folder of the repository may be a package of that name."""
@@ -104,6 +114,7 @@ class Index:
     def _calls_in(self, path: str) -> dict[str, list[ast.Call]]:
         if path not in self._calls:
             by_name: dict[str, list[ast.Call]] = {}
+            self.linked.add(path)
             module = self.module(path)
             for call in module.calls if module is not None else ():
                 by_name.setdefault(last_name(call.func), []).append(call)

@@ -15,7 +15,6 @@ from mcore_unpatch.code.members import member, project
 from mcore_unpatch.code.module import (
     Binding,
     BindingKind,
-    Module,
     Scope,
     inner_scope,
     is_method,
@@ -48,9 +47,10 @@ class Names:
         self.active: dict[object, int] = {}  # the questions that are being answered, by how deep they are
         self._lowest = _DEEPEST  # the question among these that an answer had to leave out
         self._steps = 0
-        self._asked_classes: dict[Module, set[str]] = {}
+        self._asked_classes: dict[str, set[str]] = {}  # by path
         self._tests: dict[ast.AST, Tests] = {}
         self._settled: dict[ast.AST, Values] = {}
+        self._kept: tuple[dict[Any, Any], ...] = (self._memo, self._callers, self._settled, self._tests)
 
     def of(self, node: ast.AST | None, frame: Frame | None = None) -> Values:
         """What an expression may be; nothing where that is not known."""
@@ -80,11 +80,20 @@ class Names:
             self._steps = 0
         return found
 
+    def known(self) -> tuple[int, ...]:
+        """How much is known, for `forget_since`."""
+        return tuple(map(len, self._kept))
+
+    def forget_since(self, known: tuple[int, ...]) -> None:
+        """Forget what was found since then: the file that it was asked for is let go."""
+        for kept, length in zip(self._kept, known, strict=True):
+            while len(kept) > length:
+                kept.popitem()
+
     def forget(self) -> None:
         """Forget what was found: more is known now."""
-        self._memo.clear()
-        self._callers.clear()
-        self._settled.clear()
+        for kept in self._kept:
+            kept.clear()
 
     def settled(self, values: Values) -> Values:
         """The same, with parameters replaced by what the repository's calls give for them."""
@@ -261,10 +270,10 @@ class Names:
     def narrowed(self, node: ast.AST, key: str) -> Values:
         """The classes that `isinstance` leaves of a path of names at a node."""
         module = scope_of(node).module
-        if module not in self._asked_classes:
+        if module.path not in self._asked_classes:
             asked = [call for call in module.calls if last_name(call.func) == "isinstance" and len(call.args) == 2]
-            self._asked_classes[module] = {spelled(call.args[0]) for call in asked}
-        if not key or key not in self._asked_classes[module]:
+            self._asked_classes[module.path] = {spelled(call.args[0]) for call in asked}
+        if not key or key not in self._asked_classes[module.path]:
             return ()
         for test, truth in tests(node, self._tests):
             if truth and isinstance(test, ast.Call) and last_name(test.func) == "isinstance" and len(test.args) == 2:

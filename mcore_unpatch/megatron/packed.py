@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-from mcore_unpatch.library.released import LATER, AllReleases, Heart, OneRelease, Packed
+from mcore_unpatch.library.one_release import LATER, OneRelease
+from mcore_unpatch.library.released import AllReleases, Heart, Packed
 from mcore_unpatch.megatron import parts
 
 

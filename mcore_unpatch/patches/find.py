@@ -49,9 +49,15 @@ class Finder:
         paths = [path for path, source in self.names.index.sources.items() if self._is_asked(path, source)]
         for _ in range(2):
             for path in paths:
-                module = self.names.index.module(path)
-                for patch in self.of_module(module) if module is not None else ():
+                known, index = self.names.known(), self.names.index
+                module = index.module(path)
+                patches = list(self.of_module(module)) if module is not None else []
+                for patch in patches:
                     found.setdefault(patch.key, patch)
+                if not patches and path not in index.linked:
+                    del module
+                    self.names.forget_since(known)
+                    index.forget(path)
             before = len(self.names.bound)
             for patch in found.values():
                 self._bind_self(patch)

@@ -10,7 +10,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # The new rooms stand beside the old ones that they replace, and name the same things.
-NEW = tuple(f"mcore_unpatch/{name}" for name in ("code/", "patches/", "library/interface", "library/released"))
+NEW = tuple(
+    f"mcore_unpatch/{name}"
+    for name in ("code/", "patches/", "library/interface", "library/released", "library/one_release")
+)
 FOLDERS = [ROOT / name for name in ("mcore_unpatch", "codemods", "compat")]
 
 
