@@ -8,7 +8,7 @@ from typing import Any
 
 from mcore_unpatch.code.members import member, project
 from mcore_unpatch.code.module import ELEMENT, Step, scope_of
-from mcore_unpatch.code.syntax import FUNCTIONS, function_of, last_name, own_nodes, spelled, text_of
+from mcore_unpatch.code.syntax import function_of, last_name, own_nodes, spelled, text_of
 from mcore_unpatch.code.values import Frame, Kind, Resolving, Value, Values, classes, instances, texts
 
 MOST_TEXTS = 40
@@ -212,11 +212,6 @@ def _display(_: Resolving, node: ast.AST, __: Frame | None) -> Values:
 
 def _lambda(_: Resolving, node: ast.AST, __: Frame | None) -> Values:
     return (Value(Kind.FUNCTION, "<lambda>", node),)
-
-
-def is_function(node: object) -> bool:
-    """Whether a definition is one of a function."""
-    return isinstance(node, FUNCTIONS)
 
 
 _SPECIAL: dict[str, Callable[[Any, ast.Call, Frame | None], Values | None]] = {

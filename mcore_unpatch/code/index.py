@@ -15,7 +15,7 @@ from mcore_unpatch.code.syntax import last_name
 SKIPPED = {".git", "node_modules", ".venv", "venv", "site-packages", "build", "dist", ".tox", "__pycache__"}
 _TESTS = re.compile(r"(^|/)(tests?|testing|unit_tests?|functional_tests?)/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 _MOST_FORGOTTEN = 500_000  # bytes of source, before their trees are given back
-_MOST_FILES = 60  # that say a name: one that more have is too common to be followed
+_MOST_FILES = 25  # that say a name: one that more have is too common to be followed
 
 
 def is_test(path: str) -> bool:
@@ -84,10 +84,6 @@ class Index:
         if found != near:
             self.linked.add(found)
         return self.module(found)
-
-    def has_package(self, dotted: str) -> bool:
-        """Whether a folder of the repository may be a package of that name."""
-        return any(f".{dotted}." in name for names in self._by_last.values() for _, name in names)
 
     def saying(self, word: str | bytes) -> list[str]:
         """The files whose text has a word or phrase."""

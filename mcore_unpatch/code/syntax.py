@@ -56,11 +56,6 @@ def text_of(node: ast.AST | None) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-def is_none(node: ast.AST | None) -> bool:
-    """Whether `None` is written there."""
-    return isinstance(node, ast.Constant) and node.value is None
-
-
 def names_in(node: ast.AST) -> set[str]:
     """The names that an expression uses."""
     return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
@@ -76,14 +71,6 @@ def ancestors(node: ast.AST) -> Iterator[tuple[Any, Any]]:
     while (parent := getattr(node, "_parent", None)) is not None:
         yield parent, node
         node = parent
-
-
-def statement_of(node: ast.AST) -> ast.stmt | None:
-    """The statement that a node stands in."""
-    here: Any = node
-    while here is not None and not isinstance(here, ast.stmt):
-        here = here._parent
-    return here
 
 
 def block_of(parent: ast.AST, child: ast.AST) -> list[ast.stmt]:
