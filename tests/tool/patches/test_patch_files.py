@@ -10,7 +10,7 @@ DIFFS = {
     "below a folder": ("--- a/x\n+++ b/3rdparty/Megatron-LM/megatron/training/x.py\n", (2, ["megatron.training.x"])),
     "a package": ("+++ b/megatron/core/__init__.py\n", (1, ["megatron.core"])),
     "no Python": ("+++ b/megatron/core/datasets/helpers.cpp\n", (1, ["megatron.core.datasets.helpers"])),
-    "two files": ("+++ o.py\n+++ megatron/core/a.py\n+++ megatron/core/b.py\n", (2, ["megatron.core.a", "megatron.core.b"])),
+    "two files": ("+++ o\n+++ megatron/core/a.py\n+++ megatron/rl/b.py\n", (2, ["megatron.core.a", "megatron.rl.b"])),
     "another project": ("+++ b/verl/megatron_utils.py\n", None),
     "no diff": ("megatron/core/utils.py\n", None),
 }  # fmt: skip
