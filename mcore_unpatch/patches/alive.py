@@ -57,10 +57,12 @@ def _is_asked(condition: Condition) -> bool:
 def _calls_of(guards: Guards, function: Any) -> list[ast.Call]:
     names, name = guards.names, function.name
     calls = names.callers(function)
+    if not any(_is_asked(one) for call in calls for one in guards.conditions(call)):
+        return []
     called = {id(call.func) for call in calls}
     for path in names.index.saying(name):
         module = None if is_test(path) else names.index.module(path)
-        for node in ast.walk(module.tree) if module is not None and calls else ():
+        for node in ast.walk(module.tree) if module is not None else ():
             if last_name(node) == name and isinstance(getattr(node, "ctx", None), ast.Load) and id(node) not in called:
                 return []  # handed on, or another of that name
     return calls

@@ -48,6 +48,7 @@ EXPRESSIONS = {
         "if y:\n    x = GPTModel\nelse:\n    x = ps\n    x",
         "module megatron.core.parallel_state",
     ),
+    "not the other branch": ("x = GPTModel\nif y:\n    x = ps\nelse:\n    x", f"class {GPT}"),
     "a base's method": ("class Mine(GPTModel):\n    pass\nMine().forward", f"function {GPT}.forward"),
     "its own method": ("class Mine(GPTModel):\n    def forward(self): ...\nMine().forward", "function a.Mine.forward"),
     "what `self` keeps": (

@@ -156,8 +156,8 @@ def test_a_patch_that_is_put_back_is_temporary() -> None:
 
 
 def test_what_becomes_a_method_knows_its_self() -> None:
-    code = "def mine(self):\n    self.decoder.forward = new\nGPTModel.forward = mine\n"
-    assert [short(patch.target, "a.b") for patch in found(HEAD + code)] == ["TransformerBlock.forward", GPT]
+    code = "def mine(self):\n    self.state_dict = new\nGPTModel.forward = mine\n"
+    assert [short(patch.target, "a.b") for patch in found(HEAD + code)] == ["GPTModel.state_dict", GPT]
 
 
 def test_patches_across_files() -> None:
