@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -119,7 +120,9 @@ class Module:
     def __init__(self, path: str, name: str, source: bytes) -> None:
         self.path, self.name = path, name
         self.is_package = path.endswith("__init__.py")
-        self.tree = ast.parse(source)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # invalid escapes are not our business
+            self.tree = ast.parse(source)
         self.stores: list[Store] = []
         self.calls: list[ast.Call] = []
         self.rows: list[ast.Dict | ast.Tuple | ast.List] = []  # displays that begin with a text

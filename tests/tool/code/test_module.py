@@ -59,6 +59,7 @@ HOSTILE = {
     "a syntax error": "def f(:\n",
     "a null byte": "x = 'megatron'\0\n",
     "no text at all": "",
+    "an escape that is none": "x = '\\d'\n",
     "an unknown encoding": "# -*- coding: nothing -*-\nimport megatron\n",
     "a class that derives from itself": "import megatron\nclass A(A):\n    pass\nA().x = A.y\n",
     "imports in a circle": "from a import *\nfrom a import megatron\nmegatron.x = megatron.y\n",
