@@ -14,7 +14,7 @@ from mcore_unpatch.code.syntax import last_name
 
 SKIPPED = {".git", "node_modules", ".venv", "venv", "site-packages", "build", "dist", ".tox", "__pycache__"}
 _TESTS = re.compile(r"(^|/)(tests?|testing|unit_tests?|functional_tests?)/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
-_MOST_FORGOTTEN = 500_000  # bytes of source, before their trees are given back
+_MOST_FORGOTTEN = 1_000_000  # bytes of source, before their trees are given back
 _MOST_FILES = 25  # that say a name: one that more have is too common to be followed
 
 
