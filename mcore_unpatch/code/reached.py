@@ -32,6 +32,7 @@ class Guards:
     def __init__(self, names: Names) -> None:
         self.names = names
         self.installing: dict[ast.AST, list[ast.Call]] = {}  # functions, and where they are called, if that is known
+        self.called: dict[tuple[ast.Call, str], bool | None] = {}  # by the first call of an installer, and the release
         self.decided: dict[object, bool | None] = {}  # conditions that ask for no release
         self._conditions: dict[ast.AST, tuple[Condition, ...]] = {}
         self._reads: dict[ast.AST, tuple[str, ...]] = {}

@@ -31,9 +31,13 @@ def alive(guards: Guards, patch: Patch, releases: Sequence[Release]) -> list[boo
 
 
 def _is_called(guards: Guards, calls: list[ast.Call], release: Release) -> bool | None:
-    run = Reached(guards, release)
-    ways = [both(run.holds(one) for one in guards.conditions(call) if _is_asked(one)) for call in calls]
-    return False if all(way is False for way in ways) else None
+    """False where no call is reached on a release; asked once for all the patches that one function makes."""
+    key = (calls[0], release.label)
+    if key not in guards.called:
+        run = Reached(guards, release)
+        ways = [both(run.holds(one) for one in guards.conditions(call) if _is_asked(one)) for call in calls]
+        guards.called[key] = False if all(way is False for way in ways) else None
+    return guards.called[key]
 
 
 def installing_calls(guards: Guards, patch: Patch) -> list[ast.Call]:
