@@ -24,6 +24,7 @@ _ANYTHING = {"Exception", "BaseException"}
 _ALWAYS_THERE = frozenset({*sys.stdlib_module_names, "torch", "numpy", "packaging", "typing_extensions"})
 _LEAVES = {"sys.exit", "exit", "quit", "os._exit", "pytest.skip"}
 _DEEPEST = 30
+_MOST_STEPS = 500  # expressions that one question is worked out by
 
 
 class Guards:
@@ -81,7 +82,7 @@ class Reached:
         self.is_later = release.is_later
         self._release, self._asked_release = release, False
         self._bindings: dict[object, tuple[object, bool, Given | None]] = {}
-        self._depth = 0
+        self._depth = self._steps = 0
 
     @property
     def release(self) -> Release:
@@ -128,7 +129,8 @@ class Reached:
     def value(self, node: ast.AST | None, given: Given | None = None) -> object:
         """What an expression is worth, or `UNKNOWN`."""
         visit = VISITORS.get(node.__class__)
-        if visit is None or self._depth > _DEEPEST:
+        self._steps = self._steps + 1 if self._depth else 0
+        if visit is None or self._depth > _DEEPEST or self._steps > _MOST_STEPS:
             return UNKNOWN
         self._depth += 1
         try:
