@@ -31,7 +31,7 @@ _GAINS = (
         "parallelism without sequence parallelism trains; GPTModel.forward is no longer a copy"
     ),
 )
-_RECIPE = f"""the hook without a dependency, to the same bits: one function in {{path}}, in place of `{PATCH}`
+_RECIPE = f"""the hook without a dependency: one function in {{path}}, in place of `{PATCH}`
 
 def linear_ce_fusion_output_processor(
     *, hidden_states, output_layer, output_weight, runtime_gather_output, inference_context, context, **_
@@ -61,7 +61,8 @@ additional_kwargs["output_processor"] = linear_ce_fusion_output_processor
 additional_kwargs["output_processor_context"] = {{"labels": input_ids_cp_sharded, "chunk_size": chunk_size}}
 
 `chunk_size` is `fused_linear_logprobs_chunk_size`: hand it down beside `use_fused_linear_logprobs`, and call no patch.
-MTP layers, which get no gradient today, then train.
+Without MTP every bit is the same. With it, from megatron-core 0.19 on, its layers train, which get no gradient today.
+What goes: `{PATCH}`, `{FORWARD}`, their import and their call.
 """
 NEMO_RL = Contract(
     package="nemo_rl",

@@ -92,10 +92,15 @@ def _brings(use: Statement) -> re.Pattern[bytes]:
     return re.compile(rf"\b(?:def|class)\s+{leaf(use.name)}\b|\b{leaf(use.name)}\s*=".encode())
 
 
+def uses_of(paths: Iterable[str], project: Project, old: Model, new: Model) -> Uses:
+    """Judge what every file that says Megatron uses of it, between two releases."""
+    return uses_for(paths, project, [(old, new)])[0]
+
+
 def uses_for(
     paths: Iterable[str], project: Project, steps: Sequence[tuple[Model, Model]], progress: Progress | None = None
 ) -> list[Uses]:
-    """Judge what every file that says Megatron uses of it, for each step; those that import Megatron are read first."""
+    """The same for several steps; each file is read once, those that import Megatron first."""
     by_step = [Uses() for _ in steps]
     every, read = list(paths), 0
     given = HandedOver(every, project.text, lambda path: project.parsed.tree(path, project.data(path)))

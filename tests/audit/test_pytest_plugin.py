@@ -35,29 +35,23 @@ LOCK = """
 
     [[pin]]
     name = "megatron.core.models.gpt.gpt_model.GPTModel._preprocess"
-    release = "0.18.2"
-    kind = "function"
-    digest = "00000000"
-    signature = "self"
-    patched = true
+    digest = { "0.18.2" = "00000000" }
+    where = ["ours.py::install"]
     why = "our embedding"
 
     [[pin]]
     name = "megatron.core.parallel_state"
-    release = "0.18.2"
-    kind = "module"
+    digest = { "0.18.2" = "0589ad9f" }
     until = "0.17"
 
     [[pin]]
     name = "megatron.core.utils"
-    release = "0.18.2"
-    kind = "module"
+    digest = { "0.18.2" = "0589ad9f" }
     until = "0.17"
 
     [[pin]]
     name = "megatron.core.enums"
-    release = "0.18.2"
-    kind = "module"
+    digest = { "0.18.2" = "0589ad9f" }
     until = "0.99"
 """
 
@@ -107,7 +101,7 @@ def test_each_pin_is_a_test(tmp_path: Path) -> None:
     env = environment("0.18.2", tmp_path)
     said = session(tmp_path, "--unpatch-pins", "--rootdir", str(tmp_path), env=env)
     assert "FAILED ::unpatch[GPTModel._preprocess]" in said or "unpatch[GPTModel._preprocess]" in said
-    assert "changed its signature" in said
+    assert "changed" in said
     assert "why it stays: our embedding" in said
     assert "has a pin until 0.17, and this is 0.18.2; remove it" in said
     assert "3 failed, 2 passed" in said

@@ -66,7 +66,7 @@ def check_harmless(text: str) -> None:
 @pytest.mark.parametrize(
     ("command", "style"),
     [
-        *itertools.product(["scan", "check", "check --base HEAD"], ["text", "github"]),
+        *itertools.product(["scan", "scan --verbose", "check", "check --base HEAD"], ["text", "github"]),
         ("migrate", "text"),
     ],
 )
@@ -74,7 +74,7 @@ def test_in_a_pipe(command: str, style: str, hostile: Repository) -> None:
     result = unpatch(*command.split(), "--output-format", style, cwd=hostile.path, env=GIT)
     check_harmless(result.out)
     check_harmless(result.err)
-    if command == "check" and style == "text":
+    if command == "scan --verbose" and style == "text":
         assert r"\x1b[2Ja.py" in result.out
         assert r"line\n::error::planted.py" in result.out
         assert r"# \x1b]0;owned\x07\x1b[2J#\x23[error]x ::error::x" in result.out
