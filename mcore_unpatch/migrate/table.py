@@ -69,7 +69,9 @@ def _why(outcome: Outcome) -> Iterator[Line]:
 
 
 def _change(change: CodeChange, outcome: Outcome) -> Iterator[Line]:
-    """What is changed where, of which level, and what a maintainer gains."""
+    """What a maintainer gains by all places of a change together; what is changed where, and of which level."""
+    if change.gain:
+        yield from wrapped(f"{change.gain[:1].upper()}{change.gain[1:]}.", 2, "Gain: ", "bold")
     for path, parts in change.places.items():
         for line, titles in parts.items():
             place = f"{_short(outcome.shown(path))}:{outcome.line(path, line)}"
@@ -80,8 +82,6 @@ def _change(change: CodeChange, outcome: Outcome) -> Iterator[Line]:
                 yield from wrapped(said, 6)
     for text in change.notes:
         yield from wrapped(text, 6, "- ")
-    if change.gain:
-        yield from wrapped(f"{change.gain[:1].upper()}{change.gain[1:]}.", 6, "Gain: ", "bold")
 
 
 def _short(path: str) -> str:
