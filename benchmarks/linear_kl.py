@@ -1,12 +1,15 @@
 """Time, memory and error of `linear_kl` and its peers on one GPU, against the floor of the matrix products.
 
-    python benchmarks/linear_kl.py [--json FILE] [--repeats N]
+    python benchmarks/linear_kl.py [--json FILE] [--repeats N] [--distances] [--plot FILE]
 
 Student and teacher in bf16, gradients of the student. "floor": the logits of both heads twice (forward and recomputed),
 and two gradients of the student's head, at the rate of an 8192 x 8192 x 8192 product. "memory" is the peak beyond
 inputs and gradients. Peers: whole logits, eager and compiled; Liger's fused linear JSD (its `jsd_beta` 0 and 1 are the
 two KL divergences) and its fused linear KL, which takes the teacher's probabilities whole. Liger gives one mean: the
 gradients of all are those of the mean. Errors against float64 at 1024 x 256, 512 x 8000: relative norm.
+
+`--distances`: errors alone, of a student whose logits lie so far from the teacher's; on a CPU as well. `--plot` draws
+those of the weight's gradient.
 """
 
 import argparse
@@ -21,6 +24,7 @@ from typing import Any
 import linear_logprob as rates
 import torch
 from linear_logprob import GIB, milliseconds, product_rate
+from plots import plot
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_kl
@@ -30,18 +34,37 @@ KINDS = ("forward", "reverse", "jsd")
 Mean = Callable[[Tensor, Tensor, Tensor, Tensor, str], Tensor]
 
 
+DISTANCES = [3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003]
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def heads(tokens: int, student: int, teacher: int, vocab: int) -> list[Tensor]:
     tensors = []
     for width in (student, teacher):
-        tensors.append(torch.randn(tokens, width, device="cuda").bfloat16())
-        tensors.append(torch.empty(vocab, width, device="cuda", dtype=torch.bfloat16).normal_(0, 2 / width**0.5))
+        tensors.append(torch.randn(tokens, width, device=DEVICE).bfloat16())
+        tensors.append(torch.empty(vocab, width, device=DEVICE, dtype=torch.bfloat16).normal_(0, 2 / width**0.5))
     for tensor in tensors[:2]:
         tensor.requires_grad_()
     return tensors
 
 
-def ours(x: Tensor, w: Tensor, y: Tensor, v: Tensor, kind: Any) -> Tensor:
-    return linear_kl(x, w, y, v, kind=kind).mean()
+def close_heads(distance: float) -> list[Tensor]:
+    """A teacher, and a student with its hidden states whose logits lie about `distance` from the teacher's."""
+    _, _, hidden, teacher = heads(1024, 512, 512, 8000)
+    moved = teacher.float() + torch.randn_like(teacher, dtype=torch.float32) * distance / 512**0.5
+    tensors = [hidden.clone(), moved.bfloat16(), hidden, teacher]
+    for tensor in tensors[:2]:
+        tensor.requires_grad_()
+    return tensors
+
+
+def ours(part: float = 0.0) -> Mean:
+    """With that part of the logits kept."""
+
+    def mean(x: Tensor, w: Tensor, y: Tensor, v: Tensor, kind: Any) -> Tensor:
+        return linear_kl(x, w, y, v, kind=kind, keep_bytes=int(part * len(x) * len(w) * 4.1)).mean()
+
+    return mean
 
 
 def materialised(x: Tensor, w: Tensor, y: Tensor, v: Tensor, kind: str) -> Tensor:
@@ -56,8 +79,12 @@ def materialised(x: Tensor, w: Tensor, y: Tensor, v: Tensor, kind: str) -> Tenso
 
 
 def peers() -> Iterator[tuple[str, Mean, tuple[str, ...]] | str]:
-    yield "mcore-unpatch, triton", ours, KINDS
+    yield "mcore-unpatch", ours(), KINDS
     yield "materialised, eager", materialised, KINDS
+    if DEVICE == "cpu":  # nothing is kept there, and Liger needs a GPU
+        return
+    yield "mcore-unpatch, all kept", ours(1), KINDS
+    yield "mcore-unpatch, half kept", ours(0.5), KINDS
     yield "materialised, compiled", torch.compile(materialised, dynamic=False), KINDS
     try:
         jsd = importlib.import_module("liger_kernel.ops.fused_linear_jsd").LigerFusedLinearJSDFunction
@@ -98,11 +125,15 @@ def measure(mean: Mean, tensors: list[Tensor], kind: str, repeats: int) -> dict[
 
 def errors(mean: Mean, kind: str) -> dict[str, float]:
     torch.manual_seed(1)
-    tensors = heads(1024, 256, 512, 8000)
+    return errors_at(heads(1024, 256, 512, 8000), mean, kind)
+
+
+def errors_at(tensors: list[Tensor], mean: Mean, kind: str) -> dict[str, float]:
     exact = [x.detach().double() for x in tensors]
     found = []
     for function, given in ((mean, tensors), (materialised, exact)):
         given[0].requires_grad_(), given[1].requires_grad_()
+        given[0].grad = given[1].grad = None
         value = function(*given, kind)
         torch.autograd.backward(value)
         found.append([value.detach().double(), given[0].grad, given[1].grad])
@@ -110,15 +141,47 @@ def errors(mean: Mean, kind: str) -> dict[str, float]:
     return {name: float((a.double() - b).norm() / b.norm()) for name, a, b in pairs}  # type: ignore[union-attr]
 
 
+def over_distances(chosen: list[Any]) -> list[dict[str, Any]]:
+    """Errors of value and gradients as the student comes close to its teacher."""
+    rows = []
+    for name, mean, kinds in chosen:
+        for kind in kinds:
+            for distance in DISTANCES:
+                torch.manual_seed(1)
+                try:
+                    found = errors_at(close_heads(distance), mean, kind)
+                except Exception as error:  # a peer's failure is a result
+                    print(f"{name} {kind}: {type(error).__name__}: {str(error)[:80]}")
+                    break
+                rows.append({"device": DEVICE, "peer": name, "kind": kind, "distance": distance, **found})
+                each = "  ".join(f"{key} {value:.1e}" for key, value in found.items())
+                print(f"{name:26} {kind:8} {distance:6} {each}", flush=True)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--distances", action="store_true")
+    parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
     torch._dynamo.config.recompile_limit = 64  # each kind and shape is compiled for itself
+    chosen = [peer for peer in peers() if not isinstance(peer, str) or print(f"left out: {peer}")]
+    if options.distances:
+        found = over_distances(chosen)
+        lines: dict[str, list[tuple[float, float]]] = {}
+        for row in found:
+            if row["kind"] == "forward":
+                lines.setdefault(row["peer"], []).append((row["distance"], row["dW"]))
+        if options.plot:
+            title = "Error of the weight's gradient, forward KL, bfloat16"
+            options.plot.write_text(plot(title, "distance of the student's logits from the teacher's", lines, True))
+        if options.json:
+            options.json.write_text(json.dumps({"distances": found}, indent=1))
+        return
     product_rate()
     rows = []
-    chosen = [peer for peer in peers() if not isinstance(peer, str) or print(f"left out: {peer}")]
     for shape in SHAPES:
         tokens, student, teacher, vocab = shape
         flops = 4 * tokens * vocab * (2 * student + teacher)

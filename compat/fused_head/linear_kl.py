@@ -125,8 +125,11 @@ def merge_pair_stats(parts: Tensor, weighing: int) -> Tensor:
 class Pair:
     """The tiles of two heads, cut alike: in every pass the same products of the same shape, and so the same logits."""
 
-    def __init__(self, first: Head, second: Head) -> None:
-        self.heads = (first, second)
+    def __init__(self, first: Head, second: Head, kept: tuple[Tensor, ...] = ()) -> None:
+        self.heads, self.kept = (first, second), kept
+
+    def make_room(self) -> None:
+        """Let `stats` keep what a backward can use up; here nothing."""
 
     @cached_property
     def tiles(self) -> list[TorchTiles]:
@@ -210,6 +213,7 @@ def linear_kl(
     reduce_hidden_grad: bool = True,
     fuse_main_grad: bool = False,
     tile_bytes: int | None = None,
+    keep_bytes: int = 0,
 ) -> Tensor:
     """The divergence of every token, `[...]` float32 (float64 for float64 weights); `[tokens, vocab]` is never built.
 
@@ -225,6 +229,8 @@ def linear_kl(
             `m = beta * teacher + (1 - beta) * student`.
         beta: between 0 and 1; only used by "jsd".
         temperature: divides both heads' logits. The result is not multiplied by its square.
+        keep_bytes: how many bytes of logits the forward may keep for the student's gradient, four for each token and
+            word. JSD's values are then exact to 1e-4; the others do not change.
 
     The others are those of `linear_logprob`. Both heads are sharded over `tp_group`, `reduce_hidden_grad` applies to
     both hidden states, `fuse_main_grad` to the student's weight, and `tile_bytes` bounds the tiles of both together.
@@ -237,6 +243,7 @@ def linear_kl(
         reduce_hidden_grad=reduce_hidden_grad,
         fuse_main_grad=fuse_main_grad,
         tile_bytes=tile_bytes,
+        keep_bytes=keep_bytes,
     )
     tensors = (student_hidden, student_weight, teacher_hidden, teacher_weight)
     return run_kl(tensors, Divergence(kind, beta), (temperature, temperature), query)
@@ -263,10 +270,12 @@ def run_kl(
         raise ValueError(f"teacher_hidden: expected device {device}, got {teacher_hidden.device}")
     rows, where = located(student_hidden, student_weight, query)
     scale = row_scale(rows, own, 1.0, dtype)
+    will_have_grad = torch.is_grad_enabled() and (student_hidden.requires_grad or student_weight.requires_grad)
     options = _KlOptions(
         divergence=divergence,
         backend=choose_backend(query.backend, device),
         scale=scale,
+        keep_bytes=query.keep_bytes if will_have_grad else 0,
         teacher_scale=scale if others is own else row_scale(rows, others, 1.0, dtype),
         **where,
     )
@@ -281,7 +290,7 @@ class _KlOptions(PassOptions):
     divergence: Divergence
     teacher_scale: float | Tensor
 
-    def pair(self, tensors: Sequence[Tensor], swapped: bool = False) -> Pair:
+    def pair(self, tensors: Sequence[Tensor], swapped: bool = False, kept: tuple[Tensor, ...] = ()) -> Pair:
         """Student and teacher, by the fused kernels where they can run.
 
         Of each, hidden states and weight; then, where they are known, of each the maximum and log_sum of every row.
@@ -290,10 +299,10 @@ class _KlOptions(PassOptions):
         heads = [Head(self.problem(*tensors[:2]), *tensors[4:6]), Head(teacher, *tensors[6:8])]
         first, second = heads[::-1] if swapped else heads
         if type(self.backend) is TorchBackend:
-            return Pair(first, second)
+            return Pair(first, second, kept)
         from mcore_unpatch.compat.fused_head.triton.pair_kernels import TritonPair, pair_fits
 
-        return (TritonPair if pair_fits(first.problem, second.problem) else Pair)(first, second)
+        return (TritonPair if pair_fits(first.problem, second.problem) else Pair)(first, second, kept)
 
 
 class _KlPass(torch.autograd.Function):
@@ -304,20 +313,23 @@ class _KlPass(torch.autograd.Function):
         *tensors, options = arguments
         with torch.autocast(tensors[0].device.type, enabled=False):
             divergence, group = options.divergence, options.shard.group
-            stats = options.pair(tensors).stats(divergence)
+            pair = options.pair(tensors)
+            pair.make_room()
+            stats = pair.stats(divergence)
             if group is not None and stats.numel():
                 stats = merge_pair_stats(gather(stats, group), divergence.weighing)
             norms = [stats[0], stats[2].log(), stats[1], stats[3].log()]
             value: Tensor | None = divergence.of_stats(stats[2:4], stats[4])
             if value is None:
-                sums: Tensor = options.pair([*tensors, *norms]).sums(divergence)
+                sums: Tensor = options.pair([*tensors, *norms], kept=pair.kept).sums(divergence)
                 if group is not None and sums.numel():
                     sums = gather(sums, group).sum(0)
                 value = sums.sum(0)
             else:  # the mean of f of the head that weighs; the other's gradient has none
                 sums = torch.stack([value, value])
         ctx.options = options
-        ctx.save_for_backward(*tensors, *norms, sums)
+        ctx.used_up = False
+        ctx.save_for_backward(*tensors, *norms, sums, *pair.kept)
         return value
 
     @staticmethod
@@ -325,7 +337,9 @@ class _KlPass(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise RuntimeError("linear_kl has no second derivative; call backward without create_graph=True.")
         options: _KlOptions = ctx.options
-        *tensors, sums = ctx.saved_tensors
+        saved = ctx.saved_tensors
+        tensors, sums, kept = saved[:8], saved[8], () if ctx.used_up else saved[9:]
+        ctx.used_up = True  # the gradient is made in place; another backward makes the logits again
         gradients: list[Tensor | None] = []
         for index, divergence in enumerate((options.divergence, options.divergence.swapped())):
             needed = ctx.needs_input_grad[2 * index : 2 * index + 2]
@@ -333,7 +347,7 @@ class _KlPass(torch.autograd.Function):
                 gradients += [None, None]
                 continue
             fused = None if index else options.main_grad_of
-            pair = options.pair(tensors, swapped=bool(index))
+            pair = options.pair(tensors, swapped=bool(index), kept=() if index else kept)
             run = partial(pair.backward, divergence, sums[index], output_grads[0])
             gradients += options.gradients(pair.heads[0].problem, fused, needed, run)
         return (*gradients, None)

@@ -61,7 +61,8 @@ class TritonBackend(TorchBackend):
             super().backward(problem, grads, hidden_grad, weight_grad)
             return
         kept = KeptLogits(*grads.kept) if grads.kept else None
-        tiles = TritonTiles(problem, weight_grad, kept)
+        kept_columns = 0 if kept is None else kept.steps.shape[1]
+        tiles = TritonTiles(problem, weight_grad, kept_columns)
         factors = row_factors(problem, grads)
         terms = {"entropy": grads.entropy_coefficient is not None, "squares": grads.squares_coefficient is not None}
         options = kernel_options(problem.scale, problem.weight.device)
@@ -69,7 +70,7 @@ class TritonBackend(TorchBackend):
         targets = TargetGrads(grads, factors, tiles.column_limit) if grads.target_coefficients is not None else None
 
         def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
-            if kept is not None and c.start < kept.steps.shape[1]:
+            if kept is not None and c.start < kept_columns:
                 dz = kept.to_grad(factors, r, c, w.dtype, **terms)
             else:
                 dz = tiles.gradient_tile(len(x), len(w))
@@ -92,11 +93,11 @@ def fits(problem: Problem) -> bool:
 class TritonTiles(Tiles):
     """The gradient of a tile lies in one buffer, in the weight's dtype; that of kept columns where these were kept."""
 
-    def __init__(self, problem: Problem, weight_grad: GradBuffer = None, kept: KeptLogits | None = None) -> None:
+    def __init__(self, problem: Problem, weight_grad: GradBuffer = None, kept_columns: int = 0) -> None:
         super().__init__(problem, problem.weight.dtype)
         apart = self.sums_apart(weight_grad, row_tiles=1)
         self.forward_rows, self.tile_rows, self.tile_columns = tile_sizes(problem, self.column_count, apart)
-        self.kept_columns = 0 if kept is None else kept.steps.shape[1]
+        self.kept_columns = kept_columns
         # Kept columns need no room: all in one product, unless their sums stand apart, in a buffer of their size.
         apart = self.sums_apart(weight_grad, len(self.row_spans()))
         self.kept_step = self.tile_columns if apart else max(1, self.kept_columns)

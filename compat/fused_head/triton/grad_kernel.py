@@ -18,8 +18,8 @@ STRIDE_STEP = 64
 # What is kept of a logit is how far it lies below the running maximum, in steps of a 1024th of a halving of its
 # exponential: 16 bits reach over 64 halvings, and a probability errs by 2e-4 wherever it lies. A float16 of the same
 # size would lose those below 3e-8, which together are the tail of a sure token; a bfloat16 errs by 2e-3.
-_STEP = tl.constexpr(0.6931471805599453 / 1024)
-_FARTHEST = tl.constexpr(65535)  # and all beyond: their exponential is 0
+STEP = tl.constexpr(0.6931471805599453 / 1024)
+FARTHEST = tl.constexpr(65535)  # and all beyond: their exponential is 0
 _FARTHEST_LOGIT = tl.constexpr(-65535 * 0.6931471805599453 / 1024)
 _STEPS_PER_LOGIT = tl.constexpr(-1024 / 0.6931471805599453)
 _ROUNDING = tl.constexpr(3.0 * 2**22)  # added to a number, it leaves the nearest integer in the lowest bits
@@ -63,7 +63,7 @@ def room_to_keep(problem: Problem, columns: int) -> KeptLogits | None:
     Whether memory is free is not asked: a checkpoint that runs again must save as many tensors as it did before.
     """
     rows, step = problem.row_count, block_columns_on(problem.weight.device)
-    count = _columns_that_fit(rows, columns, step, problem.keep_bytes)
+    count = columns_that_fit(rows, columns, step, problem.keep_bytes)
     if count == 0 or rows == 0:
         return None
     memory = problem.weight.new_empty((rows, padded(count)), dtype=torch.int16)
@@ -71,7 +71,8 @@ def room_to_keep(problem: Problem, columns: int) -> KeptLogits | None:
     return KeptLogits(memory[:, :count], running_max)
 
 
-def _columns_that_fit(rows: int, columns: int, step: int, budget: int) -> int:
+def columns_that_fit(rows: int, columns: int, step: int, budget: int) -> int:
+    """How many columns of 16-bit numbers, and a maximum for each block of `step` of them."""
     blocks = budget // max(1, rows * (2 * step + 4))
     if blocks * step < columns:
         return blocks * step
@@ -103,8 +104,8 @@ def _kept_to_grad(
     there = real[:, None] & (column < columns)[None, :]
     here = row.to(tl.int64)[:, None] * stride + column[None, :]
     steps = tl.load(kept + here, mask=there, other=0).to(tl.uint16, bitcast=True).to(tl.int32)
-    log_p = log_scale[:, None] - steps.to(tl.float32) * _STEP
-    p = tl.where(steps == _FARTHEST, 0.0, exp(log_p, by_nvidia))
+    log_p = log_scale[:, None] - steps.to(tl.float32) * STEP
+    p = tl.where(steps == FARTHEST, 0.0, exp(log_p, by_nvidia))
     coefficient = tl.load(factors + 3 * factors_stride + row, mask=real, other=0.0)[:, None]
     if entropy:
         coefficient += tl.load(factors + 4 * factors_stride + row, mask=real, other=0.0)[:, None] * log_p

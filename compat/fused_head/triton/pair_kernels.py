@@ -14,14 +14,19 @@ from torch import Tensor
 from mcore_unpatch.compat.fused_head.linear_kl import Divergence, Pair, merge_pair_stats
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, GradOfTile, Problem, Tiles, spans
 from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend, TritonTiles, fits
+from mcore_unpatch.compat.fused_head.triton.kept_pair import (
+    PAIR_BLOCK,
+    KeptPair,
+    keep_pair,
+    log_mixture,
+    room_for_pair,
+)
 from mcore_unpatch.compat.fused_head.triton.launch import cut_columns, kernel_options, multiprocessors, operand
-from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, exp, log2, store_block
+from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, exp, store_block
 
-_BLOCK = 128  # rows and columns: the logits of two heads take the registers of one block twice as wide
 _NO_LOGIT = tl.constexpr(NO_LOGIT)
 _KINDS = {"forward": 0, "reverse": 1, "jsd": 2}
 _JSD = tl.constexpr(2)
-_LN2 = tl.constexpr(0.6931471805599453)
 
 
 def pair_fits(first: Problem, second: Problem) -> bool:
@@ -32,9 +37,19 @@ def pair_fits(first: Problem, second: Problem) -> bool:
 class TritonPair(Pair):
     """By fused kernels."""
 
+    @property
+    def _kept(self) -> KeptPair | None:
+        return KeptPair(*self.kept) if self.kept else None
+
+    def make_room(self) -> None:
+        """For as many columns as `keep_bytes` allows; `stats` fills it."""
+        problem = self.heads[0].problem
+        room = room_for_pair(problem, TritonTiles(problem).column_count)
+        self.kept = () if room is None else (room.steps, room.apart, room.maxima)
+
     def stats(self, divergence: Divergence) -> Tensor:
-        """Both heads in one kernel, or, where `cross` is of no use, each by the faster one of `linear_logprob`."""
-        if divergence.kind != "jsd":
+        """Both heads in one kernel; or, where nothing is kept and `cross` of no use, each by `linear_logprob`'s."""
+        if divergence.kind != "jsd" or self.kept:
             return merge_pair_stats(self._parts(divergence, 5).transpose(0, 1), divergence.weighing)
         first, second = (TritonBackend().forward(head.problem) for head in self.heads)
         no_cross = torch.zeros_like(first.row_max)
@@ -42,54 +57,78 @@ class TritonPair(Pair):
 
     def sums(self, divergence: Divergence) -> Tensor:
         """The segments' sums are added up by torch."""
-        return self._parts(divergence, 2).sum(1)
+        kept = self._kept
+        if kept is None:
+            return self._parts(divergence, 2).sum(1)
+        no_grad = torch.zeros_like(kept.maxima[0, 0])
+        sums = kept.sums(self._row_arguments(no_grad, no_grad)[0], self._options(divergence))
+        return sums + self._parts(divergence, 2, kept.steps.shape[1]).sum(1)
 
-    def _parts(self, divergence: Divergence, count: int) -> Tensor:
-        """So many numbers of each segment of the columns and row, `[count, segments, rows]`."""
+    def _parts(self, divergence: Divergence, count: int, start: int = 0) -> Tensor:
+        """So many numbers of each segment of the columns from `start` on and row, `[count, segments, rows]`.
+
+        Where there are five, what there is room for is kept.
+        """
         first, second = (TritonTiles(head.problem) for head in self.heads)
-        rows, columns, device = first.problem.row_count, first.column_count, first.problem.weight.device
+        rows, columns, device = first.problem.row_count, first.column_count - start, first.problem.weight.device
+        limit = None if first.column_limit is None else first.column_limit - start
         most_rows = min(first.forward_rows, second.forward_rows)
-        column_blocks = max(1, -(-columns // _BLOCK))  # a shard may have no column
-        height, splits, segment = cut_columns(-(-most_rows // _BLOCK), column_blocks, multiprocessors(device))
+        column_blocks = max(1, -(-columns // PAIR_BLOCK))  # a shard may have no column
+        height, splits, segment = cut_columns(-(-most_rows // PAIR_BLOCK), column_blocks, multiprocessors(device))
         parts = first.new(count, splits, rows).zero_()
         if count == 5:
             parts[:2] = NO_LOGIT
+        options = self._options(divergence)
         for r in spans(rows if columns else 0, most_rows):
             _pair_sums[(height * splits,)](
-                *self._operands(first.load_rows(r), second.load_rows(r), columns),
+                *self._operands(first.load_rows(r), second.load_rows(r), slice(start, first.column_count)),
                 parts[:, :, r], parts.stride(0), parts.stride(1), r.stop - r.start, columns, r.start, height, splits,
                 segment,
-                *self._row_arguments(torch.zeros_like(parts[0, 0]), torch.zeros_like(parts[0, 0])), first.column_limit,
-                stats=count == 5, **self._options(divergence),
+                *self._row_arguments(torch.zeros_like(parts[0, 0]), torch.zeros_like(parts[0, 0])), limit,
+                *self._room(r if count == 5 else None, options["tma"]),
+                stats=count == 5, **options,
             )  # fmt: skip
         return parts
+
+    def _room(self, r: slice | None, tma: bool) -> list[Any]:
+        """Where `_pair_sums` keeps the logits of these rows: the arguments of `keep_pair` that it is given."""
+        if self._kept is None or r is None:
+            return [None] * 3 + [0] * 4
+        kept = self._kept.rows(r)
+        numbers = (operand(matrix, PAIR_BLOCK, PAIR_BLOCK, tma) for matrix in (kept.steps, kept.apart))
+        strides = (kept.steps.stride(0), kept.maxima.stride(0), kept.maxima.stride(1))
+        return [*numbers, kept.maxima, *strides, kept.steps.shape[1]]
 
     def grad_of_tile(
         self, divergence: Divergence, mean_f: Tensor, grad: Tensor, weight_grad: GradBuffer
     ) -> tuple[Tiles, GradOfTile]:
         """One launch per tile."""
-        first, second = TritonTiles(self.heads[0].problem, weight_grad), TritonTiles(self.heads[1].problem)
+        kept, head = self._kept, self.heads[0].problem
+        first = TritonTiles(head, weight_grad, 0 if kept is None else kept.steps.shape[1])
+        second = TritonTiles(self.heads[1].problem)
         row_arguments, options = self._row_arguments(mean_f, grad), self._options(divergence)
         available = multiprocessors(first.problem.weight.device)
 
         def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
+            if kept is not None and c.start < first.kept_columns:
+                return kept.to_grad(row_arguments[0], r, c, w.dtype, options)
             dz = first.gradient_tile(len(x), len(w))
             rows, columns = dz.shape
-            _pair_grad[(min(available, -(-rows // _BLOCK) * -(-columns // _BLOCK)),)](
-                *self._operands(x, second.load_rows(r), first.column_count),
-                operand(dz, _BLOCK, _BLOCK, options["tma"]), dz.stride(0), rows, columns, first.column_count, r.start,
-                c.start,
+            _pair_grad[(min(available, -(-rows // PAIR_BLOCK) * -(-columns // PAIR_BLOCK)),)](
+                *self._operands(x, second.load_rows(r), slice(first.column_count)),
+                operand(dz, PAIR_BLOCK, PAIR_BLOCK, options["tma"]), dz.stride(0), rows, columns, first.column_count,
+                r.start, c.start,
                 *row_arguments, first.column_limit, **options,
             )  # fmt: skip
             return dz
 
         return first, grad_of_tile
 
-    def _operands(self, x: Tensor, y: Tensor, columns: int) -> list[Any]:
+    def _operands(self, x: Tensor, y: Tensor, c: slice) -> list[Any]:
         options = self._options(Divergence("forward"))
-        matrices = [x, self.heads[0].problem.weight[:columns], y, self.heads[1].problem.weight[:columns]]
+        matrices = [x, self.heads[0].problem.weight[c], y, self.heads[1].problem.weight[c]]
         return [
-            *(operand(matrix, _BLOCK, options["block_width"], options["tma"]) for matrix in matrices),
+            *(operand(matrix, PAIR_BLOCK, options["block_width"], options["tma"]) for matrix in matrices),
             *(matrix.stride(0) for matrix in matrices),
             x.shape[1],
             y.shape[1],
@@ -100,7 +139,7 @@ class TritonPair(Pair):
         options, others = (kernel_options(problem.scale, problem.weight.device) for problem in problems)
         widths = [head.problem.weight.shape[1] for head in self.heads]
         return options | {
-            "block_columns": _BLOCK,
+            "block_columns": PAIR_BLOCK,
             "num_warps": 8,
             "enable_fp_fusion": options["enable_fp_fusion"] and others["enable_fp_fusion"],
             "even_width": all(width % options["block_width"] == 0 for width in widths),
@@ -146,18 +185,11 @@ def _two_blocks(
 
 
 @triton.jit
-def _log_mixture(a, b, log_beta: tl.constexpr, log_rest: tl.constexpr, by_nvidia: tl.constexpr):
-    a_part = a + log_rest
-    b_part = b + log_beta
-    larger = tl.maximum(a_part, b_part)
-    return larger + _LN2 * log2(exp(a_part - larger, by_nvidia) + exp(b_part - larger, by_nvidia), by_nvidia)
-
-
-@triton.jit
 def _pair_sums(
     x, w, y, v, x_stride, w_stride, y_stride, v_stride, x_width, y_width,
     parts, parts_stride, part_stride, rows, columns, first_row, height, splits, segment,
     factors, factors_stride, limit,
+    kept_steps, kept_apart, kept_maxima, kept_stride, head_stride, block_stride, kept_columns,
     stats: tl.constexpr, kind: tl.constexpr, beta: tl.constexpr, log_beta: tl.constexpr, log_rest: tl.constexpr,
     tma: tl.constexpr, by_nvidia: tl.constexpr, even_width: tl.constexpr, block_rows: tl.constexpr,
     block_columns: tl.constexpr, block_width: tl.constexpr,
@@ -196,6 +228,11 @@ def _pair_sums(
                     b_new = tl.maximum(b_max, tl.max(b, 1))
                     a -= a_new[:, None]
                     b -= b_new[:, None]
+                    if kept_steps is not None:
+                        keep_pair(
+                            kept_steps, kept_apart, kept_stride, kept_maxima, head_stride, block_stride, a, b, a_new,
+                            b_new, row_block, column_block, rows, kept_columns, tma, block_rows, block_columns,
+                        )  # fmt: skip
                     p = exp(a, by_nvidia)
                     q = exp(b, by_nvidia)
                     a_change = a_max - a_new
@@ -215,7 +252,7 @@ def _pair_sums(
                     a = a - tl.load(here + 2 * factors_stride, mask=real, other=0.0)[:, None]
                     b = b - tl.load(here + 3 * factors_stride, mask=real, other=0.0)[:, None]
                     b = b - tl.load(here + 4 * factors_stride, mask=real, other=0.0)[:, None]
-                    mixture = _log_mixture(a, b, log_beta, log_rest, by_nvidia)
+                    mixture = log_mixture(a, b, log_beta, log_rest, by_nvidia)
                     a_sum += tl.sum(tl.where(inside, exp(a, by_nvidia) * ((1 - beta) * (a - mixture)), 0.0), 1)
                     b_sum += tl.sum(tl.where(inside, exp(b, by_nvidia) * (beta * (b - mixture)), 0.0), 1)
             out = parts + tl.cast(part, tl.int64) * part_stride + row
@@ -262,7 +299,7 @@ def _pair_grad(
         if kind == 0:
             dz = exp(a, by_nvidia) - exp(b, by_nvidia)
         else:
-            f = (1 - beta) * (a - _log_mixture(a, b, log_beta, log_rest, by_nvidia)) if kind == _JSD else a - b
+            f = (1 - beta) * (a - log_mixture(a, b, log_beta, log_rest, by_nvidia)) if kind == _JSD else a - b
             dz = exp(a, by_nvidia) * (f - tl.load(here + 5 * factors_stride, mask=real, other=0.0)[:, None])
         dz *= tl.load(here + 6 * factors_stride, mask=real, other=0.0)[:, None]
         dz = tl.where((column + tl.arange(0, block_columns) < end)[None, :], dz, 0.0)

@@ -84,9 +84,11 @@ def assert_agree(
         )
 
 
-def assert_close(found: Tensor, truth: Tensor, dtype: torch.dtype = torch.float32, sums: int = MODEL) -> None:
+def assert_close(
+    found: Tensor, truth: Tensor, dtype: torch.dtype = torch.float32, sums: int = MODEL, stores: int = 1
+) -> None:
     """One result is the other but for rounding."""
-    assert_agree({"result": found}, {"result": truth}, dtype, sums)
+    assert_agree({"result": found}, {"result": truth}, dtype, sums, stores=stores)
 
 
 def assert_same_losses(ours: Sequence[float], theirs: Sequence[float]) -> None:

@@ -14,7 +14,14 @@ triton = pytest.importorskip("triton")
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from mcore_unpatch.compat.fused_head.triton import chosen_columns, grad_kernel, launch, pair_kernels, stats_kernel  # noqa: E402
+from mcore_unpatch.compat.fused_head.triton import (
+    chosen_columns,
+    grad_kernel,
+    kept_pair,
+    launch,
+    pair_kernels,
+    stats_kernel,
+)  # noqa: E402
 from mcore_unpatch.compat.fused_head.triton.launch import kernel_options  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -154,6 +161,10 @@ def test_two_heads(card: Any, kind: int) -> None:
     sums = pointers | {"parts": "*fp32"}
     constants |= {"stats": kind != 2}
     check(pair_kernels._pair_sums, sums, constants, card, has_logarithm=kind == 2, scales=scales)
+    if kind != 1:
+        steps, apart = (f"tensordesc<{n}[128,128]>" if card == 90 else f"*{n}" for n in ("i16", "fp16"))
+        kept = {"kept_steps": steps, "kept_apart": apart, "kept_maxima": "*fp32"}
+        check(pair_kernels._pair_sums, sums | kept, constants | {"stats": True}, card, has_logarithm=kind == 2)
 
 
 def test_the_small_kernels() -> None:
@@ -162,6 +173,11 @@ def test_the_small_kernels() -> None:
     kept = {"kept": "*i16", "out": "*bf16", "running_max": "*fp32", "factors": "*fp32"}
     terms = {"entropy": True, "squares": True, "block_rows": 16, "block_columns": 256, "by_nvidia": True}
     compiled(grad_kernel._kept_to_grad, kept, terms, {})
+    both = {"steps": "*i16", "apart": "*fp16", "maxima": "*fp32", "factors": "*fp32"}
+    jsd = {"kind": 2, "beta": 0.5, "log_beta": -0.7, "log_rest": -0.7}
+    terms = {"block_rows": 16, "block_columns": 128, "by_nvidia": True}
+    compiled(kept_pair._kept_to_grad, both | {"out": "*bf16"}, jsd | terms, {})
+    compiled(kept_pair._kept_sums, both | {"out": "*fp32"}, jsd | terms, {})
     chosen = {
         "out": "*bf16",
         "targets": "*i64",
