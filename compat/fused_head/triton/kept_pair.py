@@ -28,7 +28,7 @@ PAIR_BLOCK = 128  # rows and columns: the logits of two heads take the registers
 _ROWS_AT_ONCE = 16
 _JSD = tl.constexpr(2)
 _LN2 = tl.constexpr(0.6931471805599453)
-_MOST_APART = tl.constexpr(60_000.0)  # a float16 ends at 65,504
+_MOST_APART = tl.constexpr(60_000.0)  # no exponential is left of it
 _NEAR = tl.constexpr(0.25)  # up to here the difference of two probabilities is taken from a series
 
 
@@ -100,8 +100,7 @@ def keep_pair(
     tl.store(place, a_max, mask=real)
     tl.store(place + head_stride, b_max, mask=real)
     store_block(steps, stride, to_steps(tl.maximum(a, b)), first_row, first_column, rows, columns, tma)
-    distance = tl.minimum(tl.maximum(a - b, -_MOST_APART), _MOST_APART)
-    store_block(apart, stride, distance.to(tl.float16), first_row, first_column, rows, columns, tma)
+    store_block(apart, stride, (a - b).to(tl.float16), first_row, first_column, rows, columns, tma)
 
 
 @triton.jit
@@ -133,6 +132,7 @@ def _kept_pair(
     here = row.to(tl.int64)[:, None] * stride + column[None, :]
     taken = tl.load(steps + here, mask=there, other=0).to(tl.uint16, bitcast=True).to(tl.int32)
     distance = tl.load(apart + here, mask=there, other=0.0).to(tl.float32)
+    distance = tl.minimum(tl.maximum(distance, -_MOST_APART), _MOST_APART)  # what lay farther apart is infinite
     ratio = distance + (a_scale - b_scale)[:, None]
     first = distance >= 0  # whether the larger logit, which is the one that is kept, is the first head's
     log_larger = tl.where(first, a_scale[:, None], b_scale[:, None]) - taken.to(tl.float32) * STEP

@@ -78,6 +78,8 @@ class TritonPair(Pair):
         parts = first.new(count, splits, rows).zero_()
         if count == 5:
             parts[:2] = NO_LOGIT
+        scales = [head.problem.scale for head in self.heads]
+        scaled = any(isinstance(scale, Tensor) or scale != 1 for scale in scales)
         options = self._options(divergence)
         for r in spans(rows if columns else 0, most_rows):
             _pair_sums[(height * splits,)](
@@ -86,7 +88,7 @@ class TritonPair(Pair):
                 segment,
                 *self._row_arguments(torch.zeros_like(parts[0, 0]), torch.zeros_like(parts[0, 0])), limit,
                 *self._room(r if count == 5 else None, options["tma"]),
-                stats=count == 5, **options,
+                stats=count == 5, scaled=scaled, ragged=limit is not None or columns % PAIR_BLOCK != 0, **options,
             )  # fmt: skip
         return parts
 
@@ -190,7 +192,8 @@ def _pair_sums(
     parts, parts_stride, part_stride, rows, columns, first_row, height, splits, segment,
     factors, factors_stride, limit,
     kept_steps, kept_apart, kept_maxima, kept_stride, head_stride, block_stride, kept_columns,
-    stats: tl.constexpr, kind: tl.constexpr, beta: tl.constexpr, log_beta: tl.constexpr, log_rest: tl.constexpr,
+    stats: tl.constexpr, scaled: tl.constexpr, ragged: tl.constexpr,
+    kind: tl.constexpr, beta: tl.constexpr, log_beta: tl.constexpr, log_rest: tl.constexpr,
     tma: tl.constexpr, by_nvidia: tl.constexpr, even_width: tl.constexpr, block_rows: tl.constexpr,
     block_columns: tl.constexpr, block_width: tl.constexpr,
 ):  # fmt: skip
@@ -219,11 +222,13 @@ def _pair_sums(
                     block_width,
                 )  # fmt: skip
                 inside = (column_block * block_columns + tl.arange(0, block_columns) < vocabulary)[None, :]
-                a *= scale[:, None]
-                b *= tl.load(here + 7 * factors_stride, mask=real, other=0.0)[:, None]
+                if scaled:
+                    a *= scale[:, None]
+                    b *= tl.load(here + 7 * factors_stride, mask=real, other=0.0)[:, None]
                 if stats:
-                    a = tl.where(inside, a, _NO_LOGIT)
-                    b = tl.where(inside, b, _NO_LOGIT)
+                    if ragged:
+                        a = tl.where(inside, a, _NO_LOGIT)
+                        b = tl.where(inside, b, _NO_LOGIT)
                     a_new = tl.maximum(a_max, tl.max(a, 1))
                     b_new = tl.maximum(b_max, tl.max(b, 1))
                     a -= a_new[:, None]
@@ -253,8 +258,13 @@ def _pair_sums(
                     b = b - tl.load(here + 3 * factors_stride, mask=real, other=0.0)[:, None]
                     b = b - tl.load(here + 4 * factors_stride, mask=real, other=0.0)[:, None]
                     mixture = log_mixture(a, b, log_beta, log_rest, by_nvidia)
-                    a_sum += tl.sum(tl.where(inside, exp(a, by_nvidia) * ((1 - beta) * (a - mixture)), 0.0), 1)
-                    b_sum += tl.sum(tl.where(inside, exp(b, by_nvidia) * (beta * (b - mixture)), 0.0), 1)
+                    student = exp(a, by_nvidia) * ((1 - beta) * (a - mixture))
+                    teacher = exp(b, by_nvidia) * (beta * (b - mixture))
+                    if ragged:
+                        student = tl.where(inside, student, 0.0)
+                        teacher = tl.where(inside, teacher, 0.0)
+                    a_sum += tl.sum(student, 1)
+                    b_sum += tl.sum(teacher, 1)
             out = parts + tl.cast(part, tl.int64) * part_stride + row
             if stats:
                 tl.store(out, a_max, mask=real)
