@@ -246,7 +246,7 @@ def _pair_sums(
                     b_rescale = exp(b_change, by_nvidia)
                     if kind == 0:
                         cross = b_rescale * (cross + b_sum * (b_change - a_change)) + tl.sum(q * (b - a), 1)
-                    else:
+                    elif kind == 1:  # JSD has no use for it
                         cross = a_rescale * (cross + a_sum * (a_change - b_change)) + tl.sum(p * (a - b), 1)
                     a_sum = a_rescale * a_sum + tl.sum(p, 1)
                     b_sum = b_rescale * b_sum + tl.sum(q, 1)
