@@ -24,6 +24,7 @@ from mcore_unpatch.compat.fused_head.triton.kept_pair import (
 from mcore_unpatch.compat.fused_head.triton.launch import cut_columns, kernel_options, multiprocessors, operand
 from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, exp, store_block
 
+_STAGES = 5  # of blocks of operands in shared memory, where the blocks of kept logits leave room for no more
 _NO_LOGIT = tl.constexpr(NO_LOGIT)
 _KINDS = {"forward": 0, "reverse": 1, "jsd": 2}
 _JSD = tl.constexpr(2)
@@ -143,6 +144,7 @@ class TritonPair(Pair):
         return options | {
             "block_columns": PAIR_BLOCK,
             "num_warps": 8,
+            "num_stages": _STAGES if options["tma"] else options["num_stages"],
             "enable_fp_fusion": options["enable_fp_fusion"] and others["enable_fp_fusion"],
             "even_width": all(width % options["block_width"] == 0 for width in widths),
             "kind": _KINDS[divergence.kind],

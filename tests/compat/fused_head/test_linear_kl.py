@@ -8,7 +8,7 @@ import torch.distributed as dist
 from fused_head.counters import peak_memory
 from fused_head.oracle import grad_of
 from harness import on_ranks
-from harness.rounding import assert_agree, assert_close
+from harness.rounding import assert_agree, assert_close, distance
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_kl
@@ -28,9 +28,11 @@ def heads(dtype: torch.dtype, tokens: int = TOKENS, vocab: int = VOCAB + PADDING
     return tensors
 
 
-def plain(tensors: list[Tensor], kind: str, beta: float, temperature: Any, mask: Tensor | None) -> Tensor:
+def plain(
+    tensors: list[Tensor], kind: str, beta: float, temperature: Any, mask: Tensor | None, words: int = VOCAB
+) -> Tensor:
     divisor = temperature[:, None] if isinstance(temperature, Tensor) else temperature
-    a, b = ((h @ w[:VOCAB].t() / divisor).log_softmax(-1) for h, w in (tensors[:2], tensors[2:]))
+    a, b = ((h @ w[:words].t() / divisor).log_softmax(-1) for h, w in (tensors[:2], tensors[2:]))
     p, q = a.exp(), b.exp()
     m = (beta * q + (1 - beta) * p).log()
     value = {
@@ -98,6 +100,26 @@ def test_from_all_log_probs(kind: Any, words: int) -> None:
     halves = 0.7 * (p * (a - m)).sum(-1) + 0.3 * (q * (b - m)).sum(-1)
     expected = {"forward": (q * (b - a)).sum(-1), "reverse": (p * (a - b)).sum(-1), "jsd": halves}[kind]
     assert_close(Divergence(kind, 0.3).of_log_probs(a, b), expected)
+
+
+@pytest.mark.parametrize(("kind", "beta"), KINDS)
+def test_close_heads_leave_a_gradient_where_bfloat16_logits_leave_none(kind: str, beta: float) -> None:
+    """A student at a distance of 0.01: its logits and the teacher's round to nearly the same numbers."""
+    draw = torch.Generator().manual_seed(0)
+    hidden, teacher = torch.randn(64, 256, generator=draw), torch.randn(500, 256, generator=draw) / 8
+    student = teacher + 0.01 * torch.randn(500, 256, generator=draw) / 16
+    tensors = [x.bfloat16() for x in (hidden, student, hidden, teacher)]
+
+    def gradient(function: Any, given: list[Tensor]) -> Tensor:
+        leaf = given[1].clone().requires_grad_()
+        function([given[0], leaf, *given[2:]]).sum().backward()
+        return grad_of(leaf)
+
+    whole = lambda given: plain(given, kind, beta, 1.0, None, words=500)  # noqa: E731
+    truth = gradient(whole, [x.double() for x in tensors])
+    found = gradient(lambda given: linear_kl(*given, kind=kind, beta=beta), tensors)
+    assert_close(found, truth, torch.bfloat16, stores=2)
+    assert distance(gradient(whole, tensors), truth) > 0.3
 
 
 def test_a_teacher_elsewhere_is_refused() -> None:
