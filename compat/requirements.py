@@ -10,9 +10,10 @@ import logging
 import os
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 
 _FROM_EXTRA = {"torch": "torch", "triton": "triton", "megatron": "megatron-core"}
-_SWITCH = "MCORE_UNPATCH"
+_SWITCH, _SOME_OFF = "MCORE_UNPATCH", "MCORE_UNPATCH_OFF"
 HOOK = "Megatron's output_processor hook"
 
 
@@ -25,9 +26,31 @@ def missing_from_extra(what: str, error: ModuleNotFoundError, extra: str = "comp
 
 
 def require_switched_on(what: str) -> None:
-    """Raise an ImportError if MCORE_UNPATCH=0 is in the environment: what `what` replaces is to run again."""
-    if os.environ.get(_SWITCH) == "0":
-        raise ImportError(f"{what} is switched off by {_SWITCH}=0 in the environment; unset it to use the replacement.")
+    """Raise an ImportError if the environment has MCORE_UNPATCH=0, or MCORE_UNPATCH_OFF with the name of `what`.
+
+    What `what` replaces is to run again. The names are those below `mcore_unpatch.compat`, with commas between them;
+    that of a package is for all in it.
+    """
+    everything, some = os.environ.get(_SWITCH) == "0", os.environ.get(_SOME_OFF, "")
+    if everything or any(f"{_short(what)}.".startswith(f"{name}.") for name in _switched_off(some)):
+        switch = f"{_SWITCH}=0" if everything else f"{_SOME_OFF}={some}"
+        raise ImportError(f"{what} is switched off by {switch} in the environment; unset it to use the replacement.")
+
+
+@cache
+def _switched_off(names: str) -> list[str]:
+    """The modules and packages that a value of MCORE_UNPATCH_OFF names; a warning for what is none."""
+    found = [_short(name.strip()) for name in names.split(",") if name.strip()]
+    for name in found:
+        place = Path(__file__).parent.joinpath(*name.split("."))
+        if not place.is_dir() and not place.with_name(f"{place.name}.py").is_file():
+            logging.getLogger("mcore_unpatch").warning("%s=%s switches nothing off: no such shim.", _SOME_OFF, name)
+    return found
+
+
+def _short(name: str) -> str:
+    """What MCORE_UNPATCH_OFF calls the module `name`."""
+    return name.removeprefix("mcore_unpatch.compat.")
 
 
 def require_megatron(what: str) -> None:
@@ -73,6 +96,6 @@ def say_once(what: str, runs_on: str = HOOK) -> None:
     first = not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
     logging.getLogger("mcore_unpatch").log(
         logging.WARNING if first else logging.INFO,
-        "%s runs on %s, in place of a patch; %s=0 in the environment brings the patch back.",
-        *(what, runs_on, _SWITCH),
+        "%s runs on %s, in place of a patch; %s=0 in the environment brings every patch back, %s=%s this one.",
+        *(what, runs_on, _SWITCH, _SOME_OFF, _short(what)),
     )

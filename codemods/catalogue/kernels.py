@@ -12,7 +12,9 @@ from mcore_unpatch.findings.rules import Rule
 
 _NAME, _CLASS, _FILE = "linear_cross_entropy", "LinearCrossEntropy", "utils/kernel/linear_cross_entropy.py"
 _SHIM = f"mcore_unpatch.compat.verl.{_NAME}"
-_SPEED = "1.37 to 1.90 times as fast on an H200, for FSDP and Megatron alike (docs/beside.md)"
+_SPEED = "1.4 to 1.9 times as fast on an H200, for FSDP and Megatron alike (docs/beside.md)"
+_COMMENT = "1.4 to 1.9 times as fast on an H200, the same to rounding"
+_BACK = f"also with MCORE_UNPATCH_OFF=verl.{_NAME} in the environment"
 
 
 class Kernels(Codemod):
@@ -49,9 +51,9 @@ class {_CLASS}(Function):
     ...
 
 
-try:  # the same results to rounding, and faster
+try:  # {_COMMENT}
     from {_SHIM} import {_NAME}
-except ImportError:
+except ImportError:  # {_BACK}
     {_NAME} = {_CLASS}.apply
 """,
         ),
@@ -60,7 +62,10 @@ except ImportError:
 the line of `{_FILE}` that binds the name, in veRL and its forks: every caller has the faster kernel from there
 """
     applied = "Only where it is selected: `unpatch migrate --select kernels`."
-    by_hand = "- **Results** differ in rounding; docs/beside.md has the figures."
+    by_hand = f"""
+- **Results** differ in rounding; docs/beside.md has the figures.
+- **The old kernel** is what runs without torch 2.8 and triton 3.4, and with `MCORE_UNPATCH_OFF=verl.{_NAME}`.
+"""
 
     def find(self, source: Source) -> Iterator[Match]:
         """The statement that binds the name, unless something stands beside it already."""
@@ -73,5 +78,7 @@ the line of `{_FILE}` that binds the name, in veRL and its forks: every caller h
         """The guarded import, with the old line as its fallback."""
         assert isinstance(match.node, ast.Assign)
         old = source.text(match.node)
-        head = "try:  # the same results to rounding, and faster"
-        yield Rewrite(match.node, f"{head}\n    from {_SHIM} import {_NAME}\nexcept ImportError:\n    {old}")
+        yield Rewrite(
+            match.node,
+            f"try:  # {_COMMENT}\n    from {_SHIM} import {_NAME}\nexcept ImportError:  # {_BACK}\n    {old}",
+        )

@@ -247,13 +247,20 @@ def choose_backend(name: str, device: torch.device, only_torch: str = "") -> Tor
 def _why_not_triton(device: torch.device) -> str:
     if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         return f"the tensors are on {device.type}, and it needs a CUDA device"
+    if missing := missing_for_triton():
+        return missing
+    nvidia = device.type == "cuda" and torch.version.hip is None
+    if nvidia and torch.cuda.get_device_capability(device)[0] < _AMPERE:
+        return f"its kernels need Ampere or newer, and this GPU is {torch.cuda.get_device_name(device)}"
+    return ""
+
+
+def missing_for_triton() -> str:
+    """What keeps the fused kernels from running here, as far as that is known before a device is; else nothing."""
     if find_spec("triton") is None:
         return f"triton is not installed; install triton {LEAST_TRITON} or newer"
     if find_spec("triton.tools.tensor_descriptor") is None:
         return f"this triton has no tensor descriptors; install triton {LEAST_TRITON} or newer"
     if not hasattr(torch.ops.aten.addmm, "dtype_out"):
         return f"torch {torch.__version__} cannot sum 16-bit products in float32; install torch {LEAST_TORCH} or newer"
-    nvidia = device.type == "cuda" and torch.version.hip is None
-    if nvidia and torch.cuda.get_device_capability(device)[0] < _AMPERE:
-        return f"its kernels need Ampere or newer, and this GPU is {torch.cuda.get_device_name(device)}"
     return ""

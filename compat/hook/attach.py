@@ -55,7 +55,7 @@ def attach(
     gradients are wrong. There a result must be a tensor or a tuple of tensors: anything else has no gradient, and
     raises. Megatron's own recompute works on layers inside the model and does not call `when`.
     """
-    say_once("mcore_unpatch.compat")
+    say_once(__name__)
     require_processor(processor)
     if when is not None and not callable(when):
         raise TypeError(f"when: expected a function to call at every forward, got {when!r}")
@@ -196,7 +196,7 @@ def call_with_processor(model: Module, processor: Processor, *args: Any, context
     Raises before the call if the model has no hook or a wrapper refuses the keywords, and after it if a wrapper or a
     patch dropped them. On a pipeline stage without output, returns the stage's own result.
     """
-    say_once("mcore_unpatch.compat")
+    say_once(__name__)
     path = find.find_language_model(model)
     return call_along(path, model, processor, complete_context(context, path.model, processor), args, kwargs)
 
@@ -222,7 +222,7 @@ def schedule_plan_with_processor(
     An attached processor has no effect here: a plan does not call `forward`. Several results come as a plain tuple.
     Nothing can check later that the processor ran, so a model whose `_postprocess` was replaced raises at once.
     """
-    say_once("mcore_unpatch.compat")
+    say_once(__name__)
     path = find.find_language_model(model)
     inner = path.model
     find.refuse_patched("schedule_plan_with_processor", inner, ("_postprocess", "build_schedule_plan"))

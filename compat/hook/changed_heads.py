@@ -38,7 +38,7 @@ def add_value_head(model: Module | Sequence[Module], layer: Module | None = None
     runtime_gather_output=None)`; it returns `(values, None)`. Without it the head is a `ValueLayer`, with as many
     `outputs` per token as are asked for: `[b, s, outputs]`.
     """
-    say_once(f"{__name__}.add_value_head", "a layer of its own")
+    say_once(__name__, "a value layer of its own")
     check_count("outputs", outputs, 1)
     if layer is not None and outputs != 1:
         raise ValueError("outputs: the layer that is given decides how many it has; leave one of the two out.")

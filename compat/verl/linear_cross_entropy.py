@@ -1,6 +1,7 @@
 """veRL's `verl.utils.kernel.linear_cross_entropy` on the fused operator: the same call and results, in less time.
 
-It needs torch, and triton on a GPU: no hook, no Megatron, no veRL. SkyRL and siiRL have copies of the same kernel.
+It needs torch and triton: no hook, no Megatron, no veRL. Where these are missing or too old for the fused kernels, its
+import raises, and a guard keeps the old kernel. SkyRL and siiRL have copies of that.
 """
 
 from mcore_unpatch.compat.requirements import missing_from_extra, require_switched_on, say_once
@@ -10,6 +11,11 @@ try:
     import torch
 except ModuleNotFoundError as error:
     raise missing_from_extra(__name__, error, "ops") from error
+
+from mcore_unpatch.compat.fused_head.torch_backend import missing_for_triton
+
+if missing := missing_for_triton():
+    raise ImportError(f"{__name__} would be slower than what it replaces: {missing}.")
 
 from torch import Tensor
 from torch.distributed import ProcessGroup
@@ -44,7 +50,7 @@ def linear_cross_entropy(
             only its own shard's part: sum it over the ranks, as the gather of sequence parallelism does.
         keep_bytes: how many bytes of logits the forward may keep for the backward (see `linear_logprob`).
     """
-    say_once(f"{__name__}.linear_cross_entropy", "the fused operator")
+    say_once(__name__, "the fused operator")
     how = reduction.lower() if isinstance(reduction, str) else reduction
     check_choice("reduction", how, "none", "sum", "mean")
     if isinstance(temperature, Tensor) and temperature.dim():

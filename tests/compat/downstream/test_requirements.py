@@ -35,6 +35,10 @@ def test_the_switch_brings_every_patch_back_and_its_package_imports_nothing() ->
     assert off.pop("mcore_unpatch.compat.verl") == "nothing"
     why = "is switched off by MCORE_UNPATCH=0 in the environment; unset it to use the replacement."
     assert off == {name: f"ImportError: {name} {why}" for name in replacements}
+    some = said_by_imports(replacements, MCORE_UNPATCH_OFF="verl, mcore_unpatch.compat.skyrl")
+    for name, text in some.items():
+        switched_off = f"ImportError: {name} is switched off by MCORE_UNPATCH_OFF=verl, mcore_unpatch.compat.skyrl in "
+        assert text.startswith(switched_off) if ".verl." in name or "skyrl" in name else text == "nothing"
     bare = "import sys; sys.modules |= dict.fromkeys(('torch', 'triton', 'megatron'))\n"
     assert said_by_imports(["mcore_unpatch.compat.verl"], bare) == {"mcore_unpatch.compat.verl": "nothing"}
 
@@ -77,11 +81,26 @@ def test_a_class_patch_that_a_shim_would_refuse_later_is_refused_at_its_import()
 
 def test_the_first_call_says_once_which_side_runs(caplog: pytest.LogCaptureFixture) -> None:
     requirements.say_once.cache_clear()
+    ours = "mcore_unpatch.compat"
     with caplog.at_level(logging.INFO, "mcore_unpatch"):
         for _ in range(2):
-            requirements.say_once("The shim")
-        requirements.say_once("The other", "a kernel")
-    undo = "in place of a patch; MCORE_UNPATCH=0 in the environment brings the patch back."
+            requirements.say_once(f"{ours}.skyrl")
+        requirements.say_once("other", "a kernel")
+    undo = "in place of a patch; MCORE_UNPATCH=0 in the environment brings every patch back, MCORE_UNPATCH_OFF="
     hook = "Megatron's output_processor hook"
-    assert caplog.messages == [f"The shim runs on {hook}, {undo}", f"The other runs on a kernel, {undo}"]
+    assert caplog.messages == [
+        f"{ours}.skyrl runs on {hook}, {undo}skyrl this one.",
+        f"other runs on a kernel, {undo}other this one.",
+    ]
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
+
+
+def test_a_name_that_switches_nothing_off_is_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCORE_UNPATCH_OFF", "verl.linear_crossentropy,skyrl.x,verl,nemo_rl,")
+    requirements.require_switched_on("mcore_unpatch.compat.skyrl")
+    with pytest.raises(ImportError, match="nemo_rl is switched off by"):
+        requirements.require_switched_on("mcore_unpatch.compat.nemo_rl")
+    told = [message.partition(" ")[0] for message in caplog.messages]
+    assert told == ["MCORE_UNPATCH_OFF=verl.linear_crossentropy", "MCORE_UNPATCH_OFF=skyrl.x"]

@@ -48,7 +48,7 @@ def test_every_shim_says_what_runs_at_its_first_call(model: Any, inputs: Any) ->
             call_with_processor(model, LogProbs(), **inputs)
     ours, hook = "mcore_unpatch.compat", "runs on Megatron's output_processor hook"
     shims = ("nemo_rl", "skyrl", "verl.model_forward_1f1b_overlap", "verl.model_forward_fused", "verl.mtp_patch")
-    assert sorted(lines) == sorted([f"{ours} {hook}", *(f"{ours}.{shim} {hook}" for shim in shims)])
+    assert sorted(lines) == sorted([f"{ours}.hook.attach {hook}", *(f"{ours}.{shim} {hook}" for shim in shims)])
     with _log() as lines:
         patch_mtp_layer_get_embeddings(model)
     assert lines == ["mcore_unpatch.compat.verl.mtp_patch runs on PyTorch's hooks"]
@@ -58,11 +58,11 @@ def test_every_shim_says_what_runs_at_its_first_call(model: Any, inputs: Any) ->
 def test_attaching_says_so_too(model: Any, inputs: Any) -> None:
     with _log() as lines, attach(model, LogProbs()):
         model(**inputs)
-    assert lines == ["mcore_unpatch.compat runs on Megatron's output_processor hook"]
+    assert lines == ["mcore_unpatch.compat.hook.attach runs on Megatron's output_processor hook"]
 
 
 @on_ranks
 def test_so_does_a_value_head(model: Any) -> None:
     with _log() as lines:
         add_value_head(model)
-    assert lines == ["mcore_unpatch.compat.hook.changed_heads.add_value_head runs on a layer of its own"]
+    assert lines == ["mcore_unpatch.compat.hook.changed_heads runs on a value layer of its own"]

@@ -148,3 +148,11 @@ def test_a_guarded_import_falls_back() -> None:
         f"{module} needs torch, which is not installed; run `pip install 'mcore-unpatch[ops]'`."
     )
     assert said(MCORE_UNPATCH="0").startswith(f"{module} is switched off by MCORE_UNPATCH=0")
+    off = said(MCORE_UNPATCH_OFF="skyrl, verl.linear_cross_entropy")
+    assert off.startswith(f"{module} is switched off by MCORE_UNPATCH_OFF=skyrl, verl.linear_cross_entropy in the")
+    assert said(MCORE_UNPATCH_OFF="skyrl,verl.linear") == "ours"
+    slower = f"{module} would be slower than what it replaces:"
+    assert said("sys.modules['triton'] = None") == f"{slower} triton is not installed; install triton 3.4 or newer."
+    assert "this triton has no tensor descriptors" in said("sys.modules['triton.tools.tensor_descriptor'] = None")
+    old_torch = "import torch; del type(torch.ops.aten.addmm).__getattr__, torch.ops.aten.addmm.dtype_out"
+    assert f"torch {torch.__version__} cannot sum 16-bit products in float32" in said(old_torch)
