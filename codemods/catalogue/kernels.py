@@ -12,8 +12,8 @@ from mcore_unpatch.findings.rules import Rule
 
 _NAME, _CLASS, _FILE = "linear_cross_entropy", "LinearCrossEntropy", "utils/kernel/linear_cross_entropy.py"
 _SHIM = f"mcore_unpatch.compat.verl.{_NAME}"
-_SPEED = "1.4 to 1.9 times as fast on an H200, for FSDP and Megatron alike (docs/beside.md)"
-_COMMENT = "1.4 to 1.9 times as fast on an H200, the same to rounding"
+_SPEED = "1.3 to 1.9 times as fast on an H200, for FSDP and Megatron alike (docs/beside.md)"
+_COMMENT = "1.3 to 1.9 times as fast on an H200, the same to rounding"
 _BACK = f"also with MCORE_UNPATCH_OFF=verl.{_NAME} in the environment"
 
 

@@ -31,7 +31,8 @@ EVERY_MODULE = """
 import pkgutil
 import mcore_unpatch.compat as compat
 for found in pkgutil.walk_packages(compat.__path__, compat.__name__ + "."):
-    if ".triton" not in found.name or importlib.util.find_spec("triton"):
+    needs_triton = ".triton" in found.name or found.name.endswith("verl.linear_cross_entropy")
+    if not needs_triton or importlib.util.find_spec("triton"):
         importlib.import_module(found.name)
 for name in compat.__all__:
     getattr(compat, name)
@@ -39,14 +40,16 @@ for name in compat.__all__:
 OPERATOR = """
 import torch
 from mcore_unpatch.compat import linear_logprob
-from mcore_unpatch.compat.verl.linear_cross_entropy import linear_cross_entropy
 hidden, weight = (torch.randn(n, 8, requires_grad=True) for n in (3, 20))
 log_probs, entropy = linear_logprob(hidden, weight, torch.tensor([1, 5, 19]), entropy=True)
 (log_probs + entropy).sum().backward()
-again, _ = linear_cross_entropy(hidden, weight, torch.tensor([1, 5, 19]))
+if importlib.util.find_spec("triton"):
+    from mcore_unpatch.compat.verl.linear_cross_entropy import linear_cross_entropy
+    again, _ = linear_cross_entropy(hidden, weight, torch.tensor([1, 5, 19]))
+    assert torch.equal(again, log_probs)
 truth = (hidden.detach() @ weight.detach().t()).log_softmax(1)[[0, 1, 2], [1, 5, 19]]
 torch.testing.assert_close(log_probs.detach(), truth)
-assert torch.equal(again, log_probs) and weight.grad.isfinite().all()
+assert weight.grad.isfinite().all()
 files = {name: module.__file__ for name, module in sys.modules.items() if name.startswith("mcore_unpatch")}
 print(json.dumps(files))
 """

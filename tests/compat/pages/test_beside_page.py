@@ -34,4 +34,4 @@ def test_what_is_said_of_verls_kernel_is_what_was_measured(ours: str, kind: str)
     page = (ROOT / "docs" / "frameworks" / "verl.md").read_text()
     assert f"{min(parts):.2f} to {max(parts):.2f}" in page
     if kind == "train" and not ours:
-        assert Kernels.offers.startswith(f"{1 / max(parts):.2f} to {1 / min(parts):.2f} times as fast")
+        assert Kernels.offers.startswith(f"{1 / max(parts):.1f} to {1 / min(parts):.1f} times as fast")
