@@ -41,11 +41,12 @@ def check(kind: str, beta: float, widths: tuple[int, int] = (8, 16), **options: 
     truth = results(lambda leaves: plain(leaves, kind, beta, temperature, mask), exact)
     call: dict[str, Any] = {"kind": kind, "beta": beta, "vocab_size": VOCAB} | options
     found = results(lambda leaves: linear_kl(*leaves, **call), tensors)
-    # What is kept is stored in 16 bits, and JSD's value is made of it.
+    # What is kept is stored in 16 bits, and JSD's value is made of it. In the reverse KL the mean distance is taken off
+    # the distance that was rounded, which may leave half of it.
     kept = "keep_bytes" in options
     for name, value in truth.items():
         exact = name == "value" and not (kept and kind == "jsd")
-        assert_close(found[name], value, torch.float32 if exact else torch.float16, stores=1 + kept)
+        assert_close(found[name], value, torch.float32 if exact else torch.float16, stores=1 + 2 * kept)
 
 
 @pytest.mark.parametrize(("kind", "beta"), KINDS)
@@ -54,7 +55,8 @@ def test_kept_logits(kind: str, beta: float, columns: int) -> None:
     keep_bytes = 150 * (4 * columns + 8 * -(-columns // 128) + 200 * (columns == 400))
     check(kind, beta, keep_bytes=keep_bytes)
     check(kind, beta, keep_bytes=keep_bytes, mask=torch.arange(150, device=DEVICE) % 3, temperature=0.7)
-    check(kind, beta, keep_bytes=keep_bytes, temperature=torch.rand(150, device=DEVICE) + 0.5, tile_bytes=90_000)
+    warmer = torch.linspace(0.5, 1.5, 150, device=DEVICE)
+    check(kind, beta, keep_bytes=keep_bytes, temperature=warmer, tile_bytes=90_000)
 
 
 @pytest.mark.parametrize(("kind", "beta"), KINDS)
