@@ -14,6 +14,7 @@ from mcore_unpatch.migrate.outcome import Dependency, Outcome, oldest_python
 from mcore_unpatch.records import field, record, replace
 from mcore_unpatch.repository import reading
 from mcore_unpatch.repository.discover import root_of, top_of
+from mcore_unpatch.repository.paths import shown
 from mcore_unpatch.survey import fixes
 from mcore_unpatch.survey.fixes import Planner, sound_plan
 from mcore_unpatch.survey.parallel import no_collection
@@ -43,8 +44,8 @@ class Request:
 
 def preview(request: Request, planner: Planner | None = None, progress: Progress | None = None) -> Outcome:
     """What a migration would do; nothing is written."""
-    if message := journal.describe_interrupted(top_of(request.paths)):
-        raise UsageError(message)
+    if journal.interrupted(top := top_of(request.paths)):
+        raise UsageError(f"a migration of {shown(top)} was interrupted; run `unpatch undo` to restore it.")
     return _prepare(request, planner or codemods.plan, progress)
 
 
@@ -52,13 +53,10 @@ def migrate(request: Request, planner: Planner | None = None, progress: Progress
     """Migrate; raises `UsageError` with every file as it was. A run that was killed before is taken back first."""
     top = top_of(request.paths)
     with journal.begun(top) as state:
-        root, allowed = root_of(request.paths), (request.allow_dirty, request.allow_no_vcs)
-        # Before anything is looked at; what the last migration wrote may stand there, for a second run does nothing.
-        refuse_unsafe(root, top, (), *allowed, ours=journal.written_by_last(state))
         outcome = _prepare(request, planner or codemods.plan, progress)
         if outcome.rewrites:
             paths = [item.path for item in outcome.rewrites]
-            refuse_unsafe(root, top, paths, *allowed)
+            refuse_unsafe(root_of(request.paths), top, paths, request.allow_dirty, request.allow_no_vcs)
             if request.commit:
                 outcome.commits = commit(outcome)
             else:

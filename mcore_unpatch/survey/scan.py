@@ -48,10 +48,6 @@ def report_of(survey: Survey) -> Report:
         survey.findings = (
             survey.completed((str(found.root), fixable, sorted(found.links)), complete) if before else before
         )
-    from mcore_unpatch.writing import journal
-
-    if journal.may_exist(found.top):
-        report.notes += [line for line in [journal.describe_interrupted(found.top)] if line]
     report.errors = sorted(replace(error, path=found.shown(error.path)) for error in survey.errors)
     report.judged = survey.judged
 

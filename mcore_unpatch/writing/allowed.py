@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
@@ -14,15 +14,11 @@ from mcore_unpatch.repository.paths import from_here
 _LISTED = 20  # files with uncommitted changes
 
 
-def refuse_unsafe(
-    root: Path, top: Path, paths: Iterable[str], allow_dirty: bool, allow_no_vcs: bool, ours: Collection[str] = ()
-) -> None:
+def refuse_unsafe(root: Path, top: Path, paths: Sequence[str], allow_dirty: bool, allow_no_vcs: bool) -> None:
     """Raise `UsageError` for uncommitted work below `root`, outside of git, and for read-only files.
 
-    `paths` are the files to be written, relative to `top`; one that git does not track counts as uncommitted. `ours`
-    do not.
+    `paths` are the files to be written, relative to `top`; one that git does not track counts as uncommitted.
     """
-    paths = list(paths)
     _refuse_unwritable(top, paths)
     try:
         git.work_tree(top)
@@ -33,7 +29,7 @@ def refuse_unsafe(
     if allow_dirty:
         return
     tracked = set(git.names(git.run(top, "ls-files", "-z")))
-    dirty = dict.fromkeys((path for path in git.changed_files(root, top) if path not in ours), "changed")
+    dirty = dict.fromkeys(git.changed_files(root, top), "changed")
     dirty |= {path: "not tracked" for path in paths if path not in tracked}
     if dirty:
         lines = [f"  {from_here(top / path)} ({why})" for path, why in sorted(dirty.items())]

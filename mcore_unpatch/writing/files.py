@@ -7,16 +7,12 @@ import errno
 import fcntl
 import hashlib
 import os
-import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.repository.paths import shown
-
-_CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def digest(data: bytes) -> str:
@@ -24,50 +20,23 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def own_folder(folder: Path) -> None:
-    """Make a folder for us alone; raises `OSError` where something else stands in its place."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    check_own(folder)
+def check_own(folder: Path) -> None:
+    """Raise `OSError` for what is not a folder of ours: a link to one is somebody else's."""
+    facts = folder.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
+        raise OSError(errno.EPERM, "it is a link, belongs to another user, or is no folder", str(folder))
 
 
-def check_own(path: Path) -> None:
-    """Raise `OSError` for a file or folder that is a link, another user's, or also somebody else's by a second name."""
-    facts = path.lstat()
-    if stat.S_ISLNK(facts.st_mode):
-        raise OSError(errno.EPERM, "it is a link", str(path))
-    if not stat.S_ISDIR(facts.st_mode) and (not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1):
-        raise OSError(errno.EPERM, "it is not a file of its own", str(path))
-    if facts.st_uid != os.geteuid():
-        raise OSError(errno.EPERM, "it belongs to another user", str(path))
-
-
-def create(path: Path, data: bytes) -> None:
-    """Write a file that does not exist yet, and wait until the disk has it."""
+def create(path: Path, data: bytes, mode: int = 0o600, owner: tuple[int, int] = (-1, -1)) -> None:
+    """Write a file anew, and wait until the disk has it."""
+    path.unlink(missing_ok=True)
     with path.open("xb") as file:
+        with contextlib.suppress(PermissionError):  # only root may give files away
+            os.fchown(file.fileno(), *owner)
+        os.fchmod(file.fileno(), mode)
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def create_like(model: Path, path: Path, data: bytes) -> None:
-    """The same, with mode, owner and extended attributes of another file, but not its times."""
-    create(path, data)
-    shutil.copystat(model, path)
-    os.utime(path)
-    facts = model.stat()
-    if (facts.st_uid, facts.st_gid) != (path.stat().st_uid, path.stat().st_gid):
-        with contextlib.suppress(PermissionError):  # only root may give files away
-            os.chown(path, facts.st_uid, facts.st_gid)
-            path.chmod(facts.st_mode & 0o7777)  # a change of owner drops the set-id bits
-
-
-def publish(path: Path, data: bytes) -> None:
-    """Give a file new content in one step: readers see the old one or the new one."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    temporary.unlink(missing_ok=True)
-    create(temporary, data)
-    temporary.replace(path)
-    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
@@ -80,35 +49,19 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-@contextmanager
-def exclusive(file: Path) -> Iterator[None]:
-    """Hold the lock; raises `UsageError` at once where another process holds it."""
+@contextlib.contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold the lock in a folder of our own, which is made; raises `UsageError` where another process holds it."""
     try:
-        own_folder(file.parent)
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | _CAREFUL, 0o600)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_own(folder)
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError as error:
-        raise UsageError(f"cannot use {shown(error.filename or file)}: {error.strerror}; nothing was changed") from None
-    try:
-        _lock(handle, file)
+        raise UsageError(f"cannot use {shown(error.filename)}: {error.strerror}; nothing was changed") from None
+    with os.fdopen(handle, "rb"):
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike flock, it does not live on in a forked worker
+        except OSError as error:
+            why = f"another unpatch is running here: {shown(folder / 'lock')}: {error.strerror}"
+            raise UsageError(f"{why}; nothing was changed") from None
         yield
-    finally:
-        os.close(handle)
-
-
-def _lock(handle: int, file: Path) -> None:
-    try:
-        check_own(file)
-        # A record lock, unlike flock, does not live on in a forked worker.
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(handle, 0)
-        os.write(handle, str(os.getpid()).encode())
-    except (BlockingIOError, PermissionError) as error:
-        if error.filename:
-            raise UsageError(f"cannot use the lock {shown(file)}: {error.strerror}; delete it") from None
-        owner = os.read(handle, 32).decode(errors="replace").strip()
-        raise UsageError(
-            f"another unpatch is running here (process {owner or 'unknown'}, lock {file}); nothing was written. "
-            "Try again when it has finished."
-        ) from None
-    except OSError as error:
-        raise UsageError(f"cannot use the lock {shown(file)}: {error.strerror}; nothing was changed") from None

@@ -195,7 +195,7 @@ def test_undo_works_after_the_repository_was_moved(sample: Sample, tmp_path: Pat
 
 def test_the_journal_is_in_the_git_directory(sample: Sample, state_home: Path) -> None:
     migrate(sample.request(), planner)
-    assert (sample.root / ".git/mcore-unpatch/state.json").exists()
+    assert (sample.root / ".git/mcore-unpatch/undo.json").exists()
     assert not state_home.exists()
 
 

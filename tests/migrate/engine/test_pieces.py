@@ -1,8 +1,6 @@
-"""The pieces that a migration is made of, one by one: statements, comments above them, words in files, own folders."""
+"""The pieces that a migration is made of, one by one: statements, comments above them, words in files."""
 
 import ast
-import errno
-import os
 import re
 from pathlib import Path
 
@@ -13,7 +11,6 @@ from mcore_unpatch.editing.placing import unified
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.migrate.run import too_old_python
 from mcore_unpatch.scanner.sources.parsed import Parsed
-from mcore_unpatch.writing import files
 
 TEXT = """\
 # the head of the file
@@ -172,32 +169,6 @@ def test_the_nearest_project_file_counts_and_none_above_the_repository(tmp_path:
     (top / "a" / "pyproject.toml").write_text('[project]\nrequires-python = ">=3.8"\n')
     assert too_old_python(top / "a" / "b", top) == "a/pyproject.toml says Python >=3.8"
     assert too_old_python(top, top) == "setup.cfg says Python >=3.7"
-
-
-def test_folders_of_our_own(tmp_path: Path) -> None:
-    files.own_folder(tmp_path / "a" / "b")
-    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
-    files.own_folder(tmp_path / "a" / "b")  # again
-    (tmp_path / "link").symlink_to(tmp_path / "a")
-    file = tmp_path / "file"
-    file.write_text("")
-    files.check_own(file)
-    os.link(file, tmp_path / "second")
-    for path, why in ((tmp_path / "link", "it is a link"), (file, "it is not a file of its own")):
-        with pytest.raises(OSError, match=why) as refused:
-            files.check_own(path)
-        assert refused.value.errno == errno.EPERM
-
-
-def test_new_content_in_one_step(tmp_path: Path) -> None:
-    file = tmp_path / "state"
-    (tmp_path / "state.tmp").write_text("left by a crash")
-    files.publish(file, b"one")
-    assert file.read_bytes() == b"one"
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "inside").touch()
-    with pytest.raises(OSError, match="folder"):
-        files.publish(tmp_path / "folder", b"two")
 
 
 def test_the_names_in_a_diff() -> None:
