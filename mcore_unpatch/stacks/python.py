@@ -8,11 +8,10 @@ from typing import Any
 
 from mcore_unpatch.megatron import commits
 from mcore_unpatch.stacks.revision import (
-    CARRIER,
+    ASK,
     NAME,
     ReadFile,
     Revision,
-    carried,
     in_text,
     of_reference,
     of_release,
@@ -21,7 +20,6 @@ from mcore_unpatch.stacks.revision import (
 from mcore_unpatch.stacks.sources import from_folder
 
 _NAME = re.compile(NAME, re.IGNORECASE)
-_NAMED = re.compile(f"{NAME}|{CARRIER}", re.IGNORECASE)
 _LOCKED = re.compile(rf"""^\s*(?:name = |"|- name: |- )["']?{NAME}["']?(?:\s*[:=,]|\s*$|[" ])""", re.IGNORECASE)
 _FIELD = re.compile(r"""^\s*["']?(version|source|reference|resolved_reference|commit_hash|ref)["']?\s*[=:]\s*(.*)$""")
 _GIT_SOURCE = re.compile(r"""git = "([^"?#]*)(?:\?[^"#]*)?(?:#([0-9a-f]{7,40}))?\"""")
@@ -96,9 +94,7 @@ def _of_locked(fields: dict[str, str], block: str) -> Revision | None:
     version = fields.get("version", "").strip(" \"',").lstrip("=")
     if git and git[2]:
         owner = _OWNER.search(git[1])
-        revision = of_reference(git[2], owner[1] if owner else "")
-        # A repository that carries Megatron in a folder: the version that was built there says more.
-        return revision if revision.versions or "+" not in version else of_release(version) or revision
+        return of_reference(git[2], owner[1] if owner else "")
     if commit := re.search(r"""(?:resolved_reference|"ref"|commit_hash)["']?\s*[:=]\s*["']([\w./-]+)""", block):
         return of_reference(commit[1])
     return of_release(version) if version else None
@@ -108,7 +104,7 @@ def _line_of(text: str, word: str) -> int:
     """The line of the requirement that says a word: of those that name Megatron the first, else 1."""
     word = word[:7] if commits.is_commit(word) else word  # it may be abbreviated
     lines = [line for line in enumerate(text.splitlines(), 1) if not line[1].lstrip().startswith("#")]
-    naming = [(number, "".join(line.split())) for number, line in lines if _NAMED.search(line)]
+    naming = [(number, "".join(line.split())) for number, line in lines if _NAME.search(line)]
     return next((number for number, line in naming if word in line), naming[0][0] if naming else 1)
 
 
@@ -128,36 +124,14 @@ def _of_table(value: Any) -> Iterator[Revision]:
 
 
 def _of_source(value: Any) -> Iterator[Revision]:
-    """What follows `megatron-core =`: a version as Poetry writes it, where to take it from, or several of these."""
+    """What follows `megatron-core =`: a version, where to take it from, or several of these."""
     for source in value if isinstance(value, list) else [value]:
         version = source.get("version") if isinstance(source, dict) else source
-        if isinstance(version, str) and (revision := of_specifiers(_without_carets(version))):
-            yield revision
+        if isinstance(version, str) and version.startswith(("^", "~")) and not version.startswith("~="):
+            yield Revision(version, (), "as Poetry writes it, which is not read", certain=False, settle=ASK)
+        elif isinstance(version, str) and (said := of_specifiers(f"{'==' * version[:1].isdigit()}{version}")):
+            yield said
         if isinstance(source, dict) and isinstance(source.get("git"), str):
             owner = _OWNER.search(source["git"])
             reference = next((source[key] for key in ("rev", "tag", "branch") if isinstance(source.get(key), str)), "")
-            repository = owner[1] if owner else ""
-            yield _carried(repository, reference, source) or of_reference(reference, repository)
-
-
-def _carried(repository: str, reference: str, source: dict[str, Any]) -> Revision | None:
-    """A Megatron inside of another repository: the submodule of a carrier."""
-    name, folder = repository.rpartition("/")[2], source.get("subdirectory")
-    if not isinstance(folder, str) or not re.fullmatch(CARRIER, name, re.IGNORECASE):
-        return None
-    settle = f"check that commit out with its submodules, and pass --target-mcore ../{name}/{folder}"
-    return carried(f"{repository}@{reference[:8]}", name, settle)
-
-
-def _without_carets(text: str) -> str:
-    """Poetry's `^0.18` and `~0.18` as specifiers; a bare version is that version."""
-    parts = []
-    for part in filter(None, map(str.strip, text.split(","))):
-        match = re.fullmatch(r"([\^~])(\d+)(?:\.(\d+))?([\w.]*)", part)
-        if match is None:
-            parts.append(f"=={part}" if part[0].isdigit() else part)
-        elif match[1] == "^" and match[2] != "0":
-            parts.append(f">={part[1:]},<{int(match[2]) + 1}")
-        else:
-            parts.append(f">={part[1:]},<{match[2]}.{int(match[3] or 0) + 1}")
-    return ",".join(parts) if text != "*" else ""
+            yield of_reference(reference, owner[1] if owner else "")

@@ -123,7 +123,7 @@ def read_all(top: Path, paths: Collection[str]) -> Found:
 
 
 def _of_workflow(file: ReadFile) -> None:
-    shell.of_script(file, yaml=True)
+    shell.of_script(file)
     shell.of_pairs(file)
 
 

@@ -18,12 +18,11 @@ DEFAULT_BRANCH = "HEAD"
 CARRIER = r"megatron[-_.]bridge"  # a package that brings the Megatron it was written for
 _TWO_NUMBERS = re.compile(r"^(v?\d+\.\d+)(?!\.?\d)")
 _TAG = re.compile(r"core_([vr])(\d+\.\d+\.\d+)(.*)")
-_BUILT = re.compile(r"\+(?:megatron|mcore)[-_.]?v?(\d[\w.]*)$")  # a vendor's own version, `0.1.0+megatron0.15.0rc7`
 _REFERENCE = re.compile(r"^(?:refs/)?(?:heads/|tags/|remotes/)?(?:origin/|upstream/)?")
 # The oldest known release speaks for what was before it; words of another would be said of what nobody read.
 OLDEST = parse_version(RELEASES[0])
 _OLDER = f"older than {RELEASES[0]}"
-_ASK = "pass its source with --target-mcore: CLONE@COMMIT, a checkout, a wheel, or `installed`"
+ASK = "pass its source with --target-mcore: CLONE@COMMIT, a checkout, a wheel, or `installed`"
 
 
 @record
@@ -37,7 +36,6 @@ class Revision:
     is_older: bool = False  # than every known release: the oldest speaks for it
     is_range: bool = False  # any of the releases may be installed; else what is said must hold for all of them
     settle: str = ""  # how to know more, where the releases around it are all that is known
-    is_weak: bool = False  # counts where nothing else is said: a package is asked for that brings it
     given: str = ""  # what the user named it by, where that is a source
 
     @property
@@ -54,9 +52,9 @@ class Revision:
         return f"{self.name} ({self.words})" if self.words else self.name
 
 
-def carried(name: str, carrier: str, settle: str, is_weak: bool = False) -> Revision:
+def carried(name: str, carrier: str, settle: str) -> Revision:
     """The Megatron that another package brings, which only that package's own files name."""
-    return Revision(name, (), f"Megatron through {carrier}", certain=False, settle=settle, is_weak=is_weak)
+    return Revision(name, (), f"Megatron through {carrier}", certain=False, settle=settle)
 
 
 def of_specifiers(text: str) -> Revision | None:
@@ -75,7 +73,7 @@ def of_specifiers(text: str) -> Revision | None:
     if specifiers and (versions[-1] < OLDEST if versions else "0" in specifiers):
         return _older(plain)
     if not versions:
-        return Revision(plain, (), "no known release fits", certain=False, settle=_ASK) if specifiers else None
+        return Revision(plain, (), "no known release fits", certain=False, settle=ASK) if specifiers else None
     operators = {specifier.operator for specifier in specifiers}
     bounded = operators & {"==", "~="} or (operators & {"<", "<="} and operators & {">", ">="})
     pinned = bool(bounded) and len({minor(version) for version in versions}) == 1
@@ -89,13 +87,13 @@ def of_release(text: str) -> Revision | None:
         version = parse_version(name)
     except ValueError:
         return None
-    if (built := _BUILT.fullmatch(f"+{local}")) and (release := of_release(built[1])) is not None:
-        return _built_from(release, text.strip())
+    if "megatron" in local:  # a vendor's own version, `0.1.0+megatron0.15.0rc7`
+        return Revision(text.strip(), (), "a version of a vendor", certain=False, settle=ASK)
     if commits.is_commit(local):  # `0.19.0+71e418ea7`, as a build from git names itself
         revision = of_reference(local)
         if revision.versions or (near := of_release(name)) is None:
             return revision
-        return replace(near, name=text.strip(), words=revision.words, certain=False, settle=_ASK)
+        return replace(near, name=text.strip(), words=revision.words, certain=False, settle=ASK)
     fitting = releases_of(version)
     if name in RELEASES:
         return Revision(name, (version,))
@@ -104,17 +102,13 @@ def of_release(text: str) -> Revision | None:
     if version < OLDEST:
         return _older(name)
     if version[:2] > NEWEST:
-        return Revision(name, (version,), f"newer than {RELEASES[-1]}, the newest known", certain=False, settle=_ASK)
+        return Revision(name, (version,), f"newer than {RELEASES[-1]}, the newest known", certain=False, settle=ASK)
     if fitting and "dev" not in name:
         return Revision(name, (version,), f"before {show(version)}", certain=False)
     before = [known for known in RELEASES if parse_version(known) < version][-1:]
     after = [known for known in RELEASES if parse_version(known) >= version][:1]
     around = tuple(map(parse_version, (*before, *after)))
-    return Revision(name, around, _between(*before, *after), certain=False, settle=_ASK)
-
-
-def _built_from(release: Revision, name: str) -> Revision:
-    return replace(release, name=name, words=f"built from megatron-core {release.name}", certain=False, settle=_ASK)
+    return Revision(name, around, _between(*before, *after), certain=False, settle=ASK)
 
 
 def _older(name: str, words: str = f"{_OLDER}, the oldest known") -> Revision:
@@ -137,16 +131,14 @@ def of_reference(reference: str, repository: str = UPSTREAM) -> Revision:
         if len(found) == 1:  # a fork has the commits of upstream too
             return _of_commit(found[0].digits if upstream else shown, found[0])
         said = "several commits begin so" if found else f"not among the commits up to {commits.table().until}"
-        return Revision(name[:8] if upstream else shown, (), said, certain=False, settle=_ASK)
+        return Revision(name[:8] if upstream else shown, (), said, certain=False, settle=ASK)
     if tag and (release := of_release(tag[2])) is not None:  # a branch that this table is too old for, or a fork's
         newest = releases_of(release.versions[-1][:2])[-1:] if tag[1] == "r" else ()
         versions = tuple(map(parse_version, newest)) or release.versions
         by_name = f"by its name {' to '.join(map(show, versions))}"
-        return Revision(shown, versions, by_name, certain=False, settle=_ASK)
-    if (built := _BUILT.search(name)) and (release := of_release(built[1])) is not None:
-        return _built_from(release, shown)
+        return Revision(shown, versions, by_name, certain=False, settle=ASK)
     said = "not a branch or tag that is known" if upstream else "a fork"
-    return Revision(shown, (), said, certain=False, settle=_ASK)
+    return Revision(shown, (), said, certain=False, settle=ASK)
 
 
 def _of_commit(name: str, commit: Commit, moves: bool = False) -> Revision:
@@ -159,14 +151,14 @@ def _of_commit(name: str, commit: Commit, moves: bool = False) -> Revision:
         return _older(name, f"{when}, {_OLDER}")
     if commit.after:
         versions = tuple(parse_version(release) for release in around if release in RELEASES)
-        return Revision(name, versions, f"{when}, {_between(*around)}", certain=False, settle=_ASK)
+        return Revision(name, versions, f"{when}, {_between(*around)}", certain=False, settle=ASK)
     last = parse_version(commit.before)
     if commit.branch.startswith("core_r"):  # no release has followed on this branch
         return Revision(name, (last,), f"{when}, after {commit.before}", certain=False)
     # The newest release speaks for what is to come, and what it says must hold for a later one as well.
     oldest = (last,) if last[:2] < NEWEST else ()
     versions = tuple(dict.fromkeys((*oldest, parse_version(RELEASES[-1]), *((said,) if said[:2] > NEWEST else ()))))
-    return Revision(name, versions, f"{when}, newer than {commit.before}", certain=False, settle=_ASK)
+    return Revision(name, versions, f"{when}, newer than {commit.before}", certain=False, settle=ASK)
 
 
 def _between(*around: str) -> str:
@@ -178,10 +170,6 @@ _REQUIREMENT = re.compile(
     rf"""(?<![-\w./]){NAME}(?![-_.\w/])\s*+(?:\[[^\]]{{0,500}}+\])?\s*+\(?((?:\s*+[=<>!~]=?=?\s*+[\w.*+!]++\s*+,?)++)""",
     re.IGNORECASE,
 )
-_CARRIER = re.compile(
-    rf"""(?<![-\w./]){CARRIER}\s*+(?:\[[^\]]{{0,500}}+\])?\s*+((?:[=~]=|[<>]=?)\s*+\d[\w.*+!]*+)""", re.IGNORECASE
-)
-_SETTLE = "name the one that it brings with --target-mcore, or with `megatron` in [tool.unpatch]"
 # The name of a repository that is Megatron-LM or a fork of it, as far as its name tells.
 REPOSITORY = r"(?:(?:https?|ssh|git)://[^\s\"'@]{0,200}?[/:]|git@[\w.-]+:|(?<![\w/.-]))?([\w.-]+)/((?:\w+-)?megatron-lm[\w-]*)(?:\.git)?"
 _GIT = re.compile(rf"(?:git\+|@\s*git\+){REPOSITORY}/?(?:@([^\s\"'#;,&)]+))?", re.IGNORECASE)
@@ -235,8 +223,6 @@ def in_text(text: str) -> Iterator[tuple[int, Revision]]:
     for match in _REQUIREMENT.finditer(text):
         if (revision := of_specifiers(match[1])) is not None:
             yield match.start(), revision
-    for match in _CARRIER.finditer(text):
-        yield match.start(), carried(f"megatron-bridge{match[1]}", "megatron-bridge", _SETTLE, is_weak=True)
     for match in _WHEEL.finditer(text):
         if (revision := of_release(match[1])) is not None:
             yield match.start(), revision

@@ -20,7 +20,6 @@ _INSTALLS = re.compile(r"\b(?:pip[\d.]*|uv|conda|mamba|poetry|pipx)\b")
 _ASSIGNED = re.compile(
     r"""^(?:export\s+|local\s+|readonly\s+|declare\s+(?:-\w+\s+)?)?([A-Za-z_]\w*)=("[^"]*"|'[^']*'|\S*)"""
 )
-_YAML_VALUE = re.compile(r"""^-?\s*([A-Z][A-Z0-9_]*):\s+["']?([^"'#\s]+)["']?\s*$""")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?[-=]([^{}]*))?\}|([A-Za-z_]\w*))")
 _WORTH = ("megatron", "mcore", "git", "cd ", "pushd", "popd")
 _SETS = re.compile(r"\w=")
@@ -44,9 +43,9 @@ class _Clone:
     implied: bool = False  # nobody clones it here: somebody goes into a folder of that name
 
 
-def of_script(file: ReadFile, docker: bool = False, yaml: bool = False) -> None:
+def of_script(file: ReadFile, docker: bool = False) -> None:
     """The Megatrons that a script installs or clones; variables that nobody sets are noted."""
-    lines, reader = [*_logical(file.text)], _Reader(file, docker, yaml)
+    lines, reader = [*_logical(file.text)], _Reader(file, docker)
     code = "\n".join(line for _, line in lines).lower()
     for number, line in lines if docker or _TELLING.search(code) else ():
         reader.take(number, line)
@@ -87,8 +86,8 @@ def _logical(text: str) -> Iterator[tuple[int, str]]:
 class _Reader:
     """The state of reading one script: variables, clones, and where it stands."""
 
-    def __init__(self, file: ReadFile, docker: bool, yaml: bool) -> None:
-        self.file, self.docker, self.yaml = file, docker, yaml
+    def __init__(self, file: ReadFile, docker: bool) -> None:
+        self.file, self.docker = file, docker
         self.values: dict[str, list[str]] = {}
         self.clones: dict[str, _Clone] = {}
         self.inside: _Clone | None = None
@@ -98,9 +97,6 @@ class _Reader:
         lower = line.lower()
         if self.docker and (instruction := _INSTRUCTION.match(line)):
             self._instruct(instruction[1].upper(), instruction[2].strip())
-            return
-        if self.yaml and (value := _YAML_VALUE.match(line.strip())):
-            self.values[value[1]] = [value[2]]
             return
         if not any(word in lower for word in _WORTH) and not ("=" in line and _SETS.search(line)):
             return

@@ -26,7 +26,6 @@ INSTALLED = "installed"  # the one that an import would find
 _REPOSITORY = re.compile(rf"^{REPOSITORY}/?$", re.IGNORECASE)
 _CARRIER = re.compile(rf"{CARRIER}(?:\.git)?/?$", re.IGNORECASE)
 _SETTLE = "run `git submodule update --init --recursive`, or name it with --target-mcore"
-_FORK = re.compile(r"([\w.-]+/[\w.-]*megatron[\w.-]*?)(?:\.git)?/?$", re.IGNORECASE)
 
 
 @record
@@ -123,23 +122,17 @@ def _of_source(source: MegatronSource, given: str, words: str) -> Target:
 
 def of_modules(file: ReadFile) -> None:
     """The Megatrons that `.gitmodules` names, and those that a carrier among them holds."""
-    for line, path, address, branch in _modules(file.text):
+    for line, path, address in _modules(file.text):
         megatron, carrier = _REPOSITORY.match(address), _CARRIER.search(address)
-        # The release that the branch of a fork is named for, whatever the fork is called, as long as it says Megatron.
-        fork = (_FORK.search(address) or _FORK.search(f"./{path}")) if branch and not carrier else None
-        by_branch = of_reference(branch, fork[1].removeprefix("./")) if fork else None
-        by_branch = by_branch if by_branch is not None and by_branch.versions else None
-        if not megatron and not carrier and by_branch is None:
+        if not megatron and not carrier:
             continue
         commit = _recorded(file.top, path)
-        revision = of_reference(commit, f"{megatron[1]}/{megatron[2]}") if commit and megatron else None
-        if by_branch is not None and (revision is None or not revision.versions):
-            file.found.append((line, by_branch))
-        elif commit is None:
+        if commit is None:
             said = f"the submodule {path} has no recorded commit, so its Megatron is not known"
             file.notes.append((line, said))
         else:
-            revision = revision or _carried(file.top / path, commit)
+            name = f"{megatron[1]}/{megatron[2]}" if megatron else ""
+            revision = of_reference(commit, name) if megatron else _carried(file.top / path, commit)
             if not revision.versions and (file.top / path / "megatron/core").is_dir():
                 settle = f"pass its source, which is here: --target-mcore {path}"
                 revision = replace(revision, settle=settle)
@@ -163,7 +156,7 @@ def from_folder(file: ReadFile, line: int, path: str) -> None:
 def _of_folder(top: Path, modules: str, path: str) -> Revision | None:
     """A submodule, a folder inside of one, or plain files."""
     inside = os.path.normpath(path).replace(os.sep, "/")
-    for _, submodule, address, _ in _modules(modules):
+    for _, submodule, address in _modules(modules):
         if inside == submodule and (commit := _recorded(top, submodule)):
             name = _REPOSITORY.match(address)
             return of_reference(commit, f"{name[1]}/{name[2]}" if name else "")
@@ -177,7 +170,7 @@ def _carried(folder: Path, commit: str) -> Revision:
     if os.path.lexists(folder / ".git"):
         try:
             text = reading.read_below(folder, folder / ".gitmodules").decode(errors="replace")
-            for _, path, address, _ in _modules(text):
+            for _, path, address in _modules(text):
                 if (megatron := _REPOSITORY.match(address)) and (inner := _recorded(folder, path)):
                     return of_reference(inner, f"{megatron[1]}/{megatron[2]}")
         except OSError:
@@ -192,8 +185,8 @@ def _on_disk(folder: Path) -> Revision | None:
         return None
 
 
-def _modules(text: str) -> Iterator[tuple[int, str, str, str]]:
-    """Of each table of `.gitmodules` its line, path, address and branch."""
+def _modules(text: str) -> Iterator[tuple[int, str, str]]:
+    """Of each table of `.gitmodules` its line, path and address."""
     tables: list[tuple[int, dict[str, str]]] = []
     for number, each in enumerate(text.splitlines(), 1):
         key, _, value = (part.strip() for part in each.partition("="))
@@ -203,7 +196,7 @@ def _modules(text: str) -> Iterator[tuple[int, str, str, str]]:
             tables[-1][1][key] = value
     for line, said in tables:
         if said.get("path") and said.get("url"):
-            yield line, said["path"], said["url"], said.get("branch", "")
+            yield line, said["path"], said["url"]
 
 
 def _recorded(top: Path, path: str) -> str | None:

@@ -42,10 +42,7 @@ class Stacks:
     @cached_property
     def found(self) -> Found:
         """What the files of the repository say."""
-        found = read_all(self.top, self.files)
-        named = {said.scope for said in found.said if not said.revision.is_weak and said.source != HINT}
-        found.said = [said for said in found.said if not said.revision.is_weak or said.scope not in named]
-        return found
+        return read_all(self.top, self.files)
 
     @cached_property
     def all(self) -> tuple[Stack, ...]:

@@ -105,11 +105,11 @@ def test_a_script(tmp_path: Path, text: str, stacks: set[str]) -> None:
 
 
 WORKFLOW = f"""\
-env:
-  V: core_v0.17.0
 jobs:
   a:
-    - run: pip3 install git+{LM}@$V
+    - run: |
+        V=core_v0.17.0
+        pip3 install git+{LM}@$V
     - uses: actions/checkout@v4
       with:
         repository: RLinf/Megatron-LM

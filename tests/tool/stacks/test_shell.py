@@ -18,12 +18,12 @@ def test_every_form_means_what_somebody_read() -> None:
 def meant(form: str) -> str:
     """The Megatrons by line, what is not known, and the images; `U` stands for the address of Megatron-LM."""
     kind, marked, text = form.partition(": ")
-    kind, text = (kind, text) if marked and kind in {"docker", "yaml", "pairs"} else ("", form)
+    kind, text = (kind, text) if marked and kind in {"docker", "pairs"} else ("", form)
     file = ReadFile(Path(), "x", text.replace(" U", f" {UPSTREAM}").replace("+U", f"+{UPSTREAM}"), "")
     if kind == "pairs":
         of_pairs(file)
     else:
-        of_script(file, docker=kind == "docker", yaml=kind == "yaml")
-    said = [f" {line} is {one.name}{'?' * (not one.certain)}{' maybe' * one.is_weak};" for line, one in file.found]
+        of_script(file, docker=kind == "docker")
+    said = [f" {line} is {one.name}{'?' * (not one.certain)};" for line, one in file.found]
     said += [f" {line}: {note};" for line, note in file.notes]
     return "".join([*said, f" from {' '.join(file.images)}" if file.images else ""])
