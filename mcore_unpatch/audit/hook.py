@@ -48,12 +48,11 @@ class _Sentinel:
         return keywords["hidden_states"]
 
 
-def hook_works(model: Any, inputs: Mapping[str, Any] | None = None, *, schedule_plan: bool = False) -> HookOutcome:
+def hook_works(model: Any, inputs: Mapping[str, Any] | None = None) -> HookOutcome:
     """Whether `output_processor` arrives at the output of `model` (or of its chunks), and where it is lost.
 
     One forward over two tokens per rank, without gradients and in evaluation mode; every rank of a job has to call it.
     `inputs` are the arguments of the forward, where a wrapper wants others than a language model does.
-    `schedule_plan=True` asks the same of `build_schedule_plan`.
     """
     from mcore_unpatch.compat.hook.find import find_language_model
 
@@ -61,7 +60,7 @@ def hook_works(model: Any, inputs: Mapping[str, Any] | None = None, *, schedule_
     for chunk in chunks_of(model):
         path = find_language_model(chunk)
         if path.has_output:
-            outcome = _on_plan(chunk, path.model, inputs) if schedule_plan else _on_forward(chunk, path, inputs)
+            outcome = _on_forward(chunk, path, inputs)
             if not outcome:
                 break
     return outcome
@@ -94,35 +93,9 @@ def _on_forward(chunk: Any, path: HookPath, inputs: Mapping[str, Any] | None) ->
         return HookOutcome("failed", said=f"{type(error).__name__}: {error}")
     if last is not path.model:
         return HookOutcome("swallows", str(method), "Pass the keywords on there, or use attach().")
-    foreign = [origin for name in ("forward", "_postprocess") if not (origin := _method(last, name)).of_megatron]
-    return HookOutcome("ignores", str(foreign[0] if foreign else method), "Remove that patch, or call the hook in it.")
-
-
-def _on_plan(chunk: Any, model: Any, inputs: Mapping[str, Any] | None) -> HookOutcome:
-    import torch
-
-    from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, takes_hook
-
-    sentinel = _Sentinel()
-    build = getattr(model, "build_schedule_plan", None)
-    if build is None or not takes_hook(build, by_name=True):
-        name = f"{type(model).__qualname__}.build_schedule_plan"
-        return HookOutcome("refuses", name, f"It has no parameter {HOOK_KEYWORDS[0]}.")
-    with _tiny_inputs(chunk, model, inputs) as given:
-        try:
-            plan = build(**given, output_processor=sentinel)
-            if plan.pre_process is not None:
-                hidden = plan.pre_process.forward_impl()
-            else:
-                hidden = torch.zeros_like(model.decoder.input_tensor)
-            plan.post_process.forward_impl(hidden)
-        except Exception as error:
-            return HookOutcome("failed", said=f"{type(error).__name__}: {error}")
-    return HookOutcome("called") if sentinel.called else HookOutcome("ignores", str(_method(model, "_postprocess")))
-
-
-def _method(module: Any, name: str) -> Any:
-    return origin_of(getattr(module, name, module.forward))
+    methods = (origin_of(getattr(last, name, last.forward)) for name in ("forward", "_postprocess"))
+    foreign = next((one for one in methods if not one.of_megatron), method)
+    return HookOutcome("ignores", str(foreign), "Remove that patch, or call the hook in it.")
 
 
 def _way_out(is_model: bool, of_megatron: bool) -> str:

@@ -17,9 +17,9 @@ from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
 from mcore_unpatch.report.lines import show
 from mcore_unpatch.repository.discover import project_root
-from mcore_unpatch.stacks.at_hand import Sources, cached, fetch as get, stand_in
+from mcore_unpatch.stacks.at_hand import Sources, cached, fetch as get
 from mcore_unpatch.stacks.revision import Stack
-from mcore_unpatch.stacks.sources import INFO, MegatronSource, target
+from mcore_unpatch.stacks.sources import INFO, MegatronSource, installed_source, target
 from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey.survey import ScanOptions
 from mcore_unpatch.upgrade import matrix as ranges, report as written
@@ -187,19 +187,12 @@ def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
 
 
 def _sources(outcome: UpgradeReport, given: list[MegatronSource], may_fetch: bool) -> Sources:
-    """The sources at hand: given, or in the cache; of one that is missing, another patch release of its minor version.
-
-    What is missing is said, and no copy that needs it is compared.
-    """
-    at_hand = {source.label: source.files for source in given}
+    """The sources at hand: given, installed, or in the cache; what is missing is said, and its copies not compared."""
     copies = {fate.copy.release for fate in outcome.fates if fate.copy}
+    installed = installed_source() if copies else None
+    at_hand = {source.label: source.files for source in (*filter(None, [installed]), *given)}
     wanted = {*copies, outcome.new.label} if copies else set()
     missing = sorted(release for release in wanted - set(at_hand) if not cached(release).is_dir())
-    for release in missing if not may_fetch else ():
-        if (other := stand_in(release, at_hand)) is not None:
-            at_hand[release] = other[1]
-            note(f"The source of megatron-core {release} is not at hand: {other[0]} stands for it; --fetch gets it.")
-    missing = [release for release in missing if release not in at_hand]
     if missing and not may_fetch:
         ways = {outcome.old.label: "--from", outcome.new.label: "--to"}
         options = [f"{ways[package]} PATH" for package in missing if package in ways]

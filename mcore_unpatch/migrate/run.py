@@ -101,19 +101,13 @@ def too_old_python(root: Path, top: Path, oldest: int = 12) -> str:
             stated = _PYTHON.search(_text(folder / name))
             said = next(filter(None, stated.groups()), "").strip() if stated else ""
             try:
-                allowed = SpecifierSet(_plain(said)) if said else None
+                allowed = SpecifierSet(said) if said else None
             except InvalidSpecifier:
                 continue
             if allowed is not None:
                 older = any(f"3.{minor}.99" in allowed for minor in range(6, oldest))
                 return f"{(folder / name).relative_to(top).as_posix()} says Python {said}" if older else ""
     return ""
-
-
-def _plain(said: str) -> str:
-    """Poetry's `^3.10`, `~3.10` and `3.10` as specifiers of what they begin with: the lower end decides here."""
-    parts = (re.sub(r"^[\^~](?=\d)", ">=", part) for part in filter(None, map(str.strip, said.split(","))))
-    return ",".join(f"=={part}.*" if part[0].isdigit() else part for part in parts)
 
 
 def _text(file: Path) -> str:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import textwrap
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.sources import Files, cache_folder, read_source
 from mcore_unpatch.library.syntax import Function, statements
-from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, minor, parse_version
+from mcore_unpatch.megatron.versions import LIBRARY
 from mcore_unpatch.stacks.sources import MegatronSource, installed_source
 
 # The Pythons that wheels were made for; a wheel's source is the same in all of them.
@@ -86,20 +86,6 @@ def cut(lines: list[str], node: ast.AST) -> str:
 def cached(release: str) -> Path:
     """Where the source of a release is kept."""
     return cache_folder() / LIBRARY.distribution / release
-
-
-def stand_in(release: str, at_hand: Mapping[str, Files]) -> tuple[str, Files] | None:
-    """The newest release at hand of the same minor version: given, in the cache, or installed."""
-    folder = cached(release).parent
-    kept = {path.name: path for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else {}
-    installed = installed_source()
-    files = {**({installed.label: installed.files} if installed else {}), **at_hand}
-    version = minor(parse_version(release))
-    near = [label for label in (*kept, *files) if label in RELEASES and minor(parse_version(label)) == version]
-    if not near:
-        return None
-    newest = max(near, key=parse_version)
-    return newest, files[newest] if newest in files else read_source(kept[newest], LIBRARY)
 
 
 def fetch(release: str) -> Files:

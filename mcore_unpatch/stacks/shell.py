@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from mcore_unpatch.megatron.commits import is_commit
 from mcore_unpatch.stacks.revision import REPOSITORY, UPSTREAM, ReadFile, Revision, in_text, of_reference
 
 _MEGATRON = re.compile(r"megatron|mcore|mlm_", re.IGNORECASE)
@@ -170,9 +169,6 @@ class _Reader:
                     folder = given[at + 1] if len(given) > at + 1 and "clone" in given[:at] else name[2]
                     repository, of_git = f"{name[1]}/{name[2]}", "clone" in given[:at]
                     references = [word for text in options for word in self._expand(text) if word]
-                    # A function of the script may check out what else it is given; `main` is git's default, not its.
-                    beside = [one for text in given for one in self._expand(text) if one] if not of_git else []
-                    references += [one for one in beside if is_commit(one) or of_reference(one, repository).versions]
                     clone = _Clone(number, repository, references, implied=not of_git and not references)
                     self.clones[_leaf(folder)] = clone
                     return

@@ -1,4 +1,4 @@
-"""Where a repository makes the specs that answer a finding, and where it builds what only its builder can change."""
+"""Where a repository makes the specs that answer a finding, and which patches stand where nothing leads to."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 
-from mcore_unpatch.findings.builders import NO_OTHER, leaf
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.verdicts import KEEP, STEPS
 from mcore_unpatch.library.syntax import last_attribute
 from mcore_unpatch.megatron import api, slots
-from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.scanner.names.project import Project
 from mcore_unpatch.scanner.sources.nodes import walk
@@ -26,21 +24,17 @@ _BY_SPEC = "MCU402"  # what a ModuleSpec answers
 _MAKERS, _PROVIDER = ("ModuleSpec", "Submodules"), "SpecProvider"
 _SPECS = re.compile(rb"ModuleSpec|Submodules\(|SpecProvider")
 _WORDS = bytes(code if chr(code).isalnum() or code == ord("_") else ord(" ") for code in range(128)) + b" " * 128
-_BY_CLASS = "config-class"  # the answer that is a class of the config
-_BUILT_ELSEWHERE = "Keep the patch for configs that another package builds, such as a bridge."
 _UNNAMED = "This repository is not seen to name it in a spec; Megatron's own functions may."
 _ELSEWHERE = "Keep the patch for models whose spec is made elsewhere."
 _MOST_SHOWN = 2
 _OWN = ("unpatch.lock", "unpatch.baseline")  # what this tool wrote names what is patched
-_Place = tuple[int, str]  # a line of a file, and what is named there
-_Answers = dict[str, list[_Place]]  # by word
-_Question = Callable[[str, bytes, Iterable[str]], Iterator[tuple[str, _Place]]]  # to a file, of some names
+_Answers = dict[str, list[tuple[int, str]]]  # by word: a line of a file, and what is named there
 
 
 def with_places(
     findings: list[Finding], own: Iterable[str], every: Sequence[str], project: Project, shown: Callable[[str], str]
 ) -> list[Finding]:
-    """The findings, with where the specs that answer some are made, where others are built, and what nothing calls."""
+    """The findings, with where the specs that answer some are made, and what nothing calls."""
     megatrons = tuple(f"{path.removesuffix(INFO)}megatron/" for path in every if f"/{path}".endswith(f"/{INFO}"))
     own = (path for path in own if not is_test(path) and not path.startswith(megatrons))
     places = _Places(findings, own, project, shown)
@@ -50,14 +44,11 @@ def with_places(
     def told(finding: Finding) -> Finding:
         if _asks_for_a_spec(finding):
             return replace(finding, steps=(*finding.steps, places.of_specs(finding)))
-        if _asks_for_a_config(finding):
-            here = places.of_builders(finding) or "This repository is not seen to build one."
-            return replace(finding, steps=(*finding.steps, f"{here} {_BUILT_ELSEWHERE}"))
-        if finding.verdict != KEEP:
+        if finding.verdict != KEEP or finding.installed_by not in idle:
             return finding
         never = f"Nothing in this repository calls `{finding.installed_by}`, which it stands in."
-        said = (finding.evidence, places.of_builders(finding), never if finding.installed_by in idle else "")
-        return replace(finding, assessment=replace(finding.assessment, evidence=" ".join(filter(None, said))))
+        said = f"{finding.evidence} {never}".lstrip()
+        return replace(finding, assessment=replace(finding.assessment, evidence=said))
 
     return [told(finding) for finding in findings]
 
@@ -80,26 +71,6 @@ def _asks_for_a_spec(finding: Finding) -> bool:
     return finding.rule == _BY_SPEC and finding.verdict == STEPS and bool(finding.steps)
 
 
-def _asks_for_a_config(finding: Finding) -> bool:
-    return finding.answer == _BY_CLASS and finding.verdict == STEPS and bool(finding.steps)
-
-
-def _to_be_built(finding: Finding) -> str:
-    """What a patch changes that the repository may build or call itself: a class, a function; empty for none."""
-    kept = finding.verdict == KEEP and finding.can_be_pinned and finding.confidence == "certain"
-    names = (finding.target, finding.target.rpartition(".")[0]) if kept or _asks_for_a_config(finding) else ()
-    kinds = ("class",) if NO_OTHER in finding.evidence else ("class", "function")  # who calls it is told as it is
-    there = [(name, symbol) for name in names if (symbol := _symbol(name)) is not None and symbol.kind in kinds]
-    # What a module has of another one is not what others build or call.
-    return next((one.name for name, one in there[-1:] if name != finding.target or name == one.name), "")
-
-
-def _symbol(name: str) -> api.Symbol | None:
-    """What a name of Megatron's is; of what no release has its first letter tells a class."""
-    unread = api.Symbol("class" if leaf(name)[:1].isupper() else "value", name) if within(name) else None
-    return api.lookup(name) or unread
-
-
 def _answering(target: str) -> set[str]:
     """What a spec names that answers the patch of a target: a class, a field, or what a function makes."""
     owner, _, name = target.rpartition(".")
@@ -108,20 +79,8 @@ def _answering(target: str) -> set[str]:
     return {*own, *slots.named(owner), *slots.named(target)}
 
 
-def _called_here(names: Iterable[str], data: bytes) -> bytes:
-    """What a file may call some names, as a pattern: themselves, or what it imports them as."""
-    there = re.finditer(rb"(?:%b)\b(?:\s+as\s+(\w+))?" % "|".join(names).encode(), data)
-    return b"|".join(sorted({match[1] or match[0] for match in there}))
-
-
-def _is_called(name: bytes, data: bytes) -> bool:
-    """Whether a name is called, as far as the text tells."""
-    before = (data[max(match.start() - 6, 0) : match.start()] for match in re.finditer(rb"%b\s*\(" % name, data))
-    return any(text != b"class " and not re.search(rb"\w\Z", text) for text in before)
-
-
 class _Places:
-    """The places of a repository that tell of some findings. Of the files with the words the nearest are parsed."""
+    """The specs of a repository that name what some findings are about. Of the files with the words few are parsed."""
 
     def __init__(
         self, findings: list[Finding], paths: Iterable[str], project: Project, shown: Callable[[str], str]
@@ -129,8 +88,7 @@ class _Places:
         self._project, self._shown = project, shown
         self._read = cache(self._read_now)
         answers = {word for one in findings if _asks_for_a_spec(one) for word in _answering(one.target)}
-        classes = {leaf(cls) for cls in map(_to_be_built, findings)} - {""}
-        words = {word.encode(): word for word in {*answers, *classes}}
+        words = {word.encode(): word for word in answers}
         self._holding: dict[str, list[str]] = {}  # the files, by word
         for path in paths if words else ():
             with suppress(Unreadable, OSError):
@@ -139,57 +97,30 @@ class _Places:
                     self._holding.setdefault(words[word], []).append(path)
 
     def of_specs(self, finding: Finding) -> str:
-        """Where specs name what a finding is about."""
+        """Where specs name what a finding is about, the nearest to it first."""
         words = _answering(finding.target)
-        named = self._listed("Specs name it", finding, words, words, partial(self._read, self._named, ()))
-        return f"{named or _UNNAMED} {_ELSEWHERE}"
-
-    def of_builders(self, finding: Finding) -> str:
-        """Where the repository builds the class that a finding is about, or calls that; nothing where it does not."""
-        if not (name := _to_be_built(finding)):
-            return ""
-        names, does = (leaf(name),), "builds" if leaf(name).lstrip("_")[:1].isupper() else "calls"
-        read = partial(self._read, self._built, names)
-        return self._listed(f"This repository {does} it", finding, names, [name], read)
-
-    def _listed(
-        self, what: str, finding: Finding, held: Iterable[str], words: Iterable[str], read: Callable[[str], _Answers]
-    ) -> str:
-        """The first place in each of some files, of those that hold some words, the nearest to a finding first."""
-        files = {path for word in held for path in self._holding.get(word, ())}
+        files = {path for word in words for path in self._holding.get(word, ())}
         found: list[str] = []
         for path in sorted(files, key=lambda path: (-len(os.path.commonpath([path, finding.path])), path)):
-            if there := [place for word in words for place in read(path).get(word, ())]:
+            if there := [place for word in words for place in self._read(path).get(word, ())]:
                 line, name = min(there)
                 found.append(f"{self._shown(path)}:{line} (`{name}`)")
             if len(found) > _MOST_SHOWN:
                 break
         others = " and in other files" if len(found) > _MOST_SHOWN else ""
-        return f"{what} here: {', '.join(found[:_MOST_SHOWN])}{others}." if found else ""
+        named = f"Specs name it here: {', '.join(found[:_MOST_SHOWN])}{others}." if found else _UNNAMED
+        return f"{named} {_ELSEWHERE}"
 
-    def _read_now(self, ask: _Question, names: tuple[str, ...], path: str) -> _Answers:
-        """What a file answers to a question, by word."""
+    def _read_now(self, path: str) -> _Answers:
+        """The words of the specs of a file."""
         found: _Answers = {}
         with suppress(OSError, Unreadable, RecursionError):
             self._project.begin()
-            for word, place in ask(path, self._project.data(path), names):
-                found.setdefault(word, []).append(place)
+            for word, line in self._named(path, self._project.data(path)):
+                found.setdefault(word, []).append((line, word))
         return found
 
-    def _built(self, path: str, data: bytes, names: Iterable[str]) -> Iterator[tuple[str, _Place]]:
-        """The classes and functions that are called."""
-        yield from ((name, (call.lineno, leaf(name))) for call, name in self._calls(path, data, names))
-
-    def _calls(self, path: str, data: bytes, names: Iterable[str]) -> Iterator[tuple[ast.Call, str]]:
-        """The calls of what Megatron has under some names, with its full name there."""
-        called = [name.decode() for name in _called_here(names, data).split(b"|") if _is_called(name, data)]
-        for call, at in (call for name in called for call in self._project.resolver(path).calls_of(name)):
-            ref = at.expr(call.func)
-            if ref is not None and ref.home is None and (symbol := _symbol(ref.name)) is not None:
-                yield call, symbol.name
-
-    def _named(self, path: str, data: bytes, _: Iterable[str]) -> Iterator[tuple[str, _Place]]:
-        """The words of specs."""
+    def _named(self, path: str, data: bytes) -> Iterator[tuple[str, int]]:
         home = self._project.resolver(path)
         nodes = [*walk(home.model.tree)] if _SPECS.search(data) else []
         names = {alias.asname: alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
@@ -212,4 +143,4 @@ class _Places:
                 word = last_attribute(part) or getattr(part, "arg", None) or ""
                 ref = home.on_line(part.lineno).expr(part)
                 if ref is None or ref.is_core:  # else a class of another library, or one of the repository's own
-                    yield names.get(word, word), (part.lineno, names.get(word, word))
+                    yield names.get(word, word), part.lineno

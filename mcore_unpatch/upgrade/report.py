@@ -181,19 +181,14 @@ def closing(report: UpgradeReport, known: Sequence[Item]) -> Iterator[str]:
 
 def unread(report: UpgradeReport) -> str:
     """What of the repository no release could be asked for, in words."""
-    old, new, said = report.old, report.new, []
-    lack: dict[tuple[str, ...], list[str]] = {}
+    said = []
     for package, number in report.uses.beyond.items():
-        without = tuple(option for option, release in (("--from", old), ("--to", new)) if lacking(release, package))
-        lack.setdefault(without, []).append(f"{count(number, 'use')} of {package}")
-    for options, counts in lack.items():
-        uses, paths = ", ".join(counts), " and ".join(f"`{option} PATH`" for option in options)
-        if len(options) == 2:
-            wheels = f"which the wheels of megatron-core {old.label} and {new.label} do not hold"
-            said.append(f"{uses}, {wheels}; {paths} read checkouts")
-        else:
-            wheel = f"which the wheel of megatron-core {old.label if '--from' in options else new.label} does not hold"
-            said.append(f"what changed for {uses}, {wheel}; {paths} reads a checkout")
+        ways = {"--from": report.old, "--to": report.new}
+        lack = {option: release.label for option, release in ways.items() if lacking(release, package)}
+        told = (
+            f"{count(number, 'use')} of {package}, which no wheel of megatron-core {' or '.join(lack.values())} holds"
+        )
+        said.append(f"{told} (`{' PATH` and `'.join(lack)} PATH` for a checkout)")
     said += [f"{count(len(report.scanned.errors), 'file')} with errors"] if report.scanned.errors else []
     return "; ".join(said)
 

@@ -64,25 +64,8 @@ HOOK = """
     first.post_process = False
     said.append([audit.hook_works(first).how, ""])
     said.append([all(module.training for module in wrapped.modules()), len(wrapped._forward_pre_hooks)])
-    plan = audit.hook_works(build(Setting("hybrid", hybrid=True)), schedule_plan=True)
-    said.append([plan.how, plan.at])
 """
 
-# Stand-ins for a CPU: events and streams, which order work that here runs in order anyway.
-PLAN = """
-    from contextlib import nullcontext
-    from unittest import mock
-    world()
-    model = build(Setting("gpt"))
-    streams = mock.patch("torch.cuda.Stream"), mock.patch("torch.cuda.stream", lambda stream: nullcontext())
-    with mock.patch("torch.cuda.Event"), streams[0], streams[1]:
-        said = [audit.hook_works(model, schedule_plan=True).how]
-        def dropped(self, *args, output_processor=None, **kwargs):
-            return GPTModel._postprocess(self, *args, **kwargs)
-        model._postprocess = types.MethodType(dropped, model)
-        lost = audit.hook_works(model, schedule_plan=True)
-        said += [lost.how, lost.at]
-"""
 GUARD = """
     import pathlib, tempfile
     from mcore_unpatch import pins
@@ -104,7 +87,7 @@ GUARD = """
 
 @pytest.fixture(scope="module", params=RELEASES)
 def said(request: pytest.FixtureRequest, processes: None) -> dict[str, Any]:
-    programs = {"clean": CLEAN, "patched": PATCHED, "chunks": CHUNKS, "hook": HOOK, "plan": PLAN, "guard": GUARD}
+    programs = {"clean": CLEAN, "patched": PATCHED, "chunks": CHUNKS, "hook": HOOK, "guard": GUARD}
     return in_forks(request.param, {name: PRELUDE + code for name, code in programs.items()})
 
 
@@ -147,13 +130,6 @@ def test_where_the_hook_is_lost(said: dict[str, Any]) -> None:
     assert "HybridModel.forward" in outcomes[4][1]
     assert "dropped" in outcomes[6][1]
     assert outcomes[8] == [True, 0]  # the model is as it was
-    assert outcomes[9][0] == "refuses"
-
-
-def test_in_a_schedule_plan(said: dict[str, Any]) -> None:
-    works, lost, at = said["plan"]
-    assert (works, lost) == ("called", "ignores")
-    assert "dropped" in at
 
 
 def test_a_guard_does_not_patch_over_somebody_else(said: dict[str, Any]) -> None:

@@ -101,15 +101,12 @@ def test_without_sources_there_is_a_report_that_says_what_is_missing(repository:
     assert "add --fetch, or --from PATH." in said
 
 
-@pytest.mark.parametrize("release", ["0.18.0", "0.18.2"])
-def test_sources_in_the_cache_are_used(release: str, repository: Repository, tmp_path: Path) -> None:
-    """The release itself, or another patch release of its minor version, which is said."""
+def test_sources_in_the_cache_are_used(repository: Repository, tmp_path: Path) -> None:
     new = megatron(repository.path.parent / "new", 51, logits="self.mm(hidden, weight)")
     repository.commit({"patches.py": _backport()})
-    kept = tmp_path / "cache" / "mcore-unpatch" / "megatron-core" / release
+    kept = tmp_path / "cache" / "mcore-unpatch" / "megatron-core" / "0.18.0"
     kept.parent.mkdir(parents=True)
     kept.symlink_to(unpacked("megatron-core", "0.18.2"))
     result = unpatch("upgrade", "--from", "0.18.0", "--to", str(new), "--diff", cwd=repository.path)
     assert "missing" not in result.err
-    assert ("0.18.0 is not at hand: 0.18.2 stands for it" in result.err) == (release == "0.18.2")
     assert "upstream, 0.18.0 to 0.51.0" in result.out

@@ -129,59 +129,6 @@ def test_without_specs_that_is_said_and_of_other_patches_nothing() -> None:
     assert all("elsewhere" not in step for finding in found for step in finding.steps)
 
 
-DDP = """from megatron.core import distributed
-from megatron.core.distributed import DistributedDataParallel as DDP
-def get(x):
-    {}
-"""
-REGISTERED = "registry.register_patch('megatron.{}', new)\n"
-
-
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        ("DP = DDP\n    return isinstance(x, DP)", ""),
-        ("DDP = make()\n    DP = DDP\n    return DP(x)", ""),
-        ("old = distributed.DistributedDataParallel\n    new(x, old=old)", ""),  # a backup
-    ],
-)
-def test_a_class_that_is_taken_by_another_name_and_handed_on(body: str, told: str) -> None:
-    patch = REGISTERED.format("core.distributed.distributed_data_parallel.DistributedDataParallel.no_sync")
-    [finding] = found_in({"patch.py": patch, "a.py": DDP.format(body)}, fixes=True)
-    assert finding.evidence.partition("This repository builds it")[2] == told
-
-
-def test_a_name_that_a_module_has_of_its_own_is_built_by_nobody_else() -> None:
-    source = "from megatron.core.transformer.torch_norm import WrappedTorchNorm\nnorm = WrappedTorchNorm(1)\n"
-    files = {"a.py": source, "requirements.txt": "megatron-core==0.12.1\n"}
-    [finding] = found_in(
-        {"p.py": REGISTERED.format("core.transformer.multi_token_prediction.LNImpl"), **files}, fixes=True
-    )
-    assert "This repository" not in finding.evidence
-
-
-def test_calls_of_the_repository_are_told_where_megatron_may_do_without() -> None:
-    """Not those of what another module has of it."""
-    calls = "from megatron.training import arguments, training\narguments.parse_args()\ntraining.train_step()\n"
-    pin = {"a.py": calls, "requirements.txt": "megatron-core==0.17.0\n"}
-    [parse], [copy], [step] = (
-        found_in({"patch.py": REGISTERED.format(f"training.{name}"), **pin}, fixes=True)
-        for name in ("arguments.parse_args", "initialize.parse_args", "training.train_step")
-    )
-    assert parse.evidence.endswith(" This repository calls it here: a.py:2 (`parse_args`).")
-    assert "This repository" not in copy.evidence + step.evidence
-
-
-def test_where_a_config_is_built_that_is_to_be_of_another_class() -> None:
-    patch = "from megatron.core.transformer import transformer_config\nclass Mine: ...\n"
-    patch += "transformer_config.TransformerConfig = Mine\n"
-    build = "from megatron.core.transformer import TransformerConfig\nconfig = TransformerConfig(1)\n"
-    bridge = " Keep the patch for configs that another package builds, such as a bridge."
-    [alone], [built] = (found_in({"patch.py": patch, **more}, fixes=True) for more in ({}, {"build.py": build}))
-    assert alone.steps[-1] == f"This repository is not seen to build one.{bridge}"
-    assert built.steps[-1] == f"This repository builds it here: build.py:2 (`TransformerConfig`).{bridge}"
-
-
 def test_a_class_that_models_build_by_name_has_no_answer_in_specs() -> None:
     """`GPTModel` builds its output layer of `ColumnParallelLinear`, whatever specs name."""
     [whole] = found_in(PATCH.format(module="tensor_parallel.layers", name="ColumnParallelLinear"))
