@@ -169,7 +169,7 @@ def test_a_config_that_is_replaced_whole_is_more_than_its_fields() -> None:
         "from megatron.core.transformer import transformer_config\nclass Mine: ...\n"
         "transformer_config.TransformerConfig = Mine\n"
     )
-    fields, built = finding.steps
+    fields, built, _ = finding.steps
     assert "what else yours does in `__post_init__`" in fields
     assert "Megatron's own `core_transformer_config_from_args` takes it as `config_class`, but with MLA" in built
     [of_mla] = found(
