@@ -1,6 +1,7 @@
 """A patch that newer Megatrons do not need gets an upper bound, where the release is asked for already.
 
-`if __version__ >= "0.16.0":` becomes `if "0.16.0" <= __version__ < "0.17.0":`. On the older ones it runs as before.
+`if __version__ >= "0.16.0":` becomes `if "0.16.0" <= __version__ < "0.17.0":`, with the reason above it. On the older
+ones it runs as before.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from mcore_unpatch.codemods.changes import Asked, Reason, Replace
+from mcore_unpatch.codemods.changes import Asked, Insert, Reason, Replace
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.edits import Options
 from mcore_unpatch.editing.source import Source
@@ -23,18 +24,18 @@ def bounds(bench: Workbench, patches: Sequence[Finding], options: Options) -> tu
     """The changes that bound all of some patches; none, and why, where one cannot be bounded."""
     asked: list[Asked] = []
     for finding in patches:
-        made = _bound(bench, finding) if options.wants(finding.rule) else None
-        if made is None:
+        made = _bound(bench, finding) if options.wants(finding.rule) else []
+        if not made:
             name = ".".join(finding.target.split(".")[-2:])
             return [], f"`{name}` stays patched in {finding.path}, line {finding.line}: move that patch first"
-        asked.append(made)
+        asked += made
     return asked, ""
 
 
-def _bound(bench: Workbench, finding: Finding) -> Asked | None:
+def _bound(bench: Workbench, finding: Finding) -> list[Asked]:
     row = next((answer for answer in answers() if answer.name == finding.answer), None)
     if row is None or row.verdict != "delete" or not row.needs:
-        return None
+        return []
     for guard in finding.live.guards:
         path = guard.path or finding.path
         source = bench.readable(path) if path in bench.editable else None
@@ -45,9 +46,11 @@ def _bound(bench: Workbench, finding: Finding) -> Asked | None:
                 and (change := _change(source, node, row))
             ):
                 why = row.way.removeprefix("nothing is needed: ").partition(" (megatron-core")[0]
-                title = f"only before Megatron Core {show(row.needs)}: {why}"
-                return Asked(source, change, Reason(finding.rule, "exact", title, (), guard.line))
-    return None
+                title = f"only before Megatron Core {show(row.needs)}; since then {why}"
+                reason = Reason(finding.rule, "exact", title, (), guard.line)
+                said = Insert(node, node.lineno, f"# {title[:1].upper()}{title[1:]}")
+                return [Asked(source, said, reason), Asked(source, change, reason)]
+    return []
 
 
 def _change(source: Source, node: ast.If, row: Answer) -> Replace | None:

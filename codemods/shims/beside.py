@@ -8,6 +8,7 @@ patch makes the shim raise. A patch in another file that would be in the way is 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -31,6 +32,7 @@ from mcore_unpatch.megatron.versions import RELEASES, parse_version, show
 from mcore_unpatch.repository.paths import is_test
 
 _SINCE = "Megatron Core 0.18 and later: on its output_processor hook"
+_TOGETHER = "together with {}: the shim raises on a model that has the old patch"
 _LISTED = 3  # reasons in one sentence; with more nobody reads them
 _IMPORTS = (ast.Import, ast.ImportFrom)
 _ON_ONE_MODEL = {"instance-attr", "submodule"}  # every other shape changes the class, and with it all models
@@ -78,6 +80,8 @@ class SideBySide:
         if not self.options.applies(level):
             return
         hands_over = self._hand_over(where, ours, Reason(rules[0], level, "", notes, group=where))
+        by_line = Counter((path, place.node.lineno) for path, place in ours)
+        first = max(by_line, key=lambda line: by_line[line])  # of the most names: the others move with it
         for path in dict.fromkeys(path for path, _ in ours) if not hands_over else ():
             source = self.bench.source(path)
             mine_here = [place for at, place in ours if at == path]
@@ -86,7 +90,10 @@ class SideBySide:
                 names = {place.bound: place.origin.name for place in mine_here if place.node.lineno == line}
                 rule = min(shim.names[name] for name in names.values())
                 what = listed([*names.values()]) if len(names) == 1 else f"{len(names)} names"
-                title = f"side by side: {what} of the shim, else as before"
+                says, title = shim.says or _SINCE, f"side by side: {what} of the shim, else as before"
+                if (path, line) != first:
+                    says = _TOGETHER.format(first[0].rpartition("/")[2] if path != first[0] else f"line {first[1]}")
+                    title = f"{title}; {says}"
                 reason = Reason(rule, level, title, notes, line)
                 reason = replace(reason, gain=self._gain(shim, path), group=where)
                 assert isinstance(node, ast.ImportFrom)
@@ -94,7 +101,7 @@ class SideBySide:
                     reason = replace(reason, title=f"imports {what} from the shim")
                     self._plain(path, node, set(names.values()), shim.compat, reason)
                     continue
-                change = guarded(source, node, shim.compat, frozenset(names.values()), shim.says or _SINCE)
+                change = guarded(source, node, shim.compat, frozenset(names.values()), says)
                 self.found.asked.append(Asked(source, change, reason))
         self.found.asked += [replace(one, reason=replace(one.reason, group=where)) for one in asked]
         if shim.recipe:
