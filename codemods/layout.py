@@ -9,14 +9,6 @@ import tokenize
 from mcore_unpatch.editing.source import Source
 
 
-def line_limit(source: Source) -> int:
-    """The width of lines: what the file itself keeps to."""
-    # Strings and comments are longer than the limit in many places, so lines with them do not count.
-    lines = [source.line(number) for number in {node.lineno for node in source.every(ast.stmt)}]
-    code = [len(line) for line in lines if len(line) <= 120 and not any(sign in line for sign in "#'\"")]
-    return next(limit for limit in (88, 100, 120) if max(code, default=0) <= limit)
-
-
 def step_of(source: Source) -> str:
     """By how much a file indents."""
     functions = source.every(ast.FunctionDef)
@@ -27,7 +19,7 @@ def step_of(source: Source) -> str:
 def in_rows(source: Source, indent: str, listed: str) -> str:
     """What stands in brackets, on a line of its own; in a row each where that would be too long as well."""
     inner = indent + step_of(source)
-    if len(inner) + len(listed) <= line_limit(source):
+    if len(inner) + len(listed) <= source.width:
         return f"\n{inner}{listed}\n{indent}"
     return "\n" + "".join(f"{inner}{part},\n" for part in _parts(listed)) + indent
 

@@ -153,7 +153,7 @@ def _to_value_head(patch: Patch) -> list[Fix] | str:
         )
     if not _can_be_indented(patch):
         return f"line {statement.lineno} has a comment or a string that would move"
-    limit = patch.situation.files.imports(source.path).limit
+    limit = source.width
     return [Rewrite(statement, _call(patch, made, limit)), AddImport(COMPAT, _ADD), *map(Note, _NOTES)]
 
 

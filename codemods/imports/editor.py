@@ -10,14 +10,13 @@ import ast
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from mcore_unpatch.codemods.changes import Asked, Insert, Make, Reason, least_safe
 from mcore_unpatch.codemods.imports.places import Import, ImportLayout, InsertionPoint
-from mcore_unpatch.codemods.layout import line_limit
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Function, Source, Suite, first_line
@@ -81,11 +80,6 @@ class ImportEditor:
             wanted = self._wanted.setdefault((id(suite), module), ImportStatement(self, suite, module))
             wanted.reasons.append(reason)
             wanted.new |= dict.fromkeys(names)
-
-    @cached_property
-    def limit(self) -> int:
-        """The longest line of this file."""
-        return line_limit(self.source)
 
     def changes(self) -> list[Asked]:
         """Everything that was asked for; the changes do not overlap."""

@@ -48,7 +48,7 @@ def changed(statement: ImportStatement, node: Any) -> Any:
     names = _merged(kept, [_Name(cst.ImportAlias(cst.Name(name))) for name in statement.new])
     if names != old:
         new = _laid_out(new, names, rows="\n" in _code(node) and len(names) > 1)
-    longest = max([statement.editor.limit - len(statement.indent), *map(len, _code(node).split("\n"))])
+    longest = max([statement.editor.source.width - len(statement.indent), *map(len, _code(node).split("\n"))])
     return new if "\n" in _code(new) or len(_code(new)) <= longest else _laid_out(new, names, rows=True)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from itertools import takewhile
 
 from mcore_unpatch.codemods.changes import Insert, above, below
-from mcore_unpatch.codemods.layout import in_rows, line_limit, step_of
+from mcore_unpatch.codemods.layout import in_rows, step_of
 from mcore_unpatch.codemods.shims.definitions import Definition
 from mcore_unpatch.codemods.syntax import body_of
 from mcore_unpatch.editing.source import Function, Source
@@ -56,7 +56,7 @@ def _last_import(source: Source) -> ast.stmt | None:
 def _first_lines(source: Source, function: ast.FunctionDef) -> str:
     step, indent = step_of(source), source.indentation(body_of(function)[0])
     call = f"return {_NAME}.{function.name}({_passed_on(function.args)})"
-    if len(indent + step + call) > line_limit(source):
+    if len(indent + step + call) > source.width:
         opening, inside = call.index("(") + 1, len(call) - 1
         call = f"{call[:opening]}{in_rows(source, step, call[opening:inside])})"
     return f"if {_NAME} is not None:\n{step}{call}"

@@ -86,6 +86,14 @@ class Source:
                 found.setdefault(name, []).append(node)
         return found
 
+    @cached_property
+    def width(self) -> int:
+        """The width of lines: what the file itself keeps to."""
+        # Strings and comments are longer than the limit in many places, so lines with them do not count.
+        lines = [self.line(number) for number in {node.lineno for node in self.every(ast.stmt)}]
+        code = [len(line) for line in lines if len(line) <= 120 and not any(sign in line for sign in "#'\"")]
+        return next(limit for limit in (88, 100, 120) if max(code, default=0) <= limit)
+
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around a node, the innermost first."""
         while (above := self.parents.get(node)) is not None:

@@ -7,6 +7,7 @@ signature, `hasattr`, a function that asks one of these) is worked out for each 
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
 from mcore_unpatch.findings.finding import DOWNSTREAM, USE, Finding, Live
@@ -81,12 +82,14 @@ def _since(finding: Finding) -> Version:
 
 def _around(statements: list[ast.stmt], line: int) -> Iterator[ast.stmt]:
     """The statements around a line, the outermost first."""
-    for statement in statements:
-        if line in _lines(statement):
-            yield statement
-            handled = (inner for handler in getattr(statement, "handlers", ()) for inner in handler.body)
-            suites = (getattr(statement, name, None) or [] for name in ("body", "orelse", "finalbody"))
-            yield from _around([*(inner for suite in suites for inner in suite), *handled], line)
+    for index in range(bisect_left(statements, line, key=lambda one: one.end_lineno or 0), len(statements)):
+        statement = statements[index]
+        if line not in _lines(statement):
+            break
+        yield statement
+        suites = [getattr(statement, name, None) or [] for name in ("body", "orelse", "finalbody")]
+        for suite in (*suites, *(handler.body for handler in getattr(statement, "handlers", ()))):
+            yield from _around(suite, line)
 
 
 def _lines(node: ast.stmt | ast.ExceptHandler) -> range:
