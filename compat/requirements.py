@@ -8,6 +8,7 @@ the import counts as no hook: it runs already, and stays what runs.
 import inspect
 import logging
 import os
+import sys
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +16,27 @@ from pathlib import Path
 _FROM_EXTRA = {"torch": "torch", "triton": "triton", "megatron": "megatron-core"}
 _SWITCH, _SOME_OFF = "MCORE_UNPATCH", "MCORE_UNPATCH_OFF"
 HOOK = "Megatron's output_processor hook"
+
+
+def falls_back(why: str) -> ImportError:
+    """The error by which a guarded import takes the old code, said once in the log: the guard itself says nothing."""
+    _say_why(why)
+    return ImportError(why)
+
+
+@cache
+def _say_why(why: str) -> None:
+    _log("%s A guarded import takes the code that this replaces.", why)
+
+
+def _log(text: str, *values: str) -> None:
+    """A warning on rank 0, which people see without configuring anything; on other ranks for information."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        first = distributed.get_rank() == 0
+    else:
+        first = os.environ.get("RANK", "0") == "0"
+    logging.getLogger("mcore_unpatch").log(logging.WARNING if first else logging.INFO, text, *values)
 
 
 def missing_from_extra(what: str, error: ModuleNotFoundError, extra: str = "compat") -> ImportError:
@@ -34,7 +56,7 @@ def require_switched_on(what: str) -> None:
     everything, some = os.environ.get(_SWITCH) == "0", os.environ.get(_SOME_OFF, "")
     if everything or any(f"{_short(what)}.".startswith(f"{name}.") for name in _switched_off(some)):
         switch = f"{_SWITCH}=0" if everything else f"{_SOME_OFF}={some}"
-        raise ImportError(f"{what} is switched off by {switch} in the environment; unset it to use the replacement.")
+        raise falls_back(f"{what} is switched off by {switch} in the environment; unset it to use the replacement.")
 
 
 @cache
@@ -77,13 +99,13 @@ def require_hook(what: str, *, unpatched: bool = False) -> None:
             home = getattr(method, "__module__", None)
             if method is not None and home not in {cls.__module__ for cls in model.__mro__}:
                 name = f"{home}.{getattr(method, '__qualname__', method)}"
-                raise ImportError(f"{what} refuses a patched GPTModel, and {name} has replaced Megatron's method.")
+                raise falls_back(f"{what} refuses a patched GPTModel, and {name} has replaced Megatron's method.")
         return
     home, version = getattr(forward, "__module__", None) or "?", import_module("megatron.core").__version__
     remedy = "releases have it from 0.18 on: run `pip install 'megatron-core>=0.18'`"
     if not home.startswith("megatron.core."):
         remedy = f"{home}.{getattr(forward, '__qualname__', forward)} has replaced it, and runs as before"
-    raise ImportError(
+    raise falls_back(
         f"{what} needs {HOOK}, but GPTModel.forward has no parameter output_processor (megatron-core {version}); "
         f"{remedy}."
     )
@@ -91,11 +113,8 @@ def require_hook(what: str, *, unpatched: bool = False) -> None:
 
 @cache
 def say_once(what: str, runs_on: str = HOOK) -> None:
-    """Log which side runs, at the first call of `what` in a process: a warning on rank 0, elsewhere for information."""
-    distributed = import_module("torch.distributed")
-    first = not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
-    logging.getLogger("mcore_unpatch").log(
-        logging.WARNING if first else logging.INFO,
+    """Log which side runs, at the first call of `what` in a process."""
+    _log(
         "%s runs on %s, in place of a patch; %s=0 in the environment brings every patch back, %s=%s this one.",
         *(what, runs_on, _SWITCH, _SOME_OFF, _short(what)),
     )

@@ -4,7 +4,7 @@ It needs torch and triton: no hook, no Megatron, no veRL. Where these are missin
 import raises, and a guard keeps the old kernel. SkyRL and siiRL have copies of that.
 """
 
-from mcore_unpatch.compat.requirements import missing_from_extra, require_switched_on, say_once
+from mcore_unpatch.compat.requirements import falls_back, missing_from_extra, require_switched_on, say_once
 
 require_switched_on(__name__)
 try:
@@ -15,7 +15,7 @@ except ModuleNotFoundError as error:
 from mcore_unpatch.compat.fused_head.torch_backend import missing_for_triton
 
 if missing := missing_for_triton():
-    raise ImportError(f"{__name__} would be slower than what it replaces: {missing}.")
+    raise falls_back(f"{__name__} would be slower than what it replaces: {missing}.")
 
 from torch import Tensor
 from torch.distributed import ProcessGroup

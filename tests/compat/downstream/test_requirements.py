@@ -102,5 +102,16 @@ def test_a_name_that_switches_nothing_off_is_told(
     requirements.require_switched_on("mcore_unpatch.compat.skyrl")
     with pytest.raises(ImportError, match="nemo_rl is switched off by"):
         requirements.require_switched_on("mcore_unpatch.compat.nemo_rl")
-    told = [message.partition(" ")[0] for message in caplog.messages]
+    told = [message.partition(" ")[0] for message in caplog.messages if "switches nothing off" in message]
     assert told == ["MCORE_UNPATCH_OFF=verl.linear_crossentropy", "MCORE_UNPATCH_OFF=skyrl.x"]
+
+
+def test_the_way_back_is_said_once_too(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCORE_UNPATCH_OFF", "skyrl")
+    requirements._say_why.cache_clear()
+    for rank in ("1", "0", "0"):
+        monkeypatch.setenv("RANK", rank)
+        with pytest.raises(ImportError), caplog.at_level(logging.INFO, "mcore_unpatch"):
+            requirements.require_switched_on(f"mcore_unpatch.compat.skyrl{'.again' * (rank == '0')}")
+    assert [record.levelno for record in caplog.records] == [logging.INFO, logging.WARNING]
+    assert caplog.messages[1].endswith("to use the replacement. A guarded import takes the code that this replaces.")
