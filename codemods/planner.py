@@ -27,7 +27,7 @@ from mcore_unpatch.codemods.uncalled import unused_files
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Edit, Options, Plan, Repository
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.findings.verdicts import DONE, floor
+from mcore_unpatch.findings.verdicts import DONE
 from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS, HOOK_SINCE
 from mcore_unpatch.megatron.versions import show
 
@@ -51,16 +51,13 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     bare = [edit for edit in edits if not edit.holds and options.floor(edit.path) < HOOK_SINCE]
     words = (HOOK_ARGUMENTS[0].encode(), b"mcore_unpatch.compat")
     needs_hook = any(word in edit.replacement for edit in bare for word in words)
-    gone = [finding for finding in contribution.removes if finding not in contribution.bounded]
-    floors = [HOOK_SINCE] if needs_hook else []
-    floors += filter(None, (floor(finding) for finding in gone if finding.verdict == "delete"))
     errors = {error for analysis in known for error in analysis.exports.errors}
     return Plan(
         tuple(sorted(edits, key=attrgetter("path", "start", "end"))),
         tuple(sorted(dict.fromkeys(contribution.remarks), key=attrgetter("path", "line", "rule"))),
         tuple(sorted(errors)),
         tuple(contribution.removes),
-        f"megatron-core>={show(max(floors))}" if floors else None,
+        f"megatron-core>={show(HOOK_SINCE)}" if needs_hook else None,
         _needed(edits) if needs_compat else None,
         tuple(contribution.recipes),
     )

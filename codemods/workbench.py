@@ -41,7 +41,6 @@ class Contribution:
     remarks: list[Remark] = field(default_factory=list)
     recipes: list[str] = field(default_factory=list)
     removes: list[Finding] = field(default_factory=list)
-    bounded: list[Finding] = field(default_factory=list)  # those of them that older Megatrons still run
     held: dict[Finding, str] = field(default_factory=dict)  # why they are left, where a codemod knows a way
 
     def add(self, other: Contribution) -> None:
@@ -50,5 +49,4 @@ class Contribution:
         self.remarks += other.remarks
         self.recipes += other.recipes
         self.removes += other.removes
-        self.bounded += other.bounded
         self.held |= other.held

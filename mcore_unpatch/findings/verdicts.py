@@ -13,7 +13,7 @@ from mcore_unpatch.findings.finding import Finding, OnStacks
 from mcore_unpatch.library.fact import quoted
 from mcore_unpatch.megatron import api, known
 from mcore_unpatch.megatron.answers import Answer, answers
-from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, parse_version, releases_of, show
+from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, releases_of, show
 from mcore_unpatch.stacks.revision import Judged, Stack
 
 ON_OBJECTS = ("instance-attr", "submodule", "setattr", "class-of-instance")
@@ -118,19 +118,6 @@ def _row(case: _Seen) -> tuple[str, str]:
 def _decided(finding: Finding, verdict: str, evidence: str, waits_for: str = "") -> Finding:
     told = replace(finding.assessment, verdict=verdict, evidence=evidence, waits_for=waits_for)
     return replace(finding, assessment=told)
-
-
-def floor(finding: Finding) -> Version | None:
-    """The oldest release that can do without a patch, as all later ones can; None where every release can."""
-    return first_after([release for release in RELEASES if _Seen(finding, (parse_version(release),)).is_needed()])
-
-
-def first_after(releases: Sequence[str]) -> Version | None:
-    """The oldest release behind all of some; None where these are none, or the newest is one of them."""
-    if not releases or releases[-1] == RELEASES[-1]:
-        return None
-    *first, patch = parse_version(RELEASES[RELEASES.index(releases[-1]) + 1])
-    return (*first, patch) if patch else tuple(first)
 
 
 class _Seen:
