@@ -31,12 +31,17 @@ _GAINS = (
         "parallelism without sequence parallelism trains; GPTModel.forward is no longer a copy"
     ),
 )
-_RECIPE = f"""the hook without a dependency: one function in {{path}}, in place of `{PATCH}`
+_RECIPE = f"""the hook without a dependency, in three places
+
+In {{path}}, in place of `{PATCH}` and `{FORWARD}`:
+
+linear_ce_fusion = {{"chunk_size": 0}}  # set where the model is made
+
 
 def linear_ce_fusion_output_processor(
     *, hidden_states, output_layer, output_weight, runtime_gather_output, inference_context, context, **_
 ):
-    \"""Log-probs of `context["labels"]`, from the decoder's output.\"""
+    \"""Log-probs of the labels in `context`, from the decoder's output.\"""
     from megatron.core.parallel_state import get_context_parallel_group, get_tensor_model_parallel_group
 
     weight = output_layer.weight if output_weight is None else output_weight
@@ -46,23 +51,27 @@ def linear_ce_fusion_output_processor(
         hidden_states,
         weight,
         runtime_gather_output,
-        context["labels"],
+        context,
         vocab_start_index=start,
         vocab_end_index=start + weight.size(0),
         inference_only=inference_context is not None and not output_layer.training,
         tp_group=tp_group,
         cp_group=get_context_parallel_group(),
-        chunk_size=context["chunk_size"],
+        chunk_size=linear_ce_fusion["chunk_size"],
     )
 
-and where the model is called, in place of `labels` and `{FLAG}`:
+Where `{PATCH}` is imported and called, in its place:
 
+from {{package}}.distributed.model_utils import linear_ce_fusion
+linear_ce_fusion["chunk_size"] = policy_cfg["megatron_cfg"]["fused_linear_logprobs_chunk_size"]
+
+Where the model is called, in place of `labels` and `{FLAG}`:
+
+from {{package}}.distributed.model_utils import linear_ce_fusion_output_processor
 additional_kwargs["output_processor"] = linear_ce_fusion_output_processor
-additional_kwargs["output_processor_context"] = {{"labels": input_ids_cp_sharded, "chunk_size": chunk_size}}
+additional_kwargs["output_processor_context"] = input_ids_cp_sharded
 
-`chunk_size` is `fused_linear_logprobs_chunk_size`: hand it down beside `use_fused_linear_logprobs`, and call no patch.
 Without MTP every bit is the same. With it, from megatron-core 0.19 on, its layers train, which get no gradient today.
-What goes: `{PATCH}`, `{FORWARD}`, their import and their call.
 """
 NEMO_RL = Contract(
     package="nemo_rl",

@@ -58,6 +58,7 @@ def run(tree: Path, flag: str) -> dict[str, Any]:
     recipe = flag.endswith(".py")
     if recipe:
         exec(Path(flag).read_text(), vars(utils))
+        utils.linear_ce_fusion["chunk_size"] = CHUNK
     else:
         patch = imported(tree)
         told["from"] = patch.__module__
@@ -69,7 +70,7 @@ def run(tree: Path, flag: str) -> dict[str, Any]:
         call = {name: batch[name] for name in ("input_ids", "position_ids", "attention_mask")}
         if recipe:
             call["output_processor"] = utils.linear_ce_fusion_output_processor
-            call["output_processor_context"] = {"labels": ids, "chunk_size": CHUNK}
+            call["output_processor_context"] = ids
         else:
             call |= {"labels": ids, "return_logprobs_for_linear_ce_fusion": True}
         told[case] = said(model, call)

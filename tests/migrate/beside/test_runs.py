@@ -71,7 +71,7 @@ def fusion(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     assert done.code == 0, done.err
     (recipe,) = done.json["recipes"]
     text = made.path / "recipe.py"
-    text.write_text(recipe[recipe.index("\ndef ") : recipe.index("\nand where")])
+    text.write_text(recipe[recipe.index("\nlinear_ce_fusion = ") : recipe.index("\nWhere ")])
     return Path(named), made.path, text
 
 

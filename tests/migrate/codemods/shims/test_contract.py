@@ -42,7 +42,7 @@ def test_migrated_files_of_nemo_rl_name_what_the_shims_have() -> None:
         if isinstance(node, ast.ImportFrom) and node.module == COMPAT
         for alias in node.names
     ]
-    assert {KWARGS, "patch_gpt_model_forward_for_linear_ce_fusion"} <= set(names)
+    assert names == ["patch_gpt_model_forward_for_linear_ce_fusion"]
     assert all(callable(getattr(shim, name)) for name in names)
 
 
