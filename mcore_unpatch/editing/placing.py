@@ -13,6 +13,7 @@ from mcore_unpatch.errors import UsageError
 from mcore_unpatch.records import record
 from mcore_unpatch.repository.paths import shown
 
+_LONG = 8_000  # lines of a file whose diff need not be minimal
 _STYLES = {b"@": b"36", b"-": b"31", b"+": b"32"}
 
 
@@ -102,9 +103,22 @@ def unified(path: str, before: bytes, after: bytes, gone: bool = False) -> bytes
     old, new = (re.findall(r"[^\n]*\n|[^\n]+", data.decode("latin-1")) for data in (before, after))
     name = path.encode(errors="surrogateescape").decode("latin-1")
     end = "\t" if " " in name else ""
-    lines = difflib.unified_diff(old, new, f"a/{name}{end}", "/dev/null" if gone else f"b/{name}{end}")
+    lines = [f"--- a/{name}{end}\n", f"+++ {'/dev/null' if gone else f'b/{name}{end}'}\n"]
+    # By default lines that are frequent are taken for noise, and some of them shown as changed: fast, and not minimal.
+    for group in difflib.SequenceMatcher(None, old, new, len(new) > _LONG).get_grouped_opcodes():
+        first, last = group[0], group[-1]
+        lines.append(f"@@ -{_rows(first[1], last[2])} +{_rows(first[3], last[4])} @@\n")
+        for tag, start, stop, new_start, new_stop in group:
+            lines += [f"{' ' if tag == 'equal' else '-'}{line}" for line in old[start:stop]]
+            lines += [f"+{line}" for line in new[new_start:new_stop] if tag != "equal"]
     ended = (line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
-    return b"".join(line.encode("latin-1") for line in ended)
+    return b"".join(line.encode("latin-1") for line in ended) if before != after else b""
+
+
+def _rows(start: int, stop: int) -> str:
+    """Lines as the head of a hunk counts them."""
+    number = stop - start
+    return f"{start + bool(number)}" if number == 1 else f"{start + bool(number)},{number}"
 
 
 def coloured(diff: bytes) -> bytes:

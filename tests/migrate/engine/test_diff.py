@@ -22,6 +22,21 @@ def test_git_takes_it(tmp_path: Path, name: bytes, before: bytes, after: bytes) 
     assert file.read_bytes() == after
 
 
+def test_a_line_that_is_frequent_stands_where_it_is() -> None:
+    """What difflib does by itself shows it as taken away and put back."""
+    lines = [b"    call(", b"        a,", b"    )"] * 100
+    diff = unified("a.py", b"\n".join([*lines, b""]), b"\n".join([*lines[:-1], b"        b,", lines[-1], b""]))
+    assert diff.split(b"\n")[2:] == [
+        b"@@ -297,4 +297,5 @@",
+        b"     )",
+        b"     call(",
+        b"         a,",
+        b"+        b,",
+        b"     )",
+        b"",
+    ]
+
+
 def test_no_difference_no_diff() -> None:
     assert unified("a.py", b"x\n", b"x\n") == b""
 
