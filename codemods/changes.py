@@ -52,7 +52,7 @@ class Replace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AddArguments:
-    """Arguments more, behind the others and laid out as these are."""
+    """Arguments more, before `**` and laid out as the others are."""
 
     node: ast.Call
     texts: tuple[str, ...]

@@ -29,7 +29,7 @@ from mcore_unpatch.codemods.changes import (
     Unwrap,
     least_safe,
 )
-from mcore_unpatch.codemods.layout import in_rows, line_limit
+from mcore_unpatch.codemods.layout import in_rows
 from mcore_unpatch.editing.edits import Edit, Unsound, splice
 from mcore_unpatch.editing.source import Function, Source, Span, Suite, first_line, last_line
 
@@ -136,7 +136,8 @@ def _pieces(source: Source, change: Change) -> Iterator[tuple[Span, _New]]:
             indent = source.indentation(next(one for one in source.above(node) if isinstance(one, ast.stmt)))
             yield Span(start + inside, end - inside), _moved(text, indent).removeprefix(indent)
         case AddArguments(node, texts):
-            given: list[ast.expr | ast.keyword] = [*node.args, *node.keywords]
+            given: list[ast.expr | ast.keyword] = [*node.args, *(one for one in node.keywords if one.arg is not None)]
+            given = given or [*node.keywords]
             opening, close = source.data.index(b"(", source.span(node.func).end), source.span(node).end - 1
             yield _in_brackets(source, sorted(map(source.span, given)), opening, close, texts)
         case AddParameters(node, texts):
@@ -234,7 +235,7 @@ def _in_brackets(
     start, end = source.data.rfind(b"\n", 0, opening) + 1, source.data.find(b"\n", close)
     line = source.text_of(Span(start, end if end >= 0 else len(source.data)))
     pinned = b"\n" in source.data[opening:close] or "#" in line  # a comment may be for a checker, which reads one line
-    if pinned or len(line) + len(text) <= line_limit(source):
+    if pinned or len(line) + len(text) <= source.width:
         return span, text
     before, after, indent = Span(opening + 1, span.start), Span(span.end, close), line[: len(line) - len(line.lstrip())]
     return Span(opening + 1, close), lambda render: in_rows(source, indent, render(before) + text + render(after))

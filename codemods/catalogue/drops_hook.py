@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from mcore_unpatch.codemods.changes import AddArguments, AddParameters
-from mcore_unpatch.codemods.codemod import AddImport, Codemod, Example, Fix, Left, Match, Mends
+from mcore_unpatch.codemods.codemod import AddImport, Codemod, Example, Fix, Left, Match, Mends, Note
 from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.syntax import bound_in, identifiers, imported, is_value, leaf, parameters
 from mcore_unpatch.editing.source import Function, Source
@@ -120,8 +120,16 @@ makes; classes below one that refuses the hook; and models that other code may p
             missing = [name for name in HOOK_ARGUMENTS if name not in parameters(function)]
             if missing:
                 yield from _taking(source, function, missing)
+            # Such a dict may hold the two already, which are then given twice.
+            own = function.args.kwarg and function.args.kwarg.arg
+            splats = [one for call in calls for one in call.keywords if one.arg is None and dotted(one.value) != own]
+            if splats:
+                told = " ".join(source.text(splats[0].value).strip("()").split())
+                yield Note(
+                    f"a caller that has the hook in `{told}` hands it by name: from here on twice is a TypeError"
+                )
             if situation.options.floor(source.path) >= HOOK_SINCE:
-                yield _mended(function, match)
+                yield _mended(function, match, exact=not splats)
             for call in calls:
                 yield AddArguments(call, tuple(f"{name}={name}" for name in HOOK_ARGUMENTS))
 
@@ -191,12 +199,14 @@ makes; classes below one that refuses the hook; and models that other code may p
         return False
 
 
-def _mended(function: Function, match: Match) -> Mends:
+def _mended(function: Function, match: Match, exact: bool) -> Mends:
     """What a caller with a processor gets today, on every Megatron on which the file can be imported."""
     name = match.target.rpartition(".")[2]
     if function.args.kwarg is not None:
         return Mends(f"a caller's output_processor is called, where `{name}` drops it and returns logits")
-    return Mends(f"a caller's output_processor is called, where `{name}` raises TypeError", "exact")
+    return Mends(
+        f"a caller's output_processor is called, where `{name}` raises TypeError", "exact" if exact else "behaviour"
+    )
 
 
 def _is_set_elsewhere(match: Match, cls: ast.ClassDef, name: str) -> bool:
@@ -227,12 +237,13 @@ def _without_hook(source: Source, function: Function, calls: Sequence[ast.Call])
 
 
 def _taking(source: Source, function: Function, names: list[str]) -> Iterator[Fix]:
-    """The parameters, with types as Megatron has them where all others have some, or some and `typing` is imported."""
+    """The parameters, with types as Megatron has them where most others have some, or some and `typing` is imported."""
     spec, known = function.args, imported(source)
     said = " ".join(ast.unparse(one.annotation) for one in (*spec.args, *spec.kwonlyargs) if one.annotation)
     bar = "| None" in said
     typing = any(isinstance(node, ast.ImportFrom) and node.module == "typing" for node in source.tree.body)
-    typing = typing or all(one.annotation for one in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)[1:])
+    typed = [bool(one.annotation) for one in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)[1:]]
+    typing = typing or sum(typed) * 2 > len(typed)
     means = {name: known.get(name, "") for name in ("Any", "Callable")}
     others = identifiers(source.tree) - {name for name, full in means.items() if full in _TYPES}
     if not said or not typing or others & {*means} or not (bar or known.get("Optional") == "typing.Optional"):

@@ -16,7 +16,7 @@ from typing import Any
 
 from mcore_unpatch.codemods.bounds import bounds
 from mcore_unpatch.codemods.changes import Asked, Insert, Make, Reason
-from mcore_unpatch.codemods.layout import line_limit, step_of
+from mcore_unpatch.codemods.layout import step_of
 from mcore_unpatch.codemods.shims import handing_over
 from mcore_unpatch.codemods.shims.contract import Shim
 from mcore_unpatch.codemods.shims.exports import ShimReference
@@ -80,8 +80,7 @@ class SideBySide:
         if not self.options.applies(level):
             return
         hands_over = self._hand_over(where, ours, Reason(rules[0], level, "", notes, group=where))
-        by_line = Counter((path, place.node.lineno) for path, place in ours)
-        first = max(by_line, key=lambda line: by_line[line])  # of the most names: the others move with it
+        first, _ = Counter(path for path, _ in ours).most_common(1)[0]  # the others move with it
         for path in dict.fromkeys(path for path, _ in ours) if not hands_over else ():
             source = self.bench.source(path)
             mine_here = [place for at, place in ours if at == path]
@@ -91,8 +90,8 @@ class SideBySide:
                 rule = min(shim.names[name] for name in names.values())
                 what = listed([*names.values()]) if len(names) == 1 else f"{len(names)} names"
                 says, title = shim.says or _SINCE, f"side by side: {what} of the shim, else as before"
-                if (path, line) != first:
-                    says = _TOGETHER.format(first[0].rpartition("/")[2] if path != first[0] else f"line {first[1]}")
+                if path != first:
+                    says = _TOGETHER.format(first.rpartition("/")[2])
                     title = f"{title}; {says}"
                 reason = Reason(rule, level, title, notes, line)
                 reason = replace(reason, gain=self._gain(shim, path), group=where)
@@ -116,7 +115,6 @@ class SideBySide:
         if not any(self.options.plain(path) for path, _ in ours):  # else its file is no longer used, and still there
             self.found.removes += [one for one in mine if one.verdict != DONE]
         self.found.removes += in_the_way if asked else []
-        self.found.bounded += [*mine, *in_the_way]  # older Megatrons still run them
 
     def _hand_over(self, where: str, places: Sequence[tuple[str, ShimReference]], reason: Reason) -> bool:
         """Let the old functions hand over, where that is better than to import others; whether it is."""
@@ -158,10 +156,11 @@ class SideBySide:
 
     def _why_not(self, places: Sequence[tuple[str, ShimReference]]) -> str:
         """Why all of them stay; empty where nothing is in the way."""
+        findings = {_place(one): one for one in reversed(self.findings)}
         for path, place in places:
             at = f"{path}:{place.node.lineno}"
             rule = flow_of(place.origin)[1]
-            known = next((one for one in self.findings if _place(one) == (path, place.node.lineno, rule)), None)
+            known = findings.get((path, place.node.lineno, rule))
             if known is not None and known.verdict == DONE:
                 continue
             if known is None or not self.options.wants(rule):
@@ -261,7 +260,7 @@ def _line(source: Source, statement: Any, keeps: Collection[str], indent: str, *
     from mcore_unpatch.codemods.imports.statement import in_rows, keeping
 
     kept = keeping(statement, keeps) if any(one.evaluated_name not in keeps for one in statement.names) else statement
-    return cst.SimpleStatementLine([in_rows(kept.with_changes(**changes), line_limit(source) - len(indent))])
+    return cst.SimpleStatementLine([in_rows(kept.with_changes(**changes), source.width - len(indent))])
 
 
 def _rest(source: Source, statement: Any, names: Collection[str], indent: str) -> list[Any]:

@@ -58,6 +58,21 @@ def test_lines_that_end_in_different_ways(one: bytes, other: bytes) -> None:
     assert new.encode() == one.join([b"x = 1", b"a = 2", b"y(", b"    3", b")", b"c = 4", b""])
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("f(a=1, **(c or {}))", "f(a=1, b=2, **(c or {}))"),
+        ("f(\n    x,\n    a=1,\n    **c,\n)", "f(\n    x,\n    a=1,\n    b=2,\n    **c,\n)"),
+        ("f(**c, a=1)", "f(**c, a=1, b=2)"),
+        ("f(**c)", "f(**c, b=2)"),
+        ("f(*a, **c)", "f(*a, b=2, **c)"),
+    ],
+)
+def test_an_argument_comes_before_a_dict_of_others(before: str, after: str) -> None:
+    source = read(f"{before}\n")
+    assert made(source, AddArguments(source.every(ast.Call)[0], ("b=2",))) == f"{after}\n"
+
+
 def test_an_argument_comes_behind_the_last() -> None:
     source = read("f(\n    a,  # why\n)\n")
     call = source.every(ast.Call)[0]

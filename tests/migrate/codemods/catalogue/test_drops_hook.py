@@ -255,3 +255,14 @@ def test_a_base_of_the_repository_that_refuses_it_keeps_those_below(base: str) -
     assert made(body) == body
     between = OWN.format("", "return super().forward(ids)").replace("A(GPTModel)", "B(A)")
     assert made("class A(GPTModel):\n    pass\n\n\n" + between) != between
+
+
+@pytest.mark.parametrize(("dict_of", "level"), [("", "exact"), (", **(extra or {})", "behaviour")])
+def test_a_dict_of_arguments_may_hold_the_hook_already(dict_of: str, level: str) -> None:
+    body = (
+        f"class A(GPTModel):\n    def forward(self, ids, extra=None):\n        return super().forward(ids{dict_of})\n"
+    )
+    made = migrate({"m.py": (HEAD + body).encode()}, Options(floor=lambda _: (0, 18)))
+    assert {edit.level for edit in made.plan.edits} == {level}
+    twice = "a caller that has the hook in `extra or {}` hands it by name: from here on twice is a TypeError"
+    assert {note for edit in made.plan.edits for note in edit.notes} == ({twice} if dict_of else set())
