@@ -31,7 +31,7 @@ from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import NEWEST, Version, parse_version, reached, show
 from mcore_unpatch.scanner.sources.nodes import walk
 
-_TITLE = "deletes what never runs"
+_TITLE = "deletes what never runs on Megatron Core {} or later"
 _NOT_NEEDED = "deletes what Megatron does not need"
 _OF_RELEASES = ("__version__", PROCESSOR, COMPAT)
 _FOR_THE_NAME = re.compile(r"hasattr|getattr|\bNone\b")  # a condition that asks whether there is a method at all
@@ -78,7 +78,7 @@ def delete_dead(
                 hold(finding, without)
             continue
         dead.add(finding)
-        reason = Reason(finding.rule, "exact", _TITLE, finding_line=finding.line)
+        reason = Reason(finding.rule, "exact", _TITLE.format(show(min(versions))), finding_line=finding.line)
         guard = _guard(finding, versions)
         cut = _cut(bench, finding.path, guard, reason) if guard and finding.path in bench.editable else None
         if cut is not None and cut.undoes(finding, restored) and cut.is_for_all(findings):

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from mcore_unpatch.codemods.changes import Rewrite
-from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Match
+from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Match, Mends
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.rules import Rule
 
@@ -76,6 +76,7 @@ the line of `{_FILE}` that binds the name, in veRL and its forks: every caller h
 
     def fix(self, source: Source, match: Match) -> Iterator[Fix]:
         """The guarded import, with the old line as its fallback."""
+        yield Mends(f"the kernel is {_SPEED}", "rounding")
         assert isinstance(match.node, ast.Assign)
         old = source.text(match.node)
         yield Rewrite(

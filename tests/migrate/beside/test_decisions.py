@@ -74,6 +74,7 @@ def test_the_kernel_is_an_offer(wheel: Repository) -> None:
     assert "linear_cross_entropy.py" in said and "--select kernels" in said
     done = unpatch("migrate", "--diff", "--select", "kernels", cwd=wheel.path)
     assert done.out == (EXPECTED / "verl_0.9.1_kernels.diff").read_text()
+    assert "Gain: The kernel is 1.3 to 1.9 times as fast on an H200" in " ".join(done.err.split())
     assert "mcore-unpatch[ops] in images" in " ".join(done.err.split())  # which need no Megatron
 
 
