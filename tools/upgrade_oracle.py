@@ -231,6 +231,7 @@ class Score:
     predicted: int = 0
     said: int = 0  # "will raise" that Python could be asked about
     true: int = 0
+    before: int = 0  # of them, those that raise on the older release too, as a name that came later does
     probes: int = 0
     missed: list[str] = field(default_factory=list)
     false: list[str] = field(default_factory=list)
@@ -315,8 +316,9 @@ def judge(
             if key in outcome and use.exception != "ValueError":
                 score.said += 1
                 then, now = outcome[key]
-                score.true += bool(now) and not then
-                if then or not now:
+                score.true += bool(now)
+                score.before += bool(now) and bool(then)
+                if not now:
                     score.false.append(f"{use.path}:{use.line}: {use.sentence} (seen: {then}, {now})")
     return scores
 
@@ -337,12 +339,12 @@ def main() -> None:
     missing = [one for pair in pairs for one in pair if given.sources is None or not (given.sources / one).is_dir()]
     if missing:
         options.error(f"--sources has to name a folder with the source of each release; there is no {missing[0]} in it")
-    print("| repository | step | modules imported | broke | predicted | said to raise | true | uses asked |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| repository | step | imported | broke | predicted | said to raise | true | before too | uses asked |")
+    print("|---|---|---|---|---|---|---|---|---|")
     notes = []
     for checkout in given.checkouts:
         for (old, new), score in judge(checkout, given.sources, pairs, not given.no_imports).items():
-            row = (score.imported, score.broke, score.predicted, score.said, score.true, score.probes)
+            row = (score.imported, score.broke, score.predicted, score.said, score.true, score.before, score.probes)
             print(f"| {checkout.name} | {old} to {new} | {' | '.join(map(str, row))} |", flush=True)
             notes += [f"missed, {checkout.name}, {old} to {new}: {one}" for one in score.missed]
             notes += [f"false, {checkout.name}, {old} to {new}: {one}" for one in score.false]

@@ -167,7 +167,7 @@ def _in_use(paths: list[Path] | None, options: ScanOptions) -> list[Model]:
         elif not stack.versions:
             clone = f"../Megatron-LM@{stack.name.rpartition('@')[2]}"
             example = f" For example: unpatch upgrade --from {clone if 'its source' in settle else RELEASES[-3]}"
-            way = settle if "which is here" in settle or "../" in settle else f"{settle}.{example}"
+            way = settle if "which is here" in settle else f"{settle}.{example}"
             raise UsageError(f"The release of {stack} is not known ({stack.revision.words}): {way}")
         elif not stack.revision.certain:
             stand_in = " and ".join(dict.fromkeys(known.newest(version).label for version in stack.versions))

@@ -185,10 +185,8 @@ def unread(report: UpgradeReport) -> str:
     for package, number in report.uses.beyond.items():
         ways = {"--from": report.old, "--to": report.new}
         lack = {option: release.label for option, release in ways.items() if lacking(release, package)}
-        told = (
-            f"{count(number, 'use')} of {package}, which no wheel of megatron-core {' or '.join(lack.values())} holds"
-        )
-        said.append(f"{told} (`{' PATH` and `'.join(lack)} PATH` for a checkout)")
+        wheels = f"which no wheel of megatron-core {' or '.join(lack.values())} holds"
+        said.append(f"{count(number, 'use')} of {package}, {wheels}; `{' PATH` and `'.join(lack)} PATH` read checkouts")
     said += [f"{count(len(report.scanned.errors), 'file')} with errors"] if report.scanned.errors else []
     return "; ".join(said)
 
@@ -228,7 +226,7 @@ def html(
     cards = []
     for item in known:
         said = (*item.reasons, *([item.advice] if item.advice else ()))
-        panes = _panes(item.fate, report, made.get(id(item.fate)), edits) if item.fate is not None else ()
+        panes = _panes(item.fate, made.get(id(item.fate)), edits) if item.fate is not None else ()
         place = report.scanned.from_here(item.path) + item.where.removeprefix(item.path)
         link = origin.link(report.scanned.from_top(item.path), item.line)
         cards.append(Card(item.group, item.title, place, said, tuple(panes), "", item.folded or "code", link))
@@ -236,21 +234,11 @@ def html(
     return page(title, f"{head_of(report.scanned, origin)} {summary}", HEADS, {}, _LOOKS, cards)
 
 
-def _panes(fate: Fate, report: UpgradeReport, changes: Changes | None, edits: dict[str, str]) -> Iterator[Pane]:
+def _panes(fate: Fate, changes: Changes | None, edits: dict[str, str]) -> Iterator[Pane]:
     finding = fate.finding
     yield Pane(f"the patch, line {finding.line}", finding.source)
-    if code := _code(fate, report):
-        yield Pane("the replacement", code, is_open=False)
     if changes is not None:
         yield Pane(f"upstream since {changes.release}", changes.upstream.rstrip("\n"), True)
         yield Pane("your changes to the copy", changes.own.rstrip("\n"), True)
     if finding.fix and finding.path in edits:
         yield Pane("what migrate would change in this file", edits[finding.path], True, is_open=False)
-
-
-def _code(fate: Fate, report: UpgradeReport) -> str:
-    new = fate.case.new if fate.case is not None else None
-    if new is None or new.function is None or new.home is None:
-        return ""
-    text = (Path(report.scanned.top) / new.home.model.path).read_text(encoding="utf-8", errors="replace")
-    return "\n".join(text.splitlines()[new.function.lineno - 1 : new.function.end_lineno])
