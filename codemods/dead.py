@@ -31,7 +31,7 @@ from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import NEWEST, Version, parse_version, reached, show
 from mcore_unpatch.scanner.sources.nodes import walk
 
-_TITLE = "deletes what never runs on Megatron Core {} or later"
+_TITLE = "deletes the branch of a patch that never runs on Megatron Core {} or later"
 _NOT_NEEDED = "deletes what Megatron does not need"
 _OF_RELEASES = ("__version__", PROCESSOR, COMPAT)
 _FOR_THE_NAME = re.compile(r"hasattr|getattr|\bNone\b")  # a condition that asks whether there is a method at all

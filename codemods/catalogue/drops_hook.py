@@ -125,9 +125,7 @@ makes; classes below one that refuses the hook; and models that other code may p
             splats = [one for call in calls for one in call.keywords if one.arg is None and dotted(one.value) != own]
             if splats:
                 told = " ".join(source.text(splats[0].value).strip("()").split())
-                yield Note(
-                    f"a caller that has the hook in `{told}` hands it by name: from here on twice is a TypeError"
-                )
+                yield Note(f"the hook is handed by name from here on: who puts it in `{told}` as well gets a TypeError")
             if situation.options.floor(source.path) >= HOOK_SINCE:
                 yield _mended(function, match, exact=not splats)
             for call in calls:
@@ -203,7 +201,7 @@ def _mended(function: Function, match: Match, exact: bool) -> Mends:
     """What a caller with a processor gets today, on every Megatron on which the file can be imported."""
     name = match.target.rpartition(".")[2]
     if function.args.kwarg is not None:
-        return Mends(f"a caller's output_processor is called, where `{name}` drops it and returns logits")
+        return Mends(f"a caller's output_processor is called, where `{name}` drops it and returns logits or the loss")
     return Mends(
         f"a caller's output_processor is called, where `{name}` raises TypeError", "exact" if exact else "behaviour"
     )

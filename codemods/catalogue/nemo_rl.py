@@ -27,7 +27,7 @@ KWARGS = "linear_ce_fusion_kwargs"
 
 _GAINS = (
     Gain(
-        "on Megatron Core {} log-probs come from float32 logits, which bfloat16 rounds by some hundredths; tensor "
+        "on Megatron Core {} log-probs are those of float32 logits, where bfloat16 is off by some hundredths; tensor "
         "parallelism without sequence parallelism trains; GPTModel.forward is no longer a copy"
     ),
 )
@@ -39,10 +39,20 @@ linear_ce_fusion = {{"chunk_size": 0}}  # set where the model is made
 
 
 def linear_ce_fusion_output_processor(
-    *, hidden_states, output_layer, output_weight, runtime_gather_output, inference_context, context, **_
+    *,
+    hidden_states,
+    output_layer,
+    output_weight,
+    runtime_gather_output,
+    inference_context,
+    context,
+    **_,
 ):
     \"""Log-probs of the labels in `context`, from the decoder's output.\"""
-    from megatron.core.parallel_state import get_context_parallel_group, get_tensor_model_parallel_group
+    from megatron.core.parallel_state import (
+        get_context_parallel_group,
+        get_tensor_model_parallel_group,
+    )
 
     weight = output_layer.weight if output_weight is None else output_weight
     tp_group = get_tensor_model_parallel_group()

@@ -32,7 +32,8 @@ from mcore_unpatch.megatron.versions import RELEASES, parse_version, show
 from mcore_unpatch.repository.paths import is_test
 
 _SINCE = "Megatron Core 0.18 and later: on its output_processor hook"
-_TOGETHER = "together with {}: the shim raises on a model that has the old patch"
+_ON_THE_HOOK = "on Megatron Core's output_processor hook"  # of a file that no older one can import
+_TOGETHER = "the same replacement as in {}"
 _LISTED = 3  # reasons in one sentence; with more nobody reads them
 _IMPORTS = (ast.Import, ast.ImportFrom)
 _ON_ONE_MODEL = {"instance-attr", "submodule"}  # every other shape changes the class, and with it all models
@@ -89,7 +90,8 @@ class SideBySide:
                 names = {place.bound: place.origin.name for place in mine_here if place.node.lineno == line}
                 rule = min(shim.names[name] for name in names.values())
                 what = listed([*names.values()]) if len(names) == 1 else f"{len(names)} names"
-                says, title = shim.says or _SINCE, f"side by side: {what} of the shim, else as before"
+                usual = _ON_THE_HOOK if self.options.floor(path) >= HOOK_SINCE else _SINCE
+                says, title = shim.says or usual, f"side by side: {what} of the shim, else as before"
                 if path != first:
                     says = _TOGETHER.format(first.rpartition("/")[2])
                     title = f"{title}; {says}"

@@ -12,6 +12,7 @@ from mcore_unpatch.report.lines import Line, count, width, wrapped
 from mcore_unpatch.report.screen import brief, pin_command
 
 _MOST = 12  # changes that are listed
+_MOST_HEADS = 2  # of lines that say what is judged for
 _LONG, _PARTS = 60, 5  # letters and parts of a path that is shortened
 _BESIDE = "Every Megatron in use still runs: edits ask at run time which code to take."
 _STYLES = {"exact": "green", "rounding": "yellow", "behaviour": "yellow"}
@@ -23,13 +24,13 @@ def lines(outcome: Outcome, recipes: bool = False) -> Iterator[Line]:
     yield from _head(outcome)
     for recipe in outcome.plan.recipes if outcome.rewrites else ():
         first, _, code = recipe.rstrip().partition("\n")
-        yield from wrapped(first if recipes else f"{first}: unpatch migrate --diff shows it", 0, "First   ", "bold")
+        yield from wrapped(first if recipes else f"{first}: unpatch migrate --diff shows it", 0, "Either  ", "bold")
         if recipes:
             yield from ([(f"        {line}".rstrip(), "dim")] for line in code.split("\n"))
         yield from wrapped(
-            "What is below can do CP, packing, temperature and Hybrid models, once your code asks for them.",
+            "what is below, which can do CP, packing, temperature and Hybrid models, once your code asks for them.",
             0,
-            "Then    ",
+            "Or      ",
             "bold",
         )
         yield []
@@ -51,6 +52,10 @@ def _head(outcome: Outcome) -> Iterator[Line]:
         return
     if any(edit.holds for edit in outcome.plan.edits):
         yield from wrapped(_BESIDE, 0)
+        yield []
+    else:
+        for judged in outcome.survey.judged[:_MOST_HEADS]:
+            yield from wrapped(str(judged), 0)
         yield []
 
 

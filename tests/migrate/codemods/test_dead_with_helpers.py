@@ -239,5 +239,7 @@ def critic(model: GPTModel, config):
     result = migrate({"pkg/patch.py": patch.lstrip().encode(), "pkg/critic.py": critic.encode()}, chosen)
     dead = next(one for one in result.before if one.target.endswith("Attention.forward"))
     rules = {edit.title: edit.rule for edit in result.plan.edits if edit.path == "pkg/critic.py"}
-    assert rules["deletes what never runs on Megatron Core 0.18 or later"] == dead.rule != "MCU501"
+    assert (
+        rules["deletes the branch of a patch that never runs on Megatron Core 0.18 or later"] == dead.rule != "MCU501"
+    )
     assert "MCU501" in rules.values()

@@ -264,5 +264,5 @@ def test_a_dict_of_arguments_may_hold_the_hook_already(dict_of: str, level: str)
     )
     made = migrate({"m.py": (HEAD + body).encode()}, Options(floor=lambda _: (0, 18)))
     assert {edit.level for edit in made.plan.edits} == {level}
-    twice = "a caller that has the hook in `extra or {}` hands it by name: from here on twice is a TypeError"
+    twice = "the hook is handed by name from here on: who puts it in `extra or {}` as well gets a TypeError"
     assert {note for edit in made.plan.edits for note in edit.notes} == ({twice} if dict_of else set())
