@@ -137,6 +137,10 @@ class Detailed(OneRelease):
         self._definitions: dict[str, Definition | None] = {}
         self._callers: dict[str, list[Use]] = {}
 
+    def older(self) -> list[Detailed]:
+        """The releases before this one, oldest first."""
+        return [self._details.release(label) for label in self._packed.labels[: self._number]]
+
     def define(self, name: str) -> Definition | None:
         """What stands under a name, through re-exports and bases; of what moved later the place where it is."""
         if name not in self._definitions:
