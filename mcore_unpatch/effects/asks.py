@@ -11,6 +11,7 @@ from mcore_unpatch.code.module import Module, scope_of
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import FUNCTIONS, NAMED_FUNCTIONS, children, last_name, parent_of, text_of
 from mcore_unpatch.code.values import Kind
+from mcore_unpatch.effects.keywords import put_into
 from mcore_unpatch.effects.meaning import Meant, meant
 from mcore_unpatch.effects.records import Place, When, place_of
 from mcore_unpatch.library.interface import Release
@@ -110,7 +111,7 @@ class Asks:
                     continue
                 known = meant(self.names, node.func)
                 if known is not None:
-                    call = written_call(node, unpacked(node))
+                    call = written_call(node, unpacked(node), put_into(node))
                     yield _ask(known, node, when, path, call)
                     yield from self._prefixes(known, node.func, when, path)
                 else:

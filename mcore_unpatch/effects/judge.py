@@ -14,6 +14,7 @@ from mcore_unpatch.code.syntax import FUNCTIONS, NAMED_FUNCTIONS, ancestors, blo
 from mcore_unpatch.code.worth import Given
 from mcore_unpatch.effects.asks import Ask, Asks, unpacked
 from mcore_unpatch.effects.changes import changes
+from mcore_unpatch.effects.keywords import put_into
 from mcore_unpatch.effects.raising import Raising
 from mcore_unpatch.effects.records import RAISES, Cause, Effect, Kind, Place, When, place_of
 from mcore_unpatch.effects.replaced import Replaced
@@ -223,6 +224,8 @@ class Judge:
             if isinstance(parent, FUNCTIONS):
                 asks = self.asks.of_code(parent, When.INSTALL, inner=False)
                 yield from (ask for ask in asks if _hinders(ask, parent, place))
+        for node in case.originals.reads_by_name:
+            yield Ask((case.target,), node, When.INSTALL, case.patch.path)
         for function in case.functions:
             yield from self.asks.of_code(function, When.CALL)
         yield from self._of_originals(case)
@@ -274,7 +277,7 @@ def _of_original(call: ast.Call, case: Replaced) -> Ask:
     of_type = isinstance(owner, ast.Call) and last_name(owner.func) == "type"
     through = of_type or (case.is_bound and first is not None and passed == first.arg)
     path = scope_of(call).module.path
-    return Ask((case.target,), call, When.CALL, path, written_call(call, unpacked(call)), "", True, through)
+    return Ask((case.target,), call, When.CALL, path, written_call(call, unpacked(call), put_into(call)), "", True, through)
 
 
 def _hinders(ask: Ask, function: Any, place: ast.AST) -> bool:

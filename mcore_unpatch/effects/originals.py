@@ -58,6 +58,14 @@ class Originals:
         body = ast.walk(self._function) if self._function is not None else ()
         return [node for node in body if isinstance(node, ast.Call) and id(_without_cast(node.func)) in held]
 
+    @property
+    def reads_by_name(self) -> list[ast.AST]:
+        """`getattr(x, name)` in the value that is set, with the very name that it is set under."""
+        write = self._patch.write
+        inside = ast.walk(write.value) if write is not None and isinstance(write.value, ast.Call) else ()
+        calls = (node for node in inside if isinstance(node, ast.Call) and len(node.args) == 2)
+        return [node for node in calls if last_name(node.func) in _READERS and self._reads_by_name(node)]
+
     def _reads_in(self, function: Any, helpers: int, seen: set[int]) -> Iterator[ast.AST]:
         body = function.body if isinstance(function.body, list) else [function.body]
         own = {arg.arg for arg in parameters(function)}

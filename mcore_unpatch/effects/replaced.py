@@ -10,7 +10,7 @@ from typing import Any
 from mcore_unpatch.code.module import Module, scope_of
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import FUNCTIONS, last_name, own_nodes
-from mcore_unpatch.code.values import Kind, Value, texts
+from mcore_unpatch.code.values import Kind
 from mcore_unpatch.effects.originals import Originals
 from mcore_unpatch.library.interface import SymbolKind
 from mcore_unpatch.library.signatures import Signature, written_signature
@@ -170,24 +170,6 @@ class Replaced:
             for node in ast.walk(function):
                 if isinstance(node, (ast.Name, ast.Attribute)):
                     yield last_name(node)
-
-
-def named_replacement(names: Names, node: ast.AST | None) -> Value | None:
-    """What an expression or a dotted text names that the repository has."""
-    found = names.of(node)
-    kinds = (Kind.FUNCTION, Kind.CLASS)
-    direct = next((one for one in found if one.kind in kinds and one.node is not None), None)
-    if direct is not None or node is None:
-        return direct
-    for text in texts(found):
-        module, _, name = text.rpartition(".")
-        home = names.module(module, scope_of(node).module.path) if module else None
-        scope = home.node._inner if home is not None and home.node is not None else None
-        for binding in scope.names.get(name, ()) if scope is not None else ():
-            inner = names.bound_to(binding, scope, None)
-            if inner and inner[0].node is not None and inner[0].kind in kinds:
-                return inner[0]
-    return None
 
 
 def _count(value: ast.expr) -> int:

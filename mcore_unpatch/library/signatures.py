@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from enum import StrEnum
 from functools import cache
 from typing import Any, NamedTuple
@@ -146,9 +147,11 @@ def written_signature(function: Any) -> Signature:
     )
 
 
-def written_call(node: ast.Call, unpacked: int = 0) -> Call:
-    """The form of a call of the repository."""
+def written_call(node: ast.Call, unpacked: int = 0, more: Iterable[str] = ()) -> Call:
+    """The form of a call of the repository; more: keywords that are known to be in what it passes as `**rest`."""
     star = any(isinstance(arg, ast.Starred) for arg in node.args)
     positions = sum(not isinstance(arg, ast.Starred) for arg in node.args)
     keywords = tuple(word.arg for word in node.keywords if word.arg)
-    return Call(positions, keywords, star, len(keywords) < len(node.keywords), unpacked)
+    is_open = len(keywords) < len(node.keywords)
+    keywords += tuple(name for name in more if name not in keywords)
+    return Call(positions, keywords, star, is_open, unpacked)
