@@ -58,18 +58,17 @@ class Asks:
     def __init__(self, names: Names) -> None:
         self.names = names
         self._of_code: dict[tuple[int, When, bool], tuple[Ask, ...]] = {}
-        self._of_import: dict[str, tuple[Ask, ...]] = {}
+        self._of_import: dict[tuple[str, bool], tuple[Ask, ...]] = {}
         self._kept: list[ast.AST] = []  # so that no other node gets the identity of one that was asked about
 
-    def of_import(self, module: Module) -> tuple[Ask, ...]:
+    def of_import(self, module: Module, follow: bool = True) -> tuple[Ask, ...]:
         """What the import of a file asks: its imports, and what its statements read."""
-        if module.path not in self._of_import:
-            found: list[Ask] = []
-            for statement in module.tree.body:
-                found += self._walk([statement], When.IMPORT, module.path, False, set(), _DEEPEST)
-            # A file may import what another one of the repository fails to.
-            self._of_import[module.path] = tuple(found)
-        return self._of_import[module.path]
+        key = (module.path, follow)
+        if key not in self._of_import:
+            depth = _DEEPEST if follow else 0
+            found = self._walk(list(module.tree.body), When.IMPORT, module.path, False, set(), depth)
+            self._of_import[key] = tuple(found)
+        return self._of_import[key]
 
     def of_code(self, code: Any, when: When, inner: bool = True, follow: bool = True) -> tuple[Ask, ...]:
         """What a function or class does when it runs, with the helpers of the repository that it calls."""
@@ -177,9 +176,8 @@ def _of_definition(node: Any, inner: bool) -> list[Any]:
         return [node.body] if inner else []
     run = list(node.decorator_list)
     if isinstance(node, ast.ClassDef):
-        run += node.bases
-    else:
-        run += [one for one in (*node.args.defaults, *node.args.kw_defaults) if one is not None]
+        return [*reversed(node.body), *node.bases, *run]
+    run += [one for one in (*node.args.defaults, *node.args.kw_defaults) if one is not None]
     return [*(reversed(node.body) if inner else ()), *reversed(run)]
 
 

@@ -30,7 +30,7 @@ class Judge:
     def __init__(self, names: Names, patches: Sequence[Patch]) -> None:
         self.names, self.guards, self.asks = names, Guards(names), Asks(names)
         self.cases = {patch: Replaced(patch, names) for patch in patches}
-        self._targets: dict[str, Replaced] = {case.target: case for case in self.cases.values()}
+        self.targets: dict[str, Replaced] = {case.target: case for case in self.cases.values()}
         self._raising: dict[str, Raising] = {}
         self._on: dict[tuple[Patch, str], tuple[Effect, ...]] = {}
         self._asked: dict[Patch, list[Ask]] = {}
@@ -259,10 +259,10 @@ class Judge:
 
     def is_ours(self, case: Replaced, ask: Ask, raising: Raising) -> bool:
         """Whether a call of the replacement reaches another function that the repository puts in place."""
-        if case.is_alone and ask.name == case.target and case.target in self._targets:
-            if not self._targets[case.target].is_alone:
+        if case.is_alone and ask.name == case.target and case.target in self.targets:
+            if not self.targets[case.target].is_alone:
                 return True  # what the object had is what was put on its class
-        return raising.is_ours(ask, self._targets, case.target)
+        return raising.is_ours(ask, self.targets, case.target)
 
 
 def _here(case: Replaced, when: When = When.CALL) -> Place:

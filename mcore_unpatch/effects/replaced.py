@@ -9,7 +9,7 @@ from typing import Any
 
 from mcore_unpatch.code.module import Module, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import FUNCTIONS, last_name, own_nodes
+from mcore_unpatch.code.syntax import FUNCTIONS, last_name, returned_counts
 from mcore_unpatch.code.values import Kind
 from mcore_unpatch.effects.originals import Originals
 from mcore_unpatch.library.interface import SymbolKind
@@ -141,12 +141,7 @@ class Replaced:
     @cached_property
     def counts(self) -> set[int]:
         """How many values its returns give, 0 among them where one does not tell."""
-        if self.function is None or isinstance(self.function, ast.Lambda):
-            return set()
-        returns = own_nodes(self.function, ast.Return)
-        if own_nodes(self.function, ast.Yield, ast.YieldFrom):
-            return set()
-        return {_count(answer.value) for answer in returns if answer.value is not None}
+        return returned_counts(self.function) if self.function is not None else set()
 
     @cached_property
     def is_unread(self) -> bool:
@@ -170,10 +165,3 @@ class Replaced:
             for node in ast.walk(function):
                 if isinstance(node, (ast.Name, ast.Attribute)):
                     yield last_name(node)
-
-
-def _count(value: ast.expr) -> int:
-    if isinstance(value, ast.Tuple):
-        return 0 if any(isinstance(part, ast.Starred) for part in value.elts) else len(value.elts)
-    single = (ast.BinOp, ast.Constant, ast.Compare, ast.JoinedStr, ast.Dict, ast.List, ast.UnaryOp)
-    return 1 if isinstance(value, single) else 0

@@ -1,0 +1,120 @@
+"""What the step between two releases does to everything else that a file uses of the library, patches apart."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from mcore_unpatch.code.module import Module, qualified
+from mcore_unpatch.code.syntax import NAMED_FUNCTIONS, returned_counts
+from mcore_unpatch.code.values import Kind as What
+from mcore_unpatch.code.values import Value
+from mcore_unpatch.effects.asks import Ask
+from mcore_unpatch.effects.changes import drops, of_ask
+from mcore_unpatch.effects.judge import Judge, method_takes
+from mcore_unpatch.effects.records import Cause, Effect, Kind, When, place_of
+from mcore_unpatch.library.detailed import Detailed, How, Use
+
+
+class Uses:
+    """The uses of one repository, judged with its patches."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge, self._names = judge, judge.names
+        self._asked: dict[str, list[Ask]] = {}
+
+    def of(self, module: Module) -> list[Ask]:
+        """Everything that a file asks of the library: what it imports, reads and calls."""
+        if module.path not in self._asked:
+            found = list(self._judge.asks.of_import(module, follow=False))
+            for function in _functions(module.tree):
+                found += self._judge.asks.of_code(function, When.CALL, follow=False)
+            self._asked[module.path] = found
+        return self._asked[module.path]
+
+    def step(self, module: Module, old: Detailed, new: Detailed) -> list[Effect]:
+        """What the step does to them; what is broken on both has both releases."""
+        before, now = self._judge.raising(old), self._judge.raising(new)
+        found: list[Effect] = []
+        for ask in self.of(module):
+            if ask.call is not None and now.is_ours(ask, self._judge.targets):
+                continue
+            then = before.of(ask)
+            for one in now.of(ask):
+                both = any(one.is_same(other) for other in then)
+                found.append(replace(one, releases=(old.label, *one.releases)) if both else one)
+            found += of_ask(ask, old, now)
+        for cls in (node for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)):
+            found += self._overridden(cls, module, old, new)
+        return list(dict.fromkeys(found))
+
+    # -- subclasses --------------------------------------------------------------------------------------------------
+
+    def _overridden(self, cls: ast.ClassDef, module: Module, old: Detailed, new: Detailed) -> Iterator[Effect]:
+        """Methods that override what the library calls, where its calls do not fit any more."""
+        lineage = self._names.lineage(Value(What.CLASS, qualified(cls), cls))[1:]
+        base = next((one.name for one in lineage if one.node is None and self._names.library.within(one.name)), "")
+        if not base or self._judge.raising(new).reaches(cls) is False:
+            return
+        methods = [item for item in cls.body if isinstance(item, NAMED_FUNCTIONS)]
+        own = {method.name for each in lineage if each.node is not None for method in _methods(each.node)}
+        own |= {method.name for method in methods}
+        for method in methods:
+            taken = method_takes(method)
+            if taken is None or method.name.startswith("__"):
+                continue
+            target = f"{base}.{method.name}"
+            then, now = ([*_reaching(release, target, own)] for release in (old, new))
+            if old.define(target) is None or any(use.call and taken.misfit(use.call) for use in then):
+                continue  # not called by the library, or broken before
+            here = place_of(method, module.path)
+            wrong = next(((use, one) for use in now if use.call and (one := taken.misfit(use.call))), None)
+            if wrong is not None:
+                cause = Cause(target, wrong[0].place, (wrong[1].misfit.value, *wrong[1].names))
+                yield Effect(Kind.NOT_TAKEN, (new.label,), cause, here, "TypeError")
+                continue
+            counts = returned_counts(method)
+            for use in now if counts and 0 not in counts else ():
+                wanted = use.call.unpacked if use.call is not None else 0
+                if wanted and wanted not in counts:
+                    words = (*map(str, sorted(counts)), str(wanted))
+                    yield Effect(Kind.UNPACKED, (new.label,), Cause(target, use.place, words), here, "ValueError")
+                    break
+            yield from _dropped(method, taken.names, target, then, now, new, here)
+
+
+def _dropped(method: Any, names: Any, target: str, then: list[Use], now: list[Use], new: Detailed, here: Any) -> Iterator[Effect]:
+    """Keywords that `**rest` of a method swallows, and that nobody passed before."""
+    rest = method.args.kwarg.arg if method.args.kwarg is not None else ""
+    before = {*names, *(name for use in then if use.call for name in use.call.keywords)}
+    for use in now if rest else ():
+        fresh = (name for name in (use.call.keywords if use.call else ()) if name not in before)
+        if lost := tuple(name for name in fresh if drops(method, rest, name)):
+            yield Effect(Kind.DROPPED, (new.label,), Cause(target, use.place, lost), here)
+            return
+
+
+def _reaching(release: Detailed, target: str, own: set[str]) -> Iterator[Use]:
+    """The library's calls that a subclass may answer, made by methods that it has not replaced itself."""
+    owner = target.rpartition(".")[0]
+    for use in release.calls(target):
+        caller, _, method = use.place.rpartition(".")
+        if use.how == How.CALLED and not (caller in release.lineage(owner) and method in own):
+            yield use
+
+
+def _methods(cls: Any) -> Iterator[Any]:
+    return (item for item in cls.body if isinstance(item, NAMED_FUNCTIONS))
+
+
+def _functions(tree: ast.AST) -> Iterator[Any]:
+    """The outermost functions and methods of a file."""
+    todo: list[Any] = [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, NAMED_FUNCTIONS):
+            yield node
+        elif not isinstance(node, ast.expr):
+            todo += list(ast.iter_child_nodes(node))
