@@ -183,7 +183,7 @@ class Judge:
             yield Effect(Kind.NEVER_CALLED, (release.label,), Cause(case.target, "default"), _here(case))
         if case.adds or not self.names.library.within(case.target):
             return
-        if release.has(release.name_of(case.target)) is False and not self._is_used(case):
+        if release.has(release.name_of(case.target)) is False and not self.is_used(case):
             raising = self.raising(release)
             if case.is_alone and (release.lacks_yet(case.target) or raising.now(case.target) == case.target):
                 return  # an object is one of the class that the release has, if there is one
@@ -194,7 +194,7 @@ class Judge:
                 cause = Cause(case.target, raising.now(case.target))
                 yield Effect(Kind.NEVER_CALLED, (release.label,), cause, _here(case))
 
-    def _is_used(self, case: Replaced) -> bool:
+    def is_used(self, case: Replaced) -> bool:
         """Whether the file itself calls what it sets there."""
         for call in case.patch.module.calls:
             if isinstance(call.func, ast.Attribute) and call.func.attr == case.attribute:

@@ -99,19 +99,19 @@ class Originals:
         if isinstance(value, ast.Call) and value.args and self._names_function(value.args[0], function):
             for arg, given in zip(args, value.args[1:], strict=False):
                 if arg.arg == name:
-                    return self._is_original(given)
+                    return self.stands_for(given)
             words = [word.value for word in value.keywords if word.arg == name]
             if words:
-                return self._is_original(words[0])
+                return self.stands_for(words[0])
         default = next((default_of(arg) for arg in parameters(function) if arg.arg == name), None)
-        return default is not None and self._is_original(default)
+        return default is not None and self.stands_for(default)
 
     def _names_function(self, node: ast.expr, function: Any) -> bool:
         return isinstance(node, ast.Name) and any(one.node is function for one in self._names.of(node))
 
     # -- what stands for it ------------------------------------------------------------------------------------------
 
-    def _is_original(self, node: ast.AST | None) -> bool:
+    def stands_for(self, node: ast.AST | None) -> bool:
         """Whether an expression beside the patch stands for what is replaced."""
         node = _without_cast(node)
         return self._reads(node) or (isinstance(node, ast.Name) and self._holds(node, _DEEPEST))
@@ -147,7 +147,7 @@ class Originals:
             return True
         value = self._patch.write.value if self._patch.write is not None else None
         if isinstance(value, ast.Call) and self._names_function(value.func, function):
-            return self._is_original(argument(arg, value, False))
+            return self.stands_for(argument(arg, value, False))
         if self._patch.spelling == Spelling.STRING_TARGET and function is not self._function:
             return len(parameters(function)) == 1  # a registry hands the original to what makes the replacement
         return self._is_target(self._names.settled((Value(Kind.PARAMETER, arg.arg, arg),)))
@@ -218,11 +218,11 @@ class Originals:
         for module in homes.values():
             for store in module.stores:
                 name = store.target.attr if isinstance(store.target, ast.Attribute) else _key(store.target)
-                if name and not store.path and self._is_original(store.value):
+                if name and not store.path and self.stands_for(store.value):
                     kept.add(name)
             for call in module.calls:
                 if last_name(call.func) == "setattr" and len(call.args) == 3 and (text := text_of(call.args[1])):
-                    if self._is_original(call.args[2]):
+                    if self.stands_for(call.args[2]):
                         kept.add(text)
         return kept
 

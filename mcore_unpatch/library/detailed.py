@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
@@ -117,6 +118,12 @@ class Details:
         return dict(line.split("\t", 1) for line in text.split("\n")) if text else {}
 
     @cached_property
+    def in_specs(self) -> list[str]:
+        """The names that specs of some release have."""
+        one = re.compile(f"[{_FIELD}{_USE}][{How.NAMED}{How.SLOT}]\\??\\|")
+        return [name for name, line in self._used.items() if one.search(line)]
+
+    @cached_property
     def may_be_classes(self) -> list[str]:
         """The names that are a class on some release."""
         return [name for name, line in self.packed.lines.items() if f"c{_FIELD}" in line]
@@ -140,6 +147,30 @@ class Detailed(OneRelease):
     def older(self) -> list[Detailed]:
         """The releases before this one, oldest first."""
         return [self._details.release(label) for label in self._packed.labels[: self._number]]
+
+    def newest(self) -> Detailed:
+        """The newest release."""
+        return self._details.release(self._packed.labels[-1])
+
+    def last_with(self, name: str) -> Detailed | None:
+        """The last of the releases before this one that has a name, where this one has lost it."""
+        if self.has(name) is not False:
+            return None
+        return next((one for one in reversed(self.older()) if one.has(name)), None)
+
+    def is_before(self, version: str) -> bool:
+        """Whether it is older than a version; `0.18` lies below all of its releases."""
+        return self._numbers < tuple(map(int, version.split(".")))
+
+    @cached_property
+    def in_specs(self) -> dict[str, tuple[str, ...]]:
+        """The classes that its own specs name, and the slots of each."""
+        found: dict[str, tuple[str, ...]] = {}
+        for name in self._details.in_specs:
+            uses = [use for use in self.uses(name) if use.how in (How.NAMED, How.SLOT)]
+            if uses:
+                found[name] = tuple(use.place for use in uses if use.how == How.SLOT)
+        return found
 
     def define(self, name: str) -> Definition | None:
         """What stands under a name, through re-exports and bases; of what moved later the place where it is."""
