@@ -55,6 +55,8 @@ def written(names: Names, node: ast.expr) -> Meant | None:
 
 def _resolved(names: Names, node: ast.Attribute | ast.Name) -> Meant | None:
     if isinstance(node, ast.Attribute):
+        if not names.library.says(node.attr):
+            return None
         base = names.of(node.value)
         if len(base) == 1 and (base[0].kind == Kind.INSTANCE or (base[0].kind == Kind.MODULE and not base[0].node)):
             return _member(names, base[0], node.attr)

@@ -78,9 +78,11 @@ class Replaced:
     @cached_property
     def is_alone(self) -> bool:
         """Whether one object is patched, not its class."""
+        write = self.patch.write
+        if write is not None and last_name(write.base) == "__class__":
+            return False
         if self.patch.spelling in _ON_OBJECTS:
             return True
-        write = self.patch.write
         values = self.names.of(write.base, self.patch.frame) if write is not None else ()
         return bool(values) and all(value.kind == Kind.INSTANCE for value in values)
 

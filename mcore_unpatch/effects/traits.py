@@ -137,7 +137,17 @@ class Traits:
         if not is_class and all(release.has(release.name_of(name)) is False for release in self.releases):
             return False
         derived = [one for one in slots if one != own and name in slots[one][1]]
-        return own in slots or 0 < len(derived) <= _MOST_DERIVED
+        return (own in slots or 0 < len(derived) <= _MOST_DERIVED) and not self._is_built_by_models(name)
+
+    def _is_built_by_models(self, name: str) -> bool:
+        """Whether a whole model builds the class by its name, where no spec reaches."""
+        whole = set(self._library.lineage(self._library.whole())[:2])
+        for release in self.releases:
+            for use in (*release.uses(name), *release.uses(f"{name}.__init__")):
+                built = use.how in (How.CALLED, How.EXACT)
+                if built and whole.intersection(release.lineage(use.place.rpartition(".")[0])):
+                    return True
+        return False
 
     @cached_property
     def slots(self) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -201,7 +211,12 @@ class Traits:
         library, name = self._library, self.case.attribute
         symbol = library.symbol(self.case.owner)
         is_class = symbol is not None and symbol.kind == SymbolKind.CLASS and ".extensions." not in self.case.owner
-        return is_class and not name.startswith("__") and not library.has_member(name)
+        if not is_class or name.startswith("__") or library.has_member(name):
+            return False
+        in_code = re.compile(rf"\.{name}\b|\b{name}\s*\(")  # of a text that may be put into the library's code
+        nodes = ast.walk(self.case.patch.module.tree)
+        said = (one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, str))
+        return not any(map(in_code.search, said))
 
 
 def _first_value(value: ast.expr) -> str:
@@ -253,6 +268,7 @@ def _value(of: Traits) -> Iterable[str]:
 _LOOKED: dict[str, Callable[[Traits, re.Pattern[str]], bool]] = {
     "words": _any(lambda of: of.words),
     "strings": _any(_strings),
+    "says": _any(lambda of: [*of.words, *_strings(of)]),
     "calls": _any(_calls),
     "value": _any(_value),
     "called": _any(lambda of: [of.called]),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from mcore_unpatch.code.module import Module, qualified
-from mcore_unpatch.code.syntax import NAMED_FUNCTIONS, returned_counts
+from mcore_unpatch.code.syntax import NAMED_FUNCTIONS, children, returned_counts
 from mcore_unpatch.code.values import Kind as What
 from mcore_unpatch.code.values import Value
 from mcore_unpatch.effects.asks import Ask
@@ -29,8 +29,9 @@ class Uses:
         """Everything that a file asks of the library: what it imports, reads and calls."""
         if module.path not in self._asked:
             found = list(self._judge.asks.of_import(module, follow=False))
-            for function in _functions(module.tree):
-                found += self._judge.asks.of_code(function, When.CALL, follow=False)
+            for one in _definitions(module.tree):
+                if isinstance(one, NAMED_FUNCTIONS):
+                    found += self._judge.asks.of_code(one, When.CALL, follow=False)
             self._asked[module.path] = found
         return self._asked[module.path]
 
@@ -46,7 +47,7 @@ class Uses:
                 both = any(one.is_same(other) for other in then)
                 found.append(replace(one, releases=(old.label, *one.releases)) if both else one)
             found += of_ask(ask, old, now)
-        for cls in (node for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)):
+        for cls in (one for one in _definitions(module.tree) if isinstance(one, ast.ClassDef) and one.bases):
             found += self._overridden(cls, module, old, new)
         return list(dict.fromkeys(found))
 
@@ -109,12 +110,12 @@ def _methods(cls: Any) -> Iterator[Any]:
     return (item for item in cls.body if isinstance(item, NAMED_FUNCTIONS))
 
 
-def _functions(tree: ast.AST) -> Iterator[Any]:
-    """The outermost functions and methods of a file."""
+def _definitions(tree: ast.AST) -> Iterator[Any]:
+    """The outermost functions of a file, its classes, and their methods."""
     todo: list[Any] = [tree]
     while todo:
         node = todo.pop()
-        if isinstance(node, NAMED_FUNCTIONS):
+        if isinstance(node, (*NAMED_FUNCTIONS, ast.ClassDef)):
             yield node
-        elif not isinstance(node, ast.expr):
-            todo += list(ast.iter_child_nodes(node))
+        if not isinstance(node, (ast.expr, *NAMED_FUNCTIONS)):
+            todo += children(node)

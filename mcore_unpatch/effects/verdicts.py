@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from mcore_unpatch.code.syntax import last_name
+from mcore_unpatch.code.values import Kind
 from mcore_unpatch.effects.judge import Judge
 from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.effects.traits import Tells, Traits
@@ -126,6 +128,7 @@ class Verdicts:
         is_whole = symbol is not None and symbol.kind == SymbolKind.MODULE
         classes = [one.rpartition(".")[2] for one in library.lineage(case.owner)]
         names = [*(f"{cls}.{case.attribute}" for cls in classes), ".".join(case.target.split(".")[-2:])]
+        names += _as_written(case)
         traits = Traits(case, releases, self._tells)
         for row in self._rows if not is_whole else ():
             if row.fits(names, str(case.patch.spelling)) and all(map(traits.has, row.traits)):
@@ -134,9 +137,20 @@ class Verdicts:
 
     def _is_of_unknown_class(self, case: Replaced, row: Row) -> bool:
         """The row is for one class, and other classes have such a method; or the patch is for one call of an object."""
-        if case.patch.sure != Confidence.POSSIBLE or row.seam == _ON_HOOK or "part" in row.traits:
-            return False
         of_one_call = case.patch.temporary and case.patch.spelling == Spelling.INSTANCE_ATTRIBUTE
+        if row.seam == _ON_HOOK or "part" in row.traits:
+            return False
+        if case.patch.sure != Confidence.POSSIBLE:
+            return of_one_call and case.patch.sure != Confidence.CERTAIN
         owners = case.names.library.owners(case.attribute)
         roots = [one for one in owners if not any(base in owners for base in case.names.library.lineage(one)[1:])]
         return of_one_call or roots != [case.owner]
+
+
+def _as_written(case: Replaced) -> list[str]:
+    """The name that a patch writes, by what it writes it to: `output_layer.forward`, `module.ALIAS`."""
+    write = case.patch.write
+    if write is None or not isinstance(write.name, str):
+        return []
+    modules = (one.name.rpartition(".")[2] for one in case.names.of(write.base) if one.kind == Kind.MODULE)
+    return [f"{base}.{write.name}" for base in (last_name(write.base) if case.is_alone else "", *modules) if base]

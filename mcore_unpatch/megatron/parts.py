@@ -94,7 +94,7 @@ TELLS = {
     "batch-invariant": ("words", "batch_invariant"),
     "schedule": ("words", "backward"),
     "says-loss": ("words", "loss_func|compute_language_model_loss|cross_entropy|MTPLossAutoScaler"),
-    "says-labels": ("words", "^labels$"),
+    "says-labels": ("says", "^labels$"),
     "says-provider": ("words", "^extra_args_provider$"),
     "meta": ("strings", "^meta$"),
     "masked-replay": ("module", r"(?i)replay\w*mask|mask\w*replay"),
