@@ -20,7 +20,6 @@ from mcore_unpatch.library.signatures import Call, written_call
 _DEEPEST = 3  # helpers within one another
 _MOST_HELPERS = 30
 _SILENT = (ast.Name, ast.Constant)  # ask nothing themselves
-_OPEN = {"star": True, "double_star": True}
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +113,6 @@ class Asks:
                     yield _ask(known, node, when, path, call)
                     yield from self._prefixes(known, node.func, when, path)
                 else:
-                    yield from self._given_on(node, when, path)
                     yield from self._helper(node, when, inner, seen, depth)
                     todo.append(node.func)
                 todo += [*(word.value for word in reversed(node.keywords)), *reversed(node.args)]
@@ -148,14 +146,6 @@ class Asks:
         for cut in range(known.parts - 1, 0, -1):
             names = tuple(name.rsplit(".", cut)[0] for name in known.names)
             yield Ask(names, node, when, path, through_class=True)
-
-    def _given_on(self, node: ast.Call, when: When, path: str) -> Iterator[Ask]:
-        """`partial(f, x=1)` gives some of its arguments to `f`."""
-        if last_name(node.func) == "partial" and node.args and node.keywords:
-            known = meant(self.names, node.args[0])
-            if known is not None:
-                keywords = tuple(word.arg for word in node.keywords if word.arg)
-                yield _ask(known, node, when, path, Call(len(node.args) - 1, keywords, **_OPEN))
 
     def _helper(self, node: ast.Call, when: When, inner: bool, seen: set[int], depth: int) -> Iterator[Ask]:
         """What a function of the repository asks that is called."""

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from mcore_unpatch.code.module import BindingKind, scope_of
+from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.reached import Reached
-from mcore_unpatch.code.syntax import last_name, parameters, text_of
+from mcore_unpatch.code.syntax import last_name, text_of
 from mcore_unpatch.code.worth import MISSING, truth
 from mcore_unpatch.effects.asks import Ask
 from mcore_unpatch.effects.copies import body_changes, class_asked
-from mcore_unpatch.effects.raising import Raising, seen_by, takes_no_object
+from mcore_unpatch.effects.raising import Raising, seen_by
 from mcore_unpatch.effects.records import Cause, Effect, Kind, When, place_of
 from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.library.detailed import Detailed, Use
@@ -31,21 +31,14 @@ def changes(judge: Judge, case: Replaced, old: Detailed, new: Detailed) -> Itera
     raising = judge.raising(new)
     yield from _dropped(judge, case, old, new)
     for ask in judge.asked(case):
-        if _is_own(ask, case) and not judge.is_ours(case, ask, raising):
+        if ask.when == When.CALL and not judge.is_ours(case, ask, raising):
             yield from of_ask(ask, old, raising)
     yield from _taken_apart(case, old, new)
     yield from _callers(case, old, new)
     yield from class_asked(case, old, new)
     yield from _turned(judge, case, old, new)
-    then, now = ({use.call for use in judge.callers(case, one)} for one in (old, new))
+    then, now = ({use.call for use in one.calls(case.target)} for one in (old, new))
     yield from body_changes(case, old, new, bool(then) and then == now)
-
-
-def _is_own(ask: Ask, case: Replaced) -> bool:
-    """What else runs where a patch is installed is no part of it, but for the imports that it reads."""
-    if ask.when == When.CALL:
-        return True
-    return bool(ask.module) and ask.name.rpartition(".")[2] in set(case.words())
 
 
 def of_ask(ask: Ask, old: Detailed, raising: Raising) -> Iterator[Effect]:
@@ -73,7 +66,7 @@ def _taken(ask: Ask, old: Detailed, new: Detailed) -> tuple[Signature, Signature
     if ask.call is None or former is None or found is None or then is None or now is None:
         return None
     is_static = [one.entry.trait("static") is not None for one in (former, found)]
-    if ask.through_class and (takes_no_object(found, new) or is_static[0] is not is_static[1]):
+    if ask.through_class and is_static[0] is not is_static[1]:
         return former.signature, found.signature, ask.call
     return then, now, seen_by(found, ask.call, new, ask)
 
@@ -85,7 +78,7 @@ def _moved_values(ask: Ask, taken: tuple[Signature, Signature, Call], raising: R
     if now.misfit(call) is not None:
         return
     index = then.shifted(now, call)
-    if index is not None and not _is_relayed(ask) and raising.runs(ask, "TypeError"):
+    if index is not None and raising.runs(ask, "TypeError"):
         words = (str(index), then.positional[index], now.positional[index])
         yield Effect(Kind.VALUE_MOVED, (label,), Cause(ask.name, "", words), ask.place)
     if call.star or call.double_star:
@@ -112,21 +105,6 @@ def _is_same(was: str, now: str) -> bool:
     except (ValueError, SyntaxError):
         return False
     return all(type(value) in (int, float) for value in values) and values[0] == values[1]
-
-
-def _is_relayed(ask: Ask) -> bool:
-    """`original(self, first, *args, **kwargs)` in a wrapper of just these parameters: it gives on what it is given."""
-    around = scope_of(ask.node).function()
-    spec = around.node.args if around is not None else None
-    if spec is None or not (spec.vararg or spec.kwarg) or spec.defaults or not isinstance(ask.node, ast.Call):
-        return False
-    if ask.through_class and not ask.by_name:
-        return False
-    bindings = scope_of(ask.node).bindings(last_name(ask.node.func))
-    if any(one.kind in (BindingKind.FROM, BindingKind.IMPORT) for one in bindings):
-        return False  # what is imported is called by others too
-    values = [getattr(getattr(one, "value", one), "id", "") for one in (*ask.node.args, *ask.node.keywords)]
-    return around is not None and values == [arg.arg for arg in parameters(around.node)]
 
 
 def _unpacked(ask: Ask, old: Detailed, raising: Raising) -> Iterator[Effect]:
@@ -253,9 +231,9 @@ def _callers(case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
         by = found.name
     elif had.letter == "f" and has is not None and (other := has.trait("alias")):
         by = other
-    elif letter == had.letter == "i" and old.uses(target) and not new.uses(target):
-        by = ""
-    elif case.attribute.startswith("_") and then and not now and not new.uses(target):
+    elif (letter == had.letter == "i" and old.uses(target) and not new.uses(target)) or (
+        case.attribute.startswith("_") and then and not now and not new.uses(target)
+    ):
         by = ""
     elif case.patch.spelling == Spelling.MODULE_ATTRIBUTE and letter == "f":
         fresh = [use.place for use in now if use.place.startswith(f"{case.owner}.") and old.define(use.place) is None]

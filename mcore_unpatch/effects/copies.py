@@ -46,9 +46,7 @@ def copy_of(case: Replaced, old: Detailed, before: Definition | None, after: Def
     return Copy(share, missing, stale, upstreamed)
 
 
-def body_changes(
-    case: Replaced, old: Detailed, new: Detailed, called_alike: bool
-) -> Iterator[Effect]:
+def body_changes(case: Replaced, old: Detailed, new: Detailed, called_alike: bool) -> Iterator[Effect]:
     """What the step changes in the body of what is replaced; `called_alike`: both releases call it in the same way."""
     before, after = old.define(case.target), new.define(case.target)
     here = place_of(case.patch.place, case.patch.path)

@@ -7,18 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mcore_unpatch.code.module import inner_scope, scope_of
+from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.reached import Guards
-from mcore_unpatch.code.syntax import FUNCTIONS, NAMED_FUNCTIONS, ancestors, block_of, default_of, last_name, parameters
-from mcore_unpatch.code.worth import Given
+from mcore_unpatch.code.syntax import FUNCTIONS, ancestors, block_of, last_name, parameters
 from mcore_unpatch.effects.asks import Ask, Asks, unpacked
 from mcore_unpatch.effects.changes import changes
 from mcore_unpatch.effects.keywords import put_into
 from mcore_unpatch.effects.raising import Raising
-from mcore_unpatch.effects.records import RAISES, Cause, Effect, Kind, Place, When, place_of
+from mcore_unpatch.effects.records import Cause, Effect, Kind, Place, When, place_of
 from mcore_unpatch.effects.replaced import Replaced
-from mcore_unpatch.library.detailed import Detailed, How, Use
+from mcore_unpatch.library.detailed import Detailed, Use
 from mcore_unpatch.library.signatures import Misfit, Signature, Wrong, written_call, written_signature
 from mcore_unpatch.patches.alive import alive
 from mcore_unpatch.patches.records import Patch, Spelling
@@ -92,50 +91,22 @@ class Judge:
         yield from self._asks_of(case, release)
         yield from self._idle(case, release)
 
-    def callers(self, case: Replaced, release: Detailed) -> list[Use]:
-        """Who calls what is replaced, of those that run where the replacement is in place."""
-        every = release.calls(case.target)
-        gone = self._replaced_beside(case)
-        return [use for use in every if use.place not in gone]
-
-    def _replaced_beside(self, case: Replaced) -> set[str]:
-        """Functions of the library that no longer run where this is in place: the same code replaces them all."""
-        scope = scope_of(case.patch.place)
-        return {
-            other.target
-            for other in self.cases.values()
-            if other is not case
-            and scope_of(other.patch.place) is scope
-            and other.function is not None
-            and not other.is_alone
-            and not other.reaches_original
-        }
-
-    def taken_from(self, case: Replaced, use: Use, release: Detailed) -> Signature | None:
-        """What a replacement takes of one call: in place of a static method it gets no object through the class."""
-        found = release.define(case.target)
-        is_static = found is not None and found.entry.trait("static") is not None
-        if case.taken is None or not is_static or use.how != How.EXACT:
-            return case.taken
-        return written_signature(case.function)
-
     def _not_taken(self, case: Replaced, release: Detailed) -> Iterator[Effect]:
         """Calls of the library that the replacement does not take."""
         if case.taken is None:
             return
-        wrongs: dict[tuple[Misfit, tuple[str, ...]], Use] = {}
-        for use in self.callers(case, release):
-            assert use.call is not None
-            taken = self.taken_from(case, use, release)
-            wrong = taken.misfit(use.call) if taken is not None else None
-            if wrong is not None:
+        wrongs: dict[Wrong, Use] = {}
+        for use in release.calls(case.target):
+            if use.call is not None and (wrong := case.taken.misfit(use.call)) is not None:
                 wrongs.setdefault(wrong, use)
-        unknown = tuple(dict.fromkeys(name for wrong in wrongs if wrong[0] == Misfit.UNKNOWN for name in wrong[1]))
+        unknown = tuple(
+            dict.fromkeys(name for wrong in wrongs if wrong.misfit == Misfit.UNKNOWN for name in wrong.names)
+        )
         for wrong, use in wrongs.items():
-            if wrong[0] != Misfit.UNKNOWN:
-                yield self._unfit(case, release, Wrong(*wrong), use)
+            if wrong.misfit != Misfit.UNKNOWN:
+                yield self._unfit(case, release, wrong, use)
         if unknown:
-            use = next(use for wrong, use in wrongs.items() if wrong[0] == Misfit.UNKNOWN)
+            use = next(use for wrong, use in wrongs.items() if wrong.misfit == Misfit.UNKNOWN)
             yield self._unfit(case, release, Wrong(Misfit.UNKNOWN, unknown), use)
 
     def _unfit(self, case: Replaced, release: Detailed, wrong: Wrong, use: Use) -> Effect:
@@ -145,7 +116,7 @@ class Judge:
     def _class_not_taken(self, case: Replaced, release: Detailed) -> Iterator[Effect]:
         """Calls that build the class that is replaced, or call its methods, and do not fit the new one."""
         found = release.define(case.target) if case.own_class is not None else None
-        if found is None or found.letter != "c" or self._is_default(case, release):
+        if found is None or found.letter != "c":
             return
         derived = case.derives_from(found.name)
         for method in case.functions:
@@ -158,7 +129,11 @@ class Judge:
                 caller = use.place.rpartition(".")[0]
                 if found.name in release.lineage(caller)[1:]:
                     continue  # a subclass calls the class that it was made with
-                if method.name != "__init__" and caller in release.lineage(found.name) and not case.derives_from(caller):
+                if (
+                    method.name != "__init__"
+                    and caller in release.lineage(found.name)
+                    and not case.derives_from(caller)
+                ):
                     continue  # what the library's class inherits, the new one does not
                 wrong = taken.misfit(use.call._replace(positions=use.call.positions - shift))
                 if wrong is not None:
@@ -169,7 +144,7 @@ class Judge:
         """Callers that unpack another number of values than the replacement gives."""
         if not case.counts or 0 in case.counts or case.adds:
             return
-        for use in self.callers(case, release):
+        for use in release.calls(case.target):
             wanted = use.call.unpacked if use.call is not None else 0
             if wanted and wanted not in case.counts:
                 words = (*map(str, sorted(case.counts)), str(wanted))
@@ -179,8 +154,6 @@ class Judge:
 
     def _idle(self, case: Replaced, release: Detailed) -> Iterator[Effect]:
         """What is never called: a name that the release does not have, or one that is read before."""
-        if self._is_default(case, release):
-            yield Effect(Kind.NEVER_CALLED, (release.label,), Cause(case.target, "default"), _here(case))
         if case.adds or not self.names.library.within(case.target):
             return
         if release.has(release.name_of(case.target)) is False and not self.is_used(case):
@@ -201,12 +174,6 @@ class Judge:
                 if any(one.name == case.owner for one in self.names.of(call.func.value)):
                     return True
         return False
-
-    def _is_default(self, case: Replaced, release: Detailed) -> bool:
-        """Whether a module imports the name that is set in it, and reads it once, as a default of a parameter."""
-        name = release.name_of(case.target)
-        entry, uses = release.entry(name), release.uses(name)
-        return entry is not None and entry.letter == "i" and bool(uses) and all(use.how == How.DEFAULT for use in uses)
 
     # -- what the replacement asks of the library --------------------------------------------------------------------
 
@@ -245,16 +212,12 @@ class Judge:
 
     def _asks_of(self, case: Replaced, release: Detailed) -> Iterator[Effect]:
         raising = self.raising(release)
-        calls = [use.call for use in self.callers(case, release) if use.call is not None]
-        given = _left_out(case, calls)
         for ask in self.asked(case):
             found = raising.of(ask)
             if not found:
                 continue
             if ask.call is not None and self.is_ours(case, ask, raising):
                 found = tuple(one for one in found if one.kind not in (Kind.CALL_UNFIT, Kind.UNPACKED))
-            if ask.when == When.CALL and given and raising.reaches(ask.node, given) is False:
-                continue
             yield from found
 
     def is_ours(self, case: Replaced, ask: Ask, raising: Raising) -> bool:
@@ -277,7 +240,9 @@ def _of_original(call: ast.Call, case: Replaced) -> Ask:
     of_type = isinstance(owner, ast.Call) and last_name(owner.func) == "type"
     through = of_type or (case.is_bound and first is not None and passed == first.arg)
     path = scope_of(call).module.path
-    return Ask((case.target,), call, When.CALL, path, written_call(call, unpacked(call), put_into(call)), "", True, through)
+    return Ask(
+        (case.target,), call, When.CALL, path, written_call(call, unpacked(call), put_into(call)), "", True, through
+    )
 
 
 def _hinders(ask: Ask, function: Any, place: ast.AST) -> bool:
@@ -305,23 +270,3 @@ def method_takes(method: Any) -> Signature | None:
         return None
     whole = written_signature(method)
     return whole if "staticmethod" in marks else whole.without_first()
-
-
-def _left_out(case: Replaced, calls: list[Any]) -> Given:
-    """The parameters with a plain default that nobody of the library passes, and what they are then."""
-    function = case.function
-    if not isinstance(function, NAMED_FUNCTIONS) or not calls or any(one.star or one.double_star for one in calls):
-        return {}
-    positional = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
-    bound = case.is_bound or case.has_own_object
-    passed = {name for call in calls for name in (*call.keywords, *positional[: call.positions + bound])}
-    module = scope_of(function).module
-    passed |= {word.arg for call in module.calls for word in call.keywords if word.arg}
-    inner = inner_scope(function)
-    found: Given = {}
-    for arg in parameters(function):
-        default = default_of(arg)
-        is_set = len(inner.names.get(arg.arg, ())) > 1
-        if isinstance(default, ast.Constant) and arg.arg not in passed and not is_set:
-            found[inner, arg.arg] = default.value
-    return found

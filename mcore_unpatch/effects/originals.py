@@ -11,7 +11,6 @@ from mcore_unpatch.code.module import inner_scope, scope_of
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import (
     FUNCTIONS,
-    NAMED_FUNCTIONS,
     argument,
     default_of,
     function_of,
@@ -26,7 +25,6 @@ from mcore_unpatch.patches.records import Patch, Spelling
 
 _READERS = ("getattr", "getattr_static")
 _DEEPEST = 3  # a name of a name of a name
-_HELPERS = 2  # functions that a replacement goes through to the original
 
 
 class Originals:
@@ -49,7 +47,7 @@ class Originals:
             value = self._patch.write.value if self._patch.write is not None else None
             inside = ast.walk(value) if isinstance(value, ast.Call) else ()
             return [node for node in inside if isinstance(node, (ast.Attribute, ast.Call)) and self._reads(node)]
-        return list(self._reads_in(self._function, _HELPERS, {id(self._function)}))
+        return list(self._reads_in(self._function))
 
     @cached_property
     def calls(self) -> list[ast.Call]:
@@ -66,7 +64,7 @@ class Originals:
         calls = (node for node in inside if isinstance(node, ast.Call) and len(node.args) == 2)
         return [node for node in calls if last_name(node.func) in _READERS and self._reads_by_name(node)]
 
-    def _reads_in(self, function: Any, helpers: int, seen: set[int]) -> Iterator[ast.AST]:
+    def _reads_in(self, function: Any) -> Iterator[ast.AST]:
         body = function.body if isinstance(function.body, list) else [function.body]
         own = {arg.arg for arg in parameters(function)}
         for node in (node for statement in body for node in ast.walk(statement)):
@@ -80,15 +78,6 @@ class Originals:
                 text = text_of(node.args[1]) if last_name(node.func) in _READERS and len(node.args) > 1 else None
                 if text is not None and self._is_kept(text):
                     yield node
-                elif helpers and self._goes_through(node, helpers, seen):
-                    yield node
-
-    def _goes_through(self, node: ast.Call, helpers: int, seen: set[int]) -> bool:
-        values = self._names.of(node.func)
-        inner = values[0].node if len(values) == 1 and values[0].kind == Kind.FUNCTION else None
-        if not isinstance(inner, NAMED_FUNCTIONS) or id(inner) in seen:
-            return False
-        return next(self._reads_in(inner, helpers - 1, seen | {id(inner)}), None) is not None
 
     def _is_given(self, name: str, function: Any) -> bool:
         """Whether a parameter holds the original: by its default, by `partial`, or given by a wrapper's library."""
@@ -134,7 +123,8 @@ class Originals:
             else:
                 value = _without_cast(binding.value)
                 if binding.path or not (
-                    self._reads(value) or (isinstance(value, ast.Name) and value.id != node.id and self._holds(value, depth - 1))
+                    self._reads(value)
+                    or (isinstance(value, ast.Name) and value.id != node.id and self._holds(value, depth - 1))
                 ):
                     return False
             found = True
@@ -158,7 +148,7 @@ class Originals:
         if isinstance(node, ast.Attribute):
             if node.attr in ("__func__", "__wrapped__"):
                 return self._reads(node.value)
-            return node.attr == self._attribute and not self._is_anothers(node)
+            return node.attr == self._attribute
         if isinstance(node, ast.Call) and last_name(node.func) in _READERS and len(node.args) > 1:
             return text_of(node.args[1]) == self._attribute or self._reads_by_name(node)
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute) and node.value.attr == "__dict__":
@@ -177,16 +167,6 @@ class Originals:
         wanted = {self._patch.target, symbol.name if symbol is not None else ""}
         kinds = (Kind.FUNCTION, Kind.CLASS)
         return bool(values) and all(one.kind in kinds and one.node is None and one.name in wanted for one in values)
-
-    def _is_anothers(self, node: ast.Attribute) -> bool:
-        """Whether an attribute is read of a class that is known to be another than the one that is patched."""
-        bases = self._names.of(node.value)
-        if not bases or any(one.kind not in (Kind.CLASS, Kind.INSTANCE) for one in bases):
-            return False
-        lineage = self._names.library.lineage(self._owner)
-        return not any(
-            one.name in lineage or self._owner in {each.name for each in self._names.lineage(one)} for one in bases
-        )
 
     def _is_read_of_class(self, node: ast.Attribute) -> bool:
         """`super().f`, `Base.f`, and for an object that was patched alone `Class.f`: these still have the original."""

@@ -1,16 +1,13 @@
-"""What raises on one release where code asks something of the library: a name that is gone, a call that does not fit."""
+"""What raises on one release where code asks something of the library: a name is gone, a call does not fit."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.reached import Guards, Reached
-from mcore_unpatch.code.syntax import FUNCTIONS, ancestors, last_name, spelled
-from mcore_unpatch.code.worth import Given
 from mcore_unpatch.effects.asks import Ask
 from mcore_unpatch.effects.handlers import is_caught
 from mcore_unpatch.effects.records import Cause, Effect, Kind, When
@@ -37,10 +34,8 @@ class Raising:
         """Whether an ask is reached, and nobody around it expects the exception."""
         return not is_caught(ask.node, exception) and self.reaches(ask.node) is not False
 
-    def reaches(self, node: ast.AST, given: Given | None = None) -> bool | None:
+    def reaches(self, node: ast.AST) -> bool | None:
         """Whether a node is reached on the release."""
-        if given is not None:
-            return Reached(self.guards, self.release).at(node, given)
         if node not in self._reached:
             self._reached[node] = Reached(self.guards, self.release).at(node)
         return self._reached[node]
@@ -60,8 +55,10 @@ class Raising:
         kind, exception = Kind.NAME_GONE, "AttributeError"
         if ask.module:
             is_there = release.has(ask.module)
-            kind, exception = (Kind.IMPORT_GONE, "ImportError") if is_there else (Kind.MODULE_GONE, "ModuleNotFoundError")
-        if self.runs(ask, "ImportError" if ask.module else exception) and not self._is_supplied(ask, name):
+            kind, exception = (
+                (Kind.IMPORT_GONE, "ImportError") if is_there else (Kind.MODULE_GONE, "ModuleNotFoundError")
+            )
+        if self.runs(ask, "ImportError" if ask.module else exception):
             yield Effect(kind, (release.label,), Cause(name, self.now(name)), ask.place, exception)
 
     def now(self, name: str) -> str:
@@ -69,28 +66,6 @@ class Raising:
         last = next((one for one in reversed(self.release.older()) if one.has(name)), None)
         before = last.define(name) if last is not None else None
         return self.release.moved(before) if before is not None else ""
-
-    def _is_supplied(self, ask: Ask, name: str) -> bool:
-        """Whether the file that reads an attribute has set it by then, so that a release need not have it."""
-        read = ask.node.func if isinstance(ask.node, ast.Call) else ask.node
-        if ask.module or not isinstance(read, ast.Attribute):
-            return False
-        leaf, owner = name.rpartition(".")[2], name.rpartition(".")[0]
-        here = scope_of(read).function()
-        for store in scope_of(read).module.stores:
-            target = store.target
-            if not isinstance(target, ast.Attribute) or target.attr != leaf or _reads(store.value, leaf):
-                continue
-            there = scope_of(target).function()
-            if there is here and target.lineno >= read.lineno:
-                continue
-            if there is not here and ask.when != When.CALL:
-                continue
-            same = spelled(target.value) == spelled(read.value) != "" and there is here
-            if same or any(one.name == owner for one in self.names.of(target.value)):
-                if self.reaches(target) is not False:
-                    return True
-        return False
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -110,8 +85,6 @@ class Raising:
     def misfit(self, ask: Ask, found: Definition, call: Call) -> Wrong | None:
         """Why a call does not fit the release."""
         taken = self.release.taken(found.name)
-        if ask.through_class and takes_no_object(found, self.release):
-            taken = found.signature
         wrong = taken.misfit(seen_by(found, call, self.release, ask)) if taken is not None else None
         if wrong is not None and not ask.through_class and self._is_taken_below(found.name, call):
             return None
@@ -143,36 +116,14 @@ class Raising:
         return not ask.by_name
 
 
-def takes_no_object(found: Definition, release: Detailed) -> bool:
-    """A plain function in a class that is called through it: its first parameter is not `self`."""
-    traits = any(found.entry.trait(name) is not None for name in ("static", "class", "by"))
-    if found.letter != "f" or traits or not release.is_method(found):
-        return False
-    return found.signature.positional[:1] not in ((), ("self",), ("cls",))
-
-
 def seen_by(found: Definition, call: Call, release: Detailed, ask: Ask) -> Call:
     """A call as the function sees it: of `Class.method(object, ...)` the object does not count."""
     if ask.added and (taken := release.taken(found.name)) is not None:
         passed = tuple(name for name in call.keywords if name not in ask.added)
         given = ask.added.intersection(taken.names).difference(taken.positional[: call.positions])
-        call = call._replace(
-            positions=min(call.positions, len(taken.positional)), keywords=(*passed, *sorted(given))
-        )
+        call = call._replace(positions=min(call.positions, len(taken.positional)), keywords=(*passed, *sorted(given)))
     if not ask.through_class or not release.is_method(found) or found.entry.trait("static") is not None:
         return call
     if found.letter != "f" or found.entry.trait("class") is not None or not call.positions:
         return call
-    if takes_no_object(found, release):
-        return call
     return call._replace(positions=call.positions - 1)
-
-
-def _reads(value: ast.AST | None, name: str) -> bool:
-    nodes: Any = ast.walk(value) if value is not None else ()
-    return any(last_name(node) == name for node in nodes if isinstance(node, ast.Attribute))
-
-
-def function_around(node: ast.AST) -> Any:
-    """The function that a node stands in."""
-    return next((parent for parent, _ in ancestors(node) if isinstance(parent, FUNCTIONS)), None)

@@ -39,9 +39,7 @@ class Kind(StrEnum):
     NONE = "none"
 
 
-RAISES = frozenset(
-    {Kind.MODULE_GONE, Kind.IMPORT_GONE, Kind.NAME_GONE, Kind.CALL_UNFIT, Kind.NOT_TAKEN, Kind.UNPACKED}
-)
+RAISES = frozenset({Kind.MODULE_GONE, Kind.IMPORT_GONE, Kind.NAME_GONE, Kind.CALL_UNFIT, Kind.NOT_TAKEN, Kind.UNPACKED})
 QUIET = frozenset({Kind.NEVER_RUNS, Kind.NEVER_CALLED, Kind.UPSTREAMED, Kind.NONE})
 
 

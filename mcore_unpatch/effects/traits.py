@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from mcore_unpatch.code.module import scope_of
-from mcore_unpatch.code.syntax import FUNCTIONS, last_name, own_nodes, parameters, spelled
-from mcore_unpatch.code.values import Kind
+from mcore_unpatch.code.syntax import last_name, own_nodes, parameters, spelled
 from mcore_unpatch.effects.originals import is_called_once
 from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.library.detailed import Detailed, How
 from mcore_unpatch.library.interface import SymbolKind
-from mcore_unpatch.patches.records import Spelling
 from mcore_unpatch.patches.replacements import bound_to
 
 Tells = Mapping[str, tuple[str, str]]
@@ -206,6 +204,25 @@ class Traits:
         return any(id(node) in calls for block in blocks for node in ast.walk(block))
 
     @property
+    def is_of_the_head(self) -> bool:
+        """Whether the output layer of a model is changed: no spec names it."""
+        write = self.case.patch.write
+        return write is not None and bool(re.search(self._tells["head"][1], last_name(write.base)))
+
+    @property
+    def is_made_from_old(self) -> bool:
+        """Whether what is put in place is given what it replaces: it wraps it, or takes its weights over."""
+        value = self.case.value
+        given = (node for node in ast.walk(value) if node is not value) if value is not None else ()
+        return any(map(self.case.originals.stands_for, given))
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the newest release has the target too, or no release is known to."""
+        newest = self.releases[-1].newest()
+        return newest.has(self.case.target) is not False or not newest.ever(self.case.target)
+
+    @property
     def has_own_name(self) -> bool:
         """Whether a name is added that nothing in the library has, to one of its classes."""
         library, name = self._library, self.case.attribute
@@ -272,7 +289,9 @@ _LOOKED: dict[str, Callable[[Traits, re.Pattern[str]], bool]] = {
     "calls": _any(_calls),
     "value": _any(_value),
     "called": _any(lambda of: [of.called]),
-    "module": _any(lambda of: [of.case.names.index.sources[home.path].decode(errors="replace") for home in of.case.homes[-1:]]),
+    "module": _any(
+        lambda of: [of.case.names.index.sources[home.path].decode(errors="replace") for home in of.case.homes[-1:]]
+    ),
     "installer": _any(lambda of: [of.installer]),
     "every-write": lambda of, wanted: bool(of.writes) and all(map(wanted.search, of.writes)),
     "a-write": _any(_head_writes),
@@ -300,14 +319,12 @@ _PLAIN: dict[str, Callable[[Traits], object]] = {
     "slot": lambda of: of.is_slot,
     "passes-tests": lambda of: of.passes_tests,
     "in-with": lambda of: of.runs_inside(ast.With),
-    "made-from-old": lambda of: any(
-        of.case.originals.stands_for(node) for node in ast.walk(of.case.value) if node is not of.case.value
-    ) if of.case.value is not None else False,
-    "of-the-head": lambda of: of.case.patch.write is not None and of._tells["head"][1].strip("^$") == last_name(of.case.patch.write.base),
+    "made-from-old": lambda of: of.is_made_from_old,
+    "of-the-head": lambda of: of.is_of_the_head,
     "module": lambda of: of.is_of_module,
     "adds": lambda of: of.case.adds,
     "there": lambda of: not of.case.adds and any(r.has(r.name_of(of.case.target)) for r in of.releases),
-    "lasts": lambda of: of.releases[-1].newest().has(of.case.target) is not False or not of.releases[-1].ever(of.case.target),
+    "lasts": lambda of: of.lasts,
     "instance": lambda of: of.is_on_object,
     "own-name": lambda of: of.has_own_name,
 }  # fmt: skip

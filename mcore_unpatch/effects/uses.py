@@ -9,8 +9,7 @@ from typing import Any
 
 from mcore_unpatch.code.module import Module, qualified
 from mcore_unpatch.code.syntax import NAMED_FUNCTIONS, children, returned_counts
-from mcore_unpatch.code.values import Kind as What
-from mcore_unpatch.code.values import Value
+from mcore_unpatch.code.values import Kind as What, Value
 from mcore_unpatch.effects.asks import Ask
 from mcore_unpatch.effects.changes import drops, of_ask
 from mcore_unpatch.effects.judge import Judge, method_takes
@@ -86,7 +85,9 @@ class Uses:
             yield from _dropped(method, taken.names, target, then, now, new, here)
 
 
-def _dropped(method: Any, names: Any, target: str, then: list[Use], now: list[Use], new: Detailed, here: Any) -> Iterator[Effect]:
+def _dropped(
+    method: Any, names: Any, target: str, then: list[Use], now: list[Use], new: Detailed, here: Any
+) -> Iterator[Effect]:
     """Keywords that `**rest` of a method swallows, and that nobody passed before."""
     rest = method.args.kwarg.arg if method.args.kwarg is not None else ""
     before = {*names, *(name for use in then if use.call for name in use.call.keywords)}

@@ -334,7 +334,7 @@ class Detailed(OneRelease):
     # -- what became of a name ---------------------------------------------------------------------------------------
 
     def moved(self, before: Definition) -> str:
-        """Where a definition of an older release lives now: the same name elsewhere, or much the same body beside it."""
+        """Where a definition of an older release is now: the same name elsewhere, or much the same body beside it."""
         owner, _, leaf = before.name.rpartition(".")
         is_method = before.letter == "f" and owner.rpartition(".")[2][:1].isupper()
         tail = "." + ".".join(before.name.split(".")[-2 if is_method else -1 :])
@@ -343,7 +343,11 @@ class Detailed(OneRelease):
         if len(same) == 1:
             return same[0]
         beside = [name for name in self._packed.by_owner.get(owner, ()) if before.statements]
-        scored = [(likeness(before.statements, one.statements), one.name) for name in same or beside if (one := self.define(name))]
+        scored = [
+            (likeness(before.statements, one.statements), one.name)
+            for name in same or beside
+            if (one := self.define(name))
+        ]
         score, best = max(scored, default=(0.0, ""))
         return best if score >= _ALIKE and before.letter == "f" else ""
 

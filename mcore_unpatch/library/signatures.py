@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 
-
 class Misfit(StrEnum):
     """Why a call does not fit."""
 

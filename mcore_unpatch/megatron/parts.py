@@ -80,7 +80,10 @@ OUTSIDE = {
 
 # What a replacement says, by which rows of `answers.toml` know it: where it is looked for, and what.
 TELLS = {
-    "log-probs": ("words", r"(?i)log_?probs?\b|logp\b|entropy|linear_?ce|fused_?ce|lm_loss\b|temperature|fused_linear|topk_logits"),
+    "log-probs": (
+        "words",
+        r"(?i)log_?probs?\b|logp\b|entropy|linear_?ce|fused_?ce|lm_loss\b|temperature|fused_linear|topk_logits",
+    ),
     "values": ("words", r"(?i)value|critic|reward|score|classif|num_labels|LastLayer|v_head|token_class"),
     "mtp": ("words", "(?i)mtp"),
     "head": ("words", "^output_layer$"),
