@@ -29,7 +29,6 @@ class Kind(StrEnum):
     CALLED_ELSEWHERE = "called-elsewhere"  # another name, or another caller, stands between
     CLASS_ASKED = "class-asked"  # the library asks for the class that is replaced
     BRANCH_TURNED = "branch-turned"  # a condition of ours on the release takes its other way
-    HIDDEN = "hidden"  # a failing import is caught, and what needs it is left out
     STOPPED = "stopped"  # what was called is never called any more
     UNREAD = "unread"  # whether it fits cannot be told
     # Nothing happens.

@@ -53,7 +53,7 @@ class Verdict(NamedTuple):
 
 
 class Row(Protocol):
-    """One thing that a library offers in place of patches; see `megatron.answers` for one library's."""
+    """One thing that a library offers in place of patches."""
 
     name: str
     verdict: str
@@ -84,7 +84,7 @@ class Verdicts:
         gone = self._gone(case, releases)
         if gone is not None:
             return gone
-        row = self._row(case, releases)
+        row = self.row(case, releases)
         if row is None:
             return Verdict(Fate.STAYS, Reason.NO_WAY)
         if self._is_of_unknown_class(case, row):
@@ -122,7 +122,8 @@ class Verdicts:
         """Whether the original is read too, which raises: that is no dead code."""
         return case.reaches_original
 
-    def _row(self, case: Replaced, releases: Sequence[Detailed]) -> Row | None:
+    def row(self, case: Replaced, releases: Sequence[Detailed]) -> Row | None:
+        """The first row that fits a patch."""
         library = case.names.library
         symbol = library.symbol(case.target)
         is_whole = symbol is not None and symbol.kind == SymbolKind.MODULE
