@@ -30,6 +30,7 @@ class Judge:
         self.names, self.guards, self.asks = names, Guards(names), Asks(names)
         self.cases = {patch: Replaced(patch, names) for patch in patches}
         self.targets: dict[str, Replaced] = {case.target: case for case in self.cases.values()}
+        self._supplied = {(patch.path, patch.target) for patch in patches}
         self._raising: dict[str, Raising] = {}
         self._on: dict[tuple[Patch, str], tuple[Effect, ...]] = {}
         self._asked: dict[Patch, list[Ask]] = {}
@@ -37,7 +38,7 @@ class Judge:
     def raising(self, release: Detailed) -> Raising:
         """What raises on a release."""
         if release.label not in self._raising:
-            self._raising[release.label] = Raising(self.guards, release)
+            self._raising[release.label] = Raising(self.guards, release, self._supplied)
         return self._raising[release.label]
 
     def on(self, patch: Patch, release: Detailed) -> tuple[Effect, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.names import Names
@@ -16,10 +16,10 @@ from mcore_unpatch.library.signatures import Call, Wrong
 
 
 class Raising:
-    """Answers for one release."""
+    """Answers for one release; supplied: what files put there themselves."""
 
-    def __init__(self, guards: Guards, release: Detailed) -> None:
-        self.guards, self.release = guards, release
+    def __init__(self, guards: Guards, release: Detailed, supplied: Collection[tuple[str, str]] = ()) -> None:
+        self.guards, self.release, self._supplied = guards, release, supplied
         self.names: Names = guards.names
         self._reached: dict[ast.AST, bool | None] = {}
         self._of_ask: dict[Ask, tuple[Effect, ...]] = {}
@@ -45,6 +45,8 @@ class Raising:
     def _missing(self, ask: Ask) -> Iterator[Effect]:
         name, release = ask.on(self.release), self.release
         if (ask.by_name and not ask.module) or release.has(name) is not False:
+            return
+        if ask.when == When.CALL and (ask.path, name) in self._supplied:
             return
         if not release.ever(name) and not (ask.module and ask.when == When.INSTALL):
             return

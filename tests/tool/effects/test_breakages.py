@@ -32,7 +32,7 @@ PREDICTED: dict[str, tuple[str, str, Kind, str, str]] = {
         "get_megatron_optimizer",
         (
             f"{OPTIMIZER}def build(config, model):\n"
-            "    return get_megatron_optimizer(config, model, no_weight_decay_cond=None, scale_lr_cond=None, lr_mult=1.0)"
+            "    return get_megatron_optimizer(config, model, scale_lr_cond=None, lr_mult=1.0)"
         ),
     ),
     "verl#6927": (

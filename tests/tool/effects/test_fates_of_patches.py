@@ -1,4 +1,4 @@
-"""The fates that were seen by running patches, told by the next core: no column of the table is worse than the tool's."""
+"""The fates that were seen by running patches, told by the next core: no column is worse than the tool's."""
 
 import json
 from functools import cache
