@@ -29,6 +29,7 @@ _GIVEN = re.compile(r"(self )?(run_|forward_)?(function|func|fn)\b.* \*")  # `ch
 def changes(judge: Judge, case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
     """All of it for one patch."""
     raising = judge.raising(new)
+    yield from _unknown_or_new(case, old, new)
     yield from _dropped(judge, case, old, new)
     for ask in judge.asked(case):
         if ask.when == When.CALL and not judge.is_ours(case, ask, raising):
@@ -127,6 +128,16 @@ def _unpacked_by(name: str, release: Detailed) -> set[int]:
 
 
 # -- the patch itself ------------------------------------------------------------------------------------------------
+
+
+def _unknown_or_new(case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
+    """A package that one of the two does not hold, so that nothing is known; a name that the older one lacks."""
+    cause, here = Cause(case.target), place_of(case.patch.place, case.patch.path)
+    had, has = (release.has(release.name_of(case.target)) for release in (old, new))
+    if had is None or has is None:
+        yield Effect(Kind.UNREAD, (new.label,), cause, here)
+    elif has and not had and new.define(case.target) is not None and old.has(case.owner):
+        yield Effect(Kind.NEW, (new.label,), cause, here)
 
 
 def _dropped(judge: Judge, case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:

@@ -127,7 +127,9 @@ class Judge:
             shift, called = (1, "forward") if method.name == "apply" else (0, method.name)
             for use in release.calls(f"{found.name}.{called}"):
                 assert use.call is not None
-                caller = use.place.rpartition(".")[0]
+                caller, module = use.place.rpartition(".")[0], found.name.rpartition(".")[0]
+                if not use.sure and not use.place.startswith(f"{module}."):
+                    continue  # told by the name of the method alone
                 if found.name in release.lineage(caller)[1:]:
                     continue  # a subclass calls the class that it was made with
                 if (

@@ -48,8 +48,8 @@ class Raising:
             return
         if ask.when == When.CALL and (ask.path, name) in self._supplied:
             return
-        if not release.ever(name) and not (ask.module and ask.when == When.INSTALL):
-            return
+        if not release.ever(name):
+            return  # it may be a fork's
         owner = name.rpartition(".")[0]
         within = self.names.library.within(owner)
         if not ask.module and within and release.has(owner) is False:

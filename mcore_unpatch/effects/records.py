@@ -26,6 +26,7 @@ class Kind(StrEnum):
     DEFAULT_CHANGED = "default-changed"  # what a call leaves out
     CONSTANT_CHANGED = "constant-changed"
     COUNT_UNKNOWN = "count-unknown"  # how many values are given now is not evident
+    NEW = "new"  # the library has now what the repository adds
     CALLED_ELSEWHERE = "called-elsewhere"  # another name, or another caller, stands between
     CLASS_ASKED = "class-asked"  # the library asks for the class that is replaced
     BRANCH_TURNED = "branch-turned"  # a condition of ours on the release takes its other way
@@ -87,10 +88,9 @@ class Effect:
         return self.kind not in RAISES and self.kind not in QUIET
 
     def is_same(self, other: Effect) -> bool:
-        """Whether it is the same on other releases."""
-        return (self.kind, self.cause, self.place, self.exception) == (
-            other.kind, other.cause, other.place, other.exception,
-        )  # fmt: skip
+        """Whether it is the same on other releases, though other parameters may be meant."""
+        mine, others = (self.kind, self.cause.name, self.place), (other.kind, other.cause.name, other.place)
+        return mine == others and self.exception == other.exception
 
 
 def place_of(node: ast.AST, path: str, when: When = When.CALL) -> Place:

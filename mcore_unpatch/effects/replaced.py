@@ -86,6 +86,21 @@ class Replaced:
         values = self.names.of(write.base, self.patch.frame) if write is not None else ()
         return bool(values) and all(value.kind == Kind.INSTANCE for value in values)
 
+    @property
+    def held_as(self) -> list[str]:
+        """What the object that is patched is called where the patch is written: `output_layer`, for a helper's too."""
+        write, place = self.patch.write, self.patch.place
+        given = place.args if write is not None and write.place is not place and isinstance(place, ast.Call) else []
+        named = [last_name(write.base)] if write is not None else []
+        return [name for name in (*named, *(one.attr for one in given if isinstance(one, ast.Attribute))) if name]
+
+    @property
+    def is_of_nowhere(self) -> bool:
+        """Whether what is put in place is the library's, under a name that no release has."""
+        library = self.names.library
+        found = self.names.of(self.value) if isinstance(self.value, (ast.Name, ast.Attribute)) else ()
+        return bool(found) and all(library.within(one.name) and library.symbol(one.name) is None for one in found)
+
     @cached_property
     def is_of_class(self) -> bool:
         """Whether what is patched is a class or an object."""

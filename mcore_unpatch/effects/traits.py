@@ -206,8 +206,7 @@ class Traits:
     @property
     def is_of_the_head(self) -> bool:
         """Whether the output layer of a model is changed: no spec names it."""
-        write = self.case.patch.write
-        return write is not None and bool(re.search(self._tells["head"][1], last_name(write.base)))
+        return any(re.search(self._tells["head"][1], name) for name in self.case.held_as)
 
     @property
     def is_made_from_old(self) -> bool:

@@ -21,16 +21,16 @@ class Uses:
     """The uses of one repository, judged with its patches."""
 
     def __init__(self, judge: Judge) -> None:
-        self._judge, self._names = judge, judge.names
+        self._judge, self._names, self._asks = judge, judge.names, judge.asks
         self._asked: dict[str, list[Ask]] = {}
 
     def of(self, module: Module) -> list[Ask]:
         """Everything that a file asks of the library: what it imports, reads and calls."""
         if module.path not in self._asked:
-            found = list(self._judge.asks.of_import(module, follow=False))
+            found = list(self._asks.of_import(module, follow=False))
             for one in _definitions(module.tree):
                 if isinstance(one, NAMED_FUNCTIONS):
-                    found += self._judge.asks.of_code(one, When.CALL, follow=False)
+                    found += self._asks.of_code(one, When.CALL, follow=False)
             self._asked[module.path] = found
         return self._asked[module.path]
 
@@ -63,7 +63,7 @@ class Uses:
         own |= {method.name for method in methods}
         for method in methods:
             taken = method_takes(method)
-            if taken is None or method.name.startswith("__"):
+            if taken is None or (method.name.startswith("__") and method.name != "__init__"):
                 continue
             target = f"{base}.{method.name}"
             then, now = ([*_reaching(release, target, own)] for release in (old, new))
@@ -76,12 +76,11 @@ class Uses:
                 yield Effect(Kind.NOT_TAKEN, (new.label,), cause, here, "TypeError")
                 continue
             counts = returned_counts(method)
-            for use in now if counts and 0 not in counts else ():
-                wanted = use.call.unpacked if use.call is not None else 0
-                if wanted and wanted not in counts:
-                    words = (*map(str, sorted(counts)), str(wanted))
-                    yield Effect(Kind.UNPACKED, (new.label,), Cause(target, use.place, words), here, "ValueError")
-                    break
+            unpacked = {use.call.unpacked: use for use in now if use.call is not None and use.call.unpacked}
+            if unpacked and counts and 0 not in counts and counts.isdisjoint(unpacked):
+                wanted, use = next(iter(unpacked.items()))
+                words = (*map(str, sorted(counts)), str(wanted))
+                yield Effect(Kind.UNPACKED, (new.label,), Cause(target, use.place, words), here, "ValueError")
             yield from _dropped(method, taken.names, target, then, now, new, here)
 
 
@@ -99,11 +98,16 @@ def _dropped(
 
 
 def _reaching(release: Detailed, target: str, own: set[str]) -> Iterator[Use]:
-    """The library's calls that a subclass may answer, made by methods that it has not replaced itself."""
-    owner = target.rpartition(".")[0]
+    """The library's calls that a subclass may answer, made by methods that it has not replaced itself.
+
+    Its constructor is called where a spec names it: such a call gives more than is written.
+    """
+    owner, _, name = target.rpartition(".")
+    is_built = name == "__init__"
     for use in release.calls(target):
         caller, _, method = use.place.rpartition(".")
-        if use.how == How.CALLED and not (caller in release.lineage(owner) and method in own):
+        through_spec = is_built and use.how == How.EXACT and use.call is not None and use.call.double_star
+        if through_spec or (use.how == How.CALLED and not (caller in release.lineage(owner) and method in own)):
             yield use
 
 

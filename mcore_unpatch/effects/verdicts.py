@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from mcore_unpatch.code.syntax import last_name
 from mcore_unpatch.code.values import Kind
 from mcore_unpatch.effects.judge import Judge
 from mcore_unpatch.effects.replaced import Replaced
@@ -84,6 +83,8 @@ class Verdicts:
         gone = self._gone(case, releases)
         if gone is not None:
             return gone
+        if case.is_of_nowhere:
+            return Verdict(Fate.STAYS, Reason.FOR_OTHERS)
         row = self.row(case, releases)
         if row is None:
             return Verdict(Fate.STAYS, Reason.NO_WAY)
@@ -138,11 +139,11 @@ class Verdicts:
 
     def _is_of_unknown_class(self, case: Replaced, row: Row) -> bool:
         """The row is for one class, and other classes have such a method; or the patch is for one call of an object."""
-        of_one_call = case.patch.temporary and case.patch.spelling == Spelling.INSTANCE_ATTRIBUTE
+        of_one_call = case.patch.temporary and case.is_alone
         if row.seam == _ON_HOOK or "part" in row.traits:
             return False
         if case.patch.sure != Confidence.POSSIBLE:
-            return of_one_call and case.patch.sure != Confidence.CERTAIN
+            return of_one_call and case.patch.sure != Confidence.CERTAIN and "in-specs" in row.traits
         owners = case.names.library.owners(case.attribute)
         roots = [one for one in owners if not any(base in owners for base in case.names.library.lineage(one)[1:])]
         return of_one_call or roots != [case.owner]
@@ -154,4 +155,5 @@ def _as_written(case: Replaced) -> list[str]:
     if write is None or not isinstance(write.name, str):
         return []
     modules = (one.name.rpartition(".")[2] for one in case.names.of(write.base) if one.kind == Kind.MODULE)
-    return [f"{base}.{write.name}" for base in (last_name(write.base) if case.is_alone else "", *modules) if base]
+    held = case.held_as if case.is_alone else []
+    return [f"{base}.{write.name}" for base in (*held, *modules)]

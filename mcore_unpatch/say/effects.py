@@ -144,6 +144,7 @@ _SENTENCES: dict[Kind, Callable[[Effect], str]] = {
     Kind.DEFAULT_CHANGED: _default_changed,
     Kind.CONSTANT_CHANGED: lambda one: f"`{short(one.cause.name)}` has another value.",
     Kind.COUNT_UNKNOWN: lambda one: f"`{short(one.cause.name)}` changed, and may return another number of values.",
+    Kind.NEW: lambda one: f"the library has a `{short(one.cause.name)}` of its own there, which this replaces.",
     Kind.CALLED_ELSEWHERE: _called_elsewhere,
     Kind.CLASS_ASKED: lambda one: f"`{short(one.cause.by)}` asks for the class `{leaf(one.cause.name)}` itself.",
     Kind.BRANCH_TURNED: _branch_turned,
