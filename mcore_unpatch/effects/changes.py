@@ -30,7 +30,7 @@ def changes(judge: Judge, case: Replaced, old: Detailed, new: Detailed) -> Itera
     """All of it for one patch."""
     raising = judge.raising(new)
     yield from _unknown_or_new(case, old, new)
-    yield from _dropped(judge, case, old, new)
+    yield from _dropped(case, old, new)
     for ask in judge.asked(case):
         if ask.when == When.CALL and not judge.is_ours(case, ask, raising):
             yield from of_ask(ask, old, raising)
@@ -140,21 +140,11 @@ def _unknown_or_new(case: Replaced, old: Detailed, new: Detailed) -> Iterator[Ef
         yield Effect(Kind.NEW, (new.label,), cause, here)
 
 
-def _dropped(judge: Judge, case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
+def _dropped(case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
     """Keywords that the newer release passes and the older one did not: swallowed by `**kwargs`."""
-    function, taken = case.function, case.taken
-    rest = function.args.kwarg.arg if function is not None and function.args.kwarg is not None else ""
-    if not rest or taken is None or old.define(case.target) is None:
-        return
-    before = {name for use in old.calls(case.target) if use.call for name in use.call.keywords} | {*taken.names}
-    for use in new.calls(case.target):
-        if use.call is None or _holds_its_own(use, case, new):
-            continue
-        lost = tuple(name for name in use.call.keywords if name not in before and drops(function, rest, name))
-        if lost:
-            here = place_of(case.patch.place, case.patch.path)
-            yield Effect(Kind.DROPPED, (new.label,), Cause(case.target, use.place, lost), here)
-            return
+    if case.answer is not None and old.define(case.target) is not None:
+        now = [use for use in new.calls(case.target) if not _holds_its_own(use, case, new)]
+        yield from case.answer.dropped(old.calls(case.target), now, new.label)
 
 
 def _holds_its_own(use: Use, case: Replaced, release: Detailed) -> bool:
@@ -166,28 +156,6 @@ def _holds_its_own(use: Use, case: Replaced, release: Detailed) -> bool:
         module = module.rpartition(".")[0]
     bound = release.entry(f"{module}.{case.attribute}")
     return module != case.owner and bound is not None and bound.letter == "i"
-
-
-def drops(function: Any, rest: str, name: str) -> bool:
-    """Whether `**rest` is read for other names alone: it is never handed on, nor asked for `name`."""
-    body = function.body if isinstance(function.body, list) else [function.body]
-    nodes = [node for statement in body for node in ast.walk(statement)]
-    reads = {id(node) for node in nodes if isinstance(node, ast.Name) and node.id == rest}
-    keys = [key for node in nodes if (key := _key_asked(node, reads)) is not None]
-    return name not in keys and len(keys) == len(reads)
-
-
-def _key_asked(node: ast.AST, held: set[int]) -> object:
-    """The key of `held["key"]`, `held.get("key")`, `held.pop("key")` and `"key" in held`."""
-    of: Any = None
-    key: Any = None
-    if isinstance(node, ast.Subscript):
-        of, key = node.value, node.slice
-    elif isinstance(node, ast.Call) and last_name(node.func) in ("get", "pop") and node.args:
-        of, key = getattr(node.func, "value", None), node.args[0]
-    elif isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.In, ast.NotIn)):
-        of, key = node.comparators[0], node.left
-    return text_of(key) if id(of) in held else None
 
 
 def _taken_apart(case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:

@@ -12,15 +12,18 @@ from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.reached import Guards
 from mcore_unpatch.code.syntax import FUNCTIONS, ancestors, block_of, last_name, parameters
 from mcore_unpatch.effects.asks import Ask, Asks, unpacked
+from mcore_unpatch.effects.callers import Answer, method_takes
 from mcore_unpatch.effects.changes import changes
 from mcore_unpatch.effects.keywords import put_into
 from mcore_unpatch.effects.raising import Raising
 from mcore_unpatch.effects.records import Cause, Effect, Kind, Place, When, place_of
 from mcore_unpatch.effects.replaced import Replaced
-from mcore_unpatch.library.detailed import Detailed, Use
-from mcore_unpatch.library.signatures import Misfit, Signature, Wrong, written_call, written_signature
+from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.library.signatures import Signature, written_call
 from mcore_unpatch.patches.alive import alive
 from mcore_unpatch.patches.records import Patch, Spelling
+
+_ANYTHING = Signature((), any_position=True, any_keyword=True)
 
 
 class Judge:
@@ -86,33 +89,14 @@ class Judge:
     # -- one release -------------------------------------------------------------------------------------------------
 
     def _judged(self, case: Replaced, release: Detailed) -> Iterator[Effect]:
-        yield from self._not_taken(case, release)
+        if case.answer is not None:
+            yield from case.answer.not_taken(release.calls(case.target), release.label)
         yield from self._class_not_taken(case, release)
-        yield from self._returns(case, release)
+        if case.function is not None and not case.adds:
+            answer = Answer(case.function, _ANYTHING, case.target, _here(case))
+            yield from answer.unpacked(release.calls(case.target), release.label)
         yield from self._asks_of(case, release)
         yield from self._idle(case, release)
-
-    def _not_taken(self, case: Replaced, release: Detailed) -> Iterator[Effect]:
-        """Calls of the library that the replacement does not take."""
-        if case.taken is None:
-            return
-        wrongs: dict[Wrong, Use] = {}
-        for use in release.calls(case.target):
-            if use.call is not None and (wrong := case.taken.misfit(use.call)) is not None:
-                wrongs.setdefault(wrong, use)
-        unknown = tuple(
-            dict.fromkeys(name for wrong in wrongs if wrong.misfit == Misfit.UNKNOWN for name in wrong.names)
-        )
-        for wrong, use in wrongs.items():
-            if wrong.misfit != Misfit.UNKNOWN:
-                yield self._unfit(case, release, wrong, use)
-        if unknown:
-            use = next(use for wrong, use in wrongs.items() if wrong.misfit == Misfit.UNKNOWN)
-            yield self._unfit(case, release, Wrong(Misfit.UNKNOWN, unknown), use)
-
-    def _unfit(self, case: Replaced, release: Detailed, wrong: Wrong, use: Use) -> Effect:
-        cause = Cause(case.target, use.place, (wrong.misfit.value, *wrong.names))
-        return Effect(Kind.NOT_TAKEN, (release.label,), cause, _here(case), "TypeError")
 
     def _class_not_taken(self, case: Replaced, release: Detailed) -> Iterator[Effect]:
         """Calls that build the class that is replaced, or call its methods, and do not fit the new one."""
@@ -138,22 +122,10 @@ class Judge:
                     and not case.derives_from(caller)
                 ):
                     continue  # what the library's class inherits, the new one does not
-                wrong = taken.misfit(use.call._replace(positions=use.call.positions - shift))
-                if wrong is not None:
-                    yield self._unfit(case, release, wrong, use)
+                answer = Answer(method, taken, case.target, _here(case))
+                if wrong := [*answer.not_taken([use], release.label, shift)]:
+                    yield from wrong
                     return
-
-    def _returns(self, case: Replaced, release: Detailed) -> Iterator[Effect]:
-        """Callers that unpack another number of values than the replacement gives."""
-        if not case.counts or 0 in case.counts or case.adds:
-            return
-        for use in release.calls(case.target):
-            wanted = use.call.unpacked if use.call is not None else 0
-            if wanted and wanted not in case.counts:
-                words = (*map(str, sorted(case.counts)), str(wanted))
-                cause = Cause(case.target, use.place, words)
-                yield Effect(Kind.UNPACKED, (release.label,), cause, _here(case), "ValueError")
-                return
 
     def _idle(self, case: Replaced, release: Detailed) -> Iterator[Effect]:
         """What is never called: a name that the release does not have, or one that is read before."""
@@ -264,12 +236,3 @@ def _hinders(ask: Ask, function: Any, place: ast.AST) -> bool:
         if isinstance(parent, (ast.If, ast.ExceptHandler, ast.For, ast.While)):
             return False
     return True
-
-
-def method_takes(method: Any) -> Signature | None:
-    """What calls of a method of the repository can pass; nothing where a decorator may change that."""
-    marks = {last_name(one.func if isinstance(one, ast.Call) else one) for one in method.decorator_list}
-    if not marks <= {"staticmethod", "classmethod", "no_grad", "inference_mode", "override", "abstractmethod"}:
-        return None
-    whole = written_signature(method)
-    return whole if "staticmethod" in marks else whole.without_first()

@@ -9,9 +9,11 @@ from typing import Any
 
 from mcore_unpatch.code.module import Module, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import FUNCTIONS, last_name, returned_counts
+from mcore_unpatch.code.syntax import FUNCTIONS, last_name
 from mcore_unpatch.code.values import Kind
+from mcore_unpatch.effects.callers import Answer
 from mcore_unpatch.effects.originals import Originals
+from mcore_unpatch.effects.records import place_of
 from mcore_unpatch.library.interface import SymbolKind
 from mcore_unpatch.library.signatures import Signature, written_signature
 from mcore_unpatch.patches.records import Patch, Spelling, WriteKind
@@ -156,9 +158,11 @@ class Replaced:
         return whole.without_first() if (self.is_bound or self.has_own_object) and whole.positional else whole
 
     @cached_property
-    def counts(self) -> set[int]:
-        """How many values its returns give, 0 among them where one does not tell."""
-        return returned_counts(self.function) if self.function is not None else set()
+    def answer(self) -> Answer | None:
+        """The replacement as what answers the library's calls, where it is evident what it takes."""
+        if self.taken is None:
+            return None
+        return Answer(self.function, self.taken, self.target, place_of(self.patch.place, self.patch.path))
 
     @cached_property
     def is_unread(self) -> bool:

@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from mcore_unpatch.code.module import Module, qualified
-from mcore_unpatch.code.syntax import NAMED_FUNCTIONS, children, returned_counts
+from mcore_unpatch.code.syntax import NAMED_FUNCTIONS, children
 from mcore_unpatch.code.values import Kind as What, Value
 from mcore_unpatch.effects.asks import Ask
-from mcore_unpatch.effects.changes import drops, of_ask
-from mcore_unpatch.effects.judge import Judge, method_takes
-from mcore_unpatch.effects.records import Cause, Effect, Kind, When, place_of
+from mcore_unpatch.effects.callers import Answer, method_takes
+from mcore_unpatch.effects.changes import of_ask
+from mcore_unpatch.effects.judge import Judge
+from mcore_unpatch.effects.records import Effect, When, place_of
 from mcore_unpatch.library.detailed import Detailed, How, Use
 
 
@@ -69,32 +70,13 @@ class Uses:
             then, now = ([*_reaching(release, target, own)] for release in (old, new))
             if old.define(target) is None or any(use.call and taken.misfit(use.call) for use in then):
                 continue  # not called by the library, or broken before
-            here = place_of(method, module.path)
-            wrong = next(((use, one) for use in now if use.call and (one := taken.misfit(use.call))), None)
-            if wrong is not None:
-                cause = Cause(target, wrong[0].place, (wrong[1].misfit.value, *wrong[1].names))
-                yield Effect(Kind.NOT_TAKEN, (new.label,), cause, here, "TypeError")
-                continue
-            counts = returned_counts(method)
-            unpacked = {use.call.unpacked: use for use in now if use.call is not None and use.call.unpacked}
-            if unpacked and counts and 0 not in counts and counts.isdisjoint(unpacked):
-                wanted, use = next(iter(unpacked.items()))
-                words = (*map(str, sorted(counts)), str(wanted))
-                yield Effect(Kind.UNPACKED, (new.label,), Cause(target, use.place, words), here, "ValueError")
-            yield from _dropped(method, taken.names, target, then, now, new, here)
-
-
-def _dropped(
-    method: Any, names: Any, target: str, then: list[Use], now: list[Use], new: Detailed, here: Any
-) -> Iterator[Effect]:
-    """Keywords that `**rest` of a method swallows, and that nobody passed before."""
-    rest = method.args.kwarg.arg if method.args.kwarg is not None else ""
-    before = {*names, *(name for use in then if use.call for name in use.call.keywords)}
-    for use in now if rest else ():
-        fresh = (name for name in (use.call.keywords if use.call else ()) if name not in before)
-        if lost := tuple(name for name in fresh if drops(method, rest, name)):
-            yield Effect(Kind.DROPPED, (new.label,), Cause(target, use.place, lost), here)
-            return
+            answer = Answer(method, taken, target, place_of(method, module.path))
+            wrong = [*answer.not_taken(now, new.label)]
+            yield from wrong
+            if not wrong:
+                fits = any(not [*answer.unpacked([use], new.label)] for use in now if use.call and use.call.unpacked)
+                yield from answer.unpacked(now, new.label) if not fits else ()
+                yield from answer.dropped(then, now, new.label)
 
 
 def _reaching(release: Detailed, target: str, own: set[str]) -> Iterator[Use]:
