@@ -131,10 +131,11 @@ def _unpacked_by(name: str, release: Detailed) -> set[int]:
 
 
 def _unknown_or_new(case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
-    """A package that one of the two does not hold, so that nothing is known; a name that the older one lacks."""
+    """What the two cannot be compared on, as one does not hold it at all; a name that the older one lacks."""
     cause, here = Cause(case.target), place_of(case.patch.place, case.patch.path)
     had, has = (release.has(release.name_of(case.target)) for release in (old, new))
-    if had is None or has is None:
+    is_nowhere = not any(release.has(case.owner) for release in (old, new))
+    if had is None or has is None or (is_nowhere and case.names.library.within(case.owner)):
         yield Effect(Kind.UNREAD, (new.label,), cause, here)
     elif has and not had and new.define(case.target) is not None and old.has(case.owner):
         yield Effect(Kind.NEW, (new.label,), cause, here)
