@@ -1,14 +1,16 @@
 """What the step between two releases changes for a patch without an error."""
 
+# ruff: noqa: D102  what each method answers stands at `judge.Judge`
+
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from mcore_unpatch.code.module import scope_of
-from mcore_unpatch.code.reached import Reached
+from mcore_unpatch.code.reached import Guards, Reached
 from mcore_unpatch.code.syntax import last_name, text_of
 from mcore_unpatch.code.worth import MISSING, truth
 from mcore_unpatch.effects.asks import Ask
@@ -20,13 +22,20 @@ from mcore_unpatch.library.detailed import Detailed, Use
 from mcore_unpatch.library.signatures import Call, Signature
 from mcore_unpatch.patches.records import Spelling
 
-if TYPE_CHECKING:
-    from mcore_unpatch.effects.judge import Judge
-
 _GIVEN = re.compile(r"(self )?(run_|forward_)?(function|func|fn)\b.* \*")  # `checkpoint(function, ..., *args)`
 
 
-def changes(judge: Judge, case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
+class Judging(Protocol):
+    """What `judge.Judge` answers here."""
+
+    guards: Guards
+
+    def raising(self, release: Detailed) -> Raising: ...
+    def asked(self, case: Replaced) -> list[Ask]: ...
+    def is_ours(self, case: Replaced, ask: Ask, raising: Raising) -> bool: ...
+
+
+def changes(judge: Judging, case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
     """All of it for one patch."""
     raising = judge.raising(new)
     yield from _unknown_or_new(case, old, new)
@@ -223,7 +232,7 @@ def _callers(case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
         yield Effect(Kind.CALLED_ELSEWHERE, (new.label,), Cause(target, by), here)
 
 
-def _turned(judge: Judge, case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
+def _turned(judge: Judging, case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
     """Branches that the older release did not take, of a replacement that stands for itself."""
     for function in case.functions if not case.reaches_original else ():
         for node in _tests(function):
@@ -242,7 +251,7 @@ def _tests(function: Any) -> Iterable[Any]:
                 yield node
 
 
-def _truth(judge: Judge, node: Any, release: Detailed) -> bool | None:
+def _truth(judge: Judging, node: Any, release: Detailed) -> bool | None:
     if judge.raising(release).reaches(node) is False:
         return None
     value = Reached(judge.guards, release).value(node.test)
