@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 DEEP = 6_000  # a question about a name leads through as many calls
 SKIPPED = {".git", "node_modules"}
 UNJUDGED = {"rule": "MCU101", "in_test": False, "seam": "none", "verdict": "keep"}  # what a label is not compared in
+VERDICTS = {"stays": "keep", "by hand": "steps", "goes": "delete", "moves": "rewrite", "done": "done"}
 
 
 def main() -> None:
@@ -29,10 +30,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("checkouts", type=Path)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--one", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        json.dump(scanned(options.checkouts), sys.stdout)
+        json.dump(scanned(options.checkouts, options.one), sys.stdout)
         return
     sys.path.insert(0, str(ROOT / "tests/tool/accuracy"))
     import scoring
@@ -41,7 +42,7 @@ def main() -> None:
     for repository in (one for name in scoring.SETS for one in scoring.repositories(name)):
         folder = options.checkouts / repository.name
         if folder.is_dir() and repository.name in (options.names or [repository.name]):
-            program = [sys.executable, "-P", __file__, "--one", str(folder)]
+            program = [sys.executable, "-P", __file__, "--one", repository.judged, str(folder)]
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
             done = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
             made = json.loads(done.stdout)
@@ -49,18 +50,22 @@ def main() -> None:
             rows.append(scoring.score(repository, made["findings"]))
     total = sum(rows, scoring.Score("all"))
     print(scoring.table(rows))
-    for title, lines in (("missed", total.missed), ("not labelled", total.false), ("releases", total.wrong_lives)):
+    for title in ("missed", "false", "wrong_lives", "promises", "other", "weaker"):
+        lines = getattr(total, title)
         print("", f"{title}:", *(f"  {line}" for line in lines), sep="\n")
 
 
-def scanned(folder: Path) -> dict[str, Any]:
-    """The patches of a folder as findings, with what they cost."""
+def scanned(folder: Path, judged: str) -> dict[str, Any]:
+    """The patches of a folder as findings with their verdicts on a release, and what they cost."""
     gc.disable()
     sys.setrecursionlimit(DEEP)
     from mcore_unpatch.code.index import Index, read_folder
     from mcore_unpatch.code.names import Names
-    from mcore_unpatch.code.reached import Guards
+    from mcore_unpatch.effects.judge import Judge
+    from mcore_unpatch.effects.verdicts import Verdicts
     from mcore_unpatch.megatron import packed
+    from mcore_unpatch.megatron.answers import answers
+    from mcore_unpatch.megatron.parts import TELLS
     from mcore_unpatch.patches.alive import alive
     from mcore_unpatch.patches.find import Finder
     from mcore_unpatch.patches.patch_files import patch_files
@@ -69,7 +74,11 @@ def scanned(folder: Path) -> dict[str, Any]:
     library, releases = packed.library(), packed.releases()
     finder = Finder(Names(Index(read_folder(folder)), library))
     patches = finder.all()
-    guards = Guards(finder.names)
+    judge = Judge(finder.names, patches)
+    guards = judge.guards
+    every = [packed.details().release(label) for label in packed.packed().labels]
+    asked = [one for one in every if one.label.startswith(f"{judged}.") or one.label == judged][-1:]
+    verdicts = Verdicts(judge, answers(), TELLS, every)
     labels = [release.label for release in releases[:-1]]
     findings = [
         {
@@ -81,6 +90,7 @@ def scanned(folder: Path) -> dict[str, Any]:
             "shape": str(patch.spelling),
             "confidence": str(patch.sure),
             "temporary": patch.temporary,
+            "verdict": VERDICTS[verdicts.of(patch, asked).fate],
             "live": " or ".join(_ranges(labels, [truth is not False for truth in alive(guards, patch, releases)])),
         }
         for patch in patches

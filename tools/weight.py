@@ -17,9 +17,13 @@ DATA = (".txt", ".json", ".toml")
 NEXT = (
     *(
         f"{folder}/"
-        for folder in ("mcore_unpatch/code", "mcore_unpatch/patches", "tests/tool/code", "tests/tool/patches")
+        for top, rooms in (("mcore_unpatch", "code patches effects say"), ("tests/tool", "code patches effects say"))
+        for folder in (f"{top}/{room}" for room in rooms.split())
     ),
-    *(f"mcore_unpatch/library/{name}.py" for name in ("interface", "released", "one_release")),
+    *(
+        f"mcore_unpatch/library/{name}.py"
+        for name in ["interface", "released", "one_release", "detailed", "signatures"]
+    ),
     *(f"mcore_unpatch/megatron/{name}.py" for name in ("parts", "packed")),
 )
 SPACE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -146,6 +146,27 @@ def _super(names: Resolving, node: ast.Call, _: Frame | None) -> Values | None:
     return instances(tuple(bases))
 
 
+def _split(names: Resolving, node: ast.Call, frame: Frame | None) -> Values | None:
+    """`"Class.method".split(".")`: the parts of a text."""
+    if not isinstance(node.func, ast.Attribute) or len(node.args) > 2 or not node.args:
+        return None
+    wholes, marks = texts(names.of(node.func.value, frame)), texts(names.of(node.args[0], frame))
+    if len(wholes) != 1 or len(marks) != 1 or not marks[0]:
+        return None
+    most = getattr(node.args[1], "value", -1) if len(node.args) > 1 else -1
+    if not isinstance(most, int):
+        return None
+    whole, mark = wholes[0], marks[0]
+    several: dict[str, Callable[[], Iterable[str]]] = {
+        "split": lambda: whole.split(mark, most),
+        "rsplit": lambda: whole.rsplit(mark, most),
+        "partition": lambda: whole.partition(mark),
+        "rpartition": lambda: whole.rpartition(mark),
+    }
+    parts = several[node.func.attr]()
+    return (Value(Kind.ITEMS, "", None, None, tuple((Value(Kind.TEXT, part, node),) for part in parts)),)
+
+
 def dotted(names: Resolving, text: str, near: str) -> Values:
     """What a dotted name in a text means: the longest module in front, members behind."""
     parts = text.replace(":", ".").split(".")
@@ -222,6 +243,7 @@ _SPECIAL: dict[str, Callable[[Any, ast.Call, Frame | None], Values | None]] = {
     "get": _get,
     "__get__": _bind,
     "super": _super,
+    **dict.fromkeys(("split", "rsplit", "partition", "rpartition"), _split),
 }
 _DISPLAYS = (ast.Tuple, ast.List, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 EXPRESSIONS: dict[type, Callable[[Any, Any, Frame | None], Iterable[Value]]] = {

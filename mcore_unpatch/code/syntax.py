@@ -95,6 +95,21 @@ def own_nodes(function: ast.AST, *kinds: type) -> list[Any]:
     return found
 
 
+def returned_counts(function: Any) -> set[int]:
+    """How many values the returns of a function give, 0 among them where one does not tell; none of a generator."""
+    if isinstance(function, ast.Lambda) or own_nodes(function, ast.Yield, ast.YieldFrom):
+        return set()
+    values = (answer.value for answer in own_nodes(function, ast.Return))
+    return {_count(value) for value in values if value is not None}
+
+
+def _count(value: ast.expr) -> int:
+    if isinstance(value, ast.Tuple):
+        return 0 if any(isinstance(part, ast.Starred) for part in value.elts) else len(value.elts)
+    single = (ast.BinOp, ast.Constant, ast.Compare, ast.JoinedStr, ast.Dict, ast.List, ast.UnaryOp)
+    return 1 if isinstance(value, single) else 0
+
+
 def is_try(node: ast.AST | None) -> bool:
     """Whether a node is a `try`, also one with `except*`."""
     return isinstance(node, _TRIES)

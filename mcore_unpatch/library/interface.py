@@ -76,6 +76,12 @@ class Library(Protocol):
     def owners(self, method: str) -> Sequence[str]:
         """The classes that define a method of a name of their own."""
 
+    def says(self, name: str) -> bool:
+        """Whether any name of it ends in that."""
+
+    def has_member(self, name: str) -> bool:
+        """Whether any of its classes has a member of a name."""
+
     def modules_with(self, name: str) -> Iterable[str]:
         """The modules that have a name, those that define it first."""
 

@@ -314,6 +314,14 @@ class AllReleases:
         owners = [name.rpartition(".")[0] for name in names if (one := self._all.entry(name)) and one.letter == "f"]
         return [owner for owner in owners if self.is_class(owner)]
 
+    def says(self, name: str) -> bool:
+        """Whether any name ends in that."""
+        return name in self._packed.by_leaf
+
+    def has_member(self, name: str) -> bool:
+        """Whether any class has a member of a name."""
+        return any(self.is_class(dotted.rpartition(".")[0]) for dotted in self._packed.by_leaf.get(name, ()))
+
     def modules_with(self, name: str) -> Iterable[str]:
         """The modules that have a name, those that define it first."""
         found: list[tuple[bool, str]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
+from mcore_unpatch.library.detailed import Details
 from mcore_unpatch.library.one_release import LATER, OneRelease
 from mcore_unpatch.library.released import AllReleases, Heart, Packed
 from mcore_unpatch.megatron import parts
@@ -40,3 +41,9 @@ def library() -> AllReleases:
 def releases() -> list[OneRelease]:
     """Each release, oldest first, and at the end those to come."""
     return [OneRelease(packed(), label) for label in (*packed().labels, LATER)]
+
+
+@cache
+def details() -> Details:
+    """The releases with their bodies and uses."""
+    return Details(packed(), files("mcore_unpatch.megatron").joinpath("models.bin").read_bytes())

@@ -31,14 +31,15 @@ def unfolded(names: Names, write: Write, frame: Frame | None, named: bool) -> It
     for part in (write.base, write.name):
         used |= names_in(part) if isinstance(part, ast.AST) else set()
     behind = _behind(used, scope_of(write.base))
-    for parent, child in ancestors(write.place):
-        if isinstance(parent, (ast.For, ast.AsyncFor)) and child is not parent.iter:
-            if names_in(parent.target) & behind:
-                rows = list(rows_of(names, parent, frame))
-                yield from (({**(frame or {}), **row}, None) for row in rows)
-                if rows:
-                    return
-        elif isinstance(parent, FUNCTIONS) and (not named or frame is None):
+    for loop in _loops(write.place):
+        row_names = names_in(loop.target)
+        if row_names & behind and not any((scope_of(loop), name) in (frame or {}) for name in row_names):
+            rows = list(rows_of(names, loop, frame))
+            yield from (({**(frame or {}), **row}, None) for row in rows)
+            if rows:
+                return
+    for parent, _ in ancestors(write.place):
+        if isinstance(parent, FUNCTIONS) and (not named or frame is None):
             known = frame or {}
             open_ones = (arg for arg in parameters(parent) if (inner_scope(parent), arg.arg) not in known)
             asked = [arg for arg in open_ones if arg.arg in behind]
@@ -48,6 +49,17 @@ def unfolded(names: Names, write: Write, frame: Frame | None, named: bool) -> It
                 yield from calls
                 if calls:
                     return
+
+
+def _loops(node: ast.AST) -> list[Any]:
+    """The loops around a node in its own function, the outermost first: an inner one may run over its row."""
+    found: list[Any] = []
+    for parent, child in ancestors(node):
+        if isinstance(parent, FUNCTIONS):
+            break
+        if isinstance(parent, (ast.For, ast.AsyncFor)) and child is not parent.iter:
+            found.append(parent)
+    return found[::-1]
 
 
 def _calls(names: Names, function: Any, asked: list[ast.arg], write: Write, frame: Frame | None) -> Iterator[Unfolded]:

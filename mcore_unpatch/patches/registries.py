@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from mcore_unpatch.code.module import Module, scope_of
+from mcore_unpatch.code.expressions import dotted
+from mcore_unpatch.code.module import Module, qualified, scope_of
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import last_name, parent_of, spelled, text_of
-from mcore_unpatch.code.values import Kind, Value
+from mcore_unpatch.code.values import Kind, Value, texts
 from mcore_unpatch.library.interface import SymbolKind
 from mcore_unpatch.patches.records import Patch, Spelling
 
@@ -24,16 +25,34 @@ def registered(names: Names, module: Module) -> Iterator[Patch]:
     for call in module.calls:
         if not call.args or last_name(call.func) in _OTHER_MEANING or not _VERBS.search(spelled(call.func)):
             continue
-        if len(call.args) + len(call.keywords) < 2:
+        below = _decorated(call)
+        if len(call.args) + len(call.keywords) < 2 and below is None:
             continue
         for value in names.of(call.args[0]):
             if value.kind == Kind.TEXT and names.library.within(value.name):
-                patch = _named(names, value, call)
+                made = below or next((one for each in call.args[1:] if (one := defined(names, each))), None)
+                patch = _named(names, value, call, made)
                 if patch is not None:
                     yield patch
 
 
-def _named(names: Names, text: Value, call: ast.Call) -> Patch | None:
+def _decorated(call: ast.Call) -> Value | None:
+    """The definition that a call is a decorator of."""
+    below = parent_of(call)
+    if not isinstance(below, (ast.FunctionDef, ast.ClassDef)) or not any(call is one for one in below.decorator_list):
+        return None
+    return Value(Kind.CLASS if isinstance(below, ast.ClassDef) else Kind.FUNCTION, qualified(below), below)
+
+
+def defined(names: Names, node: ast.AST) -> Value | None:
+    """What an expression, or a dotted text, names that the repository defines."""
+    found = names.of(node)
+    near = scope_of(node).module.path
+    found += tuple(value for text in texts(found) if "." in text for value in dotted(names, text, near))
+    return next((one for one in found if one.node is not None and one.kind in (Kind.FUNCTION, Kind.CLASS)), None)
+
+
+def _named(names: Names, text: Value, call: ast.Call, made: Value | None) -> Patch | None:
     in_table = text.node is not None and isinstance(parent_of(text.node), _DISPLAYS)
     place: Any = text.node if in_table else call
     symbol = names.library.symbol(text.name)
@@ -42,7 +61,7 @@ def _named(names: Names, text: Value, call: ast.Call) -> Patch | None:
     has_owner = owner is not None and owner.kind in (SymbolKind.MODULE, SymbolKind.CLASS)
     if is_replaced or (has_owner and not (symbol is not None and symbol.kind == SymbolKind.MODULE)):
         target = symbol.name if symbol is not None and is_replaced else text.name
-        return Patch(scope_of(place).module, place, target, Spelling.STRING_TARGET)
+        return Patch(scope_of(place).module, place, target, Spelling.STRING_TARGET, replacement=made)
     return None
 
 
@@ -57,6 +76,6 @@ def tabled(names: Names, module: Module) -> Iterator[Patch]:
         assert not isinstance(row, ast.Dict)
         symbol = names.library.symbol(text_of(row.elts[0]) or "")
         kinds = (Kind.FUNCTION, Kind.CLASS, Kind.OTHER)
-        made = next((one for one in names.of(row.elts[1]) if one.kind in kinds), None)
+        made = defined(names, row.elts[1]) or next((one for one in names.of(row.elts[1]) if one.kind in kinds), None)
         if made is not None and symbol is not None and symbol.kind in (SymbolKind.FUNCTION, SymbolKind.CLASS):
             yield Patch(module, row.elts[0], symbol.name, Spelling.STRING_TARGET, replacement=made)
