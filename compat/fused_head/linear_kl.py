@@ -22,13 +22,17 @@ from mcore_unpatch.compat.fused_head.problem import (
     GradOfTile,
     Problem,
     TakeGrad,
-    Tiles,
-    math_dtype,
+    gather,
     needed,
 )
-from mcore_unpatch.compat.fused_head.settings import LogprobQuery, check_choice, check_number, check_tensors
-from mcore_unpatch.compat.fused_head.shards import gather
-from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend, TorchTiles, choose_backend
+from mcore_unpatch.compat.fused_head.settings import (
+    LogprobQuery,
+    check_choice,
+    check_number,
+    check_tensors,
+    math_dtype,
+)
+from mcore_unpatch.compat.fused_head.torch_backend import Tiles, TorchBackend, TorchTiles, choose_backend
 
 Kind = Literal["forward", "reverse", "jsd"]
 
@@ -282,7 +286,7 @@ def run_kl(
     flat = [x.reshape(shape.numel(), x.shape[-1]) for x in (student_hidden, teacher_hidden)]
     arguments = (flat[0], student_weight, flat[1], teacher_weight, options)
     values: Tensor = _KlPass.apply(*arguments)  # type: ignore[no-untyped-call]
-    return rows.spread(values)
+    return needed(rows.spread(values)[0])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,7 +56,6 @@ CASES: dict[str, dict[str, Any]] = {
         "entropy": True,
         "options": LogprobOptions(logit_scale=0.3, out_of_vocab_grad="legacy", max_rows=10, tile_bytes=4000),
     },
-    "the same bits in any batch": {"entropy": True, "options": LogprobOptions(batch_invariant=True, backend="torch")},
 }
 
 
@@ -97,7 +96,7 @@ def test_the_operators_are_sound() -> None:
     """torch's own checks: the schema, what it says of shapes, and the gradients through a graph."""
     made = make_inputs((2, 5), 16, 40)
     options = {"logit_scale": 0.5, "max_rows": None, "reduce_hidden_grad": True, "fuse_main_grad": False}
-    options |= {"out_of_vocab_grad": "zero", "backend": "torch", "tile_bytes": None, "batch_invariant": False}
+    options |= {"out_of_vocab_grad": "zero", "backend": "torch", "tile_bytes": None}
     own = {
         "temperature": 0.7,
         "entropy": True,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mcore_unpatch.compat import HookError
-from mcore_unpatch.compat.hook.state import Handle, OneCallFields
+from mcore_unpatch.compat.hook.find import Handle, OneCallFields
 
 
 def model_of() -> Any:
@@ -88,9 +88,9 @@ def test_a_handle_undoes_once_and_in_order() -> None:
     assert done == []
     handle.release()
     handle.remove()
-    assert done == [1, 2]
+    assert done == [2, 1]
     with pytest.raises(HookError, match="this handle was removed, so nothing is installed any more; attach again"):
         handle.__enter__()
     with Handle() as other:
         other.on_removal(lambda: done.append(3))
-    assert done == [1, 2, 3]
+    assert done == [2, 1, 3]

@@ -144,7 +144,7 @@ def on_shards(kind: str, sizes: list[int]) -> None:
 
 
 @pytest.mark.skipif(DEVICE != "cpu", reason="one GPU is one rank")
-@pytest.mark.parametrize("sizes", [[45, 55], [100, 0]], ids=str)
+@pytest.mark.parametrize("sizes", [[50, 50]], ids=str)
 @pytest.mark.parametrize("kind", ["forward", "reverse", "jsd"])
 def test_two_ranks(kind: str, sizes: list[int]) -> None:
     run_on_ranks("0.19.2", 2, on_shards, kind, sizes)

@@ -15,7 +15,7 @@ from megatron.core.transformer.multi_token_prediction import MultiTokenPredictio
 from torch import Tensor
 
 from mcore_unpatch.compat import HookError
-from mcore_unpatch.compat.hook.state import LegacyPatchError
+from mcore_unpatch.compat.hook.call import LegacyPatchError
 from mcore_unpatch.compat.verl import installed, mtp_patch
 from mcore_unpatch.compat.verl.model_forward_1f1b_overlap import gptmodel_forward_1f1b_overlap
 from mcore_unpatch.compat.verl.model_forward_fused import (
@@ -107,27 +107,6 @@ def test_layers_that_are_patched_stay_as_they_are(model: Any, method: str) -> No
     with cannot, pytest.raises(LegacyPatchError, match="_of_a_patch"):
         mtp_patch.patch_mtp_layer_checkpointed_forward(model)
     assert {type(layer) for layer in model.mtp.layers} == {MultiTokenPredictionLayer}
-
-
-@pytest.mark.parametrize("recompute", [None, "selective", "full"])
-@pytest.mark.parametrize("training", [True, False])
-@on_ranks(Case(mtp=1), release=RELEASE)
-def test_a_megatron_that_cannot_recompute_is_told_where_it_would(
-    model: Any, inputs: Any, recompute: str | None, training: bool
-) -> None:
-    mtp_patch.patch_postprocess(model)
-    state: Any = installed.state_of(installed.path_in(model))  # type: ignore[arg-type]
-    model.train(training)
-    model.config.recompute_granularity = recompute
-    with mock.patch.object(installed, "can_recompute", lambda layer: False):
-        if training and recompute == "full":
-            with pytest.raises(HookError, match="call patch_mtp_layer_checkpointed_forward"):
-                state._with_mtp(None)
-        else:
-            state._with_mtp(None)
-            assert state.mtp_products_left == 1
-    assert all(map(installed.can_recompute, installed.mtp_layers(model)))
-    assert installed.mtp_layers(torch.nn.Linear(1, 1)) == []
 
 
 def packed(batch: dict[str, Any]) -> dict[str, Any]:
