@@ -117,9 +117,9 @@ def located(hidden: Tensor, weight: Tensor, query: LogprobQuery, topk: int = 0) 
     ranks, rank = (1, 0) if group is None else (group.size(), group.rank())
     if topk or query.vocab_size is not None:
         check_vocabulary(ranks * words, query.vocab_size, topk)
-    rows = select_rows(hidden, query)
     if group is not None and dist.get_debug_level() == dist.DebugLevel.DETAIL:  # type: ignore[attr-defined,no-untyped-call]
-        _check_ranks(hidden, weight, rows.count, query.max_rows, group)
+        _check_ranks(hidden, weight, query, group)
+    rows = select_rows(hidden, query)
     end = words if query.vocab_size is None else query.vocab_size - rank * words  # of the tokens in this shard
     return rows, {
         "shard": VocabShard(rank * words, words, ranks * words, group),
@@ -131,17 +131,19 @@ def located(hidden: Tensor, weight: Tensor, query: LogprobQuery, topk: int = 0) 
     }
 
 
-def _check_ranks(hidden: Tensor, weight: Tensor, rows: int, bound: int | None, group: ProcessGroup) -> None:
+def _check_ranks(hidden: Tensor, weight: Tensor, query: LogprobQuery, group: ProcessGroup) -> None:
     """Raise where ranks disagree, with TORCH_DISTRIBUTED_DEBUG=DETAIL: to ask them takes a gather and a wait.
 
     Without it unequal shards are NaN, and ranks with different rows would wait for each other for ever.
     """
+    tokens, wanted = hidden.shape[:-1].numel(), query.rows_wanted()
+    computed = tokens if wanted is None else int(wanted.count_nonzero())
     facts = {
         "weight: expected the same number of rows": len(weight),
         "weight: expected the same hidden size": weight.shape[1],
-        "hidden: expected the same number of tokens": hidden.shape[:-1].numel(),
-        "mask or labels: expected the same number of rows to compute": rows,
-        "max_rows: expected the same bound (-1: none)": -1 if bound is None else bound,
+        "hidden: expected the same number of tokens": tokens,
+        "mask or labels: expected the same number of rows to compute": computed,
+        "max_rows: expected the same bound (-1: none)": -1 if query.max_rows is None else query.max_rows,
     }
     everyone = gather(torch.tensor(list(facts.values()), device=weight.device), group).t().tolist()
     for expected, seen in zip(facts, everyone, strict=True):
@@ -150,7 +152,10 @@ def _check_ranks(hidden: Tensor, weight: Tensor, rows: int, bound: int | None, g
 
 
 def row_scale(rows: "Rows", temperature: float | Tensor, logit_scale: float, dtype: torch.dtype) -> float | Tensor:
-    """The factor of the raw product: a number, or one per row `[rows, 1]`."""
+    """The factor of the raw product, `Problem.scale`: a number, or one per row `[rows, 1]`.
+
+    Here the temperature ends. Backends multiply logits by the factor, and the gradients of logits once more.
+    """
     if not isinstance(temperature, Tensor):
         return logit_scale / temperature
     per_row = rows.take(temperature.expand(rows.shape)).to(dtype)

@@ -32,7 +32,7 @@ class Query:
 
     rows: Tensor | None = None  # [rows] the tokens to compute, all when None
     chosen: Tensor | None = None  # [rows, k] columns of tokens; outside `0 <= column < columns` it is not this shard's
-    scale: float | Tensor = 1.0  # a tensor is [rows, 1]
+    scale: float | Tensor = 1.0  # of the raw product, `logit_scale / temperature`: one for all rows, or [rows, 1]
     columns: int  # the first so many columns are vocabulary
     entropy: bool = False
     sum_pi_squared: bool = False

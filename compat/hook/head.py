@@ -97,7 +97,10 @@ class HeadCall:
         self.hidden = enter_head(call, self.groups)  # [s, b, h]
 
     def query(self, **asked: Any) -> LogprobQuery:
-        """What is asked of the rows of `hidden`; tensors are `[b, s]` or `[b, s, k]`."""
+        """What is asked of the rows of `hidden`; tensors are `[b, s]` or `[b, s, k]`.
+
+        What the context says of one call, its temperature and mask, goes before the options.
+        """
         options, context, call = self.options, self.context, self.call
         asked["mask"] = selection_mask(call, context) if options.use_loss_mask else context.mask
         asked["temperature"] = options.temperature if context.temperature is None else context.temperature

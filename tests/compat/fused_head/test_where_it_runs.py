@@ -35,16 +35,6 @@ def test_why_triton_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reason(monkeypatch, torch.device("cpu")) != ""
 
 
-def test_a_warning_for_who_asked_for_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_backend, "_warned", set())
-    cpu = torch.device("cpu")
-    for name in ("auto", "torch"):
-        assert type(torch_backend.choose_backend(name, cpu)).__name__ == "TorchBackend"
-    with pytest.warns(RuntimeWarning, match="the tensors are on cpu"):
-        torch_backend.choose_backend("triton", cpu)
-    assert type(torch_backend.choose_backend("triton", cpu)).__name__ == "TorchBackend"  # told once
-
-
 @pytest.mark.parametrize(("hidden", "weight"), [(True, True), (True, False), (False, True), (False, False)])
 @pytest.mark.parametrize("grad", [True, False])
 def test_logits_are_kept_for_a_backward_alone(

@@ -5,10 +5,10 @@ from unittest import mock
 
 import pytest
 import torch
-from downstream.comparing import assert_same, run
+from downstream.comparing import run
 from downstream.overlap import build_moe_model, micro_batches, no_streams
 from harness import on_ranks
-from harness.models import Case, build_model
+from harness.models import Case
 from harness.rounding import assert_close
 from megatron.core.models.common.model_chunk_schedule_plan import TransformerModelChunkSchedulePlan
 from megatron.core.transformer.multi_token_prediction import MultiTokenPredictionLayer
@@ -58,30 +58,6 @@ def other_layers(model: Any) -> Any:
         assert mtp_patch.patch_mtp_layer_checkpointed_forward(model) is False
     assert all(isinstance(layer, mtp_patch.RecomputedMtpLayer) for layer in model.mtp.layers)
     return model
-
-
-@pytest.mark.parametrize("padded", [False, True], ids=["no mask", "padding mask"])
-@pytest.mark.parametrize(("method", "times"), [("uniform", 2), ("block", 1)])
-@on_ranks(Case(mtp=2), release=RELEASE)
-def test_layers_that_recompute(model: Any, inputs: Any, padded: bool, method: str, times: int) -> None:
-    """The twins of 0.18, on a Megatron that needs none: the same numbers, each layer once more in the backward."""
-    twin = other_layers(build_model(Case(mtp=2, recompute=True)))
-    twin.config.recompute_method = method
-    if padded:
-        inputs["padding_mask"] = torch.zeros(inputs["input_ids"].shape, dtype=torch.bool)
-    names, masks = list(twin.state_dict()), []
-    for layer in twin.mtp.layers:
-        layer.mtp_model_layer.register_forward_pre_hook(
-            lambda layer, args, kwargs: masks.append(kwargs["padding_mask"]), with_kwargs=True
-        )
-    for one in (model, twin):
-        mtp_patch.patch_postprocess(one)
-    assert_same(logits_of(twin, inputs), logits_of(model, inputs))
-    assert [mask is not None for mask in masks] == [padded] * 2 * times
-    assert list(twin.state_dict()) == names
-    assert mtp_patch.unpatch_mtp_layer_checkpointed_forward(twin) is True
-    assert mtp_patch.unpatch_mtp_layer_checkpointed_forward(twin) is False
-    assert {type(layer) for layer in twin.mtp.layers} == {MultiTokenPredictionLayer}
 
 
 @pytest.mark.parametrize("narrow", ["fp8", "fp4"])
