@@ -18,6 +18,7 @@ from torch.nn import Module
 
 from mcore_unpatch.compat import packing
 from mcore_unpatch.compat.fused_head.linear_logprob import vocab_pass
+from mcore_unpatch.compat.fused_head.plan import VocabOutput
 from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.fused_head.settings import BackendName, check_vocab_range
 from mcore_unpatch.compat.fused_head.torch_backend import chunk_tile_bytes
@@ -122,8 +123,8 @@ def from_parallel_hidden_to_logprobs(
         )
     labels = packing.zigzag_split(torch.nn.functional.pad(target.roll(-1, 1), (0, padding)), ranks, rank)
     with torch.set_grad_enabled(torch.is_grad_enabled() and not inference_only):
-        share = _log_probs(hidden, lm_head_weight, labels, tp_group, chunk_size, temperature, fused_backend)
-        return packing.gather_sequence(share, cp_group, "summed")[:, : length - 1]
+        out = _pass(hidden, lm_head_weight, tp_group, chunk_size, temperature, fused_backend, labels=labels)
+        return packing.gather_sequence(needed(out.logprobs), cp_group, "summed")[:, : length - 1]
 
 
 def from_parallel_hidden_to_logprobs_packed_sequences(
@@ -153,34 +154,24 @@ def from_parallel_hidden_to_logprobs_packed_sequences(
     token, follows = places_of(bounds, unpacked_seqlen, target.shape[1], attention_mask, sub_seq_lengths)
     labels = packing.split_packed_row(target.roll(-1, 1), bounds, cp_group)
     with torch.set_grad_enabled(torch.is_grad_enabled() and not inference_only):
-        share = _log_probs(hidden, lm_head_weight, labels, group, chunk_size, temperature, fused_backend)
-        return packing.gather_packed_row(share, bounds, cp_group)[0, token].where(follows, 0)
+        out = _pass(hidden, lm_head_weight, group, chunk_size, temperature, fused_backend, labels=labels)
+        return packing.gather_packed_row(needed(out.logprobs), bounds, cp_group)[0, token].where(follows, 0)
 
 
-def _log_probs(
+def _pass(
     hidden: Tensor,
     weight: Tensor,
-    labels: Tensor,
     group: ProcessGroup,
     chunk_size: int | None,
     temperature: float,
     backend: BackendName,
-) -> Tensor:
-    """Of labels as SkyRL treats them."""
+    **asked: Any,
+) -> VocabOutput:
+    """One pass that treats labels and gradients as SkyRL does."""
     say_once(__name__, "linear_logprob")
-    out = vocab_pass(
-        hidden,
-        weight,
-        labels,
-        temperature=temperature,
-        ignore_index=None,
-        tp_group=group,
-        reduce_hidden_grad=False,
-        out_of_vocab_grad="legacy",
-        backend=backend,
-        tile_bytes=chunk_tile_bytes(chunk_size, len(hidden), weight),
-    )
-    return needed(out.logprobs)
+    how: dict[str, Any] = {"reduce_hidden_grad": False, "out_of_vocab_grad": "legacy", "backend": backend}
+    how |= {"ignore_index": None, "tile_bytes": chunk_tile_bytes(chunk_size, len(hidden), weight)}
+    return vocab_pass(hidden, weight, temperature=temperature, tp_group=group, **how, **asked)
 
 
 def fused_vocab_parallel_entropy_from_hidden(
@@ -189,26 +180,9 @@ def fused_vocab_parallel_entropy_from_hidden(
     tp_group: ProcessGroup,
     chunk_size: int | None = None,
     temperature: float = 1.0,
-    *,
-    mask: Tensor | None = None,
-    max_rows: int | None = None,
-    fused_backend: BackendName = "torch",
 ) -> Tensor:
-    """`[b, s]` fp32 from hidden `[b, s, h]`; `mask` and `max_rows` as in `linear_logprob`."""
-    say_once(__name__, "linear_logprob")
-    out = vocab_pass(
-        hidden,
-        lm_head_weight,
-        temperature=temperature,
-        mask=mask,
-        max_rows=max_rows,
-        entropy=True,
-        tp_group=tp_group,
-        reduce_hidden_grad=False,
-        backend=fused_backend,
-        tile_bytes=chunk_tile_bytes(chunk_size, len(hidden), lm_head_weight),
-    )
-    return needed(out.entropy)
+    """`[b, s]` fp32 from hidden `[b, s, h]`."""
+    return needed(_pass(hidden, lm_head_weight, tp_group, chunk_size, temperature, "torch", entropy=True).entropy)
 
 
 def from_parallel_hidden_to_entropy_packed_sequences(
@@ -239,10 +213,13 @@ def from_parallel_hidden_to_entropy_packed_sequences(
     weights[:, -num_actions:] = 1.0 if loss_mask is None else loss_mask.to(weights)
     row = weights.new_zeros(tokens + 1).scatter(0, token.where(follows, tokens).flatten(), weights.flatten())
     share = packing.split_packed_row(row[None, :-1], bounds, cp_group)
-    most = min(num_actions * len(weights), hidden.shape[1])
-    how: dict[str, Any] = {"mask": share, "max_rows": most, "fused_backend": fused_backend}
-    entropy = fused_vocab_parallel_entropy_from_hidden(hidden, lm_head_weight, tp_group, chunk_size, temperature, **how)
-    mine = (entropy * share).sum()
+    asked: dict[str, Any] = {
+        "entropy": True,
+        "mask": share,
+        "max_rows": min(num_actions * len(weights), hidden.shape[1]),
+    }
+    out = _pass(hidden, lm_head_weight, tp_group, chunk_size, temperature, fused_backend, **asked)
+    mine = (needed(out.entropy) * share).sum()
     totals = torch.stack([mine.detach(), share.sum()])
     if ranks > 1:
         torch.distributed.all_reduce(totals, group=cp_group)
