@@ -55,7 +55,7 @@ def attach(
 
     `model` may be wrapped (DDP, Float16Module, FSDP, a vision-language model) or be the list of chunks of a virtual
     pipeline. `legacy` translates keywords that callers of an old patch still pass into fields of the context, such as
-    `{"temperature": "temperature"}`; a name that is not a field of `HookContext` goes into its `extra`.
+    `{"temperature": "temperature"}`.
     `when` is called at the start of every forward; if it returns False, that forward takes Megatron's own path. Calls
     for inference always take Megatron's own path.
     Attaching the same processor again changes nothing and returns the same handle; attaching a different one, or the
