@@ -123,10 +123,7 @@ def _backward(
 
 
 _results = torch.library.custom_op(
-    "mcore_unpatch::linear_logprob",
-    _forward,
-    mutates_args=(),
-    schema=f"({_CALL}) -> (Tensor, Tensor, Tensor, Tensor)",
+    "mcore_unpatch::linear_logprob", _forward, mutates_args=(), schema=f"({_CALL}) -> (Tensor, Tensor, Tensor, Tensor)"
 )
 _gradients = torch.library.custom_op(
     "mcore_unpatch::linear_logprob_backward",

@@ -16,22 +16,8 @@ from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.autograd import PassOptions
 from mcore_unpatch.compat.fused_head.plan import located, row_scale
-from mcore_unpatch.compat.fused_head.problem import (
-    NO_LOGIT,
-    GradBuffer,
-    GradOfTile,
-    Problem,
-    TakeGrad,
-    gather,
-    needed,
-)
-from mcore_unpatch.compat.fused_head.settings import (
-    LogprobQuery,
-    check_choice,
-    check_number,
-    check_tensors,
-    math_dtype,
-)
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, GradOfTile, Problem, TakeGrad, gather, needed
+from mcore_unpatch.compat.fused_head.settings import LogprobQuery, check_choice, check_number, check_tensors, math_dtype
 from mcore_unpatch.compat.fused_head.torch_backend import Tiles, TorchBackend, TorchTiles, choose_backend
 
 Kind = Literal["forward", "reverse", "jsd"]

@@ -22,14 +22,7 @@ from torch.utils.hooks import RemovableHandle
 
 from mcore_unpatch.compat.fused_head.settings import check_choice
 from mcore_unpatch.compat.hook.attach import Attachment, attach_along, installed_on
-from mcore_unpatch.compat.hook.call import (
-    HookCall,
-    HookError,
-    Logits,
-    Processor,
-    is_inference,
-    register_results,
-)
+from mcore_unpatch.compat.hook.call import HookCall, HookError, Logits, Processor, is_inference, register_results
 from mcore_unpatch.compat.hook.find import (
     INSTALLING,
     Handle,

@@ -15,13 +15,7 @@ from mcore_unpatch.compat.fused_head.linear_kl import Divergence, Pair, merge_pa
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, GradOfTile, Problem
 from mcore_unpatch.compat.fused_head.torch_backend import Tiles, spans
 from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend, TritonTiles, fits
-from mcore_unpatch.compat.fused_head.triton.kept_pair import (
-    PAIR_BLOCK,
-    KeptPair,
-    keep_pair,
-    log_mixture,
-    room_for_pair,
-)
+from mcore_unpatch.compat.fused_head.triton.kept_pair import PAIR_BLOCK, KeptPair, keep_pair, log_mixture, room_for_pair
 from mcore_unpatch.compat.fused_head.triton.launch import cut_columns, kernel_options, multiprocessors, operand
 from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, exp, store_block
 

@@ -73,13 +73,7 @@ def test_whole_and_padded_shards(sizes: list[int], device_only: bool, vocab_size
 
 @pytest.mark.parametrize(
     ("sizes", "tokens", "width"),
-    [
-        ([1, 1], 3, 33),
-        ([4, 4], 1, 1),
-        ([25129, 25129], 3, 33),
-        ([4, 4], 4097, 1),
-        ([4, 4], 0, 5),
-    ],
+    [([1, 1], 3, 33), ([4, 4], 1, 1), ([25129, 25129], 3, 33), ([4, 4], 4097, 1), ([4, 4], 0, 5)],
     ids=str,
 )
 def test_odd_shapes(sizes: list[int], tokens: int, width: int) -> None:

@@ -7,13 +7,7 @@ import torch
 from harness import on_ranks
 from harness.models import Case
 
-from mcore_unpatch.compat import (
-    HookBypassedError,
-    HookError,
-    LogProbs,
-    attach,
-    call_with_processor,
-)
+from mcore_unpatch.compat import HookBypassedError, HookError, LogProbs, attach, call_with_processor
 
 KINDS = [Case(), Case(mtp=1)]
 

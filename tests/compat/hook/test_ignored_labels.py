@@ -12,22 +12,10 @@ from harness.oracle import gradients_of
 from harness.rounding import assert_close
 from torch import Tensor
 
-from mcore_unpatch.compat import (
-    Compose,
-    Entropy,
-    HookContext,
-    LogProbs,
-    LogProbsAndEntropy,
-    call_with_processor,
-)
+from mcore_unpatch.compat import Compose, Entropy, HookContext, LogProbs, LogProbsAndEntropy, call_with_processor
 from mcore_unpatch.compat.fused_head import plan
 
-CASES = [
-    Case(),
-    Case(tp=2, sequence_parallel=True, tied=True),
-    Case(hybrid=True),
-    Case(packed=True),
-]
+CASES = [Case(), Case(tp=2, sequence_parallel=True, tied=True), Case(hybrid=True), Case(packed=True)]
 
 
 def _loss(values: Any) -> Tensor:

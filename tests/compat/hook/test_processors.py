@@ -162,7 +162,7 @@ def test_wrong_options_raise_where_the_processor_is_made(processor: Any, options
 
 
 EVERY: list[Any] = [
-    *(LogProbs, Entropy, LogProbsAndEntropy, TokenLoss, LogProbsAt, SumPiSquared, TopKLogits, DistillationLoss),
+    *(LogProbs, Entropy, LogProbsAndEntropy, TokenLoss, LogProbsAt, SumPiSquared, TopKLogits, DistillationLoss)
 ]
 
 

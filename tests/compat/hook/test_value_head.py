@@ -216,9 +216,7 @@ def _save_and_load(case: Case, other: Case, source: str, folder: str, writer: st
 
 @pytest.mark.parametrize(("writer", "reader"), [("legacy", "own"), ("own", "legacy")])
 @pytest.mark.parametrize(
-    ("case", "other"),
-    [(Case(tp=2), Case(pp=2)), (Case(pp=2), Case(tp=2)), (Case(tied=True), Case(tied=True))],
-    ids=str,
+    ("case", "other"), [(Case(tp=2), Case(pp=2)), (Case(pp=2), Case(tp=2)), (Case(tied=True), Case(tied=True))], ids=str
 )
 def test_checkpoints_are_those_of_the_replaced_layer(
     case: Case, other: Case, writer: str, reader: str, verl_value_layer: str, tmp_path: Path

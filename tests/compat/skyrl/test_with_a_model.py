@@ -91,10 +91,7 @@ class Batch:
 
 
 def in_two_steps(
-    batch: Batch,
-    model: Any,
-    call: Any = call_model_with_fused_lm_head,
-    processor: Any = fused_lm_head_output_processor,
+    batch: Batch, model: Any, call: Any = call_model_with_fused_lm_head, processor: Any = fused_lm_head_output_processor
 ) -> Result:
     model.zero_grad()
     context: dict[str, Any] = {}
