@@ -15,7 +15,6 @@ import inspect
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
-from weakref import ref
 
 import torch
 from torch import Tensor
@@ -64,7 +63,7 @@ def add_value_head(model: Module | Sequence[Module], layer: Module | None = None
                 head = ValueLayer(language.config, resolve_groups(language).tp, like=like, outputs=outputs)
             language.register_module("output_layer", head)
             language.register_forward_pre_hook(_refuse_labels, with_kwargs=True)
-            head.register_forward_pre_hook(partial(_require_entered, ref(language)))
+            head.register_forward_pre_hook(partial(_require_entered, type(language)))
             VALUE_HEADS.add(head)
 
 
@@ -119,12 +118,11 @@ def _refuse_labels(model: Module, args: tuple[Any, ...], keywords: dict[str, Any
         raise ValueError("labels: this model has a value head, which returns values and no loss; leave them out.")
 
 
-def _require_entered(model: "ref[Module]", head: Module, args: tuple[Any, ...]) -> None:
+def _require_entered(kind: type[Module], head: Module, args: tuple[Any, ...]) -> None:
     """Raise for labels of a `forward` that was called as a method, which runs no `_refuse_labels`."""
-    language: Any = model()
-    running = running_forward(language)
+    running = running_forward(kind)
     if running is not None and running.f_locals.get("labels") is not None:
-        raise bypassed(language)
+        raise bypassed(running.f_locals["self"])
 
 
 def _require_ready(path: HookPath) -> None:

@@ -224,9 +224,9 @@ def _own_folders() -> tuple[str, ...]:
     return tuple(f"{Path(package.__path__[0])}/" for package in (megatron.core, torch))
 
 
-def running_forward(model: Module) -> FrameType | None:
-    """The innermost `forward` of this model that runs now, if one does."""
-    forwards: list[Any] = [vars(cls).get("forward") for cls in type(model).__mro__]
+def running_forward(kind: type[Module]) -> FrameType | None:
+    """The innermost `forward` of a model of this class that runs now, if one does."""
+    forwards: list[Any] = [vars(cls).get("forward") for cls in kind.__mro__]
     codes = {forward.__code__ for forward in forwards if hasattr(forward, "__code__")}
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code not in codes:
@@ -236,7 +236,7 @@ def running_forward(model: Module) -> FrameType | None:
 
 def bypassed(model: Module) -> HookBypassedError:
     """The error for a `forward` called as a method; make it while `forward` runs, so that it can name the caller."""
-    name, frame = type(model).__name__, running_forward(model)
+    name, frame = type(model).__name__, running_forward(type(model))
     while frame is not None and frame.f_code.co_name == "forward" and frame.f_locals.get("self") is model:
         frame = frame.f_back
     caller = f" by {frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})" if frame else ""
