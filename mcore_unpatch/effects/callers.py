@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from mcore_unpatch.code.syntax import last_name, returned_counts, text_of
-from mcore_unpatch.effects.records import Cause, Effect, Kind, Place
+from mcore_unpatch.effects.records import Cause, Effect, Outcome, Place
 from mcore_unpatch.library.detailed import Use
 from mcore_unpatch.library.signatures import Misfit, Signature, Wrong, written_signature
 
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
         first = [(Wrong(Misfit.UNKNOWN, names), use) for use in unknown.values()][:1]
         for wrong, use in (*(pair for pair in wrongs.items() if pair[0] not in unknown), *first):
             cause = Cause(self.target, use.place, (wrong.misfit.value, *wrong.names))
-            yield Effect(Kind.NOT_TAKEN, (label,), cause, self.place, "TypeError")
+            yield Effect(Outcome.NOT_TAKEN, (label,), cause, self.place, "TypeError")
 
     def unpacked(self, uses: Iterable[Use], label: str) -> Iterator[Effect]:
         """Callers that unpack another number of values than it gives."""
@@ -45,7 +45,7 @@ class Answer(NamedTuple):
             wanted = use.call.unpacked if use.call is not None else 0
             if wanted and wanted not in counts:
                 cause = Cause(self.target, use.place, (*map(str, sorted(counts)), str(wanted)))
-                yield Effect(Kind.UNPACKED, (label,), cause, self.place, "ValueError")
+                yield Effect(Outcome.UNPACKED, (label,), cause, self.place, "ValueError")
                 return
 
     def dropped(self, before: Iterable[Use], now: Iterable[Use], label: str) -> Iterator[Effect]:
@@ -55,7 +55,7 @@ class Answer(NamedTuple):
         for use in now if rest else ():
             fresh = (name for name in (use.call.keywords if use.call is not None else ()) if name not in known)
             if lost := tuple(name for name in fresh if drops(self.function, rest, name)):
-                yield Effect(Kind.DROPPED, (label,), Cause(self.target, use.place, lost), self.place)
+                yield Effect(Outcome.DROPPED, (label,), Cause(self.target, use.place, lost), self.place)
                 return
 
 

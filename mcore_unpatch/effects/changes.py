@@ -16,7 +16,7 @@ from mcore_unpatch.code.worth import MISSING, truth
 from mcore_unpatch.effects.asks import Ask
 from mcore_unpatch.effects.copies import body_changes, class_asked
 from mcore_unpatch.effects.raising import Raising, seen_by
-from mcore_unpatch.effects.records import Cause, Effect, Kind, When, place_of
+from mcore_unpatch.effects.records import Cause, Effect, Outcome, When, place_of
 from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.library.detailed import Detailed, Use
 from mcore_unpatch.library.signatures import Call, Signature
@@ -66,7 +66,7 @@ def of_ask(ask: Ask, old: Detailed, raising: Raising) -> Iterator[Effect]:
             name = ask.name.rpartition(".")[2]
             fallback = now.trait("made") is None and name[:1].isupper() and not name.isupper()
             if was and is_now and was.digest != is_now.digest and not fallback and raising.runs(ask, "AttributeError"):
-                yield Effect(Kind.CONSTANT_CHANGED, (new.label,), Cause(ask.name), ask.place)
+                yield Effect(Outcome.CONSTANT_CHANGED, (new.label,), Cause(ask.name), ask.place)
 
 
 def _taken(ask: Ask, old: Detailed, new: Detailed) -> tuple[Signature, Signature, Call] | None:
@@ -90,7 +90,7 @@ def _moved_values(ask: Ask, taken: tuple[Signature, Signature, Call], raising: R
     index = then.shifted(now, call)
     if index is not None and raising.runs(ask, "TypeError"):
         words = (str(index), then.positional[index], now.positional[index])
-        yield Effect(Kind.VALUE_MOVED, (label,), Cause(ask.name, "", words), ask.place)
+        yield Effect(Outcome.VALUE_MOVED, (label,), Cause(ask.name, "", words), ask.place)
     if call.star or call.double_star:
         return
     passed = {*now.positional[: call.positions], *call.keywords}
@@ -103,7 +103,7 @@ def _moved_values(ask: Ask, taken: tuple[Signature, Signature, Call], raising: R
         if is_class and (before, value) == ("None", "False"):
             continue  # a switch that nobody set is off
         if raising.runs(ask, "TypeError"):
-            yield Effect(Kind.DEFAULT_CHANGED, (label,), Cause(ask.name, "", (name, before, value)), ask.place)
+            yield Effect(Outcome.DEFAULT_CHANGED, (label,), Cause(ask.name, "", (name, before, value)), ask.place)
             return
 
 
@@ -126,9 +126,9 @@ def _unpacked(ask: Ask, old: Detailed, raising: Raising) -> Iterator[Effect]:
     was, wanted = _unpacked_by(then.name, old), _unpacked_by(now.name, new)
     if was == {count} and len(wanted) == 1 and count not in wanted:
         words = (str(count), *map(str, wanted))
-        yield Effect(Kind.UNPACKED, (new.label,), Cause(ask.name, "", words), ask.place, "ValueError")
+        yield Effect(Outcome.UNPACKED, (new.label,), Cause(ask.name, "", words), ask.place, "ValueError")
     elif not _GIVEN.match(now.entry.detail) and then.digest != now.digest:
-        yield Effect(Kind.COUNT_UNKNOWN, (new.label,), Cause(ask.name, "", (str(count),)), ask.place)
+        yield Effect(Outcome.COUNT_UNKNOWN, (new.label,), Cause(ask.name, "", (str(count),)), ask.place)
 
 
 def _unpacked_by(name: str, release: Detailed) -> set[int]:
@@ -145,9 +145,9 @@ def _unknown_or_new(case: Replaced, old: Detailed, new: Detailed) -> Iterator[Ef
     had, has = (release.has(release.name_of(case.target)) for release in (old, new))
     is_nowhere = not any(release.has(case.owner) for release in (old, new))
     if had is None or has is None or (is_nowhere and case.names.library.within(case.owner)):
-        yield Effect(Kind.UNREAD, (new.label,), cause, here)
+        yield Effect(Outcome.UNREAD, (new.label,), cause, here)
     elif has and not had and new.define(case.target) is not None and old.has(case.owner):
-        yield Effect(Kind.NEW, (new.label,), cause, here)
+        yield Effect(Outcome.NEW, (new.label,), cause, here)
 
 
 def _dropped(case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
@@ -194,7 +194,7 @@ def _taken_apart(case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effec
         first = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value == 0
         if id(node.value) in results or as_list is False or (as_list and not first):
             cause = Cause(case.target, "", (str(now.gives),) if now.gives else ())
-            yield Effect(Kind.COUNT_UNKNOWN, (new.label,), cause, place_of(node, scope_of(node).module.path))
+            yield Effect(Outcome.COUNT_UNKNOWN, (new.label,), cause, place_of(node, scope_of(node).module.path))
             return
 
 
@@ -229,7 +229,7 @@ def _callers(case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
         by = fresh[0] if fresh else None
     if by is not None:
         here = place_of(case.patch.place, case.patch.path)
-        yield Effect(Kind.CALLED_ELSEWHERE, (new.label,), Cause(target, by), here)
+        yield Effect(Outcome.CALLED_ELSEWHERE, (new.label,), Cause(target, by), here)
 
 
 def _turned(judge: Judging, case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
@@ -240,7 +240,7 @@ def _turned(judge: Judging, case: Replaced, old: Detailed, new: Detailed) -> Ite
             if None not in came_out and came_out[0] is not came_out[1]:
                 place = place_of(node.test, scope_of(function).module.path)
                 words = (str(came_out[1]),)
-                yield Effect(Kind.BRANCH_TURNED, (new.label,), Cause(case.target, "", words), place)
+                yield Effect(Outcome.BRANCH_TURNED, (new.label,), Cause(case.target, "", words), place)
 
 
 def _tests(function: Any) -> Iterable[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mcore_unpatch.effects.records import Cause, Effect, Kind, place_of
+from mcore_unpatch.effects.records import Cause, Effect, Outcome, place_of
 from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.library.detailed import Definition, Detailed, How, likeness, split
 from mcore_unpatch.library.digests import statement_digests
@@ -56,25 +56,25 @@ def body_changes(case: Replaced, old: Detailed, new: Detailed, called_alike: boo
     if (before.letter, before.entry.detail, before.digest) == (after.letter, after.entry.detail, after.digest):
         return
     if case.patch.spelling == Spelling.SOURCE_REWRITE:
-        yield Effect(Kind.UNREAD, (new.label,), cause, here)
+        yield Effect(Outcome.UNREAD, (new.label,), cause, here)
         return
     if case.function is None:
         if case.is_unread and not case.reaches_original:
-            yield Effect(Kind.UNREAD, (new.label,), cause, here)
+            yield Effect(Outcome.UNREAD, (new.label,), cause, here)
         return
     if case.reaches_original:
         return
     copied = copy_of(case, old, before, after)
     if copied is not None and copied.upstreamed:
-        yield Effect(Kind.UPSTREAMED, (new.label,), cause, here)
+        yield Effect(Outcome.UPSTREAMED, (new.label,), cause, here)
     elif copied is not None and (copied.missing or copied.stale):
         words = (str(copied.missing), str(copied.stale))
-        yield Effect(Kind.BEHIND, (new.label,), cause._replace(words=words), here)
+        yield Effect(Outcome.BEHIND, (new.label,), cause._replace(words=words), here)
     elif copied is None and before.statements != after.statements:
         # What shares nothing with the function, and is called as before, stands for itself.
         shares = set(split(statements_of(case))).intersection(split(before.statements))
         if shares or not called_alike:
-            yield Effect(Kind.BODY_CHANGED, (new.label,), cause, here)
+            yield Effect(Outcome.BODY_CHANGED, (new.label,), cause, here)
 
 
 def class_asked(case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
@@ -86,4 +86,4 @@ def class_asked(case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect
     then, now = ([use.place for use in some.uses(found.name) if use.how in asks] for some in (old, new))
     if now and not then:
         cause = Cause(found.name, now[0])
-        yield Effect(Kind.CLASS_ASKED, (new.label,), cause, place_of(case.patch.place, case.patch.path))
+        yield Effect(Outcome.CLASS_ASKED, (new.label,), cause, place_of(case.patch.place, case.patch.path))

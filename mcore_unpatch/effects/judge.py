@@ -16,7 +16,7 @@ from mcore_unpatch.effects.callers import Answer, method_takes
 from mcore_unpatch.effects.changes import changes
 from mcore_unpatch.effects.keywords import put_into
 from mcore_unpatch.effects.raising import Raising
-from mcore_unpatch.effects.records import Cause, Effect, Kind, Place, When, place_of
+from mcore_unpatch.effects.records import Cause, Effect, Outcome, Place, When, place_of
 from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.library.signatures import Signature, written_call
@@ -57,7 +57,7 @@ class Judge:
         here = place_of(patch.place, patch.path)
         if alive(self.guards, patch, [new]) == [False]:
             broken = [one for one in self._imports(case, new) if one.raises]
-            return broken or [Effect(Kind.NEVER_RUNS, (new.label,), Cause(patch.target), here)]
+            return broken or [Effect(Outcome.NEVER_RUNS, (new.label,), Cause(patch.target), here)]
         old = self._first_that_runs(patch, old, new)
         before, found = self.on(patch, old), list(self.on(patch, new))
         found = [self._with_before(one, before, case, old) for one in found]
@@ -65,20 +65,20 @@ class Judge:
         raises = [one for one in found if one.raises]
         differs = [one for one in found if one.differs]
         quiet = [one for one in found if not one.raises and not one.differs]
-        if any(one.kind == Kind.UPSTREAMED for one in quiet) and not raises:
+        if any(one.kind == Outcome.UPSTREAMED for one in quiet) and not raises:
             return quiet
-        if any(one.kind == Kind.NEVER_CALLED for one in quiet):
-            differs = [one for one in differs if one.kind not in (Kind.BEHIND, Kind.BODY_CHANGED)]
-        return [*raises, *differs, *quiet] or [Effect(Kind.NONE, (new.label,), Cause(patch.target), here)]
+        if any(one.kind == Outcome.NEVER_CALLED for one in quiet):
+            differs = [one for one in differs if one.kind not in (Outcome.BEHIND, Outcome.BODY_CHANGED)]
+        return [*raises, *differs, *quiet] or [Effect(Outcome.NONE, (new.label,), Cause(patch.target), here)]
 
     def _with_before(self, effect: Effect, before: Sequence[Effect], case: Replaced, old: Detailed) -> Effect:
         """An effect with the older release, where it is the same there; what was called and is no longer, stops."""
         if any(effect.is_same(one) for one in before):
             return replace(effect, releases=(old.label, *effect.releases))
-        if effect.kind == Kind.NEVER_CALLED and old.define(case.target) is not None:
+        if effect.kind == Outcome.NEVER_CALLED and old.define(case.target) is not None:
             uses = (*old.calls(case.target), *old.uses(case.target))
             if uses:
-                return replace(effect, kind=Kind.STOPPED, cause=effect.cause._replace(by=uses[0].place))
+                return replace(effect, kind=Outcome.STOPPED, cause=effect.cause._replace(by=uses[0].place))
         return effect
 
     def _first_that_runs(self, patch: Patch, old: Detailed, new: Detailed) -> Detailed:
@@ -137,10 +137,10 @@ class Judge:
                 return  # an object is one of the class that the release has, if there is one
             if case.patch.spelling == Spelling.MOCK:
                 cause = Cause(case.target, raising.now(case.target))
-                yield Effect(Kind.NAME_GONE, (release.label,), cause, _here(case, When.INSTALL), "AttributeError")
+                yield Effect(Outcome.NAME_GONE, (release.label,), cause, _here(case, When.INSTALL), "AttributeError")
             elif not case.attribute.startswith("__"):
                 cause = Cause(case.target, raising.now(case.target))
-                yield Effect(Kind.NEVER_CALLED, (release.label,), cause, _here(case))
+                yield Effect(Outcome.NEVER_CALLED, (release.label,), cause, _here(case))
 
     def is_used(self, case: Replaced) -> bool:
         """Whether the file itself calls what it sets there."""
@@ -192,7 +192,7 @@ class Judge:
             if not found:
                 continue
             if ask.call is not None and self.is_ours(case, ask, raising):
-                found = tuple(one for one in found if one.kind not in (Kind.CALL_UNFIT, Kind.UNPACKED))
+                found = tuple(one for one in found if one.kind not in (Outcome.CALL_UNFIT, Outcome.UNPACKED))
             yield from found
 
     def is_ours(self, case: Replaced, ask: Ask, raising: Raising) -> bool:

@@ -10,7 +10,7 @@ from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.reached import Guards, Reached
 from mcore_unpatch.effects.asks import Ask
 from mcore_unpatch.effects.handlers import is_caught
-from mcore_unpatch.effects.records import Cause, Effect, Kind, When
+from mcore_unpatch.effects.records import Cause, Effect, Outcome, When
 from mcore_unpatch.library.detailed import Definition, Detailed
 from mcore_unpatch.library.signatures import Call, Wrong
 
@@ -54,11 +54,11 @@ class Raising:
         within = self.names.library.within(owner)
         if not ask.module and within and release.has(owner) is False:
             return  # its module or class is gone, which is said where that is read
-        kind, exception = Kind.NAME_GONE, "AttributeError"
+        kind, exception = Outcome.NAME_GONE, "AttributeError"
         if ask.module:
             is_there = release.has(ask.module)
             kind, exception = (
-                (Kind.IMPORT_GONE, "ImportError") if is_there else (Kind.MODULE_GONE, "ModuleNotFoundError")
+                (Outcome.IMPORT_GONE, "ImportError") if is_there else (Outcome.MODULE_GONE, "ModuleNotFoundError")
             )
         if self.runs(ask, "ImportError" if ask.module else exception):
             yield Effect(kind, (release.label,), Cause(name, self.now(name)), ask.place, exception)
@@ -79,10 +79,10 @@ class Raising:
         wrong = self.misfit(ask, found, ask.call)
         if wrong is not None and self.runs(ask, "TypeError"):
             cause = Cause(name, wrong.misfit.value, wrong.names)
-            yield Effect(Kind.CALL_UNFIT, (release.label,), cause, ask.place, "TypeError")
+            yield Effect(Outcome.CALL_UNFIT, (release.label,), cause, ask.place, "TypeError")
         if ask.call.unpacked and found.gives and found.gives != ask.call.unpacked and self.runs(ask, "ValueError"):
             cause = Cause(name, "", (str(ask.call.unpacked), str(found.gives)))
-            yield Effect(Kind.UNPACKED, (release.label,), cause, ask.place, "ValueError")
+            yield Effect(Outcome.UNPACKED, (release.label,), cause, ask.place, "ValueError")
 
     def misfit(self, ask: Ask, found: Definition, call: Call) -> Wrong | None:
         """Why a call does not fit the release."""

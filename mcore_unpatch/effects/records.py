@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Kind(StrEnum):
+class Outcome(StrEnum):
     """What a release does."""
 
     # Something raises.
@@ -39,8 +39,17 @@ class Kind(StrEnum):
     NONE = "none"
 
 
-RAISES = frozenset({Kind.MODULE_GONE, Kind.IMPORT_GONE, Kind.NAME_GONE, Kind.CALL_UNFIT, Kind.NOT_TAKEN, Kind.UNPACKED})
-QUIET = frozenset({Kind.NEVER_RUNS, Kind.NEVER_CALLED, Kind.UPSTREAMED, Kind.NONE})
+RAISES = frozenset(
+    {
+        Outcome.MODULE_GONE,
+        Outcome.IMPORT_GONE,
+        Outcome.NAME_GONE,
+        Outcome.CALL_UNFIT,
+        Outcome.NOT_TAKEN,
+        Outcome.UNPACKED,
+    }
+)
+QUIET = frozenset({Outcome.NEVER_RUNS, Outcome.NEVER_CALLED, Outcome.UPSTREAMED, Outcome.NONE})
 
 
 class When(StrEnum):
@@ -71,7 +80,7 @@ class Place(NamedTuple):
 class Effect:
     """One thing that releases do to one patch or one use; `exception` where something raises."""
 
-    kind: Kind
+    kind: Outcome
     releases: tuple[str, ...]
     cause: Cause
     place: Place

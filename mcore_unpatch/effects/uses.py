@@ -9,7 +9,7 @@ from typing import Any
 
 from mcore_unpatch.code.module import Module, qualified
 from mcore_unpatch.code.syntax import NAMED_FUNCTIONS, children
-from mcore_unpatch.code.values import Kind as What, Value
+from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.effects.asks import Ask
 from mcore_unpatch.effects.callers import Answer, method_takes
 from mcore_unpatch.effects.changes import of_ask
@@ -55,7 +55,7 @@ class Uses:
 
     def _overridden(self, cls: ast.ClassDef, module: Module, old: Detailed, new: Detailed) -> Iterator[Effect]:
         """Methods that override what the library calls, where its calls do not fit any more."""
-        lineage = self._names.lineage(Value(What.CLASS, qualified(cls), cls))[1:]
+        lineage = self._names.lineage(Value(Kind.CLASS, qualified(cls), cls))[1:]
         base = next((one.name for one in lineage if one.node is None and self._names.library.within(one.name)), "")
         if not base or self._judge.raising(new).reaches(cls) is False:
             return

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from mcore_unpatch.effects.records import Effect, Kind, When
+from mcore_unpatch.effects.records import Effect, Outcome, When
 from mcore_unpatch.library.signatures import Misfit
 from mcore_unpatch.say.names import counted, leaf, quoted, releases, short
 
 MOST_LINES = 3
 OK, RAISES, DIFFERS, NOT_REACHED, UNKNOWN = "ok", "RAISES", "differs", "-", "?"
 # Kinds of which less than 97 % were seen to be true; `explain` says them, a report does not.
-NOT_PRINTED = frozenset({Kind.COUNT_UNKNOWN, Kind.CLASS_ASKED})
+NOT_PRINTED = frozenset({Outcome.COUNT_UNKNOWN, Outcome.CLASS_ASKED})
 
 
 def mark(effects: Sequence[Effect]) -> str:
@@ -20,18 +20,18 @@ def mark(effects: Sequence[Effect]) -> str:
     kinds = {effect.kind for effect in effects}
     if any(effect.raises for effect in effects):
         return RAISES
-    if kinds & {Kind.UNREAD, *NOT_PRINTED} and not kinds - {Kind.UNREAD, *NOT_PRINTED}:
+    if kinds & {Outcome.UNREAD, *NOT_PRINTED} and not kinds - {Outcome.UNREAD, *NOT_PRINTED}:
         return UNKNOWN
     if any(effect.differs for effect in effects):
         return DIFFERS
-    return NOT_REACHED if kinds & {Kind.NEVER_RUNS, Kind.NEVER_CALLED} else OK
+    return NOT_REACHED if kinds & {Outcome.NEVER_RUNS, Outcome.NEVER_CALLED} else OK
 
 
 def details(effects: Iterable[Effect]) -> list[str]:
     """The lines below a finding: the worst first, one for each cause, with the releases where they differ."""
     by_cause: dict[tuple[object, ...], Effect] = {}
     for effect in effects:
-        if effect.kind in NOT_PRINTED or effect.kind == Kind.NONE:
+        if effect.kind in NOT_PRINTED or effect.kind == Outcome.NONE:
             continue
         key = (effect.kind, effect.cause, effect.exception)
         known = by_cause.get(key)
@@ -130,28 +130,28 @@ def _stopped(effect: Effect) -> str:
     return f"nobody calls `{short(effect.cause.name)}` any more; `{short(effect.cause.by)}` did."
 
 
-_SENTENCES: dict[Kind, Callable[[Effect], str]] = {
-    Kind.MODULE_GONE: _gone,
-    Kind.IMPORT_GONE: _gone,
-    Kind.NAME_GONE: _gone,
-    Kind.CALL_UNFIT: _call_unfit,
-    Kind.NOT_TAKEN: _not_taken,
-    Kind.UNPACKED: _unpacked,
-    Kind.BEHIND: _behind,
-    Kind.BODY_CHANGED: lambda one: f"`{short(one.cause.name)}` changed, and the replacement never calls it.",
-    Kind.DROPPED: _dropped,
-    Kind.VALUE_MOVED: _value_moved,
-    Kind.DEFAULT_CHANGED: _default_changed,
-    Kind.CONSTANT_CHANGED: lambda one: f"`{short(one.cause.name)}` has another value.",
-    Kind.COUNT_UNKNOWN: lambda one: f"`{short(one.cause.name)}` changed, and may return another number of values.",
-    Kind.NEW: lambda one: f"the library has a `{short(one.cause.name)}` of its own there, which this replaces.",
-    Kind.CALLED_ELSEWHERE: _called_elsewhere,
-    Kind.CLASS_ASKED: lambda one: f"`{short(one.cause.by)}` asks for the class `{leaf(one.cause.name)}` itself.",
-    Kind.BRANCH_TURNED: _branch_turned,
-    Kind.STOPPED: _stopped,
-    Kind.UNREAD: lambda one: f"`{short(one.cause.name)}` changed; whether the replacement fits cannot be told.",
-    Kind.NEVER_RUNS: lambda one: f"never runs on {releases(one.releases)}.",
-    Kind.NEVER_CALLED: lambda one: f"nobody calls `{short(one.cause.name)}`.",
-    Kind.UPSTREAMED: lambda one: f"`{short(one.cause.name)}` does all that this copy does.",
-    Kind.NONE: lambda one: "runs as written.",
+_SENTENCES: dict[Outcome, Callable[[Effect], str]] = {
+    Outcome.MODULE_GONE: _gone,
+    Outcome.IMPORT_GONE: _gone,
+    Outcome.NAME_GONE: _gone,
+    Outcome.CALL_UNFIT: _call_unfit,
+    Outcome.NOT_TAKEN: _not_taken,
+    Outcome.UNPACKED: _unpacked,
+    Outcome.BEHIND: _behind,
+    Outcome.BODY_CHANGED: lambda one: f"`{short(one.cause.name)}` changed, and the replacement never calls it.",
+    Outcome.DROPPED: _dropped,
+    Outcome.VALUE_MOVED: _value_moved,
+    Outcome.DEFAULT_CHANGED: _default_changed,
+    Outcome.CONSTANT_CHANGED: lambda one: f"`{short(one.cause.name)}` has another value.",
+    Outcome.COUNT_UNKNOWN: lambda one: f"`{short(one.cause.name)}` changed, and may return another number of values.",
+    Outcome.NEW: lambda one: f"the library has a `{short(one.cause.name)}` of its own there, which this replaces.",
+    Outcome.CALLED_ELSEWHERE: _called_elsewhere,
+    Outcome.CLASS_ASKED: lambda one: f"`{short(one.cause.by)}` asks for the class `{leaf(one.cause.name)}` itself.",
+    Outcome.BRANCH_TURNED: _branch_turned,
+    Outcome.STOPPED: _stopped,
+    Outcome.UNREAD: lambda one: f"`{short(one.cause.name)}` changed; whether the replacement fits cannot be told.",
+    Outcome.NEVER_RUNS: lambda one: f"never runs on {releases(one.releases)}.",
+    Outcome.NEVER_CALLED: lambda one: f"nobody calls `{short(one.cause.name)}`.",
+    Outcome.UPSTREAMED: lambda one: f"`{short(one.cause.name)}` does all that this copy does.",
+    Outcome.NONE: lambda one: "runs as written.",
 }

@@ -10,10 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # The new rooms stand beside the old ones that they replace, and name the same things.
-NEW = tuple(
-    f"mcore_unpatch/{name}"
-    for name in ("code/", "patches/", "library/interface", "library/released", "library/one_release")
-)
+ROOMS = ("code", "patches", "effects", "say")
+FILES = ("interface", "released", "one_release", "detailed", "signatures")
+NEW = (*(f"mcore_unpatch/{name}/" for name in ROOMS), *(f"mcore_unpatch/library/{name}" for name in FILES))
 FOLDERS = [ROOT / name for name in ("mcore_unpatch", "codemods", "compat")]
 
 

@@ -4,7 +4,7 @@ import pytest
 from rooms import names_of
 
 from mcore_unpatch.effects.judge import Judge
-from mcore_unpatch.effects.records import Effect, Kind
+from mcore_unpatch.effects.records import Effect, Outcome
 from mcore_unpatch.effects.uses import Uses
 from mcore_unpatch.megatron import packed
 from mcore_unpatch.patches.find import Finder
@@ -14,11 +14,11 @@ MTP = "from megatron.core.transformer.multi_token_prediction import MultiTokenPr
 OPTIMIZER = "from megatron.core.optimizer import get_megatron_optimizer\n"
 
 # The thread, the step, what is said of which name, and the lines.
-PREDICTED: dict[str, tuple[str, str, Kind, str, str]] = {
+PREDICTED: dict[str, tuple[str, str, Outcome, str, str]] = {
     "verl#3534": (
         "0.13.1",
         "0.15.3",
-        Kind.CALL_UNFIT,
+        Outcome.CALL_UNFIT,
         "initialize_model_parallel",
         (
             "from megatron.core import parallel_state as mpu\n"
@@ -28,7 +28,7 @@ PREDICTED: dict[str, tuple[str, str, Kind, str, str]] = {
     "AReaL#1010": (
         "0.13.1",
         "0.16.1",
-        Kind.CALL_UNFIT,
+        Outcome.CALL_UNFIT,
         "get_megatron_optimizer",
         (
             f"{OPTIMIZER}def build(config, model):\n"
@@ -38,14 +38,14 @@ PREDICTED: dict[str, tuple[str, str, Kind, str, str]] = {
     "verl#6927": (
         "0.16.1",
         "0.18.0",
-        Kind.NAME_GONE,
+        Outcome.NAME_GONE,
         "encoder_and_decoder",
         "from megatron.core.enums import ModelType\ndef build(model_type=ModelType.encoder_and_decoder): ...",
     ),
     "slime#1149": (
         "0.14.0",
         "0.16.1",
-        Kind.CALL_UNFIT,
+        Outcome.CALL_UNFIT,
         "get_megatron_optimizer",
         (
             f"{OPTIMIZER}def build(args, config, model):\n"
@@ -55,7 +55,7 @@ PREDICTED: dict[str, tuple[str, str, Kind, str, str]] = {
     "ms-swift#9960": (
         "0.17.1",
         "0.16.1",
-        Kind.CALL_UNFIT,
+        Outcome.CALL_UNFIT,
         "PackedSeqParams",
         (
             "from megatron.core.packed_seq_params import PackedSeqParams\n"
@@ -65,14 +65,14 @@ PREDICTED: dict[str, tuple[str, str, Kind, str, str]] = {
     "ROLL f114dfb6": (
         "0.12.3",
         "0.13.1",
-        Kind.MODULE_GONE,
+        Outcome.MODULE_GONE,
         "MoEAlltoAllSEQTokenDispatcher",
         "from megatron.core.transformer.moe.legacy_a2a_token_dispatcher import MoEAlltoAllSEQTokenDispatcher",
     ),
     "mbridge 375fc30": (
         "0.12.3",
         "0.13.1",
-        Kind.UNPACKED,
+        Outcome.UNPACKED,
         "_adjust_key_value_for_inference",
         (
             "from megatron.core.transformer.attention import SelfAttention\n"
@@ -84,14 +84,14 @@ PREDICTED: dict[str, tuple[str, str, Kind, str, str]] = {
     "mbridge 61c9f58": (
         "0.14.0",
         "0.15.3",
-        Kind.IMPORT_GONE,
+        Outcome.IMPORT_GONE,
         "ModelCommProcessGroups",
         "from megatron.core.process_groups_config import ModelCommProcessGroups",
     ),
     "mbridge 61c9f58, what overrides": (
         "0.14.0",
         "0.15.3",
-        Kind.NOT_TAKEN,
+        Outcome.NOT_TAKEN,
         "forward",
         (
             "from megatron.core.transformer.attention import SelfAttention\n"
@@ -104,21 +104,21 @@ PREDICTED: dict[str, tuple[str, str, Kind, str, str]] = {
     "mbridge e5e9e31": (
         "0.12.3",
         "0.13.1",
-        Kind.DEFAULT_CHANGED,
+        Outcome.DEFAULT_CHANGED,
         "is_pipeline_first_stage",
         "from megatron.core import mpu\ndef first():\n    return mpu.is_pipeline_first_stage()",
     ),
     "verl#5155": (
         "0.15.3",
         "0.16.1",
-        Kind.NOT_TAKEN,
+        Outcome.NOT_TAKEN,
         "routing",
         f"{ROUTER}def patched_routing(self, logits): ...\nTopKRouter.routing = patched_routing",
     ),
     "verl#6648": (
         "0.16.1",
         "0.18.0",
-        Kind.UNPACKED,
+        Outcome.UNPACKED,
         "_get_embeddings",
         (
             f"{MTP}def _get_embeddings(self, input_ids, position_ids, embedding, hidden_states, padding_mask=None):\n"
@@ -129,14 +129,14 @@ PREDICTED: dict[str, tuple[str, str, Kind, str, str]] = {
     "SkyRL#2257": (
         "0.16.1",
         "0.19.2",
-        Kind.MODULE_GONE,
+        Outcome.MODULE_GONE,
         "AsyncCallsQueue",
         "from megatron.core.dist_checkpointing.strategies.base import AsyncCallsQueue",
     ),
     "NeMo#14594": (
         "0.13.1",
         "0.14.0",
-        Kind.CALL_UNFIT,
+        Outcome.CALL_UNFIT,
         "get_tensor_shapes",
         (
             "from megatron.core.pipeline_parallel.schedules import get_tensor_shapes\n"

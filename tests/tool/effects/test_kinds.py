@@ -4,7 +4,7 @@ import pytest
 from rooms import names_of
 
 from mcore_unpatch.effects.judge import Judge
-from mcore_unpatch.effects.records import Effect, Kind
+from mcore_unpatch.effects.records import Effect, Outcome
 from mcore_unpatch.effects.uses import Uses
 from mcore_unpatch.megatron import packed
 from mcore_unpatch.patches.find import Finder
@@ -30,25 +30,25 @@ def log():
 """
 
 KINDS = {
-    Kind.NEW: (
+    Outcome.NEW: (
         ("0.16.1", "0.19.2"),
         f"{LOG}def new(): ...\nMTPLossLoggingHelper.clean_metrics_in_tracker = new",
         f"{ROUTER}def new(self): ...\nTopKRouter.routing = new",
     ),
-    Kind.UNREAD: (
+    Outcome.UNREAD: (
         ("0.16.1", "0.19.2"),
         "from megatron.training import training\ndef new(*args): ...\ntraining.train_step = new",
         f"{ROUTER}def new(self): ...\nTopKRouter.routing = new",
     ),
-    Kind.BRANCH_TURNED: (
+    Outcome.BRANCH_TURNED: (
         ("0.18.2", "0.19.2"),
         TURNED.format(ROUTER, "save_loss_to_tracker"),
         TURNED.format(ROUTER, "tracker"),
     ),
     # A spec builds it, and 0.18 gives it a name.
-    Kind.NOT_TAKEN: (("0.16.1", "0.19.2"), BUILT.format(""), BUILT.format(", name=None")),
+    Outcome.NOT_TAKEN: (("0.16.1", "0.19.2"), BUILT.format(""), BUILT.format(", name=None")),
     # What the file puts there itself is not missing.
-    Kind.NAME_GONE: (
+    Outcome.NAME_GONE: (
         ("0.18.2", "0.19.2"),
         SUPPLIED.format("other = None"),
         SUPPLIED.format("def mine(): ...\nMTPLossLoggingHelper.save_loss_to_tracker = mine"),
@@ -68,7 +68,7 @@ def effects(code: str, old: str, new: str) -> list[Effect]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_patch_that_has_it_and_one_that_has_not(kind: Kind) -> None:
+def test_a_patch_that_has_it_and_one_that_has_not(kind: Outcome) -> None:
     (old, new), code, other = KINDS[kind]
     assert kind in [one.kind for one in effects(code, old, new)]
     assert kind not in [one.kind for one in effects(other, old, new)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcore_unpatch.effects.records import RAISES, Cause, Effect, Kind, Place
+from mcore_unpatch.effects.records import RAISES, Cause, Effect, Outcome, Place
 from mcore_unpatch.effects.verdicts import Fate, Reason, Verdict
 from mcore_unpatch.library.signatures import Misfit
 from mcore_unpatch.say import effects, verdicts
@@ -13,27 +13,27 @@ GPT = "megatron.core.models.gpt.gpt_model.GPTModel"
 PLACE = Place("a.py", 7)
 # The words of a cause where a kind has some; who causes it.
 WORDS = {
-    Kind.CALL_UNFIT: (Misfit.UNKNOWN.value, ("lr_mult",)),
-    Kind.NOT_TAKEN: (f"{ROUTER}.forward", (Misfit.UNKNOWN.value, "padding_mask")),
-    Kind.UNPACKED: (f"{ROUTER}.forward", ("4", "5")),
-    Kind.BEHIND: ("", ("2", "0")),
-    Kind.DROPPED: (f"{ROUTER}.forward", ("padding_mask",)),
-    Kind.VALUE_MOVED: ("", ("2", "mask", "bias")),
-    Kind.DEFAULT_CHANGED: ("", ("ignore_virtual", "False", "True")),
-    Kind.CALLED_ELSEWHERE: (f"{GPT}.routing", ()),
-    Kind.BRANCH_TURNED: ("", ("True",)),
-    Kind.STOPPED: (f"{ROUTER}.forward", ()),
-    Kind.CLASS_ASKED: (f"{GPT}.forward", ()),
+    Outcome.CALL_UNFIT: (Misfit.UNKNOWN.value, ("lr_mult",)),
+    Outcome.NOT_TAKEN: (f"{ROUTER}.forward", (Misfit.UNKNOWN.value, "padding_mask")),
+    Outcome.UNPACKED: (f"{ROUTER}.forward", ("4", "5")),
+    Outcome.BEHIND: ("", ("2", "0")),
+    Outcome.DROPPED: (f"{ROUTER}.forward", ("padding_mask",)),
+    Outcome.VALUE_MOVED: ("", ("2", "mask", "bias")),
+    Outcome.DEFAULT_CHANGED: ("", ("ignore_virtual", "False", "True")),
+    Outcome.CALLED_ELSEWHERE: (f"{GPT}.routing", ()),
+    Outcome.BRANCH_TURNED: ("", ("True",)),
+    Outcome.STOPPED: (f"{ROUTER}.forward", ()),
+    Outcome.CLASS_ASKED: (f"{GPT}.forward", ()),
 }
 
 
-def effect(kind: Kind, release: str = "0.19.2", name: str = f"{ROUTER}.routing") -> Effect:
+def effect(kind: Outcome, release: str = "0.19.2", name: str = f"{ROUTER}.routing") -> Effect:
     by, words = WORDS.get(kind, ("", ()))
     return Effect(kind, (release,), Cause(name, by, words), PLACE, "TypeError" if kind in RAISES else "")
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_each_kind_has_one_sentence(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", Outcome)
+def test_each_kind_has_one_sentence(kind: Outcome) -> None:
     said = effects.sentence(effect(kind))
     assert said[0].isupper() or said[0] in "`"
     assert said.endswith(".")
@@ -43,28 +43,28 @@ def test_each_kind_has_one_sentence(kind: Kind) -> None:
 
 
 def test_some_sentences_as_they_are() -> None:
-    assert effects.sentence(effect(Kind.NOT_TAKEN)) == (
+    assert effects.sentence(effect(Outcome.NOT_TAKEN)) == (
         "TypeError: `TopKRouter.forward` passes `padding_mask`, and the replacement does not fit."
     )
-    assert effects.sentence(effect(Kind.UNPACKED)) == (
+    assert effects.sentence(effect(Outcome.UNPACKED)) == (
         "TypeError: the replacement returns 4 values where `TopKRouter.forward` unpacks 5."
     )
-    assert effects.sentence(effect(Kind.BEHIND)) == "The copy of `TopKRouter.routing` lacks 2 statements of today's."
-    gone = Effect(Kind.NAME_GONE, ("0.19.2",), Cause("a.b.old", "a.c.new"), PLACE, "AttributeError")
+    assert effects.sentence(effect(Outcome.BEHIND)) == "The copy of `TopKRouter.routing` lacks 2 statements of today's."
+    gone = Effect(Outcome.NAME_GONE, ("0.19.2",), Cause("a.b.old", "a.c.new"), PLACE, "AttributeError")
     assert effects.sentence(gone) == "AttributeError: `b.old` is gone. It is now `c.new`."
 
 
 def test_a_cause_on_several_releases_is_said_once_and_three_lines_are_the_most() -> None:
-    same = [effect(Kind.NOT_TAKEN, release) for release in ("0.18.2", "0.19.2")]
+    same = [effect(Outcome.NOT_TAKEN, release) for release in ("0.18.2", "0.19.2")]
     assert len(effects.details(same)) == 1
-    many = [effect(Kind.NAME_GONE, name=f"{ROUTER}.name{number}") for number in range(9)]
+    many = [effect(Outcome.NAME_GONE, name=f"{ROUTER}.name{number}") for number in range(9)]
     lines = effects.details(many)
     assert len(lines) == effects.MOST_LINES
     assert lines[-1] == "And 7 more: unpatch explain."
 
 
 def test_what_raises_comes_first_and_what_was_seldom_true_is_not_printed() -> None:
-    lines = effects.details([effect(Kind.BODY_CHANGED), effect(Kind.COUNT_UNKNOWN), effect(Kind.NOT_TAKEN)])
+    lines = effects.details([effect(Outcome.BODY_CHANGED), effect(Outcome.COUNT_UNKNOWN), effect(Outcome.NOT_TAKEN)])
     assert [line.partition(":")[0] == "TypeError" for line in lines] == [True, False]
 
 
@@ -72,14 +72,14 @@ def test_what_raises_comes_first_and_what_was_seldom_true_is_not_printed() -> No
     ("kinds", "mark"),
     [
         ((), "ok"),
-        ((Kind.NONE,), "ok"),
-        ((Kind.NEVER_RUNS,), "-"),
-        ((Kind.UNREAD,), "?"),
-        ((Kind.BEHIND,), "differs"),
-        ((Kind.BEHIND, Kind.NAME_GONE), "RAISES"),
+        ((Outcome.NONE,), "ok"),
+        ((Outcome.NEVER_RUNS,), "-"),
+        ((Outcome.UNREAD,), "?"),
+        ((Outcome.BEHIND,), "differs"),
+        ((Outcome.BEHIND, Outcome.NAME_GONE), "RAISES"),
     ],
 )
-def test_the_mark_in_a_table(kinds: tuple[Kind, ...], mark: str) -> None:
+def test_the_mark_in_a_table(kinds: tuple[Outcome, ...], mark: str) -> None:
     assert effects.mark([effect(kind) for kind in kinds]) == mark
 
 
