@@ -22,7 +22,7 @@ _VISION_INPUTS = ("pixel_values", "image_grid_thw", "pixel_values_videos", "vide
 
 
 @dataclass(frozen=True)
-class Row:
+class PackedRow:
     """Sequences of `lengths`, each padded to its entry in `padded`, one after another in one row over all ranks.
 
     Plain numbers on the host: nothing here needs a device sync. Indices are made once, on the host.
@@ -67,7 +67,7 @@ def plan_row(
     *,
     cp_layout: CpLayout = "zigzag",
     pad_to_length_bucket: int | None = None,
-) -> Row:
+) -> PackedRow:
     """Lay sequences of `lengths` into one row as veRL does, on this rank of the group."""
     check_choice("cp_layout", cp_layout, "zigzag", "contiguous")
     check_counts(pad_to_length_bucket=(pad_to_length_bucket, 1))
@@ -83,10 +83,10 @@ def plan_row(
             padded[-1] += max(0, size * config.csa_window_size - sum(padded))
         if pad_to_length_bucket is not None:
             padded[-1] += -sum(padded) % math.lcm(pad_to_length_bucket, size, row)
-    return Row(tuple(lengths), tuple(padded), size, rank, contiguous)
+    return PackedRow(tuple(lengths), tuple(padded), size, rank, contiguous)
 
 
-def packed_seq_params(row: Row, device: torch.device) -> Any:
+def packed_seq_params(row: PackedRow, device: torch.device) -> Any:
     """Megatron's description of the row, with its layout if this Megatron has a field for it.
 
     Every field has the padded bounds: Megatron rolls MTP labels and splits rotary embeddings by `cu_seqlens_q`, and
@@ -144,7 +144,7 @@ class Batch:
     Causal attention needs no mask for the padding after a sequence. `arguments` are the model's own.
     """
 
-    row: Row
+    row: PackedRow
     cp_group: ProcessGroup | None
     shape: tuple[int, int]
     arguments: dict[str, Any]
@@ -203,7 +203,7 @@ def batch_of(
     else:  # rows as long as the longest sequence, rounded up for tensor and context parallelism, one after another
         size, rank = size_and_rank(group)
         length = -(-max(lengths, default=0) // _unit(size)) * _unit(size)
-        row = Row(tuple(lengths), (length,) * len(lengths), size, rank)
+        row = PackedRow(tuple(lengths), (length,) * len(lengths), size, rank)
     rows = 1 if packed else len(lengths)
     shape = (rows, row.tokens // max(rows, 1))
     arguments = {"position_ids": row.indices[1].to(device, non_blocking=True).reshape(shape)}
