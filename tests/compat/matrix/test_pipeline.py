@@ -12,7 +12,13 @@ from harness.rounding import assert_agree, assert_close
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
-from mcore_unpatch.compat import LogProbsAndEntropy, attach, gpt_parameter_names
+from mcore_unpatch.compat import (
+    LogProbsAndEntropy,
+    attach,
+    broadcast_from_last_stage,
+    gpt_parameter_names,
+    resolve_groups,
+)
 
 MICRO_BATCHES = 4
 
@@ -54,6 +60,8 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 @on_ranks
 def test_the_schedule_gives_the_same_losses_and_gradients(case: Case, model: Any) -> None:
+    groups = resolve_groups(model)
+
     def from_default(output: Tensor, mask: Tensor) -> Tensor:
         loss: Tensor = (output * mask).sum() / mask.sum()
         return loss
@@ -73,6 +81,9 @@ def test_the_schedule_gives_the_same_losses_and_gradients(case: Case, model: Any
             assert_close(mine, other)
     assert_agree(gradients, expected)
     assert any(gradient.abs().max() > 0 for gradient in expected.values())
+    everywhere = broadcast_from_last_stage(ours, groups.pp, torch.device("cpu"))
+    assert len(everywhere) == MICRO_BATCHES
+    assert all(torch.is_tensor(loss) for loss in everywhere)
 
 
 @pytest.mark.parametrize("case", [Case(pp=2, tied=True, mtp=1), Case(pp=2, moe=True), Case(pp=2, tp=2)], ids=str)
