@@ -114,9 +114,7 @@ GUARDED = """
 import sys
 {prelude}
 try:
-    pytest.importorskip("triton")  # without it the import raises, and the old kernel stays
-
-from mcore_unpatch.compat.verl.linear_cross_entropy import linear_cross_entropy  # noqa: E402
+    from mcore_unpatch.compat.verl.linear_cross_entropy import linear_cross_entropy
 except ImportError as error:
     print(error)
 else:
