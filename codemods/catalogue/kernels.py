@@ -24,7 +24,7 @@ class Kernels(Codemod):
     offers = _SPEED
     words = (f"{_NAME} = {_CLASS}.apply".encode(),)
     shape, level = "offer", "rounding"
-    does = "binds the fused kernel, where torch and triton can run it"
+    does = "binds the fused kernel, for Ampere and newer, where torch and triton have what it needs"
     rules = (
         Rule(
             "MCU750",

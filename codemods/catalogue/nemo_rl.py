@@ -70,6 +70,8 @@ def linear_ce_fusion_output_processor(
         chunk_size=linear_ce_fusion["chunk_size"],
     )
 
+There `TYPE_CHECKING` and `GPTModel` are used no more, and their imports go.
+
 Where `{PATCH}` is imported and called, in its place:
 
 from {{package}}.distributed.model_utils import linear_ce_fusion

@@ -179,7 +179,7 @@ def test_keep_bytes_is_a_bound() -> None:
     for rows in (1, 7, 300):
         for columns in (1, 255, 256, 257, 5000):
             for budget in (0, 100, 10_000, 1_000_000, ALL):
-                count = grad_kernel._columns_that_fit(rows, columns, 256, budget)
+                count = grad_kernel.columns_that_fit(rows, columns, 256, budget)
                 used = rows * (2 * grad_kernel.padded(count) + 4 * -(-count // 256))
                 assert count <= columns
                 assert count == 0 or used <= budget

@@ -120,7 +120,7 @@ def test_messages(tmp_path: Path) -> None:
     repository.commit({name: (WRITTEN % "a").encode(), "tracked.py": "x = 1\n"})
     repository.write({name: (WRITTEN % "b").encode()})
     for arguments in (
-        ["migrate"],
+        ["migrate", "--unsafe-fixes"],
         ["scan", f"no{name}"],
         ["undo", f"no{name}"],
         ["scan", "--base", CLEAR],
