@@ -19,6 +19,7 @@ from mcore_unpatch.code.syntax import (
     own_nodes,
     parameters,
     spelled,
+    walk,
 )
 from mcore_unpatch.code.values import Kind, Value, Values
 from mcore_unpatch.code.worth import (
@@ -257,7 +258,7 @@ def _is_mark(run: OnRelease, subject: ast.expr, name: str) -> bool:
     if function is None or library.owners(name) or next(iter(library.modules_with(name)), None):
         return False
     path = spelled(subject)
-    read = [one.lineno for one in ast.walk(function.node) if isinstance(one, ast.Attribute) and one.attr == name]
+    read = [one.lineno for one in walk(function.node) if isinstance(one, ast.Attribute) and one.attr == name]
     for store in function.module.stores:
         target = store.target
         if isinstance(target, ast.Attribute) and target.attr == name and target.lineno <= min(read, default=0):

@@ -152,6 +152,8 @@ class Module:
                 where = scope if field in outside else inner
                 if child.__class__ is list:
                     stack.extend([(item, node, where) for item in reversed(child) if item is not None])
+                elif child.__class__ in _LEAVES:  # half of all nodes
+                    child._parent = node  # type: ignore[union-attr]
                 elif child is not None:
                     stack.append((child, node, where))
 
@@ -289,6 +291,7 @@ _OUTSIDE: dict[type, tuple[str, ...]] = {
     ast.Lambda: ("args",),
     ast.ClassDef: ("decorator_list", "bases", "keywords"),
 }
+_LEAVES = (ast.Name, ast.Constant)
 _VISITORS: dict[type, Any] = {
     ast.Call: Module._call,
     **dict.fromkeys((ast.Tuple, ast.List, ast.Dict), Module._display),

@@ -22,7 +22,7 @@ from mcore_unpatch.code.module import (
     qualified,
     scope_of,
 )
-from mcore_unpatch.code.syntax import argument, decorated_as, default_of, function_of, last_name, spelled
+from mcore_unpatch.code.syntax import argument, decorated_as, default_of, function_of, last_name, spelled, walk
 from mcore_unpatch.code.values import Frame, Kind, Value, Values, instances
 from mcore_unpatch.library.interface import Library
 
@@ -277,7 +277,7 @@ class Names:
             return ()
         for test, truth in tests(node, self._tests):
             if truth and isinstance(test, ast.Call) and last_name(test.func) == "isinstance" and len(test.args) == 2:
-                if spelled(test.args[0]) == key and not any(node is inner for inner in ast.walk(test)):
+                if spelled(test.args[0]) == key and not any(node is inner for inner in walk(test)):
                     named = test.args[1].elts if isinstance(test.args[1], ast.Tuple) else [test.args[1]]
                     if found := tuple(value for each in named for value in instances(self.of(each))):
                         return found

@@ -13,7 +13,7 @@ from typing import Any
 from mcore_unpatch.code.conditions import Condition, Way, conditions, may_leave
 from mcore_unpatch.code.evaluate import VISITORS
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import children, last_name, spelled
+from mcore_unpatch.code.syntax import children, last_name, spelled, walk
 from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.code.worth import MISSING, UNKNOWN, Given, both, negated, truth
 from mcore_unpatch.library.interface import Release
@@ -48,7 +48,7 @@ class Guards:
     def imports_by_call(self, statement: ast.AST) -> tuple[ast.Call, ...]:
         """The calls of `import_module` in a statement."""
         if statement not in self._imports:
-            calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+            calls = (node for node in walk(statement) if isinstance(node, ast.Call))
             self._imports[statement] = tuple(one for one in calls if last_name(one.func) in _IMPORTERS)
         return self._imports[statement]
 
@@ -230,7 +230,7 @@ class Reached:
             return negated(both(negated(self._lacks(alias.name)) for alias in statement.names))
         if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Expr, ast.Return, ast.FunctionDef, ast.ClassDef)):
             return self._reads_missing(statement, given)
-        return None if any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.walk(statement)) else False
+        return None if any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in walk(statement)) else False
 
     def _lacks(self, name: str) -> bool | None:
         if self.names.library.within(name):
@@ -252,7 +252,7 @@ class Reached:
 
     def _may_raise(self, around: Any) -> bool:
         """Whether what a `try` calls may be what its handler is for: it asks for nothing by name."""
-        inside = [node for statement in around.body for node in ast.walk(statement)]
+        inside = [node for statement in around.body for node in walk(statement)]
         if any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in inside):
             return False
         if any(self.guards.reads(one) or self.guards.imports_by_call(one) for one in around.body):
@@ -276,4 +276,4 @@ def _is_quiet(statement: ast.stmt) -> bool:
     """Imports and plain assignments: if these raise, a name is missing."""
     if isinstance(statement, (ast.Import, ast.ImportFrom, ast.Pass)):
         return True
-    return isinstance(statement, ast.Assign) and not any(isinstance(node, ast.Call) for node in ast.walk(statement))
+    return isinstance(statement, ast.Assign) and not any(isinstance(node, ast.Call) for node in walk(statement))

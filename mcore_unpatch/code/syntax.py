@@ -35,6 +35,20 @@ def children(node: ast.AST) -> Iterator[ast.AST]:
             yield child
 
 
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and all below it, parents first; names and numbers inside a node are no nodes here."""
+    todo = [node]
+    while todo:
+        node = todo.pop()
+        yield node
+        for field in CHILDREN[node.__class__]:
+            child = getattr(node, field)
+            if child.__class__ is list:
+                todo += [item for item in child if item is not None]
+            elif child is not None:
+                todo.append(child)
+
+
 def spelled(node: ast.AST | None) -> str:
     """`a.b.c` for a path of names; else nothing."""
     parts = []
@@ -58,7 +72,7 @@ def text_of(node: ast.AST | None) -> str | None:
 
 def names_in(node: ast.AST) -> set[str]:
     """The names that an expression uses."""
-    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    return {inner.id for inner in walk(node) if isinstance(inner, ast.Name)}
 
 
 def parent_of(node: ast.AST) -> ast.AST | None:

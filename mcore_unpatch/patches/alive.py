@@ -10,7 +10,7 @@ from mcore_unpatch.code.conditions import Condition, Way
 from mcore_unpatch.code.index import is_test
 from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.reached import Guards, Reached
-from mcore_unpatch.code.syntax import last_name, spelled
+from mcore_unpatch.code.syntax import last_name, spelled, walk
 from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.code.worth import Given, both
 from mcore_unpatch.library.interface import Release
@@ -66,7 +66,7 @@ def _calls_of(guards: Guards, function: Any) -> list[ast.Call]:
     called = {id(call.func) for call in calls}
     for path in names.index.saying(name):
         module = None if is_test(path) else names.index.module(path)
-        for node in ast.walk(module.tree) if module is not None else ():
+        for node in walk(module.tree) if module is not None else ():
             if last_name(node) == name and isinstance(getattr(node, "ctx", None), ast.Load) and id(node) not in called:
                 return []  # handed on, or another of that name
     return calls

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from mcore_unpatch.code.conditions import reaching
 from mcore_unpatch.code.module import BindingKind, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import function_of, last_name, spelled, text_of
+from mcore_unpatch.code.syntax import function_of, last_name, spelled, text_of, walk
 from mcore_unpatch.code.values import Kind
 from mcore_unpatch.patches import replacements
 from mcore_unpatch.patches.records import Confidence, Spelling, Target, Write
@@ -144,7 +144,7 @@ def _possible(owner: str, name: str) -> Target:
 def _used_of(subject: str, function: ast.AST) -> set[str]:
     """The attributes of an object that a function reads, writes or asks for."""
     used: set[str] = set()
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Attribute) and spelled(node.value) == subject:
             used.add(node.attr)
         elif isinstance(node, ast.Call) and last_name(node.func) in ("getattr", "hasattr") and len(node.args) > 1:
@@ -162,5 +162,5 @@ def _is_kept(write: Write, name: str) -> bool:
         and node.attr == name
         and isinstance(node.ctx, ast.Load)
         and spelled(node.value) == subject
-        for node in (ast.walk(function.node) if function is not None else ())
+        for node in (walk(function.node) if function is not None else ())
     )

@@ -11,7 +11,7 @@ from typing import Any
 from mcore_unpatch.code.index import is_test
 from mcore_unpatch.code.module import BindingKind, Module, is_method, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import function_of, spelled
+from mcore_unpatch.code.syntax import function_of, spelled, walk
 from mcore_unpatch.code.values import Frame, Kind, Value, Values, texts
 from mcore_unpatch.patches.evidence import Evidence
 from mcore_unpatch.patches.frames import unfolded
@@ -235,7 +235,7 @@ def _is_any_module(node: ast.AST) -> bool:
         value = next((one.value for one in scope_of(node).bindings(node.id) if isinstance(one.value, ast.expr)), None)
         if value is None:
             return False
-        if any(spelled(inner) == "sys.modules" for inner in ast.walk(value)):
+        if any(spelled(inner) == "sys.modules" for inner in walk(value)):
             return True
         node = value
     return False

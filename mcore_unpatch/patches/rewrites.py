@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from mcore_unpatch.code.module import Module, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import last_name, own_nodes, text_of
+from mcore_unpatch.code.syntax import last_name, own_nodes, text_of, walk
 from mcore_unpatch.code.values import Kind
 from mcore_unpatch.patches.records import Confidence, Patch, Spelling
 
@@ -55,7 +55,7 @@ def _written(names: Names, module: Module, written: list[ast.Call]) -> Iterator[
         around = scope_of(call).outermost_function()
         named = _named(names, own_nodes(around.node, *_PATHS)) if around is not None else []
         if not named and not told:
-            named = _named(names, [node for node in ast.walk(module.tree) if isinstance(node, _PATHS)])
+            named = _named(names, [node for node in walk(module.tree) if isinstance(node, _PATHS)])
         if named and named[0] not in told:
             told.add(named[0])
             yield Patch(module, call, named[0], Spelling.SOURCE_REWRITE, Confidence.LIKELY)
