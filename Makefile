@@ -60,7 +60,7 @@ test: $(TEST)/.installed
 check: lint
 	$(PYTEST) -m "not ranks and not slow and not growth" tests
 
-# FILES=tests/compat/packing/test_*.py narrows it, SEED=3 repeats an order.
+# FILES=tests/compat/skyrl/test_*.py narrows it, SEED=3 repeats an order.
 test-alone: $(TEST)/.installed
 	$(TEST)/bin/python tests/run_alone.py $(if $(SEED),--seed $(SEED)) --jobs $(JOBS) $(FILES)
 

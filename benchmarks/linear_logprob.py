@@ -197,7 +197,6 @@ def over_statistics(shape: tuple[int, int, int], repeats: int) -> list[dict[str,
     asked: dict[str, dict[str, Any]] = {
         "log-probs and entropy": {},
         "sum of squares": {"sum_pi_squared": True},
-        "batch_invariant": {"batch_invariant": True},
         **{f"top {k}": {"topk": k} for k in (1, 8, 64)},
         **{f"{k} ids": {"token_ids": ids[:, :k]} for k in (1, 8, 64)},
     }

@@ -9,6 +9,7 @@ require_hook(__name__, unpatched=True)
 
 import warnings
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, get_args
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -21,20 +22,21 @@ from torch.nn.modules.module import register_module_module_registration_hook
 from torch.utils.hooks import RemovableHandle
 
 from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob
-from mcore_unpatch.compat.fused_head.problem import chunk_tile_bytes
-from mcore_unpatch.compat.fused_head.settings import (
-    LogprobOptions,
-    check_choice,
-    check_count,
-    check_temperature,
-    check_vocab_range,
-)
+from mcore_unpatch.compat.fused_head.settings import LogprobOptions, check_choice, check_counts, check_vocab_range
+from mcore_unpatch.compat.fused_head.torch_backend import chunk_tile_bytes
 from mcore_unpatch.compat.hook import find
 from mcore_unpatch.compat.hook.attach import Watched, provide_hook, require_called
-from mcore_unpatch.compat.hook.call import HookCall, HookContext, Outputs, complete_context, sequence_group
+from mcore_unpatch.compat.hook.call import (
+    AttachmentError,
+    HookCall,
+    HookContext,
+    Outputs,
+    complete_context,
+    sequence_group,
+)
+from mcore_unpatch.compat.hook.find import OneCallFields
 from mcore_unpatch.compat.hook.head import HeadOptions, head_pass
-from mcore_unpatch.compat.hook.state import AttachmentError, OneCallFields
-from mcore_unpatch.compat.packing.gather import Gradient, gather_packed_row, gather_sequence, next_token_labels
+from mcore_unpatch.compat.packing import Gradient, gather_packed_row, gather_sequence, next_token_labels
 
 
 def from_parallel_hidden_states_to_logprobs(
@@ -124,8 +126,19 @@ class NextTokenLogProbs:
     def __post_init__(self) -> None:
         check_choice("numbers", self.numbers, *get_args(Numbers))
         check_choice("cp_gradient", self.cp_gradient, "own", "summed")
-        check_count("chunk_size", self.chunk_size, 1)
-        check_temperature(self.temperature)
+        check_counts(chunk_size=(self.chunk_size, 1))
+        _ = self.options  # checks the temperature
+
+    @cached_property
+    def options(self) -> HeadOptions:
+        """How the head is read."""
+        return HeadOptions(
+            temperature=self.temperature,
+            shift="next_token",
+            scale_logits=self.numbers == "megatron",
+            ignore_index=NO_TOKEN,
+            out_of_vocab_grad="legacy",
+        )
 
     def __call__(self, **keywords: Any) -> Any:
         """One pass over the vocabulary; without a graph in a call for inference."""
@@ -135,14 +148,8 @@ class NextTokenLogProbs:
         call = replace(call, input_ids=tokens, context=replace(context, labels=None))
         cp_group = sequence_group(call.packed_seq_params, call.groups, call.config)
         one_sequence = self.numbers == "nemo_rl" and (cp_group is None or cp_group.size() == 1)
-        options = HeadOptions(
-            temperature=self.temperature,
-            shift="next_token",
-            scale_logits=self.numbers == "megatron",
-            ignore_index=NO_TOKEN,
-            out_of_vocab_grad="legacy",
-            tile_bytes=chunk_tile_bytes(self.chunk_size, call.hidden_states.shape[1], call.weight),
-        )
+        tile_bytes = chunk_tile_bytes(self.chunk_size, call.hidden_states.shape[1], call.weight)
+        options = replace(self.options, tile_bytes=tile_bytes)
         asked = {"log_probs": "logprobs", "entropy": "entropy"} if self.entropy else {"log_probs": "logprobs"}
         with torch.set_grad_enabled(torch.is_grad_enabled() and call.inference_context is None):
             shifted = replace(call, packed_seq_params=None) if one_sequence else call
@@ -270,7 +277,7 @@ def patch_gpt_model_forward_for_linear_ce_fusion(*, chunk_size: int) -> None:
     For a model that was built and wrapped before this call, use `linear_ce_fusion_kwargs`.
     """
     say_once(__name__)
-    check_count("chunk_size", chunk_size, 1)
+    check_counts(chunk_size=(chunk_size, 1))
     Fusion.chunk_size = chunk_size
     if not _registration:
         _registration.append(register_module_module_registration_hook(_serve_new_models))

@@ -23,12 +23,12 @@ from mcore_unpatch.compat.fused_head.problem import (
     Query,
     RowGrads,
     TakeGrad,
+    VocabShard,
     WeightGradBuffer,
+    merge_stats,
     needed,
-    spans,
 )
-from mcore_unpatch.compat.fused_head.shards import VocabShard, merge_stats
-from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
+from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend, spans
 
 # Rows whose gradient is rounded at a time where it goes back to all tokens: all at once would be another copy of it.
 _SPREAD_ROWS = 4096
@@ -36,10 +36,7 @@ _SPREAD_ROWS = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class PassOptions(Query):
-    """A query and where its results go.
-
-    Tensors are copies, safe from later writes; but `keep_mask` is the caller's, and must be saved for a backward.
-    """
+    """A query and where its results go; its tensors are copies, safe from later writes."""
 
     shard: VocabShard
     reduce_hidden_grad: bool
@@ -95,20 +92,20 @@ class VocabPass(torch.autograd.Function):
     """`(hidden [tokens, h], weight)` to the statistics of the rows.
 
     Log-probs of the chosen columns `[rows, k]`, entropy, logsumexp, sum of squared probabilities `[rows]`, top-k logits
-    and ids `[rows, k]`, moments `[5, rows]` with the maximum last. Autocast is off inside: the product's dtype is the
-    weight's, in the forward and in the backward.
+    and ids `[rows, k]`. Autocast is off inside: the product's dtype is the weight's, in both directions.
     """
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, options: PassOptions) -> tuple[Tensor | None, ...]:
         """Run the pass, and save what its backward needs."""
         results, rows, kept = row_results(hidden, weight, options)
-        ctx.options = replace(options, keep_mask=None)
+        ctx.options = options
         ctx.used_up = False
         # What was kept is saved like any tensor: a checkpoint drops it in its first forward and makes it again.
-        ctx.save_for_backward(hidden, weight, options.keep_mask, *rows, *kept)
+        ctx.save_for_backward(hidden, weight, *rows, *kept)
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*(part for part in results[-2:] if part is not None))
+        if results[-1] is not None:
+            ctx.mark_non_differentiable(results[-1])
         return results
 
     @staticmethod
@@ -118,12 +115,11 @@ class VocabPass(torch.autograd.Function):
             raise RuntimeError("linear_logprob has no second derivative; call backward without create_graph=True.")
         if all(grad is None for grad in output_grads):
             return None, None, None
-        hidden, weight, keep_mask, *saved = ctx.saved_tensors
-        options: PassOptions = replace(ctx.options, keep_mask=keep_mask)
+        hidden, weight, *saved = ctx.saved_tensors
         kept = () if ctx.used_up else tuple(saved[7:])
         ctx.used_up = True  # the backend works in place on what was kept; another backward makes it again
         needed = ctx.needs_input_grad[:2]
-        return *input_grads(hidden, weight, options, (saved[:7], kept), output_grads, needed), None
+        return *input_grads(hidden, weight, ctx.options, (saved[:7], kept), output_grads, needed), None
 
 
 Rows = Sequence[Tensor | None]  # maxima, log_sum, log-probs, entropy, squares, top-k logits and ids
@@ -134,8 +130,10 @@ def row_results(
 ) -> tuple[tuple[Tensor | None, ...], Rows, tuple[Tensor, ...]]:
     """What `VocabPass` returns, what its backward needs of every row, and what the backend has kept for it."""
     with torch.autocast(hidden.device.type, enabled=False):
-        stats = merge_stats(options.backend.forward(options.problem(hidden, weight)), options.shard)
-        # A row of which nothing is kept, or with logits below every number that counts, has no distribution.
+        stats = options.backend.forward(options.problem(hidden, weight))
+        if options.shard.group is not None:
+            stats = merge_stats(stats, options.shard)
+        # A row with logits below every number that counts has no distribution.
         stats = replace(stats, sum_exp=stats.sum_exp.where(stats.row_max > NO_LOGIT / 2, torch.nan))
         log_sum = stats.sum_exp.log()
         logsumexp = stats.row_max + log_sum
@@ -144,9 +142,8 @@ def row_results(
         entropy = log_sum - stats.sum_exp_z / stats.sum_exp if stats.sum_exp_z is not None else None
         squares = stats.sum_exp_squared / stats.sum_exp**2 if stats.sum_exp_squared is not None else None
     top = (stats.topk_logits, stats.topk_columns)
-    moments = None if stats.moments is None else torch.cat([stats.moments, stats.row_max[None]])
     rows = (stats.row_max, log_sum, logprobs, entropy, squares, *top)
-    return (logprobs, entropy, logsumexp, squares, *top, moments), rows, stats.kept
+    return (logprobs, entropy, logsumexp, squares, *top), rows, stats.kept
 
 
 def input_grads(
@@ -171,7 +168,7 @@ def _row_grads(
     An output that nobody asked for is None, and so is its gradient.
     """
     row_max, log_sum, logprobs, entropy, squares, topk_logits, topk_ids = saved
-    logprobs_grad, entropy_grad, logsumexp_grad, squares_grad, topk_grad, _, _ = output_grads
+    logprobs_grad, entropy_grad, logsumexp_grad, squares_grad, topk_grad, _ = output_grads
     softmax = torch.zeros_like(row_max) if logsumexp_grad is None else logsumexp_grad.clone()
     chosen: list[tuple[Tensor, Tensor, Tensor]] = []  # gradient, column and log-prob, each [rows, k]
     if logprobs_grad is not None:

@@ -5,7 +5,6 @@ the backward finds out anew which rows were computed. What the shapes of a graph
 """
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -13,8 +12,13 @@ from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.autograd import input_grads, row_results
 from mcore_unpatch.compat.fused_head.plan import PassPlan, plan_pass
-from mcore_unpatch.compat.fused_head.problem import math_dtype
-from mcore_unpatch.compat.fused_head.settings import LogprobOptions, VocabQuery, check_tensors, group_named
+from mcore_unpatch.compat.fused_head.settings import (
+    LogprobOptions,
+    LogprobQuery,
+    check_tensors,
+    group_named,
+    math_dtype,
+)
 
 # The arguments that are no tensors, and their types in the schema of both operators.
 _SETTINGS = {
@@ -31,9 +35,8 @@ _SETTINGS = {
     "out_of_vocab_grad": "str",
     "backend": "str",
     "tile_bytes": "SymInt?",
-    "batch_invariant": "bool",
 }
-_OPTIONS = tuple(f.name for f in fields(LogprobOptions))
+_OPTIONS = tuple(LogprobOptions.__dataclass_fields__)
 _CALL = "Tensor hidden, Tensor weight, Tensor labels, Tensor? mask, Tensor? temperatures, " + ", ".join(
     f"{kind} {name}" for name, kind in _SETTINGS.items()
 )
@@ -67,7 +70,7 @@ def _plan(
     given["tp_group"] = group_named(given["tp_group"]) if given["tp_group"] else None
     if temperatures is not None:
         given["temperature"] = temperatures
-    return plan_pass(hidden, weight, VocabQuery(labels=labels, mask=mask, **given))
+    return plan_pass(hidden, weight, LogprobQuery(labels=labels, mask=mask, **given))
 
 
 def _forward(*call: Any) -> tuple[Tensor, ...]:
@@ -75,7 +78,7 @@ def _forward(*call: Any) -> tuple[Tensor, ...]:
     plan = _plan(*call)
     results, rows, _ = row_results(plan.tokens, call[1], plan.options)
     out = plan.output(results)
-    spread = [None if part is None else plan.rows.spread(part) for part in rows[:2]]
+    spread = plan.rows.spread(*rows[:2])
     return tuple(
         call[0].new_empty(0) if part is None else part.contiguous() for part in (out.logprobs, out.entropy, *spread)
     )
@@ -110,7 +113,7 @@ def _backward(
         *(None, None, None),
     )
     level_grad = None if entropy_grad is None else rows.take_grad(entropy_grad)
-    output_grads = (known, level_grad, stray, None, None, None, None)
+    output_grads = (known, level_grad, stray, None, None, None)
     found = input_grads(plan.tokens, weight, plan.options, (saved, ()), output_grads, (need_hidden, need_weight))
     grads = [
         like.new_empty(0) if grad is None else grad.view(like.shape)
@@ -120,10 +123,7 @@ def _backward(
 
 
 _results = torch.library.custom_op(
-    "mcore_unpatch::linear_logprob",
-    _forward,
-    mutates_args=(),
-    schema=f"({_CALL}) -> (Tensor, Tensor, Tensor, Tensor)",
+    "mcore_unpatch::linear_logprob", _forward, mutates_args=(), schema=f"({_CALL}) -> (Tensor, Tensor, Tensor, Tensor)"
 )
 _gradients = torch.library.custom_op(
     "mcore_unpatch::linear_logprob_backward",

@@ -16,19 +16,9 @@ from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.autograd import PassOptions
 from mcore_unpatch.compat.fused_head.plan import located, row_scale
-from mcore_unpatch.compat.fused_head.problem import (
-    NO_LOGIT,
-    GradBuffer,
-    GradOfTile,
-    Problem,
-    TakeGrad,
-    Tiles,
-    math_dtype,
-    needed,
-)
-from mcore_unpatch.compat.fused_head.settings import LogprobQuery, check_choice, check_number, check_tensors
-from mcore_unpatch.compat.fused_head.shards import gather
-from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend, TorchTiles, choose_backend
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, GradOfTile, Problem, TakeGrad, gather, needed
+from mcore_unpatch.compat.fused_head.settings import LogprobQuery, check_choice, check_number, check_tensors, math_dtype
+from mcore_unpatch.compat.fused_head.torch_backend import Tiles, TorchBackend, TorchTiles, choose_backend
 
 Kind = Literal["forward", "reverse", "jsd"]
 
@@ -282,7 +272,7 @@ def run_kl(
     flat = [x.reshape(shape.numel(), x.shape[-1]) for x in (student_hidden, teacher_hidden)]
     arguments = (flat[0], student_weight, flat[1], teacher_weight, options)
     values: Tensor = _KlPass.apply(*arguments)  # type: ignore[no-untyped-call]
-    return rows.spread(values)
+    return needed(rows.spread(values)[0])
 
 
 @dataclass(frozen=True, kw_only=True)

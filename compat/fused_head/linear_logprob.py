@@ -1,16 +1,17 @@
 """The public functions: log-probs, entropy and more from hidden states and the LM-head weight."""
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup
+from torch.distributed import ProcessGroup, get_process_group_ranks
+from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from mcore_unpatch.compat.fused_head.compiled import traced_linear_logprob
-from mcore_unpatch.compat.fused_head.dtensors import local_parts
 from mcore_unpatch.compat.fused_head.plan import VocabOutput, run_pass
 from mcore_unpatch.compat.fused_head.problem import needed
-from mcore_unpatch.compat.fused_head.settings import LogprobOptions, VocabQuery, group_named, takes
+from mcore_unpatch.compat.fused_head.settings import LogprobOptions, LogprobQuery, group_named
 
 
 class LogprobOutput(NamedTuple):
@@ -44,7 +45,7 @@ def linear_logprob(
     Args:
         hidden: `[..., h]`; cast to the weight's dtype for the product, and its gradient cast back. Autocast has no
             effect: the product is in the weight's dtype.
-        weight: `[vocab / tp, h]`, this rank's shard of the LM head. Shards may be unequal. A DTensor needs hidden
+        weight: `[vocab / tp, h]`, this rank's shard of the LM head, as large as every rank's. A DTensor needs hidden
             states that are one on its mesh, or `tp_group`.
         labels: `[...]` global token ids, aligned with `hidden`.
         temperature: a number, or one per token `[...]`. Not differentiable: a tensor that requires grad raises.
@@ -81,12 +82,11 @@ def linear_logprob(
         traced = traced_linear_logprob(hidden, weight, options, tp_group=tp_group, **per_token, **others)
         return LogprobOutput(*traced)
     group = group_named(tp_group) if isinstance(tp_group, str) else tp_group
-    out = run_pass(hidden, weight, VocabQuery(tp_group=group, **per_token, **others, **vars(options)))
+    out = run_pass(hidden, weight, LogprobQuery(tp_group=group, **per_token, **others, **vars(options)))
     return LogprobOutput(needed(out.logprobs), out.entropy)
 
 
-@takes(VocabQuery)
-def vocab_pass(hidden: Tensor, weight: Tensor, query: VocabQuery) -> VocabOutput:
+def vocab_pass(hidden: Tensor, weight: Tensor, labels: Tensor | None = None, **asked: Any) -> VocabOutput:
     """Everything one pass over the vocabulary can compute; takes the arguments of `linear_logprob`, and these.
 
     Args:
@@ -94,9 +94,77 @@ def vocab_pass(hidden: Tensor, weight: Tensor, query: VocabQuery) -> VocabOutput
         token_ids: `[..., k]` global token ids; also return their log-probs. An id outside the vocabulary returns 0
             without gradient; an id may occur several times in a row.
         sum_pi_squared: also return the sum of the squared probabilities of each row.
-        keep_mask: `[..., vocab / tp]` booleans for this rank's tokens. A token where it is False is left out of every
-            result of its row, as if its logit were minus infinity (the tokens that top-p or top-k sampling left out).
-            The label is never left out. A row that keeps nothing is NaN. Torch backend only.
-        logit_stats: also return the smallest, largest and mean logit and the norm of each row. Torch backend only.
     """
-    return run_pass(hidden, weight, query)
+    return run_pass(hidden, weight, LogprobQuery(labels=labels, **asked))
+
+
+_Given = TypeVar("_Given")
+
+_FULLY_SHARD = (
+    "if fully_shard made it, call from the forward of the module that was wrapped together with its head, where the "
+    "weight is whole, or call head.unshard() before"
+)
+
+
+def local_parts(
+    hidden: Any, weight: Any, tp_group: ProcessGroup | str | None, rows: Mapping[str, Any]
+) -> tuple[Any, Any, ProcessGroup | str | None, dict[str, Any]]:
+    """Hidden states, weight, the group of the shards and the other tensors as the operator takes them.
+
+    Tensor parallelism cuts a head over ranks that have the same tokens, FSDP2 over ranks that have different ones. The
+    weight alone does not say which: hidden states that are a DTensor on the same mesh do, or a `tp_group`.
+    """
+    plain = {name: _same_everywhere(name, value) for name, value in rows.items()}
+    if not isinstance(weight, DTensor):
+        if isinstance(hidden, DTensor):
+            raise TypeError(
+                "hidden: expected a plain tensor, because weight is one, got a DTensor; pass hidden.to_local(), or "
+                "both as DTensors on the mesh of the tensor-parallel ranks."
+            )
+        return hidden, weight, tp_group, plain
+    mesh = weight.device_mesh
+    if mesh.ndim != 1 or weight.placements != (Shard(0),):
+        raise ValueError(
+            f"weight: expected a plain tensor, or a DTensor with the rows of the vocabulary on a mesh of one dimension "
+            f"(Shard(0)), got {_shown(weight)}; {_FULLY_SHARD}."
+        )
+    group: ProcessGroup = mesh.get_group()
+    if tp_group is not None and not _same_ranks(tp_group, group):
+        raise ValueError(
+            "tp_group: expected the group that holds the weight's shards, weight.device_mesh.get_group() with ranks "
+            f"{get_process_group_ranks(group)}, got another; for other shards than those of tensor parallelism: "
+            f"{_FULLY_SHARD}."
+        )
+    if isinstance(hidden, DTensor):
+        if hidden.device_mesh != mesh or hidden.placements != (Replicate(),):
+            raise ValueError(
+                f"hidden: expected a DTensor that is replicated on the weight's mesh, got {_shown(hidden)}; call "
+                "hidden.redistribute(weight.device_mesh, [Replicate()])."
+            )
+        hidden = hidden.to_local()
+    elif tp_group is None:
+        raise ValueError(
+            f"weight: a DTensor ({_shown(weight)}) beside plain hidden states does not say what its ranks share; if "
+            "they hold the shards of one head and have the same tokens, pass tp_group=weight.device_mesh.get_group(); "
+            f"{_FULLY_SHARD}."
+        )
+    return hidden, weight.to_local(), group, plain
+
+
+def _same_ranks(given: ProcessGroup | str, group: ProcessGroup) -> bool:
+    if isinstance(given, str):
+        return given == group.group_name
+    return get_process_group_ranks(given) == get_process_group_ranks(group)
+
+
+def _same_everywhere(name: str, value: _Given) -> _Given | Tensor:
+    if not isinstance(value, DTensor):
+        return value
+    if any(placement != Replicate() for placement in value.placements):
+        raise ValueError(f"{name}: expected a plain tensor or a replicated DTensor, got {_shown(value)}")
+    local: Tensor = value.to_local()
+    return local
+
+
+def _shown(value: DTensor) -> str:
+    return f"placements {value.placements} on {value.device_mesh}"

@@ -1,27 +1,29 @@
-"""One pass over the vocabulary: which rows of which shard are computed, and what becomes of the results."""
+"""One pass over the vocabulary: which rows of which shard are computed, and what becomes of the results.
 
-from collections.abc import Callable, Sequence
+Tensor parallelism: every rank holds as many rows of the head as the others, in the order of the ranks. Collectives per
+call: one gather of row statistics, one more for top-k. Backward: one all-reduce, beside the last product of the
+weight's gradient.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.autograd import PassOptions, VocabPass, has_main_grad
-from mcore_unpatch.compat.fused_head.problem import (
+from mcore_unpatch.compat.fused_head.problem import VocabShard, gather
+from mcore_unpatch.compat.fused_head.settings import (
+    DEFAULT_TILE_BYTES,
+    LogprobQuery,
     being_captured,
-    default_tile_bytes,
+    check_tensors,
+    check_vocabulary,
     math_dtype,
     waiting_is_free,
-)
-from mcore_unpatch.compat.fused_head.settings import LogprobQuery, VocabQuery, check_tensors, check_vocabulary
-from mcore_unpatch.compat.fused_head.shards import (
-    LabelRows,
-    Rows,
-    checks_ranks,
-    locate_shard,
-    select_rows,
-    sort_labels,
 )
 from mcore_unpatch.compat.fused_head.torch_backend import choose_backend
 
@@ -40,18 +42,14 @@ class VocabOutput:
     topk_ids: Tensor | None  # [..., k] global token ids
     token_logprobs: Tensor | None = None  # [..., k] of `token_ids`
     sum_pi_squared: Tensor | None = None  # [...] sum of the squared probabilities
-    logit_min: Tensor | None = None  # [...] of the scaled logits of each token; these four without gradient
-    logit_max: Tensor | None = None
-    logit_mean: Tensor | None = None
-    logit_norm: Tensor | None = None  # the root of the sum of squares
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> "VocabOutput":
-        """The same after `change` of every result that is there."""
-        results = {name: None if value is None else change(value) for name, value in vars(self).items()}
-        return VocabOutput(**results)  # type: ignore[arg-type]
+    def transposed(self) -> "VocabOutput":
+        """The same of `[s, b, ...]` as `[b, s, ...]`."""
+        results = [None if one is None else one.transpose(0, 1).contiguous() for one in vars(self).values()]
+        return VocabOutput(*results)  # type: ignore[arg-type]
 
 
-def run_pass(hidden: Tensor, weight: Tensor, query: VocabQuery) -> VocabOutput:
+def run_pass(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> VocabOutput:
     """Check the tensors, find out which rows of which shard are asked for, and run the pass."""
     plan = plan_pass(hidden, weight, query)
     return plan.output(VocabPass.apply(plan.tokens, weight, plan.options))  # type: ignore[no-untyped-call]
@@ -62,33 +60,26 @@ class PassPlan:
     """One pass before it runs: the rows it computes, their labels, and how its results become those of all tokens."""
 
     tokens: Tensor  # [tokens, h]
-    rows: Rows
-    labels: LabelRows | None
-    ids: LabelRows | None
+    rows: "Rows"
+    labels: "LabelRows | None"
+    ids: "LabelRows | None"
     options: PassOptions
     out_of_vocab_grad: str
 
     def output(self, results: Sequence[Tensor | None]) -> VocabOutput:
         """The results of `VocabPass` in the shape of the labels."""
-        logprobs, level, logsumexp, squares, topk_logits, topk_ids, moments = results
+        logprobs, level, logsumexp, squares, topk_logits, topk_ids = results
         assert logsumexp is not None
         logprobs = logsumexp.new_zeros(self.rows.count, 0) if logprobs is None else logprobs
         own = None if self.labels is None else self.labels.settle(logprobs[:, 0], logsumexp, self.out_of_vocab_grad)
         others = None if self.ids is None else logprobs[:, 0 if own is None else 1 :].where(self.ids.known, 0)
-        stats: dict[str, Tensor] = {}
-        if moments is not None:
-            least, total, sum_of_squares, count, most = moments
-            stats = {"logit_min": least, "logit_max": most, "logit_mean": total / count}
-            stats["logit_norm"] = sum_of_squares.sqrt()
-        out = VocabOutput(own, level, logsumexp, topk_logits, topk_ids, others, squares, **stats)
-        return out.each(self.rows.spread)
+        spread = self.rows.spread(own, level, logsumexp, topk_logits, topk_ids, others, squares)
+        return VocabOutput(*spread)  # type: ignore[arg-type]
 
 
-def plan_pass(hidden: Tensor, weight: Tensor, query: VocabQuery) -> PassPlan:
+def plan_pass(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> PassPlan:
     """Check the tensors, and find out which rows of which shard are asked for."""
-    rows = {name: getattr(query, name) for name in ("labels", "mask", "token_ids", "keep_mask")}
-    check_tensors(hidden, weight, query.temperature, **rows)
-
+    check_tensors(hidden, weight, query.temperature, labels=query.labels, mask=query.mask, token_ids=query.token_ids)
     shape, vocab_size = hidden.shape[:-1], query.vocab_size
     taken, where = located(hidden, weight, query, query.topk)
     shard = where["shard"]
@@ -99,53 +90,72 @@ def plan_pass(hidden: Tensor, weight: Tensor, query: VocabQuery) -> PassPlan:
         ids = sort_labels(taken.take(query.token_ids), shard, vocab_size, ignore_index=None)
     chosen = ([] if labels is None else [labels.targets[:, None]]) + ([] if ids is None else [ids.targets])
     will_have_grad = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
-    only_torch = "keep_mask" if query.keep_mask is not None else "logit_stats" if query.logit_stats else ""
-    options = query.widened(
-        PassOptions,
-        backend=choose_backend(query.backend, hidden.device, only_torch),
-        chosen=torch.cat(chosen, 1) if sum(part.shape[1] for part in chosen) else None,
-        labelled=labels is not None,
+    columns = [part for part in chosen if part.shape[1]]
+    options = PassOptions(
+        backend=choose_backend(query.backend, hidden.device),
+        chosen=torch.cat(columns, 1) if columns else None,
         scale=row_scale(taken, query.temperature, query.logit_scale, math_dtype(weight)),
+        entropy=query.entropy,
+        sum_pi_squared=query.sum_pi_squared,
+        topk=query.topk,
         keep_bytes=query.keep_bytes if will_have_grad else 0,
-        keep_mask=None if query.keep_mask is None else query.keep_mask.reshape(shape.numel(), len(weight)),
         **where,
     )
     tokens = hidden.reshape(shape.numel(), hidden.shape[-1])
     return PassPlan(tokens, taken, labels, ids, options, query.out_of_vocab_grad)
 
 
-def located(hidden: Tensor, weight: Tensor, query: LogprobQuery, topk: int = 0) -> tuple[Rows, dict[str, Any]]:
-    """Which rows are computed, and the part of `PassOptions` that every pass has: the shard, and where gradients go."""
+def located(hidden: Tensor, weight: Tensor, query: LogprobQuery, topk: int = 0) -> tuple["Rows", dict[str, Any]]:
+    """The rows to compute, and what a pass is told of where it runs; the host waits at most once."""
     will_have_grad = torch.is_grad_enabled() and weight.requires_grad
     if query.fuse_main_grad and will_have_grad and not has_main_grad(weight):
         raise ValueError(
             "fuse_main_grad: expected a weight with main_grad (a parameter under Megatron's DDP or FSDP), got none"
         )
-    shape, group = hidden.shape[:-1], query.tp_group
-    wanted = query.rows_wanted()
+    group, words, device = query.tp_group, len(weight), hidden.device.type
     group = group if group is not None and group.size() > 1 else None
-    must_wait = (wanted is not None and query.max_rows is None) or checks_ranks(group)
-    shard, live_count = locate_shard(
-        weight,
-        (shape.numel(), shape.numel() if wanted is None else wanted.count_nonzero(), query.max_rows),
-        group,
-        on_host=waiting_is_free(hidden) or (must_wait and not being_captured(hidden)),
-    )
-    sound = check_vocabulary(shard.total, query.vocab_size, topk)
-    below = len(weight) if query.vocab_size is None else query.vocab_size - shard.start  # this shard's rows of tokens
-    rows = select_rows(shape, wanted, live_count, query.max_rows, sound)
+    ranks, rank = (1, 0) if group is None else (group.size(), group.rank())
+    if topk or query.vocab_size is not None:
+        check_vocabulary(ranks * words, query.vocab_size, topk)
+    if group is not None and dist.get_debug_level() == dist.DebugLevel.DETAIL:  # type: ignore[attr-defined,no-untyped-call]
+        _check_ranks(hidden, weight, query, group)
+    rows = select_rows(hidden, query)
+    end = words if query.vocab_size is None else query.vocab_size - rank * words  # of the tokens in this shard
     return rows, {
-        "shard": shard,
+        "shard": VocabShard(rank * words, words, ranks * words, group),
         "rows": rows.index,
-        "columns": below.clamp(0, len(weight)) if isinstance(below, Tensor) else max(0, min(below, len(weight))),
-        "tile_bytes": query.tile_bytes or default_tile_bytes(hidden.device.type),
+        "columns": max(0, min(end, words)),
+        "tile_bytes": query.tile_bytes or DEFAULT_TILE_BYTES.get(device, DEFAULT_TILE_BYTES["cuda"]),
         "reduce_hidden_grad": query.reduce_hidden_grad,
         "main_grad_of": weight if query.fuse_main_grad else None,
     }
 
 
-def row_scale(rows: Rows, temperature: float | Tensor, logit_scale: float, dtype: torch.dtype) -> float | Tensor:
-    """The factor of the raw product: a number, or one per row `[rows, 1]`."""
+def _check_ranks(hidden: Tensor, weight: Tensor, query: LogprobQuery, group: ProcessGroup) -> None:
+    """Raise where ranks disagree, with TORCH_DISTRIBUTED_DEBUG=DETAIL: to ask them takes a gather and a wait.
+
+    Without it unequal shards are NaN, and ranks with different rows would wait for each other for ever.
+    """
+    tokens, wanted = hidden.shape[:-1].numel(), query.rows_wanted()
+    computed = tokens if wanted is None else int(wanted.count_nonzero())
+    facts = {
+        "weight: expected the same number of rows": len(weight),
+        "weight: expected the same hidden size": weight.shape[1],
+        "hidden: expected the same number of tokens": tokens,
+        "mask or labels: expected the same number of rows to compute": computed,
+        "max_rows: expected the same bound (-1: none)": -1 if query.max_rows is None else query.max_rows,
+    }
+    everyone = gather(torch.tensor(list(facts.values()), device=weight.device), group).t().tolist()
+    for expected, seen in zip(facts, everyone, strict=True):
+        if len(set(seen)) > 1:
+            raise ValueError(f"{expected} on every rank of tp_group, got {seen}")
+
+
+def row_scale(rows: "Rows", temperature: float | Tensor, logit_scale: float, dtype: torch.dtype) -> float | Tensor:
+    """The factor of the raw product, `Problem.scale`: a number, or one per row `[rows, 1]`.
+
+    Here the temperature ends. Backends multiply logits by the factor, and the gradients of logits once more.
+    """
     if not isinstance(temperature, Tensor):
         return logit_scale / temperature
     per_row = rows.take(temperature.expand(rows.shape)).to(dtype)
@@ -158,3 +168,94 @@ def row_scale(rows: Rows, temperature: float | Tensor, logit_scale: float, dtype
         got = f"{per_row[bad][0].item()} at {int(bad.sum())} rows"
         raise ValueError(f"temperature: expected finite numbers above 0, got {got}")
     return (logit_scale / per_row)[:, None]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a call: all tokens, or those that a mask and labels select."""
+
+    shape: torch.Size
+    index: Tensor | None  # [rows] tokens to compute, all when None
+    live: Tensor | None  # [rows] which of them are truly selected, all when None
+    sound: Tensor | None  # 0-dim; False on the device turns every result into NaN, where raising would mean waiting
+
+    @property
+    def count(self) -> int:
+        """How many rows are computed."""
+        return self.shape.numel() if self.index is None else self.index.shape[0]
+
+    def take(self, per_token: Tensor) -> Tensor:
+        """The computed rows of a tensor shaped like the labels, or with more dimensions behind."""
+        flat = per_token.reshape(self.shape.numel(), *per_token.shape[len(self.shape) :])
+        return flat if self.index is None else flat[self.index]
+
+    def take_grad(self, per_token: Tensor) -> Tensor:
+        """The gradient of what `spread` spreads, from that of its result."""
+        grad = self.take(per_token)
+        for counts in (self.live, self.sound):
+            grad = grad if counts is None else grad.where(counts, 0)
+        return grad
+
+    def spread(self, *results: Tensor | None) -> list[Tensor | None]:
+        """Results `[rows, ...]` in the shape of the labels, 0 where nothing was computed."""
+        spread: list[Tensor | None] = []
+        for values in results:
+            if values is None:
+                spread.append(None)
+                continue
+            if self.live is not None:
+                values = values.where(self.live.view(-1, *[1] * (values.dim() - 1)), 0)
+            if self.index is not None:
+                empty = values.new_zeros((self.shape.numel(), *values.shape[1:]))
+                values = empty.index_copy(0, self.index, values)
+            if self.sound is not None and values.dtype.is_floating_point:
+                values = values.where(self.sound, torch.nan)
+            spread.append(values.reshape((*self.shape, *values.shape[1:])))
+        return spread
+
+
+def select_rows(hidden: Tensor, query: LogprobQuery) -> Rows:
+    """Those that are wanted: the host waits to learn how many they are, unless it may not, or is given a bound."""
+    shape, chosen, bound = hidden.shape[:-1], query.rows_wanted(), query.max_rows
+    if chosen is None:
+        return Rows(shape, None, None, None)
+    if waiting_is_free(hidden) or (bound is None and not being_captured(hidden)):
+        count = int(chosen.count_nonzero())
+        if bound is not None and bound < count:
+            raise ValueError(
+                f"max_rows: expected at least {count}, the rows with a label that the mask keeps, got {bound}"
+            )
+        return Rows(shape, None if count == shape.numel() else _first(chosen, count), None, None)
+    if bound is None or bound == shape.numel():
+        return Rows(shape, None, chosen, None)
+    index = _first(chosen, bound)
+    return Rows(shape, index, chosen[index], chosen.count_nonzero() <= bound)
+
+
+def _first(chosen: Tensor, count: int) -> Tensor:
+    """The first `count` chosen tokens in order, without a device sync."""
+    return (~chosen).to(torch.uint8).argsort(stable=True)[:count]
+
+
+@dataclass(frozen=True)
+class LabelRows:
+    """The labels of the computed rows, sorted into tokens, ignored ones and those outside the vocabulary."""
+
+    targets: Tensor  # [rows] the label's column, counted from this shard's first
+    known: Tensor  # [rows] the label is a token
+    stray: Tensor  # [rows] the label is neither a token nor ignored
+
+    def settle(self, logprob: Tensor, logsumexp: Tensor, out_of_vocab_grad: str) -> Tensor:
+        """Log-prob 0 where the label is not a token; "legacy" keeps the gradient of `-logsumexp` for those."""
+        nothing = torch.zeros_like(logprob)
+        if out_of_vocab_grad == "legacy":
+            nothing = torch.where(self.stray, logsumexp.detach() - logsumexp, nothing)
+        return torch.where(self.known, logprob, nothing)
+
+
+def sort_labels(ids: Tensor, shard: VocabShard, vocab_size: int | None, ignore_index: int | None) -> LabelRows:
+    """Sort token ids `[rows]` against the vocabulary."""
+    ids = ids.long()
+    inside = (ids >= 0) & (ids < (shard.total if vocab_size is None else vocab_size))
+    meant = torch.ones_like(inside) if ignore_index is None else ids != ignore_index
+    return LabelRows(ids - shard.start, inside & meant, ~inside & meant)

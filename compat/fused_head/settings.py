@@ -1,22 +1,34 @@
 """The arguments of a pass over the vocabulary, each once: how a head is read, and what is asked of its rows.
 
-A class adds to the one before it: `PassSettings` are the options of every processor, `VocabQuery` is a whole call. An
-error for a wrong one names the argument, what was expected and what was passed; nothing here waits for a GPU.
+An error for a wrong one names the argument, what was expected and what was passed; nothing here waits for a GPU.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from functools import wraps
-from inspect import signature
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup, distributed_c10d
 
+DEFAULT_TILE_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}  # cache-friendly on a CPU, wide on a GPU
 _NO_IDS = (torch.bool, torch.complex64)
 _MULTIPLIED = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+
+
+def math_dtype(weight: Tensor) -> torch.dtype:
+    """The dtype of softmax, sums and outputs: float32, or float64 for a float64 weight."""
+    return torch.float64 if weight.dtype == torch.float64 else torch.float32
+
+
+def waiting_is_free(tensor: Tensor) -> bool:
+    """Whether values can be read at no cost; on an accelerator, reading waits for all queued work."""
+    return tensor.is_cpu
+
+
+def being_captured(tensor: Tensor) -> bool:
+    """Whether a CUDA graph is captured now, which cannot wait."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _wrong(kind: type[Exception], argument: str, expected: str, got: object) -> Exception:
@@ -28,8 +40,7 @@ def check_tensors(hidden: Any, weight: Any, temperature: Any, **rows: Any) -> No
     given = {name: tensor for name, tensor in rows.items() if tensor is not None}
     for name, tensor in ({"hidden": hidden, "weight": weight} | given).items():
         if not isinstance(tensor, Tensor):
-            expected = "a tensor of booleans" if name == "keep_mask" else "a tensor"
-            raise _wrong(TypeError, name, expected, type(tensor).__name__)
+            raise _wrong(TypeError, name, "a tensor", type(tensor).__name__)
         if name in ("hidden", "weight") and tensor.dtype not in _MULTIPLIED:
             known = ", ".join(str(dtype).removeprefix("torch.") for dtype in _MULTIPLIED)
             narrow = tensor.dtype.is_floating_point and tensor.itemsize == 1
@@ -41,23 +52,21 @@ def check_tensors(hidden: Any, weight: Any, temperature: Any, **rows: Any) -> No
         raise _wrong(ValueError, "hidden", f"shape [..., {weight.shape[1]}] to match weight", list(hidden.shape))
     shape = hidden.shape[:-1]
     for name, tensor in given.items():
-        behind = tensor.shape[len(shape) :] if name == "token_ids" else weight.shape[: name == "keep_mask"]
-        if tensor.shape != (*shape, *behind) or len(behind) != (name in ("token_ids", "keep_mask")):
-            more = {"token_ids": " + [k]", "keep_mask": f" + [{len(weight)}], this rank's rows of the weight,"}
-            text = f"shape {list(shape)}{more.get(name, '')} to match hidden without h"
+        several = name == "token_ids"
+        if tensor.shape[: len(shape)] != shape or tensor.dim() != len(shape) + several:
+            text = f"shape {list(shape)}{' + [k]' * several} to match hidden without h"
             raise _wrong(ValueError, name, text, list(tensor.shape))
-        if name == "keep_mask" and tensor.dtype != torch.bool:
-            raise _wrong(TypeError, name, "a tensor of booleans", tensor.dtype)
         if name in ("labels", "token_ids") and (tensor.dtype.is_floating_point or tensor.dtype in _NO_IDS):
             raise _wrong(TypeError, name, "an integer dtype (token ids)", tensor.dtype)
-    check_temperature(temperature, shape)
+    if isinstance(temperature, Tensor) and temperature.dim() > 0 and temperature.shape != shape:
+        raise _wrong(ValueError, "temperature", f"a scalar or shape {list(shape)}", list(temperature.shape))
     for name, tensor in (given | {"weight": weight, "temperature": temperature}).items():
         if isinstance(tensor, Tensor) and tensor.device != hidden.device:
             raise _wrong(ValueError, name, f"device {hidden.device} to match hidden", tensor.device)
 
 
-def check_temperature(temperature: Any, shape: torch.Size | None = None) -> None:
-    """A number above zero, or a tensor of a scalar or of `shape`, where that is known."""
+def check_temperature(temperature: Any) -> None:
+    """A number above zero, or a tensor of them."""
     if not isinstance(temperature, Tensor):
         check_number("temperature", temperature, positive=True)
         return
@@ -66,8 +75,6 @@ def check_temperature(temperature: Any, shape: torch.Size | None = None) -> None
     if temperature.requires_grad:
         expected = "a tensor without requires_grad (it gets no gradient; detach it)"
         raise _wrong(ValueError, "temperature", expected, "requires_grad=True")
-    if shape is not None and temperature.dim() > 0 and temperature.shape != shape:
-        raise _wrong(ValueError, "temperature", f"a scalar or shape {list(shape)}", list(temperature.shape))
 
 
 def check_number(name: str, value: Any, positive: bool) -> None:
@@ -78,15 +85,15 @@ def check_number(name: str, value: Any, positive: bool) -> None:
         raise _wrong(ValueError, name, "a finite number" + (" above 0" if positive else ""), value)
 
 
-def check_count(name: str, value: Any, least: int | None = None, most: int | None = None) -> None:
-    """None, or a whole number within bounds."""
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong(TypeError, name, "an integer", type(value).__name__)
-    if (least is not None and value < least) or (most is not None and value > most):
-        bounds = f"at least {least}" + (f" and at most {most}" if most is not None else "")
-        raise _wrong(ValueError, name, bounds, value)
+def check_counts(**given: tuple[Any, int | None]) -> None:
+    """Of each name a value and the least that it may be: the value is None, or a whole number."""
+    for name, (value, least) in given.items():
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise _wrong(TypeError, name, "an integer", type(value).__name__)
+        if least is not None and value < least:
+            raise _wrong(ValueError, name, f"at least {least}", value)
 
 
 def check_choice(name: str, value: Any, *choices: str) -> None:
@@ -96,17 +103,13 @@ def check_choice(name: str, value: Any, *choices: str) -> None:
         raise _wrong(ValueError, name, f"{', '.join(others)} or {last}", repr(value))
 
 
-def check_vocabulary(total: int | Tensor, vocab_size: int | None, topk: int) -> Tensor | None:
-    """`vocab_size` and `topk` against the rows of all shards: an error, or, where only the device knows, a flag."""
+def check_vocabulary(total: int, vocab_size: int | None, topk: int) -> None:
+    """`vocab_size` and `topk` against the rows of all shards."""
     if vocab_size is not None and topk > vocab_size:
         raise _wrong(ValueError, "topk", f"at most vocab_size = {vocab_size}", topk)
-    needed = max(vocab_size or 0, topk)
-    if isinstance(total, Tensor):
-        return total >= needed if needed else None
-    if needed > total:
+    if (needed := max(vocab_size or 0, topk)) > total:
         name = "vocab_size" if vocab_size is not None else "topk"
         raise _wrong(ValueError, name, f"at most {total}, the number of weight rows on all ranks of tp_group", needed)
-    return None
 
 
 def group_named(name: str) -> ProcessGroup:
@@ -120,7 +123,7 @@ def group_named(name: str) -> ProcessGroup:
 
 
 def check_vocab_range(start: int, end: int, weight: Tensor, group: ProcessGroup) -> None:
-    """Raise unless the caller's range is that of the shard: the operator derives it from the shards themselves."""
+    """Raise unless the caller's range is that of the shard: the operator derives it from the rank and the shard."""
     expected = (group.rank() * len(weight), (group.rank() + 1) * len(weight))
     if (start, end) != expected:
         raise ValueError(
@@ -131,29 +134,11 @@ def check_vocab_range(start: int, end: int, weight: Tensor, group: ProcessGroup)
 
 OutOfVocabGrad = Literal["zero", "legacy"]
 BackendName = Literal["auto", "torch", "triton"]
-Wider = TypeVar("Wider")
-Asked = TypeVar("Asked")
-Result = TypeVar("Result")
-Fields = ParamSpec("Fields")
+_OUTSIDE, _BACKENDS = get_args(OutOfVocabGrad), get_args(BackendName)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Execution:
-    """How a pass is carried out, by whomever it is asked."""
-
-    out_of_vocab_grad: OutOfVocabGrad = "zero"
-    backend: BackendName = "auto"
-    tile_bytes: int | None = None
-    batch_invariant: bool = False
-
-    def __post_init__(self) -> None:
-        check_choice("backend", self.backend, *get_args(BackendName))
-        check_choice("out_of_vocab_grad", self.out_of_vocab_grad, *get_args(OutOfVocabGrad))
-        check_count("tile_bytes", self.tile_bytes, 1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogprobOptions(_Execution):
+class LogprobOptions:
     """What few callers of `linear_logprob` set.
 
     logit_scale: multiplies the logits (MuP's output multiplier).
@@ -171,76 +156,60 @@ class LogprobOptions(_Execution):
         that a mask or another dtype requires; the triton backend gives that copy as much again, and at least 128 rows.
         The rest does not grow with the vocabulary: a few numbers per row, and one float32 copy of the computed rows'
         hidden gradient if hidden is narrower or masked.
-    batch_invariant: a row's log-prob and entropy have the same bits whatever the other rows are. Gradients do not: they
-        come from products over all rows.
     """
 
     logit_scale: float = 1.0
     max_rows: int | None = None
     reduce_hidden_grad: bool = True
     fuse_main_grad: bool = False
+    out_of_vocab_grad: OutOfVocabGrad = "zero"
+    backend: BackendName = "auto"
+    tile_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("logit_scale", self.logit_scale, positive=False)
-        check_count("max_rows", self.max_rows, 0)
+        if self.logit_scale != 1:
+            check_number("logit_scale", self.logit_scale, positive=False)
+        check_counts(max_rows=(self.max_rows, 0), tile_bytes=(self.tile_bytes, 1))
+        if self.backend not in _BACKENDS or self.out_of_vocab_grad not in _OUTSIDE:
+            check_choice("backend", self.backend, *_BACKENDS)
+            check_choice("out_of_vocab_grad", self.out_of_vocab_grad, *_OUTSIDE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassSettings(_Execution):
-    """How the head is read: the options of `linear_logprob` that a processor takes and passes on as they are."""
+class LogprobQuery(LogprobOptions):
+    """All arguments of `vocab_pass`. Tensors are shaped like the tokens `[...]`, `token_ids` `[..., k]`."""
 
+    labels: Tensor | None = None
     temperature: float | Tensor = 1.0
-    vocab_size: int | None = None
+    mask: Tensor | None = None
+    entropy: bool = False
     ignore_index: int | None = -100
+    vocab_size: int | None = None
+    tp_group: ProcessGroup | None = None
     keep_bytes: int = 0
+    topk: int = 0
+    token_ids: Tensor | None = None
+    sum_pi_squared: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_temperature(self.temperature)
-        check_count("ignore_index", self.ignore_index)
-        check_count("vocab_size", self.vocab_size, 1)
         if self.keep_bytes is None:
             raise _wrong(TypeError, "keep_bytes", "an integer", "None")
-        check_count("keep_bytes", self.keep_bytes, 0)
-
-    def widened(self, kind: type[Wider], **more: Any) -> Wider:
-        """What these settings have in common with a wider `kind`, and more of it."""
-        known: Any = kind
-        return kind(
-            **{f.name: getattr(self, f.name) for f in fields(self) if f.name in known.__dataclass_fields__} | more
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadSettings(PassSettings, LogprobOptions):
-    """The same for one head: its factor, who holds its shards, and where gradients go."""
-
-    tp_group: ProcessGroup | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
+        sizes = {"vocab_size": (self.vocab_size, 1), "keep_bytes": (self.keep_bytes, 0), "topk": (self.topk, 0)}
+        check_counts(ignore_index=(self.ignore_index, None), **sizes)
         group = self.tp_group
         if group is not None and (not isinstance(group, ProcessGroup) or group.rank() < 0):
             raise _wrong(TypeError, "tp_group", "a process group this rank belongs to, or None", group)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogprobQuery(HeadSettings):
-    """And what is asked of the rows: all arguments of `linear_logprob`. Tensors are shaped like the tokens `[...]`."""
-
-    labels: Tensor | None = field(default=None, kw_only=False)
-    mask: Tensor | None = None
-    entropy: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        choosing = [self.mask, None if self.ignore_index is None else self.labels]
-        if self.max_rows is not None and all(tensor is None for tensor in choosing):
+        if self.max_rows is None:
+            return
+        choosing = [one for one in (self.mask, None if self.ignore_index is None else self.labels) if one is not None]
+        if not choosing:
             expected = "None, because neither a mask nor labels with an ignore_index leave rows out"
             raise _wrong(ValueError, "max_rows", expected, self.max_rows)
-        most = min((tensor.numel() for tensor in choosing if isinstance(tensor, Tensor)), default=None)
-        check_count("max_rows", self.max_rows, 0, most)
+        most = min(tensor.numel() if isinstance(tensor, Tensor) else self.max_rows for tensor in choosing)
+        if self.max_rows > most:
+            raise _wrong(ValueError, "max_rows", f"at least 0 and at most {most}", self.max_rows)
 
     def rows_wanted(self) -> Tensor | None:
         """`[tokens]` booleans: which rows the mask keeps and no ignored label leaves out; None: all."""
@@ -249,42 +218,3 @@ class LogprobQuery(HeadSettings):
             return kept
         labelled = self.labels.reshape(-1).long() != self.ignore_index
         return labelled if kept is None else kept & labelled
-
-
-@dataclass(frozen=True, kw_only=True)
-class VocabQuery(LogprobQuery):
-    """All arguments of `vocab_pass`; these tensors have a dimension more than the tokens."""
-
-    topk: int = 0
-    token_ids: Tensor | None = None
-    sum_pi_squared: bool = False
-    keep_mask: Tensor | None = None
-    logit_stats: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("topk", self.topk, 0)
-
-
-def takes(
-    kind: Callable[Fields, Asked],
-) -> Callable[[Callable[[Tensor, Tensor, Asked], Result]], Callable[Concatenate[Tensor, Tensor, Fields], Result]]:
-    """Let a function of hidden states, weight and a query take the fields of the query as its own arguments."""
-    known = signature(kind).parameters
-
-    def decorate(
-        function: Callable[[Tensor, Tensor, Asked], Result],
-    ) -> Callable[Concatenate[Tensor, Tensor, Fields], Result]:
-        @wraps(function)
-        def call(hidden: Tensor, weight: Tensor, *labels: Fields.args, **keywords: Fields.kwargs) -> Result:
-            if unknown := keywords.keys() - known.keys():
-                names = ", ".join(known)
-                raise TypeError(f"{function.__name__} has no argument {sorted(unknown)[0]!r}; it has {names}")
-            return function(hidden, weight, kind(*labels, **keywords))
-
-        own = signature(function)
-        shown = [*list(own.parameters.values())[:2], *known.values()]
-        call.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
-        return call  # type: ignore[return-value]  # `hidden` and `weight` may be named, too
-
-    return decorate

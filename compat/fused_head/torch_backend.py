@@ -1,15 +1,13 @@
 """The torch backend: computes and discards one tile of logits after another, on any device; and the choice of one.
 
 Forward and backward compute each tile by the same product of the same shape, so the backward's softmax matches the
-forward's log-sum-exp to the last bit.
+forward's log-sum-exp to the last bit. How a problem is cut into tiles is the same for every backend.
 """
 
 import os
 import warnings
-from collections.abc import Callable
-from dataclasses import fields, replace
+from functools import cache
 from importlib.util import find_spec
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,15 +15,189 @@ from torch import Tensor
 from mcore_unpatch.compat.fused_head.problem import (
     NO_LOGIT,
     GradBuffer,
+    GradOfTile,
     Problem,
     RowGrads,
     RowStats,
     TakeGrad,
-    Tiles,
-    math_dtype,
-    plan_tiles,
-    tile_cost,
+    needed,
 )
+from mcore_unpatch.compat.fused_head.settings import DEFAULT_TILE_BYTES, check_counts, math_dtype
+
+# The block of logits that one program of the fused kernels makes at a time.
+BLOCK_ROWS = 128
+BLOCK_COLUMNS = 256
+BLOCK_WIDTH = 64  # of the hidden size, per step of the product
+# Below this width a matrix product is too thin to be fast: split the rows instead.
+_THINNEST = 256
+# A GPU multiplies matrices of such a width several times faster than odd ones.
+_ALIGNED = 128
+# Vectors of one number per row that live beside a tile.
+_VECTORS = 8
+
+
+def tile_cost(problem: Problem, number: int, keeps_low_precision: bool) -> tuple[int, int, int]:
+    """The bytes of a tile per cell, per row and per column, including the casts of its operands and products.
+
+    `number` is how many bytes one has in which results are added up.
+    """
+    hidden, weight = problem.hidden, problem.weight
+    width = hidden.shape[1]
+    narrow = weight.dtype.itemsize < number
+    cast = number if narrow and not keeps_low_precision else 0
+    row = (hidden.itemsize if problem.rows is not None else 0) + cast
+    row += weight.itemsize if hidden.dtype != weight.dtype else 0
+    cell = 2 * number  # the logits, and their exponentials or a rounded copy
+    # The cast, the product before it is rounded, and the copy that a CPU's matrix library packs for itself.
+    column = (cast + (number if narrow else 0) + number) * width
+    return cell, row * width + (_VECTORS + 4 * problem.topk) * 8, column
+
+
+def plan_tiles(rows: int, columns: int, cost: tuple[int, int, int], budget: int) -> tuple[int, int]:
+    """Rows and columns of a tile within `budget` bytes; all rows if that leaves the tile wide enough."""
+    rows, columns = max(rows, 1), max(columns, 1)
+    cell, row, column = cost
+    wide = (budget - rows * row) // (rows * cell + column)
+    if wide >= min(columns, _THINNEST):
+        return rows, columns if wide >= columns else wide // _ALIGNED * _ALIGNED
+    for thin in (min(columns, 2 * _THINNEST), min(columns, 32), 1):
+        tall = (budget - thin * column) // (thin * cell + row)
+        if tall >= min(rows, 32) or (thin == 1 and tall >= 1):
+            return min(rows, tall), thin
+    raise ValueError(
+        f"tile_bytes: expected at least {sum(cost)} for these tensors (one cell of the logits), got {budget}"
+    )
+
+
+def spans(total: int, size: int) -> list[slice]:
+    """Slices of `size` that cover `range(total)`."""
+    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
+
+
+def least_tile_bytes(weight: Tensor) -> int:
+    """The least that the fused kernels can do with: a block of gradients, and the sums of its columns in float32."""
+    return BLOCK_COLUMNS * (BLOCK_ROWS * weight.itemsize + 4 * weight.shape[1])
+
+
+def chunk_tile_bytes(chunk_size: int | None, batch: int, weight: Tensor) -> int | None:
+    """The bytes of the logits of `chunk_size` positions of the whole batch; None: the default.
+
+    So a chunk size remains an upper bound on memory, although nothing here is cut along the sequence. A bound below the
+    minimum of a backend is raised to that minimum.
+    """
+    if chunk_size is None:
+        return None
+    check_counts(chunk_size=(chunk_size, 1))
+    rows, width = weight.shape
+    number = math_dtype(weight).itemsize
+    least = max(16 * number * width + 1024, least_tile_bytes(weight) if weight.itemsize == 2 else 0)
+    most = DEFAULT_TILE_BYTES.get(weight.device.type, DEFAULT_TILE_BYTES["cuda"])
+    return min(most, max(least, chunk_size * batch * rows * number))
+
+
+@cache
+def product_widens(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether torch.mm gives float32 from operands of this dtype on this device, found out by a small product.
+
+    It learned to in torch 2.8, for CUDA; elsewhere the product is rounded to `dtype` on the way.
+    """
+    small = torch.ones(8, 8, dtype=dtype, device=device)
+    try:
+        torch.mm(small, small, out_dtype=torch.float32)
+    except torch.OutOfMemoryError:
+        raise
+    except (TypeError, RuntimeError):  # no such argument, or no such kernel
+        return False
+    return True
+
+
+class Tiles:
+    """One problem, tile by tile, in memory that is reused."""
+
+    tile_rows: int
+    tile_columns: int
+
+    def __init__(self, problem: Problem, operand_dtype: torch.dtype | None) -> None:
+        self.problem, self.dtype = problem, math_dtype(problem.weight)
+        self.operand_dtype = operand_dtype or self.dtype
+        self.column_count = problem.columns
+        self.row_count = len(problem.hidden if problem.rows is None else problem.rows)
+        self._loaded: tuple[slice, Tensor] | None = None
+
+    def multiply(self, out: Tensor, a: Tensor, b: Tensor, accumulate: bool) -> None:
+        """`out (+)= a @ b`, added up in the dtype of `out` where the operands are narrower."""
+        if a.dtype == out.dtype:
+            out.addmm_(a, b) if accumulate else torch.mm(a, b, out=out)
+        else:
+            widens = out.dtype == torch.float32 and product_widens(a.device, a.dtype)
+            product = torch.mm(a, b, out_dtype=out.dtype) if widens else torch.mm(a, b)
+            out.add_(product) if accumulate else out.copy_(product)
+
+    def new(self, *shape: int) -> Tensor:
+        """An empty tensor in the math dtype."""
+        return self.problem.weight.new_empty(shape, dtype=self.dtype)
+
+    def load_rows(self, r: slice) -> Tensor:
+        """The operand of these rows. Release it before loading others: `tile_bytes` counts only one."""
+        if self._loaded is None or self._loaded[0] != r:
+            self._loaded = None
+            hidden, rows = self.problem.hidden, self.problem.rows
+            self._loaded = r, self.row_operand(hidden[r] if rows is None else hidden.index_select(0, rows[r]))
+        return self._loaded[1]
+
+    def row_operand(self, x: Tensor) -> Tensor:
+        """Hidden states in the dtype of the products."""
+        return x.to(self.problem.weight.dtype).to(self.operand_dtype)
+
+    def load_columns(self, c: slice) -> Tensor:
+        """These rows of the weight in the dtype of the products."""
+        return self.problem.weight[c].to(self.operand_dtype)
+
+    def row_spans(self) -> list[slice]:
+        """The rows of every tile."""
+        end, size = self.row_count, self.tile_rows
+        return [slice(start, min(start + size, end)) for start in range(0, end, size)]
+
+    def column_spans(self) -> list[slice]:
+        """The columns of every tile."""
+        end, size = self.column_count, self.tile_columns
+        return [slice(start, min(start + size, end)) for start in range(0, end, size)]
+
+    def sums_apart(self, target: GradBuffer, row_tiles: int) -> bool:
+        """Whether the weight's gradient is added up beside a buffer that would round more than the final sum."""
+        if target is None or target.buffer.dtype == self.dtype:
+            return False
+        return target.accumulate or row_tiles > 1 or target.buffer.dtype != self.operand_dtype
+
+    def multiply_out(self, grad_of_tile: GradOfTile, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
+        """`TorchBackend.backward`, given the gradient of the logits of a tile's rows and columns as an operand.
+
+        The weight's gradient of some columns is added up over all rows, and rounded once.
+        """
+        columns, rows = self.column_spans(), self.row_spans()
+        adds, apart = weight_grad is not None and weight_grad.accumulate, self.sums_apart(weight_grad, len(rows))
+        dx = self.new(self.row_count if hidden_grad is not None else 0, self.problem.hidden.shape[1])
+        if hidden_grad is not None and not (columns and rows):
+            hidden_grad(dx.zero_())
+        for c in columns:
+            w = self.load_columns(c)
+            out = None if weight_grad is None else weight_grad.buffer[c]
+            dw = self.new(*out.shape) if out is not None and apart else out
+            for r in rows:
+                x = self.load_rows(r)
+                dz = grad_of_tile(x, w, r, c)
+                if hidden_grad is not None:
+                    self.multiply(dx[r], dz, w, accumulate=c is not columns[0])
+                    if c is columns[-1] and r is rows[-1]:
+                        hidden_grad(dx)
+                if dw is not None:
+                    self.multiply(dw, dz.t(), x, accumulate=r is not rows[0] or (adds and not apart))
+                del x, dz  # or they would live until the next ones are made
+            if apart and rows:
+                needed(out).add_(needed(dw)) if adds else needed(out).copy_(needed(dw))
+            del w, dw
+        if weight_grad is not None and not weight_grad.accumulate:
+            weight_grad.buffer[self.column_count if rows else 0 :].zero_()
 
 
 class TorchBackend:
@@ -36,24 +208,13 @@ class TorchBackend:
 
     def forward(self, problem: Problem) -> RowStats:
         """Fold each tile into the rows' running maximum, sums, chosen logits and top-k."""
-        return self.fold(problem, self._tile_rows(problem))
-
-    def _tile_rows(self, problem: Problem) -> int | None:
-        return rows_of_a_tile(problem, self.fold) if problem.batch_invariant else None
-
-    def fold(self, problem: Problem, tile_rows: int | None = None) -> RowStats:
-        """The same, in tiles of this many rows; None: as many as fit."""
-        tiles = TorchTiles(problem, tile_rows)
-        rows, columns = problem.row_count, problem.chosen
-        row_max = tiles.new(rows).fill_(NO_LOGIT)
-        sum_exp = tiles.new(rows).zero_()
-        sum_exp_z = tiles.new(rows).zero_() if problem.entropy else None
-        sum_exp_squared = tiles.new(rows).zero_() if problem.sum_pi_squared else None
-        chosen = tiles.new(*columns.shape).zero_() if columns is not None else None
-        moments = tiles.new(4, rows).zero_() if problem.logit_stats else None
-        if moments is not None:
-            moments[0] = torch.inf
-        top_logits = tiles.new(rows, problem.topk).fill_(NO_LOGIT) if problem.topk else None
+        tiles, columns = TorchTiles(problem), problem.chosen
+        rows, new = tiles.row_count, tiles.buffers.new_zeros
+        row_max, sum_exp = new(rows).fill_(NO_LOGIT), new(rows)
+        sum_exp_z = new(rows) if problem.entropy else None
+        sum_exp_squared = new(rows) if problem.sum_pi_squared else None
+        chosen = new(columns.shape) if columns is not None else None
+        top_logits = new(rows, problem.topk).fill_(NO_LOGIT) if problem.topk else None
         top_columns = None if top_logits is None else torch.full_like(top_logits, -1, dtype=torch.int64)
         for r in tiles.row_spans():
             x = tiles.load_rows(r)
@@ -66,13 +227,6 @@ class TorchBackend:
                     best, where = z.topk(min(problem.topk, z.shape[1]), dim=1)
                     top_logits[r], taken = torch.cat([top_logits[r], best], dim=1).topk(problem.topk, dim=1)
                     top_columns[r] = torch.cat([top_columns[r], where + c.start], dim=1).gather(1, taken)
-                if moments is not None:
-                    counts = ~(z <= NO_LOGIT / 2)  # so that a NaN counts
-                    moments[0, r] = torch.minimum(moments[0, r], z.where(counts, torch.inf).amin(1))
-                    spare = torch.mul(z, counts, out=tiles.second(z))
-                    moments[1, r] += spare.sum(1)
-                    moments[2, r] += spare.square_().sum(1)
-                    moments[3, r] += counts.sum(1)
                 new_max = torch.maximum(row_max[r], z.amax(1))
                 max_change = row_max[r] - new_max
                 rescale = max_change.exp()
@@ -87,7 +241,7 @@ class TorchBackend:
                     sum_exp_squared[r] = sum_exp_squared[r] * rescale * rescale + exp_z.square_().sum(1)
                 row_max[r] = new_max
             del x  # or it would live until the next rows are loaded
-        return RowStats(row_max, sum_exp, sum_exp_z, sum_exp_squared, chosen, top_logits, top_columns, moments=moments)
+        return RowStats(row_max, sum_exp, sum_exp_z, sum_exp_squared, chosen, top_logits, top_columns)
 
     def backward(self, problem: Problem, grads: RowGrads, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
         """Fill `weight_grad`; pass this shard's part of the rows' gradient to `hidden_grad`, once and early.
@@ -95,7 +249,7 @@ class TorchBackend:
         That part is `[rows, h]` in the math dtype and must not be shared: the shards are summed in it while the backend
         finishes the weight's gradient. Each tile is made again, turned into its own gradient in place, and multiplied.
         """
-        tiles = TorchTiles(problem, self._tile_rows(problem))
+        tiles = TorchTiles(problem)
 
         def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
             return _logits_to_grad(tiles.logits(x, w, r, c), tiles, grads, r, c).to(tiles.operand_dtype)
@@ -104,47 +258,25 @@ class TorchBackend:
 
 
 class TorchTiles(Tiles):
-    """The logits lie in two buffers of one tile each. With `tile_rows`, all products have that many rows."""
+    """The logits lie in two buffers of one tile each."""
 
-    def __init__(self, problem: Problem, tile_rows: int | None = None) -> None:
+    def __init__(self, problem: Problem) -> None:
         # A CPU multiplies float32 fastest; a GPU multiplies 16 bits fastest, and adds up in float32 anyway.
-        on_cpu = problem.weight.device.type == "cpu"
-        super().__init__(problem, math_dtype(problem.weight) if on_cpu else problem.weight.dtype)
-        cost = tile_cost(problem, self.operand_dtype != self.dtype)
-        rows = tile_rows or problem.row_count
-        self.tile_rows, self.tile_columns = plan_tiles(rows, self.column_count, cost, problem.tile_bytes)
-        self.fills_up = tile_rows is not None
-        if tile_rows is not None:  # a power of two: what is left of it divides it
-            self.tile_rows = 1 << (self.tile_rows.bit_length() - 1)
+        super().__init__(problem, None if problem.weight.is_cpu else problem.weight.dtype)
+        cost = tile_cost(problem, self.dtype.itemsize, self.operand_dtype != self.dtype)
+        self.tile_rows, self.tile_columns = plan_tiles(self.row_count, self.column_count, cost, problem.tile_bytes)
         self.buffers = self.new(2, self.tile_rows * self.tile_columns)
 
     def logits(self, x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
-        """Those of a tile, scaled, in the first buffer; NO_LOGIT where a column does not take part."""
-        missing = self.tile_rows - len(x) if self.fills_up else 0
-        if missing:
-            x = torch.cat([x, x.new_zeros(missing, x.shape[1])])
+        """Those of a tile, scaled, in the first buffer."""
         z = self.buffers[0, : len(x) * len(w)].view(len(x), len(w))
         self.multiply(z, x, w.t(), accumulate=False)
-        z = z[: len(x) - missing]
         scale = self.problem.scale
         if isinstance(scale, Tensor):
             z.mul_(scale[r])
         elif scale != 1.0:
             z.mul_(scale)
-        if self.column_limit is not None:
-            excluded = torch.arange(c.start, c.stop, device=z.device) >= self.column_limit
-            z.masked_fill_(excluded, NO_LOGIT)
-        if self.problem.keep_mask is not None:
-            z.masked_fill_(self._left_out(self.problem.keep_mask, r, c), NO_LOGIT)
         return z
-
-    def _left_out(self, keep_mask: Tensor, r: slice, c: slice) -> Tensor:
-        rows, chosen = self.problem.rows, self.problem.chosen
-        left_out = ~(keep_mask[r, c] if rows is None else keep_mask[rows[r], c])
-        if chosen is not None and self.problem.labelled:
-            column, inside = _within(chosen[r, :1], c)
-            left_out.scatter_(1, column, left_out.gather(1, column) & ~inside)
-        return left_out
 
     def second(self, z: Tensor) -> Tensor:
         """The second buffer in the shape of `z`."""
@@ -185,55 +317,16 @@ def _within(columns: Tensor, c: slice) -> tuple[Tensor, Tensor]:
     return local.clamp(0, c.stop - c.start - 1), (local >= 0) & (local < c.stop - c.start)
 
 
-# Rows whose results have the same bits whatever rows stand beside them, from products that do not promise it: a matrix
-# product adds up in an order that depends on the shapes, and may depend on a row's place among the others. So all tiles
-# get one and the same number of rows, the last filled up, and that number is one for which all places were seen to give
-# the same bits for the same row: tried once for each kind of product. One row at a time is always such a number.
-_TRIED = (64, 16, 4)
-_found: dict[tuple[Any, ...], int] = {}
-
-
-def rows_of_a_tile(problem: Problem, fold: Callable[[Problem, int], RowStats]) -> int:
-    """Tried with this problem's weight and one row in every place; waits for the device, once for a kind of product."""
-    weight, wanted = problem.weight, (problem.entropy, problem.sum_pi_squared, problem.topk)
-    threads = torch.get_num_threads() if weight.device.type == "cpu" else 0
-    scaled = isinstance(problem.scale, Tensor) or problem.scale != 1.0
-    product = (weight.device, weight.dtype, weight.shape, problem.hidden.dtype)
-    kind = (*product, problem.tile_bytes, *wanted, scaled, threads)
-    if kind not in _found:
-        _found[kind] = next((size for size in _TRIED if _same_everywhere(problem, fold, size)), 1)
-    return _found[kind]
-
-
-def _same_everywhere(problem: Problem, fold: Callable[[Problem, int], RowStats], size: int) -> bool:
-    generator = torch.Generator().manual_seed(0)
-    row = torch.randn(1, problem.hidden.shape[1], generator=generator).to(problem.hidden)
-    scale = problem.scale
-    if isinstance(scale, Tensor):
-        scale = scale.new_full((size, 1), 0.7)
-    trial = replace(
-        problem, hidden=row.expand(size, -1).contiguous(), rows=None, chosen=None, scale=scale, keep_mask=None,
-        logit_stats=False,
-    )  # fmt: skip
-    stats = fold(trial, size)
-    values = [value for f in fields(stats) if isinstance(value := getattr(stats, f.name), Tensor)]
-    return all(bool((value == value[:1]).all()) for value in values)
-
-
 # The least that the fused kernels need. With less every call takes the torch backend, and on a GPU the first says so.
 LEAST_TORCH, LEAST_TRITON = "2.8", "3.4"
 _AMPERE = 8  # compute capability: the first with bfloat16 in its matrix units
 _warned: set[str] = set()
 
 
-def choose_backend(name: str, device: torch.device, only_torch: str = "") -> TorchBackend:
-    """The backend for `device`; a GPU or a call by name that must do without triton is told why, once.
-
-    `only_torch` names a feature of the call that the triton backend lacks.
-    """
-    reason = "" if name == "torch" else f"it does not support {only_torch}" if only_torch else _why_not_triton(device)
-    surprising = name == "triton" or (device.type == "cuda" and not only_torch)
-    if reason and surprising and reason not in _warned:
+def choose_backend(name: str, device: torch.device) -> TorchBackend:
+    """The backend for `device`; a GPU or a call by name that must do without triton is told why, once."""
+    reason = "" if name == "torch" else _why_not_triton(device)
+    if reason and reason not in _warned and (name == "triton" or device.type == "cuda"):
         _warned.add(reason)
         said = "cannot run here, using 'torch'" if name == "triton" else "uses 'torch' here, and not 'triton'"
         warnings.warn(f"backend={name!r} {said}: {reason}.", RuntimeWarning, stacklevel=5)

@@ -8,6 +8,7 @@ from mcore_unpatch.compat.requirements import require_hook, say_once
 require_hook(__name__)
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from threading import get_ident
 from typing import Any, TypeVar
 
@@ -16,10 +17,22 @@ from torch import Tensor
 from torch.nn import Module
 from torch.utils._pytree import tree_leaves
 
-from mcore_unpatch.compat.hook import find, state
-from mcore_unpatch.compat.hook.call import HookContext, Processor, complete_context, is_inference, require_processor
+from mcore_unpatch.compat.hook import find
+from mcore_unpatch.compat.hook.call import (
+    AsTuple,
+    AttachmentError,
+    HookContext,
+    HookError,
+    HookMissingError,
+    HookSwallowedError,
+    Logits,
+    Processor,
+    complete_context,
+    is_inference,
+    require_processor,
+)
+from mcore_unpatch.compat.hook.find import INSTALLING, Handle, PerThread, refuse_reentrant_checkpoint
 from mcore_unpatch.compat.hook.hybrid import OutputLayerTap
-from mcore_unpatch.compat.hook.processors import AsTuple, Logits
 
 _Kind = TypeVar("_Kind")
 
@@ -37,12 +50,12 @@ def attach(
     *,
     legacy: Mapping[str, str] | None = None,
     when: Callable[[], bool] | None = None,
-) -> state.Handle:
+) -> Handle:
     """Run `processor` at the output of every forward of `model` until the handle is removed.
 
     `model` may be wrapped (DDP, Float16Module, FSDP, a vision-language model) or be the list of chunks of a virtual
     pipeline. `legacy` translates keywords that callers of an old patch still pass into fields of the context, such as
-    `{"temperature": "temperature"}`; a name that is not a field of `HookContext` goes into its `extra`.
+    `{"temperature": "temperature"}`.
     `when` is called at the start of every forward; if it returns False, that forward takes Megatron's own path. Calls
     for inference always take Megatron's own path.
     Attaching the same processor again changes nothing and returns the same handle; attaching a different one, or the
@@ -67,7 +80,7 @@ def attach(
         if is_inference(keywords) or (when is not None and not when()):
             return None
         if keywords.get("output_processor") is not None:
-            raise state.AttachmentError(
+            raise AttachmentError(
                 f"this call passes its own output_processor, but {processor!r} is attached to the model; remove() the "
                 "handle or drop the argument."
             )
@@ -80,22 +93,22 @@ def attach(
     return attach_along(paths, select, (processor, context, names, when))
 
 
-def attach_along(paths: list[find.HookPath], select: Select, identity: Any, finish: Finish = None) -> state.Handle:
+def attach_along(paths: list[find.HookPath], select: Select, identity: Any, finish: Finish = None) -> Handle:
     """`attach` along ways that were looked up before; `select` chooses the processor and context of each call.
 
     Two attachments are the same if their identities are equal.
     """
-    with state.INSTALLING:
+    with INSTALLING:
         attached = [installed_on(path.model, Attachment) for path in paths]
         if (first := next((attachment for attachment in attached if attachment is not None), None)) is not None:
             if all(one is not None and one.handle is first.handle and one.same_as(identity) for one in attached):
                 return first.handle.claim()
-            raise state.AttachmentError(
+            raise AttachmentError(
                 "a processor is already attached to this model, and it differs from this one in the processor, "
                 "context, legacy or when (two lambdas are never equal); remove() its handle first, or combine the two "
                 "with Compose."
             )
-        handle = state.Handle()
+        handle = Handle()
         try:
             for path in paths:
                 Attachment(path, select, identity, handle, finish)
@@ -108,12 +121,10 @@ def attach_along(paths: list[find.HookPath], select: Select, identity: Any, fini
 class Attachment:
     """The pre-hook that adds the two arguments to a call, and the hook that checks that they were used."""
 
-    def __init__(
-        self, path: find.HookPath, select: Select, identity: Any, handle: state.Handle, finish: Finish
-    ) -> None:
+    def __init__(self, path: find.HookPath, select: Select, identity: Any, handle: Handle, finish: Finish) -> None:
         self.path, self.select, self.identity, self.handle, self.finish = path, select, identity, handle, finish
         self.names = find.argument_names(path.model)
-        self.calls: state.PerThread[Watched | None] = {}
+        self.calls: PerThread[Watched | None] = {}
         # Must be registered before our own hooks: it then runs last on the way in, and first on the way out.
         handle.on_removal(provide_hook(path.model).remove)
         hooks = [
@@ -123,7 +134,7 @@ class Attachment:
         ]
         if isinstance(decoder := getattr(path.model, "decoder", None), Module):
             hooks.append(decoder.register_forward_pre_hook(self._require_entered))
-        handle.on_removal(*(hook.remove for hook in hooks), find.enter_as_module(path))
+        handle.on_removal(*(hook.remove for hook in hooks))
 
     def same_as(self, identity: Any) -> bool:
         """Whether it is this one; two tensors of several numbers are the same only if they are one object."""
@@ -165,20 +176,20 @@ class Attachment:
             self.finish()
 
 
-def provide_hook(model: Module) -> state.Handle:
+def provide_hook(model: Module) -> Handle:
     """Provide the hook on a model whose `forward` lacks it, until the handle is removed.
 
     Does nothing if `forward` has the hook. For a HybridModel without it the hook works through the output layer; any
     other model raises `HookMissingError`.
     """
-    path, handle = find.find_language_model(model), state.Handle()
+    path, handle = find.find_language_model(model), Handle()
     if path.has_hook:
         return handle
     if not path.is_hybrid:
         raise find.missing_hook(path)
-    with state.INSTALLING:
+    with INSTALLING:
         tap = installed_on(path.model, OutputLayerTap) or OutputLayerTap(path)
-        handle.on_removal(tap.handle.claim().release, find.enter_as_module(path))
+        handle.on_removal(tap.handle.claim().release)
     return handle
 
 
@@ -206,9 +217,11 @@ def call_along(path: find.HookPath, model: Module, processor: Processor, context
     find.require_open_wrappers(path)
     watched = Watched(processor, path)
     keywords = {**kwargs, **dict(zip(find.HOOK_KEYWORDS, (watched, context), strict=True))}
-    with state.Handle() if path.has_hook else provide_hook(model) as installed:
+    with ExitStack() as installed:
+        if not path.has_hook:
+            installed.enter_context(provide_hook(model))
         if watched.own_methods:
-            installed.on_removal(path.model.register_forward_hook(watched.check_output).remove)
+            installed.callback(path.model.register_forward_hook(watched.check_output).remove)
         result = model(*args, **keywords)
     require_called(watched, path)
     return result
@@ -227,13 +240,13 @@ def schedule_plan_with_processor(
     inner = path.model
     find.refuse_patched("schedule_plan_with_processor", inner, ("_postprocess", "build_schedule_plan"))
     if own := path.own_output_methods(["_postprocess"]):
-        raise state.HookError(
+        raise HookError(
             f"{own[0]} is not Megatron's own, and a plan cannot tell what it makes of the processor's result; call the "
             "model with call_with_processor, which can."
         )
     build = getattr(inner, "build_schedule_plan", None)
-    if build is None or not find.takes_hook(build, by_name=True):
-        raise state.HookMissingError(
+    if build is None or not find.names_hook(build):
+        raise HookMissingError(
             f"{type(inner).__name__} has no build_schedule_plan that takes output_processor; use a GPTModel "
             "(HybridModel has none)."
         )
@@ -258,7 +271,7 @@ class Watched:
         self.called = True
         result = self.processor(**keywords)
         if not isinstance(result, (Tensor, tuple)):
-            state.refuse_reentrant_checkpoint(f"{type(result).__name__} is", returned=True)
+            refuse_reentrant_checkpoint(f"{type(result).__name__} is", returned=True)
         self.returned = _contents(result) if self.own_methods else set()
         return result
 
@@ -266,7 +279,7 @@ class Watched:
         """A forward hook: raise if a method of a subclass made something else of what the processor returned."""
         mine = self.own_methods and self.called and self.thread == get_ident()
         if mine and not self.returned & _contents(output):
-            raise state.HookError(
+            raise HookError(
                 f"{' or '.join(self.own_methods)} changes what the processor returned, as if it were logits "
                 "(soft-capped?); return the output as it is where output_processor is given, or use Logits(), or a "
                 "processor derived from it."
@@ -276,7 +289,10 @@ class Watched:
 def _contents(result: Any) -> set[Any]:
     """What is in a result, by its memory and how often that was written to, or by identity."""
     leaves = [leaf for leaf in tree_leaves(result) if leaf is not None]
-    return {(leaf.data_ptr(), state.version_of(leaf)) if isinstance(leaf, Tensor) else id(leaf) for leaf in leaves}
+    return {
+        (leaf.data_ptr(), 0 if leaf.is_inference() else leaf._version) if isinstance(leaf, Tensor) else id(leaf)
+        for leaf in leaves
+    }
 
 
 def require_called(watched: Watched, path: find.HookPath) -> None:
@@ -286,7 +302,7 @@ def require_called(watched: Watched, path: find.HookPath) -> None:
     name, patches = type(path.model).__name__, find.foreign_methods(path.model)
     wrappers = [f"{type(wrapper).__module__}.{type(wrapper).__qualname__}.forward" for wrapper in path.wrappers]
     remedy = "Pass the keywords on in that wrapper, or use attach(), which hooks the inner model directly."
-    raise state.HookSwallowedError(
+    raise HookSwallowedError(
         f"{name} returned its output without calling the processor: "
         f"{', '.join(patches or wrappers) or f'{name}.forward'} accepted output_processor and dropped it. "
         f"{'Remove that patch.' if patches else remedy}"

@@ -1,11 +1,10 @@
 """What a processor is given in one call: the arguments of the hook, and the context that the caller passes.
 
-Both are typed and immutable values; so is what it returns, where that is several results.
+Both are typed and immutable values; so is what it returns, where that is several results. And the errors of the hook.
 """
 
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -15,7 +14,41 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.utils._pytree import register_pytree_node
 
-from mcore_unpatch.compat.hook.state import MissingContextError
+
+class HookError(RuntimeError):
+    """The processor cannot run, or did not run, where the caller asked for it."""
+
+
+class HookMissingError(HookError):
+    """The model's `forward` has no `output_processor`: megatron-core is too old, or something replaced `forward`."""
+
+
+class WrapperRefusesError(HookError):
+    """A wrapper's `forward` takes neither the hook's keywords nor `**kwargs`."""
+
+
+class HookSwallowedError(HookError):
+    """The hook's keywords were accepted, the output stage returned, and the processor was never called."""
+
+
+class HookBypassedError(HookError):
+    """The model's `forward` was called as a method, which skips the hooks that a call of the module runs."""
+
+
+class LegacyPatchError(HookError):
+    """A patch replaced methods of the model and would run instead of the hook, or conflict with it."""
+
+
+class AttachmentError(HookError):
+    """Two processors were given for the same call of the same model."""
+
+
+class UnsupportedHeadError(HookError):
+    """The output layer does more than multiply by its weight, so its weight alone does not give the logits."""
+
+
+class MissingContextError(HookError):
+    """The processor needs a value that is neither in the call nor in its context."""
 
 
 class Processor(Protocol):
@@ -71,8 +104,7 @@ class HookCall:
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> "HookCall":
         """The typed view of one call; raises a TypeError that names the missing keywords."""
-        missing = [name for name in KEYWORDS if name not in keywords]
-        if missing:
+        if missing := [name for name in KEYWORDS if name not in keywords]:
             raise TypeError(
                 f"this call of the processor is missing {', '.join(missing)}; let Megatron call it, or pass all "
                 f"{len(KEYWORDS)} keywords that Megatron passes."
@@ -166,6 +198,37 @@ def register_results(kind: type[Any]) -> None:
 register_results(Outputs)
 
 
+@dataclass(frozen=True)
+class Logits:
+    """What the default path returns without labels: `[b, s, vocab / tp]`, or `[b, s, vocab]` if the layer gathers.
+
+    For callers that pass labels only for Megatron's MTP loss.
+    """
+
+    def __call__(self, **keywords: Any) -> Tensor:
+        """Call the output layer as Megatron does."""
+        call = HookCall.of(keywords)
+        logits, _ = call.output_layer(
+            call.hidden_states, weight=call.output_weight, runtime_gather_output=call.runtime_gather_output
+        )
+        return call.finish(logits)
+
+
+@dataclass(frozen=True)
+class AsTuple:
+    """The same processor, returning several results as a plain tuple, as a schedule plan requires."""
+
+    processor: Processor
+
+    def __post_init__(self) -> None:
+        require_processor(self.processor)
+
+    def __call__(self, **keywords: Any) -> Any:
+        """Return `Outputs` as a tuple, anything else as it is."""
+        result = self.processor(**keywords)
+        return tuple(result.values()) if isinstance(result, Outputs) else result
+
+
 _WAYS_TO_GROUPS = (
     "use attach(), which reads the model's groups, pass HookContext(groups=resolve_groups(model)), or initialise "
     "megatron.core.parallel_state."
@@ -188,9 +251,25 @@ def resolve_groups(
 
     Raises if an argument names other ranks than the model's own group.
     """
-    collection = getattr(model, "pg_collection", None)
-    given = {"tp": tp, "cp": cp, "pp": pp}
-    return ProcessGroups(**{name: _one(name, getattr(collection, name, None), group) for name, group in given.items()})
+    from megatron.core import parallel_state as state
+
+    collection, found = getattr(model, "pg_collection", None), {}
+    for name, given in {"tp": tp, "cp": cp, "pp": pp}.items():
+        own = getattr(collection, name, None)
+        if own is not None and given is not None and not _same_ranks(own, given):
+            raise ValueError(
+                f"{name}={_ranks(given)} was passed, but the model's pg_collection.{name} is {_ranks(own)}; leave "
+                f"{name} out."
+            )
+        found[name] = given if own is None else own
+    if None in found.values() and state.model_parallel_is_initialized():
+        known = {
+            "tp": state.get_tensor_model_parallel_group,
+            "cp": state.get_context_parallel_group,
+            "pp": state.get_pipeline_model_parallel_group,
+        }
+        found |= {name: known[name](check_initialized=False) for name, group in found.items() if group is None}
+    return ProcessGroups(**found)
 
 
 def check_tp_group(group: ProcessGroup | None, output_layer: Any, config: Any) -> None:
@@ -203,7 +282,7 @@ def check_tp_group(group: ProcessGroup | None, output_layer: Any, config: Any) -
             f"the output layer is sharded over {expected} tensor-parallel ranks, but the processor's group has "
             f"{size}; {_WAYS_TO_GROUPS}"
         )
-    if own is not None and group is not None and not _same_ranks(own, group):
+    if own is not None and group is not None and own is not group and not _same_ranks(own, group):
         raise MissingContextError(
             f"the output layer is sharded over ranks {_ranks(own)}, but the processor's tensor-parallel group is "
             f"{_ranks(group)}; {_WAYS_TO_GROUPS}"
@@ -227,26 +306,6 @@ def sequence_group(packed_seq_params: Any, groups: ProcessGroups, config: Any) -
     return groups.cp
 
 
-def _one(name: str, own: ProcessGroup | None, given: ProcessGroup | None) -> ProcessGroup | None:
-    if own is not None and given is not None and not _same_ranks(own, given):
-        raise ValueError(
-            f"{name}={_ranks(given)} was passed, but the model's pg_collection.{name} is {_ranks(own)}; leave {name} "
-            "out."
-        )
-    if own is not None or given is not None:
-        return given if own is None else own
-    from megatron.core import parallel_state as state
-
-    if not state.model_parallel_is_initialized():
-        return None
-    getters = {
-        "tp": state.get_tensor_model_parallel_group,
-        "cp": state.get_context_parallel_group,
-        "pp": state.get_pipeline_model_parallel_group,
-    }
-    return getters[name](check_initialized=False)  # type: ignore[no-any-return]
-
-
 def _ranks(group: ProcessGroup) -> list[int]:
     return torch.distributed.get_process_group_ranks(group)
 
@@ -262,8 +321,7 @@ class HookContext:
     `labels`, `mask` and a `temperature` tensor are `[b, s]`; if given, they override the model's arguments and the
     processor's own options. `max_rows` is an upper bound on the rows that `mask` keeps and that have a label; passing
     it avoids the one device sync. `lengths` `[sequences]` are lengths without padding, for next-token labels.
-    `keep_mask` `[b, s, vocab / tp]` selects the tokens of this rank's vocabulary that take part (top-p and top-k
-    replay). `token_ids` `[b, s, k]` are for `LogProbsAt`, `teacher` is for `DistillationLoss`.
+    `token_ids` `[b, s, k]` are for `LogProbsAt`, `teacher` is for `DistillationLoss`, `extra` for a processor of yours.
     """
 
     groups: ProcessGroups | None = None
@@ -272,21 +330,17 @@ class HookContext:
     mask: Tensor | None = None
     max_rows: int | None = None
     lengths: Tensor | None = None
-    keep_mask: Tensor | None = None
     token_ids: Tensor | None = None
     teacher: Any = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, context: Any) -> "HookContext":
-        """The context as given: None, a `HookContext`, or a mapping.
-
-        Unknown keys go into `extra`; a key that looks like a misspelt field raises a TypeError.
-        """
-        if context is None:
-            return cls()
+        """The context as given: None, a `HookContext`, or a mapping of its fields."""
         if isinstance(context, cls):
             return context
+        if context is None:
+            return cls()
         if isinstance(context, Mapping):
             return cls().updated(context)
         raise TypeError(
@@ -294,19 +348,13 @@ class HookContext:
         )
 
     def updated(self, values: Mapping[str, Any]) -> "HookContext":
-        """The same with other fields; unknown names go into `extra`, and so does `x` of `extra.x`."""
-        fields_given = {name: value for name, value in values.items() if name in _NAMES and name != "extra"}
-        extra = {name: value for name, value in values.items() if name not in _NAMES}
-        for key in [str(name) for name in extra if not str(name).startswith(_EXTRA)]:
-            close = get_close_matches(key, _NAMES, n=1, cutoff=0.8)
-            meant = [name for name in _NAMES if name in key.split("_") or (len(key) > 2 and name.startswith(key))]
-            if close or meant:  # it looks like a misspelt field
-                raise TypeError(
-                    f"output_processor_context: unknown key {key!r}; did you mean {(close or meant)[0]!r}? Put keys of "
-                    "your own under 'extra'."
-                )
-        extra = {name.removeprefix(_EXTRA) if isinstance(name, str) else name: value for name, value in extra.items()}
-        return replace(self, **fields_given, extra={**self.extra, **values.get("extra", {}), **extra})
+        """The same with other fields."""
+        if unknown := [name for name in values if name not in _NAMES]:
+            raise TypeError(
+                f"output_processor_context: unknown key {unknown[0]!r}; the keys are {', '.join(_NAMES)}. Put keys of "
+                "your own under 'extra'."
+            )
+        return replace(self, **values)
 
 
 def complete_context(context: Any, model: Any, processor: Any = None) -> Any:
@@ -325,5 +373,4 @@ def complete_context(context: Any, model: Any, processor: Any = None) -> Any:
     return replace(known, groups=resolve_groups(model, tp=given.tp, cp=given.cp, pp=given.pp))
 
 
-_EXTRA = "extra."
-_NAMES = {f.name for f in fields(HookContext)}
+_NAMES = HookContext.__dataclass_fields__

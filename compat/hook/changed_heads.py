@@ -13,7 +13,7 @@ require_megatron(__name__)
 
 import inspect
 from collections.abc import Sequence
-from threading import get_ident
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,10 +22,18 @@ from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 from torch.nn import Module
 
-from mcore_unpatch.compat.fused_head.settings import check_count
-from mcore_unpatch.compat.hook.call import resolve_groups
-from mcore_unpatch.compat.hook.find import HookPath, argument_names, enter_as_module, find_language_model
-from mcore_unpatch.compat.hook.state import PROBING, VALUE_HEADS, Handle, HookError
+from mcore_unpatch.compat.fused_head.settings import check_counts
+from mcore_unpatch.compat.hook.call import HookError, resolve_groups
+from mcore_unpatch.compat.hook.find import (
+    PROBING,
+    VALUE_HEADS,
+    Handle,
+    HookPath,
+    argument_names,
+    bypassed,
+    find_language_model,
+    running_forward,
+)
 
 
 def add_value_head(model: Module | Sequence[Module], layer: Module | None = None, *, outputs: int = 1) -> None:
@@ -39,7 +47,7 @@ def add_value_head(model: Module | Sequence[Module], layer: Module | None = None
     `outputs` per token as are asked for: `[b, s, outputs]`.
     """
     say_once(__name__, "a value layer of its own")
-    check_count("outputs", outputs, 1)
+    check_counts(outputs=(outputs, 1))
     if layer is not None and outputs != 1:
         raise ValueError("outputs: the layer that is given decides how many it has; leave one of the two out.")
     if layer is not None:
@@ -55,8 +63,8 @@ def add_value_head(model: Module | Sequence[Module], layer: Module | None = None
                 head = ValueLayer(language.config, resolve_groups(language).tp, like=like, outputs=outputs)
             language.register_module("output_layer", head)
             language.register_forward_pre_hook(_refuse_labels, with_kwargs=True)
+            head.register_forward_pre_hook(partial(_require_entered, type(language)))
             VALUE_HEADS.add(head)
-            enter_as_module(path)  # or a model around it that calls `language_model.forward` would pass the hook by
 
 
 class ValueLayer(torch.nn.Linear):
@@ -110,6 +118,13 @@ def _refuse_labels(model: Module, args: tuple[Any, ...], keywords: dict[str, Any
         raise ValueError("labels: this model has a value head, which returns values and no loss; leave them out.")
 
 
+def _require_entered(kind: type[Module], head: Module, args: tuple[Any, ...]) -> None:
+    """Raise for labels of a `forward` that was called as a method, which runs no `_refuse_labels`."""
+    running = running_forward(kind)
+    if running is not None and running.f_locals.get("labels") is not None:
+        raise bypassed(running.f_locals["self"])
+
+
 def _require_ready(path: HookPath) -> None:
     model: Any = path.model
     if getattr(model, "output_layer", None) in VALUE_HEADS:
@@ -161,7 +176,7 @@ def fp32_logits(model: Module | Sequence[Module]) -> Handle:
 
 
 def _in_fp32(layer: Any, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if get_ident() in PROBING:  # the product is not asked for, and `LogProbs` and its like never round it
+    if PROBING.get():  # the product is not asked for, and `LogProbs` and its like never round it
         return args, given
     hidden, *rest = args or (given.pop("input_"),)
     weight, *rest = rest or [given.get("weight")]

@@ -1,32 +1,39 @@
 """The way into a model: the language model inside its wrappers, and what keeps the hook from it.
 
 That is a `forward` without the keywords, a wrapper that refuses them, a patch: seen in signatures, not in versions.
-A signature is read once for each function.
-
-PyTorch runs no hooks if a model around the language model calls `language_model.forward(...)`. Such a model gets a twin
-as its `.language_model`: a module of a subclass that shares everything with the original (parameters, names and state),
-and whose `forward` calls the original as a module. No method changes.
+A signature is read once for each function. And what is installed on a model for a while: hooks, and fields with another
+value until a call ends.
 """
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from types import CodeType, FunctionType
-from typing import Any
+from types import FrameType, FunctionType
+from typing import Any, TypeVar
+from weakref import WeakSet
 
 import torch
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook import state
+from mcore_unpatch.compat.hook.call import (
+    HookBypassedError,
+    HookError,
+    HookMissingError,
+    LegacyPatchError,
+    WrapperRefusesError,
+)
 
 HOOK_KEYWORDS = ("output_processor", "output_processor_context")
 # Distributed and precision wrappers, torch.compile, and vision-language models, in this order at each step.
 _INNER_NAMES = ("module", "_orig_mod", "language_model")
-_HELD_AS = "language_model"
 _OUTPUT_METHODS = ("forward", "_postprocess")
 _KNOWN_WRAPPERS = ("megatron.core.", "torch.")
 
@@ -44,7 +51,7 @@ class HookPath:
 
         Asked again each time: a patch may come and go.
         """
-        return any(takes_hook(forward, by_name=True) for forward in _forwards(self.model))
+        return any(map(names_hook, _forwards(self.model)))
 
     @property
     def is_hybrid(self) -> bool:
@@ -68,9 +75,14 @@ class HookPath:
 
     def own_output_methods(self, names: Iterable[str] = _OUTPUT_METHODS) -> list[str]:
         """Those of the methods that are no code of Megatron's: they may change what a processor returns."""
-        methods = {name: getattr(self.model, name, None) for name in names}
-        named = {name: getattr(method, "__func__", method) for name, method in methods.items() if method is not None}
-        return [getattr(method, "__qualname__", name) for name, method in named.items() if not _is_megatrons(method)]
+        own, folders = [], _own_folders()
+        for name in names:
+            method = getattr(self.model, name, None)
+            method = getattr(method, "__func__", method)
+            megatrons = isinstance(method, FunctionType) and method.__code__.co_filename.startswith(folders)
+            if method is not None and not megatrons:
+                own.append(getattr(method, "__qualname__", name))
+        return own
 
 
 def find_language_model(model: Module) -> HookPath:
@@ -83,13 +95,13 @@ def find_language_model(model: Module) -> HookPath:
         inner = next((m for name in _INNER_NAMES if isinstance(m := getattr(current, name, None), Module)), None)
         if inner is None:
             seen = " > ".join(type(m).__name__ for m in [*wrappers, current])
-            raise state.HookMissingError(
+            raise HookMissingError(
                 f"no Megatron language model (GPTModel, HybridModel) found in {seen} by following "
                 f"{', '.join('.' + name for name in _INNER_NAMES)}; pass the language model itself."
             )
         wrappers.append(current)
         current = inner
-    return HookPath(tuple(wrappers), original_of(current))
+    return HookPath(tuple(wrappers), current)
 
 
 @lru_cache(maxsize=256)
@@ -105,29 +117,35 @@ def argument_names(model: Module) -> tuple[str, ...]:
     return next((names for names, kinds in signatures if inspect.Parameter.VAR_POSITIONAL not in kinds), ())
 
 
-def _forwards(model: Module) -> Iterator[Callable[..., Any]]:
+def _forwards(model: Module) -> list[Callable[..., Any]]:
     """`forward`, and those it overrides as long as each takes `**kwargs` and so can pass on what it does not know.
 
     One set on the instance passes on to none that is known.
     """
     if "forward" in vars(model):
-        yield getattr(model.forward, "__func__", model.forward)
-        return
-    for forward in [vars(cls).get("forward") for cls in type(model).__mro__]:
-        if forward is not None:
-            yield forward
+        return [getattr(model.forward, "__func__", model.forward)]
+    found = []
+    for cls in type(model).__mro__:
+        if (forward := vars(cls).get("forward")) is not None:
+            found.append(forward)
             if inspect.Parameter.VAR_KEYWORD not in _parameters(forward)[1]:
-                return
+                break
+    return found
 
 
-def takes_hook(forward: Callable[..., Any], *, by_name: bool = False) -> bool:
-    """Whether `forward` takes both keywords, by name or (unless `by_name`) through `**kwargs`."""
-    names, kinds = _parameters(getattr(forward, "__func__", forward))
-    named = HOOK_KEYWORDS[0] in names and HOOK_KEYWORDS[1] in names
-    return named or (inspect.Parameter.VAR_KEYWORD in kinds and not by_name)
+def takes_hook(forward: Callable[..., Any]) -> bool:
+    """Whether `forward` takes both keywords, by name or through `**kwargs`."""
+    function = getattr(forward, "__func__", forward)
+    return inspect.Parameter.VAR_KEYWORD in _parameters(function)[1] or names_hook(function)
 
 
-def missing_hook(path: HookPath) -> state.HookMissingError:
+def names_hook(forward: Callable[..., Any]) -> bool:
+    """Whether `forward` has both keywords by name."""
+    names, _ = _parameters(getattr(forward, "__func__", forward))
+    return HOOK_KEYWORDS[0] in names and HOOK_KEYWORDS[1] in names
+
+
+def missing_hook(path: HookPath) -> HookMissingError:
     """The error for a language model whose `forward` has no hook, and that is no HybridModel."""
     from megatron.core.models.gpt.gpt_model import GPTModel
 
@@ -140,14 +158,14 @@ def missing_hook(path: HookPath) -> state.HookMissingError:
         remedy = f"accept the two keywords in {own.__module__}.{own.__qualname__} and pass them on"
     else:
         remedy = "only GPTModel and HybridModel are supported"
-    return state.HookMissingError(f"{name}.forward has no output_processor; {remedy}.")
+    return HookMissingError(f"{name}.forward has no output_processor; {remedy}.")
 
 
 def require_open_wrappers(path: HookPath) -> None:
     """Raise if a wrapper's `forward` does not accept the keywords."""
     for wrapper in path.wrappers:
         if not takes_hook(wrapper.forward):
-            raise state.WrapperRefusesError(
+            raise WrapperRefusesError(
                 f"{type(wrapper).__name__}.forward takes neither output_processor nor **kwargs, so the hook cannot "
                 f"reach {type(path.model).__name__} through it; use attach(), which hooks the inner model directly, or "
                 "pass the keywords on in the wrapper."
@@ -174,31 +192,29 @@ def refuse_patched(shim: str, module: Module, names: Iterable[str] = _OUTPUT_MET
     """Raise if one of the methods is a patch; the error names it and says how to remove it."""
     found = foreign_methods(module, names)
     if found:
-        raise state.LegacyPatchError(
+        raise LegacyPatchError(
             f"{shim} cannot work on a patched {type(module).__name__}: {', '.join(found)} replaced Megatron's method; "
             f"{remedy or 'do not install that patch, or undo it first'}."
         )
 
 
-def foreign_code(method: Any) -> str | None:
-    """Where this function, or one it calls, is defined, if that is not in Megatron.
+def foreign_code(*methods: Any) -> str | None:
+    """Where the first of these functions, or one it calls, is defined that is not in Megatron.
 
     By the file of the code object: names are copied by `functools.wraps`.
     """
-    function = getattr(method, "__func__", method)
-    if function is None:
-        return None
-    if not isinstance(function, FunctionType):
-        return repr(function)
-    for called in [function, *[function.__globals__.get(name) for name in function.__code__.co_names]]:
-        if isinstance(called, FunctionType) and not _is_megatrons(called):
-            code = called.__code__
-            return f"{code.co_filename}:{code.co_firstlineno} ({code.co_qualname})"
+    ours = _own_folders()
+    for method in methods:
+        function = getattr(method, "__func__", method)
+        if function is None:
+            continue
+        if not isinstance(function, FunctionType):
+            return repr(function)
+        for called in [function, *[function.__globals__.get(name) for name in function.__code__.co_names]]:
+            if isinstance(called, FunctionType) and not called.__code__.co_filename.startswith(ours):
+                code = called.__code__
+                return f"{code.co_filename}:{code.co_firstlineno} ({code.co_qualname})"
     return None
-
-
-def _is_megatrons(function: Any) -> bool:
-    return isinstance(function, FunctionType) and function.__code__.co_filename.startswith(_own_folders())
 
 
 @cache
@@ -208,73 +224,159 @@ def _own_folders() -> tuple[str, ...]:
     return tuple(f"{Path(package.__path__[0])}/" for package in (megatron.core, torch))
 
 
-class _Twin:
-    """Our part of the twin's class; its fields are outside the `__dict__` it shares."""
-
-    __slots__ = ("handle", "original")
-
-    original: Module
-    handle: state.Handle
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.original(*args, **kwargs)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.original(*args, **kwargs)
+def running_forward(kind: type[Module]) -> FrameType | None:
+    """The innermost `forward` of a model of this class that runs now, if one does."""
+    forwards: list[Any] = [vars(cls).get("forward") for cls in kind.__mro__]
+    codes = {forward.__code__ for forward in forwards if hasattr(forward, "__code__")}
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code not in codes:
+        frame = frame.f_back
+    return frame
 
 
-def original_of(module: Module) -> Module:
-    """The module itself, or the original of a twin."""
-    return module.original if isinstance(module, _Twin) else module
-
-
-def enter_as_module(path: HookPath) -> Callable[[], None]:
-    """Make the innermost wrapper call the language model as a module; returns a function that undoes it, once.
-
-    Only a wrapper with a `.language_model` needs it: Megatron's and PyTorch's own wrappers call modules.
-    """
-    model, holder = path.model, path.wrappers[-1] if path.wrappers else None
-    held = None if holder is None else dict(holder.named_children()).get(_HELD_AS)
-    if holder is None or held is None or original_of(held) is not model:
-        return lambda: None
-    with state.INSTALLING:
-        twin: Any = getattr(holder, _HELD_AS)
-        if twin is model:
-            twin = twin_of(model, _Twin)
-            for name, value in (("original", model), ("handle", state.Handle())):
-                object.__setattr__(twin, name, value)
-            setattr(holder, _HELD_AS, twin)
-
-            def leave() -> None:
-                if getattr(holder, _HELD_AS, None) is twin:
-                    setattr(holder, _HELD_AS, model)
-
-            twin.handle.on_removal(leave)
-        released: Callable[[], None] = twin.handle.claim().release
-        return released
-
-
-def bypassed(model: Module) -> state.HookBypassedError:
+def bypassed(model: Module) -> HookBypassedError:
     """The error for a `forward` called as a method; make it while `forward` runs, so that it can name the caller."""
-    name = type(model).__name__
-    forwards: list[Any] = [vars(cls).get("forward") for cls in type(model).__mro__]
-    codes: set[CodeType] = {forward.__code__ for forward in forwards if hasattr(forward, "__code__")}
-    frame = sys._getframe()
-    while frame.f_back is not None and frame.f_code not in codes:
+    name, frame = type(model).__name__, running_forward(type(model))
+    while frame is not None and frame.f_code.co_name == "forward" and frame.f_locals.get("self") is model:
         frame = frame.f_back
-    while frame.f_back is not None and frame.f_code in codes:
-        frame = frame.f_back
-    caller = f" by {frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})" if frame.f_back else ""
-    return state.HookBypassedError(
-        f"{name}.forward was called as a plain method{caller}, so PyTorch runs no hooks and the attached processor "
-        "would be skipped. Call the module there, `language_model(...)` and not `language_model.forward(...)`, or call "
-        f"attach() on the model that has this {name} as `.{_HELD_AS}`."
+    caller = f" by {frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})" if frame else ""
+    return HookBypassedError(
+        f"{name}.forward was called as a plain method{caller}, so PyTorch runs no hooks, and what was installed on the "
+        "model would be skipped. Call the module there, `language_model(...)` and not `language_model.forward(...)`; "
+        "or, where the caller takes **kwargs, pass the processor by keyword: call_with_processor."
     )
 
 
-def twin_of(module: Module, part: type) -> Any:
-    """A module of a subclass, with `part` before the module's own class, that shares all state with the original."""
-    kind = type(module)
-    twin: Any = object.__new__(type(kind.__name__, (part, kind), {"__module__": kind.__module__}))
-    object.__setattr__(twin, "__dict__", vars(module))
-    return twin
+def refuse_reentrant_checkpoint(what: str, *, returned: bool) -> None:
+    """Raise inside `torch.utils.checkpoint.checkpoint(..., use_reentrant=True)`, or Megatron's own.
+
+    `returned`: `what` leaves the checkpoint, which then loses a gradient only if one was to come back into it.
+    Otherwise it was passed in. Nothing happens where gradients are on: a reentrant checkpoint runs without.
+    """
+    if torch.is_grad_enabled():
+        return
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_qualname == "CheckpointFunction.forward":
+            if not returned or frame.f_locals["ctx"].next_functions:
+                raise HookError(
+                    f"{what} {'returned from' if returned else 'passed to'} a reentrant checkpoint, which finds no "
+                    "tensor to differentiate in it, so there would be no gradient; pass use_reentrant=False to "
+                    "torch.utils.checkpoint.checkpoint."
+                )
+            return
+        frame = frame.f_back
+
+
+_Value = TypeVar("_Value")
+# By the thread, from the beginning of its call to the end. Its next call replaces what an interrupted one left: PyTorch
+# runs no hook after a KeyboardInterrupt.
+PerThread = dict[int, _Value]
+
+# Held while something shared by calls is looked for and installed, or given up and removed.
+INSTALLING = threading.RLock()
+
+PROBING: ContextVar[bool] = ContextVar("probing", default=False)  # while a layer is called on one row for its hooks
+VALUE_HEADS: WeakSet[Module] = WeakSet()  # layers that `add_value_head` put there
+
+
+class Handle:
+    """A handle to what was installed; `remove()` undoes it, once.
+
+    As a context manager it does so when the block ends, unless another caller holds it too.
+    """
+
+    def __init__(self) -> None:
+        self._undo = ExitStack()
+        self._holders = 0
+        self._removed = False
+
+    def on_removal(self, *undo: Callable[[], Any]) -> None:
+        """Add functions to call on removal, the last first."""
+        for one in undo:
+            self._undo.callback(one)
+
+    def claim(self) -> "Handle":
+        """Count one more holder of this handle."""
+        self._holders += 1
+        return self
+
+    def release(self) -> None:
+        """Count one holder less; the last one undoes everything."""
+        with INSTALLING:
+            self._holders -= 1
+            if self._holders <= 0:
+                self.remove()
+
+    def remove(self) -> None:
+        """Undo everything, even if others hold the handle."""
+        self._removed = True
+        self._undo.close()
+
+    def __enter__(self) -> "Handle":
+        if self._removed:
+            raise HookError("this handle was removed, so nothing is installed any more; attach again.")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+class OneCallFields:
+    """Fields set for the current call. Data only: methods are never replaced.
+
+    All threads see them, so a call that needs to set one raises while another thread is in the model.
+    """
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, Any]] = []
+        self._inside: set[int] = set()
+
+    def begin(self) -> None:
+        """Begin a call; restores what an interrupted call of this thread left set."""
+        self._inside &= {thread.ident for thread in threading.enumerate() if thread.ident is not None}
+        if self._before:
+            self._require_alone()
+            self._put_back()
+        self._inside.add(threading.get_ident())
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        """Give `owner.name` another value until `restore`."""
+        self._require_alone()
+        before = getattr(owner, name)
+        if callable(before):
+            raise TypeError(f"{type(owner).__name__}.{name} is a function; only data fields may be set.")
+        self._before.append((owner, name, before))
+        setattr(owner, name, value)
+
+    def configure(self, model: Any, **values: Any) -> None:
+        """Give the model a changed configuration; its layers keep theirs, which they may read in the backward."""
+        config = copy(model.config)
+        for name, value in values.items():
+            setattr(config, name, value)
+        self.set(model, "config", config)
+
+    def leave_out_mtp(self, model: Any, keywords: dict[str, Any], known: Sequence[str]) -> None:
+        """No multi-token prediction in this call, neither its layers nor a loss; `known` are the model's arguments."""
+        if "compute_mtp_loss" in known:  # HybridModel on Megatron's main branch
+            keywords.setdefault("compute_mtp_loss", False)
+            return
+        self.configure(model, mtp_num_layers=None)
+        self.set(model, "mtp_process", False)
+
+    def restore(self) -> None:
+        """End the call and restore everything."""
+        if threading.get_ident() in self._inside:
+            self._inside.discard(threading.get_ident())
+            self._put_back()
+
+    def _put_back(self) -> None:
+        while self._before:  # the last set first
+            setattr(*self._before.pop())
+
+    def _require_alone(self) -> None:
+        if self._inside - {threading.get_ident()}:
+            raise HookError(
+                "another thread is in a forward of this model, and one of the two calls needs different values in the "
+                "model's fields (MTP off, or over other ranks); call the model from one thread at a time."
+            )

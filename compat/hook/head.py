@@ -8,30 +8,38 @@ from mcore_unpatch.compat.requirements import require_hook
 
 require_hook(__name__)
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from threading import get_ident
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 from weakref import WeakKeyDictionary
 
 import torch
+from megatron.core.tensor_parallel import ColumnParallelLinear, gather_from_sequence_parallel_region
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.nn import Module
 
 from mcore_unpatch.compat.fused_head.autograd import into_main_grad
 from mcore_unpatch.compat.fused_head.plan import VocabOutput, run_pass
-from mcore_unpatch.compat.fused_head.settings import PassSettings, VocabQuery, check_choice
-from mcore_unpatch.compat.hook.call import HookCall, HookContext, ProcessGroups, check_tp_group, sequence_group
-from mcore_unpatch.compat.hook.find import foreign_code
-from mcore_unpatch.compat.hook.state import PROBING, VALUE_HEADS, MissingContextError, UnsupportedHeadError, version_of
-from mcore_unpatch.compat.packing.gather import next_token_labels, sum_gradient
-
-_Query = TypeVar("_Query")
+from mcore_unpatch.compat.fused_head.settings import BackendName, LogprobQuery, OutOfVocabGrad, check_choice
+from mcore_unpatch.compat.hook.call import (
+    HookCall,
+    HookContext,
+    MissingContextError,
+    Outputs,
+    ProcessGroups,
+    UnsupportedHeadError,
+    check_tp_group,
+    resolve_groups,
+    sequence_group,
+)
+from mcore_unpatch.compat.hook.find import PROBING, VALUE_HEADS, foreign_code
+from mcore_unpatch.compat.packing import next_token_labels, sum_gradient
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadOptions(PassSettings):
+class HeadOptions:
     """How the head is read; the same for all processors that share a pass.
 
     `shift="aligned"`: the label at position i is what position i predicts, as in Megatron's own `labels`.
@@ -45,36 +53,73 @@ class HeadOptions(PassSettings):
     `scale_logits`: apply MuP's factor, as Megatron does. `reduce_hidden_grad`: if every tensor-parallel rank has the
     whole hidden states, sum their gradient over the ranks, as Megatron does. Turn these two off to reproduce the
     numbers of code that did neither.
-    The other options are passed to `linear_logprob`.
+    The other options are those of `linear_logprob` and `LogprobOptions`.
     """
 
+    temperature: float | Tensor = 1.0
     shift: Literal["aligned", "next_token"] = "aligned"
     use_loss_mask: bool = False
+    ignore_index: int | None = -100
+    vocab_size: int | None = None
     scale_logits: bool = True
     reduce_hidden_grad: bool = True
+    out_of_vocab_grad: OutOfVocabGrad = "zero"
+    keep_bytes: int = 0
+    backend: BackendName = "auto"
+    tile_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_choice("shift", self.shift, "aligned", "next_token")
+        self.query()  # checks the others
 
-    def query(self, kind: type[_Query], call: HookCall, hidden: Tensor, **asked: Any) -> _Query:
-        """What is asked of the rows of `hidden`, which is from `enter_head`; tensors are `[b, s]` or `[b, s, k]`."""
-        context = HookContext.of(call.context)
-        asked["temperature"] = self.temperature if context.temperature is None else context.temperature
-        asked["mask"] = selection_mask(call) if self.use_loss_mask else context.mask
+    def query(self, **asked: Any) -> LogprobQuery:
+        """What is asked of the head, with these options."""
+        return LogprobQuery(
+            **{
+                "temperature": self.temperature,
+                "ignore_index": self.ignore_index,
+                "vocab_size": self.vocab_size,
+                "out_of_vocab_grad": self.out_of_vocab_grad,
+                "keep_bytes": self.keep_bytes,
+                "backend": self.backend,
+                "tile_bytes": self.tile_bytes,
+                **asked,
+            }
+        )
+
+
+class HeadCall:
+    """One call of the hook whose head was found to be readable: its hidden states, its groups, its context."""
+
+    def __init__(self, call: HookCall, options: HeadOptions) -> None:
+        self.call, self.options, self.context = call, options, HookContext.of(call.context)
+        self.groups = self.context.groups or resolve_groups()
+        self.hidden = enter_head(call, self.groups)  # [s, b, h]
+
+    def query(self, **asked: Any) -> LogprobQuery:
+        """What is asked of the rows of `hidden`; tensors are `[b, s]` or `[b, s, k]`.
+
+        What the context says of one call, its temperature and mask, goes before the options.
+        """
+        options, context, call = self.options, self.context, self.call
+        asked["mask"] = selection_mask(call, context) if options.use_loss_mask else context.mask
+        asked["temperature"] = options.temperature if context.temperature is None else context.temperature
+        for name, value in asked.items():
+            if isinstance(value, Tensor) and not (name == "temperature" and value.dim() == 0):
+                asked[name] = as_rows(name, value, self.hidden)
         asked["max_rows"] = context.max_rows
-        made_here = self.shift == "next_token" and self.ignore_index is not None and asked.get("labels") is not None
-        if made_here and asked["mask"] is None and context.lengths is None and context.max_rows is None:
-            # Only the ends of sequences have no label: to leave out so few rows is not worth a wait.
-            asked["max_rows"] = asked["labels"].numel()
-        return self.widened(
-            kind,
-            tp_group=call.groups.tp,
+        labels = asked.get("labels")
+        if labels is not None and options.shift == "next_token" and options.ignore_index is not None:
+            if asked["mask"] is None and context.lengths is None and context.max_rows is None:
+                # Only the ends of sequences have no label: to leave out so few rows is not worth a wait.
+                asked["max_rows"] = labels.numel()
+        return options.query(
+            tp_group=self.groups.tp,
             # The backward of the gather of sequence-parallel shares has summed it already.
-            reduce_hidden_grad=self.reduce_hidden_grad and hidden is call.hidden_states,
+            reduce_hidden_grad=options.reduce_hidden_grad and self.hidden is call.hidden_states,
             fuse_main_grad=fuses_weight_grad(call),
-            logit_scale=call.logit_scale if self.scale_logits else 1.0,
-            **{name: as_rows(name, value, hidden) for name, value in asked.items()},
+            logit_scale=call.logit_scale if options.scale_logits else 1.0,
+            **asked,
         )
 
 
@@ -83,40 +128,75 @@ def head_pass(call: HookCall, options: HeadOptions, asked: Collection[str], topk
 
     Every tensor of the result is `[b, s]`, top-k and given tokens `[b, s, k]`.
     """
-    context, hidden = HookContext.of(call.context), enter_head(call, call.groups)
-    labels = _labels(call, context, options) if "logprobs" in asked else None
+    head = HeadCall(call, options)
+    context = head.context
     if "token_logprobs" in asked and context.token_ids is None:
         raise MissingContextError("token ids are missing; pass token_ids= [b, s, k] in the context.")
-    query = options.query(
-        VocabQuery,
-        call,
-        hidden,
-        labels=labels,
+    query = head.query(
+        labels=_labels(head) if "logprobs" in asked else None,
         entropy="entropy" in asked,
         topk=topk,
-        logit_stats="logit_norm" in asked,
         sum_pi_squared="sum_pi_squared" in asked,
         token_ids=context.token_ids if "token_logprobs" in asked else None,
-        keep_mask=context.keep_mask,
     )
-    return run_pass(hidden, call.weight, query).each(batch_first)
+    return run_pass(head.hidden, call.weight, query).transposed()
 
 
-def selection_mask(call: HookCall) -> Tensor:
+class HeadProcessor:
+    """A processor that makes one pass over the vocabulary; subclasses say what they give.
+
+    `options` are the fields of `HeadOptions`.
+    """
+
+    gives: ClassVar[Mapping[str, str]]  # the name of each result, and the field of the pass that it is
+    topk = 0  # how many of the largest logits the pass must find
+
+    def __init__(self, **options: Any) -> None:
+        self.options = HeadOptions(**options)
+
+    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
+        """Name and value of each result."""
+        return {name: getattr(out, field) for name, field in self.gives.items()}
+
+    def __call__(self, **keywords: Any) -> Any:
+        """Return a single result as it is, several as `Outputs`."""
+        call = HookCall.of(keywords)
+        results = self.results(call, head_pass(call, self.options, self.gives.values(), self.topk))
+        return Outputs(**results) if len(results) > 1 else next(iter(results.values()))
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *vars(self).values()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
+def selection_mask(call: HookCall, context: HookContext) -> Tensor:
     """`[b, s]`: the mask of the context, else the model's `loss_mask`; raises if both are missing."""
-    mask = HookContext.of(call.context).mask
-    mask = call.loss_mask if mask is None else mask
+    mask = call.loss_mask if context.mask is None else context.mask
     if mask is None:
         raise MissingContextError("no mask selects the tokens; pass loss_mask= to the model or mask= in the context.")
     return mask
 
 
 def enter_head(call: HookCall, groups: ProcessGroups) -> Tensor:
-    """Check that the head can be read, wait for its weight, and return the hidden states that `gather_hidden` gives."""
+    """Check that the head can be read, wait for its weight, and return `[s, b, h]`.
+
+    Where they are gathered from sequence-parallel shares, and so others than the call's, the backward of the gather
+    sums their gradient over tensor-parallel ranks: do not reduce it again.
+    """
     check_head(call)
     check_tp_group(groups.tp, call.output_layer, call.config)
     run_layer_hooks(call)
-    return gather_hidden(call, groups)[0]
+    if not call.config.sequence_parallel or groups.tp is None or groups.tp.size() == 1:
+        return call.hidden_states
+    hidden: Tensor = gather_from_sequence_parallel_region(
+        call.hidden_states, tensor_parallel_output_grad=True, group=groups.tp
+    )
+    return hidden
 
 
 def whole_hidden(call: HookCall, groups: ProcessGroups) -> Tensor:
@@ -125,59 +205,37 @@ def whole_hidden(call: HookCall, groups: ProcessGroups) -> Tensor:
     return sum_gradient(hidden, groups.tp) if hidden is call.hidden_states else hidden
 
 
-def gather_hidden(call: HookCall, groups: ProcessGroups) -> tuple[Tensor, bool]:
-    """`[s, b, h]`, and whether it was gathered from sequence-parallel shares.
-
-    The backward of the gather is a reduce-scatter, which already sums the gradient over tensor-parallel ranks: do not
-    reduce it again.
-    """
-    if not call.config.sequence_parallel or groups.tp is None or groups.tp.size() == 1:
-        return call.hidden_states, False
-    from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
-
-    hidden: Tensor = gather_from_sequence_parallel_region(
-        call.hidden_states, tensor_parallel_output_grad=True, group=groups.tp
-    )
-    return hidden, True
-
-
-def _labels(call: HookCall, context: HookContext, options: HeadOptions) -> Tensor:
-    labels = call.labels if context.labels is None else context.labels
+def _labels(head: HeadCall) -> Tensor:
+    call, context, options = head.call, head.context, head.options
     if options.shift == "aligned":
+        labels = call.labels if context.labels is None else context.labels
         if labels is None:
             raise MissingContextError(
                 'labels are missing; pass labels= to the model or in the context, or use shift="next_token" to take '
                 "them from input_ids."
             )
         return labels
-    tokens = call.input_ids
     if context.labels is not None:
         raise ValueError(
             'shift="next_token" makes labels of input_ids, and labels= in the context are labels already: leave them '
-            'out, or use shift="aligned" (next_token_labels makes such labels of token ids).'
+            'out, or use shift="aligned".'
         )
-    if tokens is None:
+    if call.input_ids is None:
         raise MissingContextError(
             'shift="next_token" needs token ids; pass input_ids= to the model, or aligned labels with shift="aligned".'
         )
-    fill = -100 if options.ignore_index is None else options.ignore_index
     return next_token_labels(
-        tokens,
+        call.input_ids,
         packed_seq_params=call.packed_seq_params,
         lengths=context.lengths,
-        cp_group=sequence_group(call.packed_seq_params, call.groups, call.config),
-        fill=fill,
+        cp_group=sequence_group(call.packed_seq_params, head.groups, call.config),
+        fill=-100 if options.ignore_index is None else options.ignore_index,
     )
 
 
-def as_rows(name: str, value: Any, hidden: Tensor) -> Any:
-    """`[b, s]`, or `[b, s, k]` of what has several numbers per token, as the rows of `hidden` `[s, b, h]`.
-
-    What is no tensor, or one temperature for all, stays as it is.
-    """
-    if not isinstance(value, Tensor) or (name == "temperature" and value.dim() == 0):
-        return value
-    shape, k = [hidden.shape[1], hidden.shape[0]], ["k"] * (name in ("token_ids", "keep_mask", "teacher.hidden"))
+def as_rows(name: str, value: Tensor, hidden: Tensor) -> Tensor:
+    """`[b, s]`, or `[b, s, k]` of what has several numbers per token, as the rows of `hidden` `[s, b, h]`."""
+    shape, k = [hidden.shape[1], hidden.shape[0]], ["k"] * (name in ("token_ids", "teacher.hidden"))
     if list(value.shape[:2]) != shape or value.dim() != 2 + len(k):
         raise ValueError(
             f"{name}: expected [batch, sequence{', k' * len(k)}] = {shape + k} to match the hidden states, got "
@@ -200,7 +258,7 @@ def check_head(call: HookCall) -> None:
     refuse_critic(call.output_layer, call.output_weight)
     if "forward" in vars(call.output_layer):
         refuse_head(call.output_layer, "its forward was replaced on the instance", "remove that patch")
-    for reason in _obstacles(call):
+    if (reason := _obstacle(call)) is not None:
         refuse_head(call.output_layer, reason)
 
 
@@ -263,11 +321,11 @@ def run_layer_hooks(call: HookCall) -> None:
         layer.register_forward_pre_hook(look_in, with_kwargs=True),
         layer.register_forward_hook(look_out, prepend=True),
     )
-    PROBING.add(me)
+    token = PROBING.set(True)
     try:  # gradients as in the call: a pre-hook may make the weight from parameters (weight norm)
         result = layer(row, weight=call.output_weight)[0]
     finally:
-        PROBING.discard(me)
+        PROBING.reset(token)
         for handle in handles:
             handle.remove()
     if seen["given"] != before:
@@ -287,36 +345,36 @@ def run_layer_hooks(call: HookCall) -> None:
         _transparent[layer] = hooks
 
 
-def _obstacles(call: HookCall) -> Iterator[str]:
-    from megatron.core.tensor_parallel import ColumnParallelLinear
-
+def _obstacle(call: HookCall) -> str | None:
+    """Why the weight of this layer does not say what its logits are."""
     layer = call.output_layer
     weight = getattr(layer, "weight", None) if call.output_weight is None else call.output_weight
     if isinstance(weight, DTensor):
-        yield "its weight is sharded between calls (FSDP); leave the output layer out of the sharding"
+        return "its weight is sharded between calls (FSDP); leave the output layer out of the sharding"
     if not isinstance(weight, Tensor) or weight.dim() != 2:
-        yield f"it has no 2-D weight ({list(weight.shape) if isinstance(weight, Tensor) else None})"
-        return
+        return f"it has no 2-D weight ({list(weight.shape) if isinstance(weight, Tensor) else None})"
     if getattr(layer, "bias", None) is not None:
-        yield "it has a bias"
+        return "it has a bias"
     if call.config.defer_embedding_wgrad_compute:
-        yield "config.defer_embedding_wgrad_compute computes its weight gradient from inputs it would never see"
+        return "config.defer_embedding_wgrad_compute computes its weight gradient from inputs it would never see"
     if not isinstance(layer, ColumnParallelLinear):
-        yield (
+        return (
             "it is not a ColumnParallelLinear of Megatron (an adapter around the head, or a head of "
             "Transformer Engine, which multiplies in fp8?)"
         )
     rows = getattr(layer, "output_size_per_partition", len(weight))
-    if len(weight) != rows or any(getattr(held, "gtp_remat_size", 1) > 1 for held in (layer, weight)):
-        yield f"its weight is sharded further: only {len(weight)} of its {rows} rows are on this rank"
+    if len(weight) != rows or max(getattr(layer, "gtp_remat_size", 1), getattr(weight, "gtp_remat_size", 1)) > 1:
+        return f"its weight is sharded further: only {len(weight)} of its {rows} rows are on this rank"
     if layer._backward_hooks or layer._backward_pre_hooks:
-        yield "a backward hook on it would never run, because the layer is not called"
+        return "a backward hook on it would never run, because the layer is not called"
     for name in ("forward", "_forward_impl"):  # a layer of Megatron's calls those that it overrides
-        for held in (vars(one).get(name) for one in (layer, *type(layer).__mro__)):
-            if (foreign := foreign_code(held)) is not None:
-                yield f"its {name} is defined in {foreign} and may do more than the product (soft-capped logits?)"
+        methods = [vars(one).get(name) for one in (layer, *type(layer).__mro__)]
+        if (foreign := foreign_code(*methods)) is not None:
+            return f"its {name} is defined in {foreign} and may do more than the product (soft-capped logits?)"
+    return None
 
 
 def _state(tensor: Tensor) -> tuple[Any, ...]:
-    """A tensor's memory, its layout, and how often it was written to."""
-    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, version_of(tensor)
+    """A tensor's memory, its layout, and how often it was written to (not counted in inference mode)."""
+    version = 0 if tensor.is_inference() else tensor._version
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, version

@@ -16,9 +16,8 @@ from torch.nn import Module
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
-from mcore_unpatch.compat.hook.call import Processor, is_inference, resolve_groups
-from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, HookPath, argument_names
-from mcore_unpatch.compat.hook.state import Handle, HookError, HookSwallowedError, PerThread
+from mcore_unpatch.compat.hook.call import HookError, HookSwallowedError, Processor, is_inference, resolve_groups
+from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, Handle, HookPath, PerThread, argument_names
 
 _PASSED_ON = (
     *("labels", "loss_mask", "input_ids", "position_ids", "attention_mask", "decoder_input"),

@@ -1,46 +1,51 @@
-"""The library of processors. `b` is the batch, `s` the sequence on this rank (the packed row, `b = 1`, for THD)."""
+"""The library of processors. `b` is the batch, `s` the sequence on this rank (the packed row, `b = 1`, for THD).
+
+Among them distillation: a student's divergence from a teacher, who is known by the hidden states before its LM head,
+which are exact and many times smaller than its logits, or by its most probable tokens. Everything is per token, so
+packing and context parallelism need nothing more than the same tokens of the teacher on this rank.
+"""
 
 from mcore_unpatch.compat.requirements import require_hook
 
 require_hook(__name__)
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from itertools import product
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from math import inf, log, nan
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, Literal, TypeGuard
 
+import torch
+from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
 from torch import Tensor
 
+from mcore_unpatch.compat.fused_head.linear_kl import Divergence, Kind, run_kl
 from mcore_unpatch.compat.fused_head.plan import VocabOutput
-from mcore_unpatch.compat.fused_head.problem import needed
-from mcore_unpatch.compat.fused_head.settings import check_count
-from mcore_unpatch.compat.hook import head
-from mcore_unpatch.compat.hook.call import HookCall, Outputs, Processor, require_processor
-from mcore_unpatch.compat.hook.find import foreign_code
-from mcore_unpatch.compat.hook.state import HookError
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadProcessor(head.HeadOptions):
-    """A processor that makes one pass over the vocabulary; subclasses say what they give."""
-
-    gives: ClassVar[Mapping[str, str]]  # the name of each result, and the field of the pass that it is
-
-    @property
-    def topk(self) -> int:
-        """How many of the largest logits the pass must find."""
-        return getattr(self, "k", 0)
-
-    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
-        """Name and value of each result."""
-        return {name: getattr(out, field) for name, field in self.gives.items()}
-
-    def __call__(self, **keywords: Any) -> Any:
-        """Return a single result as it is, several as `Outputs`."""
-        call = HookCall.of(keywords)
-        results = self.results(call, head.head_pass(call, self, self.gives.values(), self.topk))
-        return Outputs(**results) if len(results) > 1 else next(iter(results.values()))
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, needed
+from mcore_unpatch.compat.fused_head.settings import check_choice, check_counts
+from mcore_unpatch.compat.hook.attach import call_with_processor
+from mcore_unpatch.compat.hook.call import (
+    HookCall,
+    HookContext,
+    HookError,
+    MissingContextError,
+    Outputs,
+    Processor,
+    require_processor,
+    resolve_groups,
+)
+from mcore_unpatch.compat.hook.find import find_language_model, foreign_code
+from mcore_unpatch.compat.hook.head import (
+    HeadCall,
+    HeadProcessor,
+    as_rows,
+    batch_first,
+    check_head,
+    head_pass,
+    lent_weight,
+    run_layer_hooks,
+    selection_mask,
+)
 
 
 class LogProbs(HeadProcessor):
@@ -80,22 +85,6 @@ class TokenLoss(HeadProcessor):
         return {"loss": -needed(out.logprobs)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class SelectedTokenCrossEntropy(HeadProcessor):
-    """Cross-entropy of the selected tokens alone: `[selected]` fp32, in the order of the flattened `[b, s]`.
-
-    The context's `mask`, else the model's `loss_mask`, selects; rows not selected are not computed.
-    """
-
-    use_loss_mask: bool = True
-    gives = MappingProxyType({"selected_loss": "logprobs"})
-
-    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
-        """`selected_loss`."""
-        return {"selected_loss": -needed(out.logprobs)[head.selection_mask(call) != 0]}
-
-
-@dataclass(frozen=True, kw_only=True)
 class TopKLogits(HeadProcessor):
     """The `k` largest logits of the whole vocabulary: `Outputs(topk_logits, topk_ids, logsumexp)`.
 
@@ -103,12 +92,12 @@ class TopKLogits(HeadProcessor):
     global token ids, `logsumexp` `[b, s]`: `topk_logits - logsumexp[..., None]` are log-probs. Needs no labels.
     """
 
-    k: int
     gives = MappingProxyType({name: name for name in ("topk_logits", "topk_ids", "logsumexp")})
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("k", self.k, 1)
+    def __init__(self, *, k: int, **options: Any) -> None:
+        super().__init__(**options)
+        check_counts(k=(k, 1))
+        self.topk = k
 
 
 class LogProbsAt(HeadProcessor):
@@ -121,31 +110,6 @@ class SumPiSquared(HeadProcessor):
     """The sum of the squared probabilities of the next token: `[b, s]` fp32, with its gradient. Needs no labels."""
 
     gives = MappingProxyType({"sum_pi_squared": "sum_pi_squared"})
-
-
-class LogitStats(HeadProcessor):
-    """Of the logits of each token, over the vocabulary: `Outputs(logit_min, logit_max, logit_mean, logit_norm)`.
-
-    Each `[b, s]` fp32, scaled and divided by the temperature, without gradient. Needs no labels.
-    """
-
-    gives = MappingProxyType({name: name for name in ("logit_min", "logit_max", "logit_mean", "logit_norm")})
-
-
-@dataclass(frozen=True)
-class Logits:
-    """What the default path returns without labels: `[b, s, vocab / tp]`, or `[b, s, vocab]` if the layer gathers.
-
-    For callers that pass labels only for Megatron's MTP loss.
-    """
-
-    def __call__(self, **keywords: Any) -> Tensor:
-        """Call the output layer as Megatron does."""
-        call = HookCall.of(keywords)
-        logits, _ = call.output_layer(
-            call.hidden_states, weight=call.output_weight, runtime_gather_output=call.runtime_gather_output
-        )
-        return call.finish(logits)
 
 
 @dataclass(unsafe_hash=True)
@@ -178,9 +142,9 @@ class HeadInputs:
                 "labels: HeadInputs returns hidden states and no loss, and this model has no MTP layers to use labels; "
                 "leave them out (other processors take them from HookContext(labels=...)), or use TokenLoss."
             )
-        head.check_head(call)
-        head.run_layer_hooks(call)
-        self.weight = head.lent_weight(call)
+        check_head(call)
+        run_layer_hooks(call)
+        self.weight = lent_weight(call)
         if self.keep is not None:
             self.keep(self.weight)
         return call.finish(call.hidden_states)
@@ -191,8 +155,8 @@ class Compose:
 
     Those that read the head share a single pass over the vocabulary, so they must have equal `HeadOptions` (temperature
     and so on). If one of them takes labels, a row without a label is left out of all their results, which are 0 there.
-    `Logits`, any other processor, and one of a class that overrides `__call__` or `query` are called separately. The
-    result has the names that it has alone, or the name of the class.
+    `Logits`, any other processor, and one of a class that overrides `__call__` are called separately. The result has
+    the names that it has alone, or the name of the class.
     """
 
     def __init__(self, *processors: Processor) -> None:
@@ -200,13 +164,15 @@ class Compose:
             require_processor(processor)
         self.processors = processors
         self.readers = [p for p in processors if _can_share(p)]
-        for option, first, reader in product(fields(head.HeadOptions), self.readers[:1], self.readers[1:]):
-            mine, theirs = getattr(first, option.name), getattr(reader, option.name)
-            if mine is not theirs and (isinstance(mine, Tensor) or isinstance(theirs, Tensor) or mine != theirs):
-                raise ValueError(
-                    f"composed processors must have the same options, but {type(first).__name__} has "
-                    f"{option.name}={mine!r}, {type(reader).__name__} has {option.name}={theirs!r}."
-                )
+        for reader in self.readers[1:]:
+            first = self.readers[0]
+            for option, mine in vars(first.options).items():
+                theirs = getattr(reader.options, option)
+                if mine is not theirs and (isinstance(mine, Tensor) or isinstance(theirs, Tensor) or mine != theirs):
+                    raise ValueError(
+                        f"composed processors must have the same options, but {type(first).__name__} has "
+                        f"{option}={mine!r}, {type(reader).__name__} has {option}={theirs!r}."
+                    )
         lengths = sorted({reader.topk for reader in self.readers} - {0})
         if len(lengths) > 1:
             raise ValueError(
@@ -227,7 +193,8 @@ class Compose:
         results: dict[str, Any] = {}
         if self.readers:
             asked = {field for reader in self.readers for field in reader.gives.values()}
-            shared = head.head_pass(call, self.readers[0], asked, max(reader.topk for reader in self.readers))
+            most = max(reader.topk for reader in self.readers)
+            shared = head_pass(call, self.readers[0].options, asked, most)
         for processor in self.processors:
             if _can_share(processor):
                 results |= processor.results(call, shared)
@@ -243,9 +210,8 @@ class Compose:
 
 
 def _can_share(processor: Processor) -> TypeGuard[HeadProcessor]:
-    """Whether its results are those of the shared pass: it neither does more, nor asks for something else."""
-    own = (getattr(type(processor), name, None) is getattr(HeadProcessor, name) for name in ("__call__", "query"))
-    return isinstance(processor, HeadProcessor) and all(own)
+    """Whether its results are those of the shared pass: it does no more."""
+    return isinstance(processor, HeadProcessor) and type(processor).__call__ is HeadProcessor.__call__
 
 
 def _names(processor: Processor) -> tuple[str, ...]:
@@ -268,15 +234,125 @@ def _named(processor: Processor, result: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class AsTuple:
-    """The same processor, returning several results as a plain tuple, as a schedule plan requires."""
+class TeacherStates:
+    """A teacher by its hidden states and its LM head: exact, over the whole vocabulary."""
 
-    processor: Processor
+    hidden: Tensor  # [b, s, h'], what the head multiplies
+    weight: Tensor  # [vocab / tp, h'], the shard with the same tokens as the student's
+    logit_scale: float = 1.0
 
-    def __post_init__(self) -> None:
-        require_processor(self.processor)
+    @classmethod
+    def of(cls, model: Any, *args: Any, **inputs: Any) -> "TeacherStates":
+        """Of a teacher in this process, which is called with its forward's arguments and without gradients."""
+        head = HeadInputs()
+        with torch.no_grad():
+            hidden = call_with_processor(model, head, *args, **inputs)
+        if head.weight is None:
+            raise HookError(
+                "this pipeline stage of the teacher has no LM head; run the teacher in Megatron's schedule with "
+                "HeadInputs attached, and give what the last stage returns to TeacherStates.from_inputs."
+            )
+        return cls.from_inputs(model, hidden, head.weight)
 
-    def __call__(self, **keywords: Any) -> Any:
-        """Return `Outputs` as a tuple, anything else as it is."""
-        result = self.processor(**keywords)
-        return tuple(result.values()) if isinstance(result, Outputs) else result
+    @classmethod
+    def from_inputs(cls, model: Any, hidden: Tensor, weight: Tensor) -> "TeacherStates":
+        """Of what a teacher with `HeadInputs` returned, and its `.weight`; MuP's factor is in the hidden states."""
+        if weight.untyped_storage().size() == 0:
+            raise HookError(
+                "the weight of the teacher's LM head was freed after its forward (FSDP shards it again); leave the "
+                "output layer unsharded."
+            )
+        config: Any = find_language_model(model).model.config
+        group = resolve_groups(model).tp
+        if config.sequence_parallel and group is not None and group.size() > 1:
+            hidden = gather_from_sequence_parallel_region(hidden.detach().transpose(0, 1), group=group).transpose(0, 1)
+        return cls(hidden.detach(), weight.detach())
+
+
+@dataclass(frozen=True)
+class TeacherTopK:
+    """A teacher by its most probable tokens. A token whose log-prob is minus infinity is left out."""
+
+    token_ids: Tensor  # [b, s, k] global ids, each once
+    log_probs: Tensor  # [b, s, k] over the whole vocabulary, at the temperature of the loss
+
+
+class DistillationLoss(HeadProcessor):
+    """The divergence of the student from the context's `teacher`: `[b, s]` fp32, with gradients to the student alone.
+
+    The teacher is a `TeacherStates` or a `TeacherTopK`.
+    `kind` and `beta` are those of `linear_kl`; the temperature divides the logits of both models.
+    `rest` is for `TeacherTopK`: what becomes of the tokens that are not among the k.
+    "zero": the teacher's k are its whole distribution, and sum to 1; the student's is over the vocabulary.
+    "renormalised": the student's k sum to 1 too. "ignored": both are over the vocabulary, and the sum is over the k
+    alone (no divergence: it may be negative).
+    """
+
+    gives = MappingProxyType({"distillationloss": "token_logprobs"})
+
+    def __init__(
+        self,
+        *,
+        kind: Kind = "forward",
+        beta: float = 0.5,
+        rest: Literal["zero", "renormalised", "ignored"] = "zero",
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        check_choice("rest", rest, "zero", "renormalised", "ignored")
+        self.divergence, self.rest = Divergence(kind, beta), rest
+
+    def __call__(self, **keywords: Any) -> Tensor:
+        """`[b, s]`, 0 where the mask is."""
+        call = HookCall.of(keywords)
+        teacher = HookContext.of(call.context).teacher
+        if teacher is None:
+            raise MissingContextError("the teacher is missing; pass teacher= in the context.")
+        if isinstance(teacher, TeacherTopK):
+            return self._from_top_k(call, teacher)
+        if isinstance(teacher, TeacherStates):
+            return self._from_states(call, teacher)
+        raise TypeError(f"teacher: expected TeacherStates or TeacherTopK, got {type(teacher).__name__}")
+
+    def _from_states(self, call: HookCall, teacher: TeacherStates) -> Tensor:
+        head = HeadCall(call, self.options)
+        query = head.query()
+        states = as_rows("teacher.hidden", teacher.hidden.detach(), head.hidden)
+        tensors = (head.hidden, call.weight, states, teacher.weight.detach())
+        temperatures = (query.temperature / query.logit_scale, query.temperature / teacher.logit_scale)
+        return batch_first(run_kl(tensors, self.divergence, temperatures, query))
+
+    def _from_top_k(self, call: HookCall, teacher: TeacherTopK) -> Tensor:
+        kind, beta = self.divergence.kind, self.divergence.beta
+        if kind == "reverse" and self.rest == "zero":
+            raise ValueError(
+                'rest="zero" makes the reverse KL infinite, because the student has tokens that the teacher has not; '
+                'use "renormalised" or "ignored", or make your own of LogProbsAt() and Entropy().'
+            )
+        if teacher.log_probs.shape != teacher.token_ids.shape:
+            raise ValueError(
+                f"teacher.log_probs: expected {list(teacher.token_ids.shape)} as token_ids, got "
+                f"{list(teacher.log_probs.shape)}"
+            )
+        asked = replace(HookContext.of(call.context), token_ids=teacher.token_ids)
+        student = needed(head_pass(replace(call, context=asked), self.options, {"token_logprobs"}).token_logprobs)
+        taken = teacher.log_probs != -inf
+        a = student.masked_fill(~taken, NO_LOGIT)
+        b = teacher.log_probs.detach().to(a.dtype).masked_fill(~taken, NO_LOGIT)
+        if self.rest != "ignored":
+            b = b.log_softmax(-1)
+        if self.rest == "renormalised":
+            a = a.log_softmax(-1)
+        loss = self.divergence.of_log_probs(a, b)
+        if kind == "jsd" and self.rest == "zero":  # elsewhere the mixture is the student's alone
+            loss = loss - (1 - beta) * log(1 - beta) * (1 - a.exp().sum(-1))
+        mask = selection_mask(call, asked) if self.options.use_loss_mask else asked.mask
+        live = taken.any(-1) if mask is None else taken.any(-1) & (mask != 0)
+        ids, words = teacher.token_ids, self.options.vocab_size or call.output_layer.output_size
+        unknown = ((ids < 0) | (ids >= words)) & taken & live[..., None]
+        if ids.is_cpu and unknown.any():
+            raise ValueError(
+                f"teacher.token_ids: {int(ids[unknown][0])} is no token of the student's vocabulary; give tokens that "
+                "are to be left out a log-prob of minus infinity."
+            )
+        return loss.masked_fill(unknown.any(-1), nan).where(live, 0)  # an error, or NaN where that would mean waiting

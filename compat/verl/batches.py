@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -12,12 +12,52 @@ from megatron.core.packed_seq_params import PackedSeqParams
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.fused_head.settings import check_choice, check_count
-from mcore_unpatch.compat.packing.gather import size_and_rank
-from mcore_unpatch.compat.packing.layout import PackedLayout, Packer, pack_nested, pack_padded
+from mcore_unpatch.compat.fused_head.settings import check_choice, check_counts
+from mcore_unpatch.compat.packing import gather_shares, held_by, size_and_rank, zigzag_places
 
 CpLayout = Literal["zigzag", "contiguous"]
+DataFormat = Literal["thd", "bshd"]
 _FP8 = ("e4m3", "hybrid")
+_VISION_INPUTS = ("pixel_values", "image_grid_thw", "pixel_values_videos", "video_grid_thw")
+
+
+@dataclass(frozen=True)
+class PackedRow:
+    """Sequences of `lengths`, each padded to its entry in `padded`, one after another in one row over all ranks.
+
+    Plain numbers on the host: nothing here needs a device sync. Indices are made once, on the host.
+    """
+
+    lengths: tuple[int, ...]
+    padded: tuple[int, ...]
+    cp_size: int = 1
+    cp_rank: int = 0
+    contiguous: bool = False  # a rank has one interval of the whole row, wherever sequences begin and end
+
+    @property
+    def tokens(self) -> int:
+        """Tokens on this rank, padding included."""
+        return sum(self.padded) // self.cp_size
+
+    @cached_property
+    def bounds(self) -> Tensor:
+        """`[sequences + 1]` int32: padded cumulative lengths over all ranks, Megatron's `cu_seqlens`."""
+        return torch.tensor((0, *self.padded)).cumsum(0).int()
+
+    @cached_property
+    def indices(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each place here its real token (their number for padding) and its position in its sequence.
+
+        Then of each real token its place where the rows of all ranks are laid one after another.
+        """
+        lengths, padded = (torch.tensor(numbers, dtype=torch.long) for numbers in (self.lengths, self.padded))
+        sequence = torch.repeat_interleave(torch.arange(len(padded)), padded)
+        position = torch.arange(len(sequence)) - (padded.cumsum(0) - padded)[sequence]
+        real = position < lengths[sequence]
+        token = ((lengths.cumsum(0) - lengths)[sequence] + position).where(real, sum(self.lengths))
+        places = zigzag_places(self.bounds, len(sequence), 1 if self.contiguous else self.cp_size)
+        here = held_by(places, self.cp_size, self.cp_rank)
+        return token[here], position[here], places[real]
 
 
 def plan_row(
@@ -27,10 +67,10 @@ def plan_row(
     *,
     cp_layout: CpLayout = "zigzag",
     pad_to_length_bucket: int | None = None,
-) -> PackedLayout:
+) -> PackedRow:
     """Lay sequences of `lengths` into one row as veRL does, on this rank of the group."""
     check_choice("cp_layout", cp_layout, "zigzag", "contiguous")
-    check_count("pad_to_length_bucket", pad_to_length_bucket, 1)
+    check_counts(pad_to_length_bucket=(pad_to_length_bucket, 1))
     size, rank = size_and_rank(cp_group)
     contiguous = cp_layout == "contiguous"
     unit, row = _unit(size, contiguous), 1
@@ -43,20 +83,30 @@ def plan_row(
             padded[-1] += max(0, size * config.csa_window_size - sum(padded))
         if pad_to_length_bucket is not None:
             padded[-1] += -sum(padded) % math.lcm(pad_to_length_bucket, size, row)
-    return PackedLayout(tuple(lengths), tuple(padded), size, rank, contiguous)
+    return PackedRow(tuple(lengths), tuple(padded), size, rank, contiguous)
 
 
-def packed_seq_params(layout: PackedLayout, device: torch.device) -> Any:
-    """Megatron's description of the row, with its layout if this Megatron has a field for it."""
-    params = layout.packed_seq_params(device)
-    if "cp_partition_mode" in {field.name for field in fields(PackedSeqParams)}:
-        params.cp_partition_mode = "contiguous" if layout.contiguous else "zigzag"
-    elif layout.contiguous and layout.cp_size > 1:
+def packed_seq_params(row: PackedRow, device: torch.device) -> Any:
+    """Megatron's description of the row, with its layout if this Megatron has a field for it.
+
+    Every field has the padded bounds: Megatron rolls MTP labels and splits rotary embeddings by `cu_seqlens_q`, and
+    causal attention keeps the trailing padding of a sequence from its real tokens.
+    """
+    known = {field.name for field in fields(PackedSeqParams)}
+    bounds: dict[str, Any] = dict.fromkeys(_BOUNDS, row.bounds.to(device, non_blocking=True))
+    params = PackedSeqParams(qkv_format="thd", **bounds, **dict.fromkeys(_LONGEST, max(row.padded, default=0)))
+    if "cp_partition_mode" in known:
+        params.cp_partition_mode = "contiguous" if row.contiguous else "zigzag"
+    elif row.contiguous and row.cp_size > 1:
         raise ValueError(
             'cp_layout="contiguous" needs PackedSeqParams.cp_partition_mode, which this megatron-core lacks, so its '
             'attention would read the row as zigzag; use cp_layout="zigzag", or a megatron-core that has the field.'
         )
     return params
+
+
+_BOUNDS = ("cu_seqlens_q", "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded")
+_LONGEST = ("max_seqlen_q", "max_seqlen_kv")
 
 
 def next_in_sequence(nested: Tensor, fill: int | None) -> Tensor:
@@ -87,10 +137,6 @@ def cp_group_of(size: int | None) -> ProcessGroup | None:
     raise ValueError(f"local_cp_size={size}: this megatron-core has no dynamic context-parallel groups; leave it out.")
 
 
-DataFormat = Literal["thd", "bshd"]
-_VISION_INPUTS = ("pixel_values", "image_grid_thw", "pixel_values_videos", "video_grid_thw")
-
-
 @dataclass(frozen=True)
 class Batch:
     """A micro-batch as the model takes it: all sequences in one row (thd), or one in each, left-aligned (bshd).
@@ -98,19 +144,36 @@ class Batch:
     Causal attention needs no mask for the padding after a sequence. `arguments` are the model's own.
     """
 
-    packer: Packer
+    row: PackedRow
     cp_group: ProcessGroup | None
     shape: tuple[int, int]
     arguments: dict[str, Any]
+    like: Tensor  # the batch's mask `[b, s]`, or the offsets of the nested batch
+    places: Tensor | None  # [real tokens] in the flattened mask; of a nested batch None
 
     def pack(self, values: Tensor, fill: float = 0) -> Tensor:
         """`[1, local tokens]`, or `[b, length / cp]`."""
-        row = self.packer.pack(values, fill)
-        return row.reshape(*self.shape, *row.shape[2:])
+        if values.is_nested is not (self.places is None) or (
+            self.places is not None and values.shape != self.like.shape
+        ):
+            shape = "nested" if values.is_nested else list(values.shape)
+            raise ValueError(f"values: expected tokens shaped like the batch's, got {shape}")
+        real = values.values() if self.places is None else values.flatten()[self.places]
+        if len(real) != sum(self.row.lengths):
+            raise ValueError(f"values: expected {sum(self.row.lengths)} tokens as in the batch, got {len(real)}")
+        index = self.row.indices[0].to(real.device, non_blocking=True)
+        return torch.cat([real, real.new_full((1,), fill)])[index].reshape(self.shape)
 
     def unpack(self, values: Tensor) -> Tensor:
         """`[b, s]` or nested; padding is 0."""
-        return self.packer.unpack(values.flatten(0, 1)[None], cp_group=self.cp_group)
+        rows = values.flatten(0, 1)
+        if self.row.cp_size > 1:
+            rows = gather_shares(rows, self.cp_group).flatten(0, 1)
+        real = rows[self.row.indices[2].to(rows.device, non_blocking=True)]
+        if self.places is None:
+            return torch.nested.nested_tensor_from_jagged(real, self.like)
+        flat = real.new_zeros((self.like.numel(), *real.shape[1:]))
+        return flat.index_put((self.places,), real).view(*self.like.shape, *real.shape[1:])
 
 
 def batch_of(
@@ -124,35 +187,31 @@ def batch_of(
     pad_to_length_bucket: int | None = None,
 ) -> Batch:
     """Of `tokens`, padded `[b, s]` with `attention_mask` or nested without."""
-    packed = data_format == "thd"
+    packed, device = data_format == "thd", tokens.device
     if not packed and (cp_layout != "zigzag" or local_cp_size is not None):
         raise ValueError('data_format="bshd" needs cp_layout="zigzag" and no local_cp_size.')
-    group = cp_group_of(local_cp_size)
-    layout_of = partial(_plan_rows, cp_group=group)
-    if packed:
-        layout_of = partial(
-            plan_row, config=config, cp_group=group, cp_layout=cp_layout, pad_to_length_bucket=pad_to_length_bucket
-        )
+    group, places = cp_group_of(local_cp_size), None
     if attention_mask is None:
-        packer = pack_nested(tokens, lay_out=layout_of)
+        like: Tensor = tokens.offsets()  # type: ignore[attr-defined]
+        lengths = like.diff().tolist()
     else:
-        packer = pack_padded(attention_mask, lay_out=layout_of)
-    layout, device = packer.layout, tokens.device
-    rows = 1 if packed else len(layout.lengths)
-    shape = (rows, layout.local_tokens // max(rows, 1))
-    arguments = {"position_ids": layout.position_ids(device).reshape(shape)}
+        like, lengths = attention_mask, (attention_mask != 0).sum(-1).tolist()
+        # Stable sort: real tokens first, in their order. Unlike nonzero(), its size is known without asking the device.
+        places = torch.argsort((attention_mask == 0).flatten(), stable=True)[: sum(lengths)]
     if packed:
-        params = arguments["packed_seq_params"] = packed_seq_params(layout, device)
+        row = plan_row(lengths, config, group, cp_layout=cp_layout, pad_to_length_bucket=pad_to_length_bucket)
+    else:  # rows as long as the longest sequence, rounded up for tensor and context parallelism, one after another
+        size, rank = size_and_rank(group)
+        length = -(-max(lengths, default=0) // _unit(size)) * _unit(size)
+        row = PackedRow(tuple(lengths), (length,) * len(lengths), size, rank)
+    rows = 1 if packed else len(lengths)
+    shape = (rows, row.tokens // max(rows, 1))
+    arguments = {"position_ids": row.indices[1].to(device, non_blocking=True).reshape(shape)}
+    if packed:
+        params = arguments["packed_seq_params"] = packed_seq_params(row, device)
         if local_cp_size is not None:
             params.local_cp_size, params.cp_group = local_cp_size, group
-    return Batch(packer, group, shape, arguments)
-
-
-def _plan_rows(lengths: Sequence[int], cp_group: ProcessGroup | None) -> PackedLayout:
-    """Rows as long as the longest sequence, rounded up for tensor and context parallelism, one after another."""
-    size, rank = size_and_rank(cp_group)
-    length = -(-max(lengths, default=0) // _unit(size)) * _unit(size)
-    return PackedLayout(tuple(lengths), (length,) * len(lengths), size, rank)
+    return Batch(row, group, shape, arguments, like, places)
 
 
 def _unit(cp_size: int, contiguous: bool = False) -> int:
@@ -167,7 +226,7 @@ def labels_like_verl(batch: Batch, labels: Tensor) -> Tensor:
     On one rank and packed it is the next token of the row; otherwise it is the first of the sequence, as in 0.7 and
     0.8. In 0.9 it is 0 over several ranks if the sequence is padded.
     """
-    if "packed_seq_params" in batch.arguments and batch.packer.layout.cp_size == 1:
+    if "packed_seq_params" in batch.arguments and batch.row.cp_size == 1:
         return batch.pack(labels).roll(-1, -1)
     return batch.pack(next_in_sequence(labels, None))
 

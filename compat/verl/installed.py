@@ -22,11 +22,18 @@ from torch.utils.hooks import RemovableHandle
 
 from mcore_unpatch.compat.fused_head.settings import check_choice
 from mcore_unpatch.compat.hook.attach import Attachment, attach_along, installed_on
-from mcore_unpatch.compat.hook.call import HookCall, Processor, is_inference, register_results
-from mcore_unpatch.compat.hook.find import HookPath, argument_names, find_language_model, refuse_patched
+from mcore_unpatch.compat.hook.call import HookCall, HookError, Logits, Processor, is_inference, register_results
+from mcore_unpatch.compat.hook.find import (
+    INSTALLING,
+    Handle,
+    HookPath,
+    OneCallFields,
+    PerThread,
+    argument_names,
+    find_language_model,
+    refuse_patched,
+)
 from mcore_unpatch.compat.hook.head import HeadOptions, head_pass
-from mcore_unpatch.compat.hook.processors import Logits
-from mcore_unpatch.compat.hook.state import INSTALLING, Handle, HookError, OneCallFields, PerThread
 
 Numbers = Literal["verl", "megatron"]
 
@@ -62,28 +69,28 @@ _FIELDS = ("loss", "logits", "past_key_values", "hidden_states", "attentions", "
 
 
 @dataclass(frozen=True, kw_only=True)
-class FusedProcessor(HeadOptions):
+class FusedProcessor:
     """`log_probs`, `entropy` (`[b, s]` fp32) and the decoder's `hidden_states`, from one pass over the vocabulary.
 
     `flat`: `[b * s]` in the order of the labels, as veRL's kernel returns them.
     """
 
+    options: HeadOptions
     entropy: bool = True
     flat: bool = False
 
     @classmethod
-    def giving(cls, numbers: Numbers, **options: Any) -> "FusedProcessor":
+    def giving(cls, numbers: Numbers, *, entropy: bool = True, flat: bool = False) -> "FusedProcessor":
         """The processor with Megatron's numbers, or with veRL's. The entropy is that of all tokens, labelled or not.
 
         Its kernel neither scales (MuP) nor adds up the ranks' parts of the hidden gradient.
         """
-        megatrons = numbers == "megatron"
-        return cls(**options, ignore_index=None, scale_logits=megatrons, reduce_hidden_grad=megatrons)
+        return cls(options=_HOW[numbers], entropy=entropy, flat=flat)
 
     def __call__(self, **keywords: Any) -> Any:
         """Run the pass."""
         call = HookCall.of(keywords)
-        out = head_pass(call, self, {"logprobs", "entropy"} if self.entropy else {"logprobs"})
+        out = head_pass(call, self.options, {"logprobs", "entropy"} if self.entropy else {"logprobs"})
         if has_config_logger_enabled(call.config):
             inputs = {name: getattr(call, name) for name in _LOGGED_INPUTS}
             logged = OrderedDict(**inputs, logprobs=out.logprobs, entropy=out.entropy)
@@ -94,6 +101,10 @@ class FusedProcessor(HeadOptions):
         return _output_class()(hidden_states=call.hidden_states, **results)
 
 
+_HOW: dict[Numbers, HeadOptions] = {
+    "megatron": HeadOptions(ignore_index=None),
+    "verl": HeadOptions(ignore_index=None, scale_logits=False, reduce_hidden_grad=False),
+}
 _LOGGED_INPUTS = ("input_ids", "position_ids", "attention_mask", "decoder_input")  # as Megatron logs them with logits
 
 

@@ -22,10 +22,16 @@ from torch.nn import Module
 
 from mcore_unpatch.compat.fused_head.problem import needed
 from mcore_unpatch.compat.hook.attach import call_along
-from mcore_unpatch.compat.hook.call import KEYWORDS, HookContext, complete_context, is_inference
-from mcore_unpatch.compat.hook.find import enter_as_module, find_language_model
+from mcore_unpatch.compat.hook.call import (
+    KEYWORDS,
+    HookContext,
+    HookSwallowedError,
+    MissingContextError,
+    complete_context,
+    is_inference,
+)
+from mcore_unpatch.compat.hook.find import INSTALLING, find_language_model
 from mcore_unpatch.compat.hook.head import refuse_critic
-from mcore_unpatch.compat.hook.state import INSTALLING, HookSwallowedError, MissingContextError
 from mcore_unpatch.compat.verl import batches, installed
 from mcore_unpatch.compat.verl.installed import FusedProcessor, Numbers
 
@@ -270,7 +276,6 @@ class _FusedTarget:
         with INSTALLING:
             state = installed.install(path)
             state.calls += 1
-        leave = enter_as_module(path)
         state.requests[get_ident()] = (processor, context)
         try:
             result = model(**keywords)
@@ -283,7 +288,6 @@ class _FusedTarget:
             return result
         finally:
             state.requests.pop(get_ident(), None)
-            leave()
             with INSTALLING:
                 state.calls -= 1
                 state.release()

@@ -19,9 +19,9 @@ from megatron.core.transformer.multi_token_prediction import MultiTokenPredictio
 from torch import Tensor
 from torch.nn import Module
 
+from mcore_unpatch.compat.hook.call import HookError
 from mcore_unpatch.compat.hook.changed_heads import detach_mtp_inputs
-from mcore_unpatch.compat.hook.find import refuse_patched, twin_of
-from mcore_unpatch.compat.hook.state import Handle, HookError
+from mcore_unpatch.compat.hook.find import Handle, refuse_patched
 from mcore_unpatch.compat.verl import installed
 from mcore_unpatch.compat.verl.installed import Numbers
 
@@ -128,7 +128,9 @@ def patch_mtp_layer_checkpointed_forward(model: Module) -> bool:
     handle = _recomputed[path.model] = Handle()
     inner: Any = path.model
     for number, layer in enumerate(layers):
-        inner.mtp.layers[number] = twin_of(layer, RecomputedMtpLayer)
+        twin = RecomputedMtpLayer.__new__(RecomputedMtpLayer)
+        object.__setattr__(twin, "__dict__", vars(layer))  # parameters, names and state are shared
+        inner.mtp.layers[number] = twin
         handle.on_removal(partial(inner.mtp.layers.__setitem__, number, layer))
     return True
 

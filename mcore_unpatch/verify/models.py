@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.packing.gather import gather_shares, zigzag_index, zigzag_split
+from mcore_unpatch.compat.packing import gather_shares, zigzag_split
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.repository import reading
 
@@ -166,7 +166,9 @@ class CausalAttention(torch.nn.Module):
     def forward(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Tensor:
         """Attend; what packing and masks say does not matter for one causal sequence."""
         ranks, length = self.group.size(), query.shape[0]
-        places = [zigzag_index(length * ranks, ranks, rank, query.device) for rank in range(ranks)]
+        places = [
+            zigzag_split(torch.arange(length * ranks, device=query.device), ranks, rank, dim=0) for rank in range(ranks)
+        ]
         everyone, mine = torch.cat(places), places[self.group.rank()]
         if ranks > 1:
             key, value = (gather_shares(x, self.group, "summed").flatten(0, 1) for x in (key, value))

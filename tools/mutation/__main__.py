@@ -41,8 +41,8 @@ AREAS: dict[str, tuple[str, ...]] = {
     "migrate": ("mcore_unpatch/editing", "mcore_unpatch/migrate", "mcore_unpatch/writing"),
     "codemods": ("codemods",),
     "operator": ("compat/fused_head",),
-    "hook and packing": ("compat/hook", "compat/packing"),
-    "shims": ("compat/*.py", "compat/logits", "compat/verl"),
+    "hook": ("compat/hook",),
+    "shims and packing": ("compat/*.py", "compat/verl"),
 }
 FOLDERS = {"compat": "tests/compat", "codemods": "tests/migrate"}  # of tests; else those of the tool
 FIRST = 25  # files of tests that a fault is tried with

@@ -8,8 +8,8 @@ make logits by the same instructions, so the backward's softmax belongs to the f
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.problem import GradBuffer, Problem, RowGrads, RowStats, TakeGrad, Tiles, spans
-from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
+from mcore_unpatch.compat.fused_head.problem import GradBuffer, Problem, RowGrads, RowStats, TakeGrad
+from mcore_unpatch.compat.fused_head.torch_backend import Tiles, TorchBackend, spans
 from mcore_unpatch.compat.fused_head.triton.chosen_columns import TargetGrads, chosen_logits
 from mcore_unpatch.compat.fused_head.triton.grad_kernel import KeptLogits, TileGrad, padded, room_to_keep, row_factors
 from mcore_unpatch.compat.fused_head.triton.launch import kernel_options, tile_sizes, tma_can_read
@@ -26,7 +26,7 @@ class TritonBackend(TorchBackend):
         tiles = TritonTiles(problem)
         rows, columns = problem.row_count, problem.chosen
         if rows == 0 or tiles.column_count == 0:
-            return self.fold(problem)  # where there is no logit
+            return super().forward(problem)  # where there is no logit
         w = problem.weight[: tiles.column_count]
         row_max, sum_exp, sum_exp_z, squared = tiles.new(4, rows)
         chosen = tiles.new(*columns.shape) if columns is not None else None
@@ -36,9 +36,9 @@ class TritonBackend(TorchBackend):
             x = tiles.load_rows(r)
             scale = problem.scale[r] if isinstance(problem.scale, Tensor) else problem.scale
             own_kept = kept.rows(r) if kept is not None else None
-            parts, logits, places = split_stats(x, w, scale, tiles.column_limit, problem, own_kept)
+            parts, logits, places = split_stats(x, w, scale, problem, own_kept)
             if columns is not None and chosen is not None:
-                chosen_logits(x, w, columns[r], scale, tiles.column_limit, chosen[r])
+                chosen_logits(x, w, columns[r], scale, chosen[r])
             del x  # or it would live until the next rows are loaded
             merge_parts(parts, row_max[r], sum_exp[r], sum_exp_z[r], squared[r] if problem.sum_pi_squared else None)
             if logits is not None and places is not None:
@@ -66,8 +66,8 @@ class TritonBackend(TorchBackend):
         factors = row_factors(problem, grads)
         terms = {"entropy": grads.entropy_coefficient is not None, "squares": grads.squares_coefficient is not None}
         options = kernel_options(problem.scale, problem.weight.device)
-        gradient = TileGrad(problem.weight[: tiles.column_count], factors, tiles.column_limit, terms, options)
-        targets = TargetGrads(grads, factors, tiles.column_limit) if grads.target_coefficients is not None else None
+        gradient = TileGrad(problem.weight[: tiles.column_count], factors, terms, options)
+        targets = TargetGrads(grads, factors) if grads.target_coefficients is not None else None
 
         def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
             if kept is not None and c.start < kept_columns:

@@ -16,7 +16,6 @@ def chosen_logits(
     w: Tensor,  # [columns, h]
     chosen: Tensor,  # [rows, k] columns; those outside the vocabulary give 0
     scale: float | Tensor,
-    limit: Tensor | None,
     out: Tensor,  # [rows, k], to be written
 ) -> None:
     """The logits of chosen columns, with the same bits as in the statistics.
@@ -30,7 +29,7 @@ def chosen_logits(
     _chosen_logits[(-(-chosen.numel() // _PAIRS),)](
         x, w, out, chosen,
         x.stride(0), w.stride(0), chosen.numel(), chosen.shape[1], len(w), x.shape[1],
-        scale if row_scale else None, 1.0 if row_scale else scale, limit,
+        scale if row_scale else None, 1.0 if row_scale else scale,
         even_width=x.shape[1] % options["block_width"] == 0, pairs=_PAIRS, block_width=options["block_width"],
         num_warps=4, num_stages=8 if options["tma"] else options["num_stages"],
         enable_fp_fusion=options["enable_fp_fusion"],
@@ -44,11 +43,11 @@ class TargetGrads:
     model is confident, a target's own gradient and that of the softmax cancel.
     """
 
-    def __init__(self, grads: RowGrads, factors: Tensor, limit: Tensor | None) -> None:
+    def __init__(self, grads: RowGrads, factors: Tensor) -> None:
         self.coefficients = (needed(grads.target_coefficients) * factors[0][:, None]).contiguous()
         self.columns = needed(grads.target_columns).contiguous()
         self.logprobs = needed(grads.target_logprobs).contiguous()
-        self.factors, self.limit = factors, limit
+        self.factors = factors
 
     def write(self, out: Tensor, first_row: int, first_column: int) -> None:
         """Overwrite the target columns of the tile `out`."""
@@ -59,7 +58,7 @@ class TargetGrads:
         _write_targets[(-(-rows // block_rows),)](
             out, out.stride(0), rows, columns, first_row, first_column,
             self.columns, self.coefficients, self.logprobs, count,
-            self.factors, self.factors.stride(0), self.limit, block_rows=block_rows, size=size,
+            self.factors, self.factors.stride(0), block_rows=block_rows, size=size,
         )  # fmt: skip
 
 
@@ -67,17 +66,14 @@ class TargetGrads:
 def _chosen_logits(
     x, w, out, chosen,
     x_stride, w_stride, count, per_row, columns, width,
-    row_scale, scale, limit,
+    row_scale, scale,
     even_width: tl.constexpr, pairs: tl.constexpr, block_width: tl.constexpr,
 ):  # fmt: skip
     pair = tl.program_id(0) * pairs + tl.arange(0, pairs)
     real = pair < count
     row = tl.minimum(pair, count - 1) // per_row
     column = tl.load(chosen + pair, mask=real, other=-1)
-    vocabulary = columns
-    if limit is not None:
-        vocabulary = tl.load(limit).to(tl.int32)
-    inside = (column >= 0) & (column < vocabulary)
+    inside = (column >= 0) & (column < columns)
     along = tl.arange(0, block_width)
     x_here = x + row.to(tl.int64)[:, None] * x_stride + along[None, :]
     w_here = w + tl.where(inside, column, 0).to(tl.int64)[None, :] * w_stride + along[:, None]
@@ -102,7 +98,7 @@ def _chosen_logits(
 def _write_targets(
     out, out_stride, rows, columns, first_row, first_column,
     targets, coefficients, logprobs, count,
-    factors, factors_stride, limit,
+    factors, factors_stride,
     block_rows: tl.constexpr, size: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * block_rows + tl.arange(0, block_rows)
@@ -117,8 +113,6 @@ def _write_targets(
     column = tl.load(targets + here, mask=there, other=-1)
     log_p = tl.load(logprobs + here, mask=there, other=0.0)
     inside = there & (column >= first_column) & (column < first_column + columns)
-    if limit is not None:
-        inside = inside & (column < tl.load(limit))
     p = tl.exp(tl.where(inside, log_p, 0.0))
     dz = p * (softmax[:, None] + entropy[:, None] * log_p + squares[:, None] * p)
     for other in range(count):  # a column may be there several times

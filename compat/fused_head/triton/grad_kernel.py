@@ -142,7 +142,6 @@ class TileGrad:
 
     weight: Tensor  # [columns, h]
     factors: Tensor  # [6, rows]
-    limit: Tensor | None
     terms: dict[str, bool]  # whether there is `entropy`, and `squares`
     options: dict[str, Any]  # of the kernel
 
@@ -159,7 +158,7 @@ class TileGrad:
             operand(x, down, width, tma), self.weight_operand, operand(out, down, along // 2, tma),
             x.stride(0), self.weight.stride(0), out.stride(0), rows, columns, len(self.weight), x.shape[1], first_row,
             first_column,
-            self.factors, self.factors.stride(0), self.limit,
+            self.factors, self.factors.stride(0),
             even_width=x.shape[1] % width == 0, **self.terms, **self.options,
         )  # fmt: skip
 
@@ -168,7 +167,7 @@ class TileGrad:
 def _tile_grad(
     x, w, out,
     x_stride, w_stride, out_stride, rows, columns, vocabulary, width, first_row, first_column,
-    factors, factors_stride, limit,
+    factors, factors_stride,
     entropy: tl.constexpr, squares: tl.constexpr, tma: tl.constexpr, by_nvidia: tl.constexpr,
     even_width: tl.constexpr, block_rows: tl.constexpr, block_columns: tl.constexpr, block_width: tl.constexpr,
 ):  # fmt: skip
@@ -202,9 +201,6 @@ def _tile_grad(
             if squares:
                 coefficient += squares_coefficient[:, None] * p
             dz = p * coefficient
-            if limit is not None:
-                column = in_vocabulary + half * half_columns + tl.arange(0, half_columns)
-                dz = tl.where((column < tl.load(limit))[None, :], dz, 0.0)
             store_block(
                 out, out_stride, dz.to(out.dtype if tma else out.dtype.element_ty), row_block * block_rows,
                 column_block * block_columns + half * half_columns, rows, columns, tma,

@@ -14,13 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.problem import Problem
-from mcore_unpatch.compat.fused_head.triton.grad_kernel import (
-    FARTHEST,
-    STEP,
-    columns_that_fit,
-    padded,
-    to_steps,
-)
+from mcore_unpatch.compat.fused_head.triton.grad_kernel import FARTHEST, STEP, columns_that_fit, padded, to_steps
 from mcore_unpatch.compat.fused_head.triton.launch import by_nvidia
 from mcore_unpatch.compat.fused_head.triton.logits_tile import exp, log2, store_block
 

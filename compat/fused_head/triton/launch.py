@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from mcore_unpatch.compat.fused_head.problem import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH, Problem, least_tile_bytes
+from mcore_unpatch.compat.fused_head.problem import Problem
+from mcore_unpatch.compat.fused_head.torch_backend import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH, least_tile_bytes
 
 # The most rows of a forward launch and of a tile of gradients, whatever the memory: more are no faster.
 _MOST_ROWS = 32_768
@@ -56,7 +57,7 @@ def _copied_bytes(problem: Problem) -> int:
 _TALLEST = 16  # blocks of rows at a time in the forward: they stay in the cache while the columns pass
 _TMA_BYTES = 16  # what the TMA asks of every address and row
 _HOPPER = 9  # compute capability
-# Blocks of columns whose statistics are summed before they are stored, where that must not depend on the rows.
+# Blocks of columns whose statistics are summed before they are stored: a number that does not depend on the rows.
 _SEGMENT = 4
 
 
@@ -124,9 +125,9 @@ def programs(rows: int, columns: int, device: torch.device) -> int:
     return min(prod(blocks(rows, columns, device)), _at_once(device))
 
 
-def splits_for(rows: int, columns: int, device: torch.device, batch_invariant: bool = False) -> tuple[int, int, int]:
-    """`cut_columns` for the forward. With `batch_invariant` a segment's length does not depend on the rows."""
-    return cut_columns(*blocks(rows, columns, device), _at_once(device), _SEGMENT if batch_invariant else None)
+def splits_for(rows: int, columns: int, device: torch.device) -> tuple[int, int, int]:
+    """`cut_columns` for the forward, by segments of one length: a row's sums have the same bits in any batch."""
+    return cut_columns(*blocks(rows, columns, device), _at_once(device), _SEGMENT)
 
 
 @lru_cache(256)

@@ -12,15 +12,10 @@ import triton.language as tl
 from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.linear_kl import Divergence, Pair, merge_pair_stats
-from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, GradOfTile, Problem, Tiles, spans
+from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, GradOfTile, Problem
+from mcore_unpatch.compat.fused_head.torch_backend import Tiles, spans
 from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend, TritonTiles, fits
-from mcore_unpatch.compat.fused_head.triton.kept_pair import (
-    PAIR_BLOCK,
-    KeptPair,
-    keep_pair,
-    log_mixture,
-    room_for_pair,
-)
+from mcore_unpatch.compat.fused_head.triton.kept_pair import PAIR_BLOCK, KeptPair, keep_pair, log_mixture, room_for_pair
 from mcore_unpatch.compat.fused_head.triton.launch import cut_columns, kernel_options, multiprocessors, operand
 from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, exp, store_block
 
@@ -72,7 +67,6 @@ class TritonPair(Pair):
         """
         first, second = (TritonTiles(head.problem) for head in self.heads)
         rows, columns, device = first.problem.row_count, first.column_count - start, first.problem.weight.device
-        limit = None if first.column_limit is None else first.column_limit - start
         most_rows = min(first.forward_rows, second.forward_rows)
         column_blocks = max(1, -(-columns // PAIR_BLOCK))  # a shard may have no column
         height, splits, segment = cut_columns(-(-most_rows // PAIR_BLOCK), column_blocks, multiprocessors(device))
@@ -87,9 +81,9 @@ class TritonPair(Pair):
                 *self._operands(first.load_rows(r), second.load_rows(r), slice(start, first.column_count)),
                 parts[:, :, r], parts.stride(0), parts.stride(1), r.stop - r.start, columns, r.start, height, splits,
                 segment,
-                *self._row_arguments(torch.zeros_like(parts[0, 0]), torch.zeros_like(parts[0, 0])), limit,
+                *self._row_arguments(torch.zeros_like(parts[0, 0]), torch.zeros_like(parts[0, 0])), None,
                 *self._room(r if count == 5 else None, options["tma"]),
-                stats=count == 5, scaled=scaled, ragged=limit is not None or columns % PAIR_BLOCK != 0, **options,
+                stats=count == 5, scaled=scaled, ragged=columns % PAIR_BLOCK != 0, **options,
             )  # fmt: skip
         return parts
 
@@ -121,7 +115,7 @@ class TritonPair(Pair):
                 *self._operands(x, second.load_rows(r), slice(first.column_count)),
                 operand(dz, PAIR_BLOCK, PAIR_BLOCK, options["tma"]), dz.stride(0), rows, columns, first.column_count,
                 r.start, c.start,
-                *row_arguments, first.column_limit, **options,
+                *row_arguments, None, **options,
             )  # fmt: skip
             return dz
 

@@ -63,7 +63,6 @@ def split_stats(
     x: Tensor,  # [rows, h]
     w: Tensor,  # [columns, h]
     scale: float | Tensor,
-    limit: Tensor | None,  # 0-dim: columns from here on are no vocabulary
     asked: Problem,
     kept: KeptLogits | None,  # to be written
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -74,7 +73,7 @@ def split_stats(
     (rows, width), columns = x.shape, len(w)
     options = kernel_options(scale, x.device)
     tma, block_columns = options["tma"], options["block_columns"]
-    height, splits, segment = splits_for(rows, columns, x.device, asked.batch_invariant)
+    height, splits, segment = splits_for(rows, columns, x.device)
     segments = -(-columns // (block_columns * segment))
     parts = w.new_empty((3 + asked.sum_pi_squared, segments, rows), dtype=torch.float32)
     top_logits = top_columns = None
@@ -93,7 +92,7 @@ def split_stats(
         kept.running_max.stride(0) if kept is not None else 0,
         parts.stride(0), rows, columns, width,
         kept.steps.shape[1] if kept is not None else 0, height, splits, segment,
-        scale if row_scale else None, 1.0 if row_scale else scale, limit, asked.topk,
+        scale if row_scale else None, 1.0 if row_scale else scale, asked.topk,
         scaled=not row_scale and scale != 1, ragged=columns % block_columns != 0,
         even_width=width % options["block_width"] == 0,
         squares=asked.sum_pi_squared, list_size=1 << (asked.topk - 1).bit_length() if asked.topk else 0, **options,
@@ -114,7 +113,7 @@ def _split_stats(
     x, w, kept, running_max, parts, top_logits, top_columns,
     x_stride, w_stride, kept_stride, maxima_stride, parts_stride,
     rows, columns, width, kept_columns, height, splits, segment,
-    row_scale, scale, limit, topk,
+    row_scale, scale, topk,
     scaled: tl.constexpr, ragged: tl.constexpr, squares: tl.constexpr, list_size: tl.constexpr,
     tma: tl.constexpr, by_nvidia: tl.constexpr, even_width: tl.constexpr, block_rows: tl.constexpr,
     block_columns: tl.constexpr, block_width: tl.constexpr,
@@ -124,9 +123,6 @@ def _split_stats(
     # make the warps wait for each other after every block.
     split = tl.program_id(0) // height
     column_blocks = tl.cdiv(columns, block_columns)
-    vocabulary = columns
-    if limit is not None:
-        vocabulary = tl.load(limit).to(tl.int32)
     for row_block in range(tl.program_id(0) % height, tl.cdiv(rows, block_rows), height):
         row = row_block * block_rows + tl.arange(0, block_rows)
         real = row < rows
@@ -147,9 +143,9 @@ def _split_stats(
                     z *= tl.load(row_scale + row, mask=real, other=1.0)[:, None]
                 elif scaled:
                     z *= scale
-                if ragged or limit is not None:
+                if ragged:
                     column = first_column + tl.arange(0, block_columns)
-                    z = tl.where((column < vocabulary)[None, :], z, _NO_LOGIT)
+                    z = tl.where((column < columns)[None, :], z, _NO_LOGIT)
                 if list_size > 0:
                     at = (split.to(tl.int64) * rows + row) * topk
                     lists = (top_logits + at, top_columns + at)

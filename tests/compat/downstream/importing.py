@@ -15,7 +15,7 @@ _COMPAT = "mcore_unpatch.compat"
 _PARTS = ("model_forward_fused", "mtp_patch", "model_forward_1f1b_overlap")
 _ALL = ["nemo_rl", "skyrl", *(f"verl.{part}" for part in _PARTS)]
 SHIMS = [f"{_COMPAT}.{shim}" for shim in _ALL]
-NEEDS_HOOK = [f"{_COMPAT}.hook.{module}" for module in ("attach", "processors", "distillation", "head")]
+NEEDS_HOOK = [f"{_COMPAT}.hook.{module}" for module in ("attach", "processors", "head")]
 
 _EACH_IN_A_FORK = """
 import importlib, json, os, sys

@@ -35,15 +35,15 @@ def tensors(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
 def run(group: Any, dtype: torch.dtype, **options: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The results, and the gradients."""
     hidden, weight, target = tensors(dtype)
-    out = from_parallel_hidden_to_logprobs(hidden, weight, target, 0, VOCAB, group, entropy=True, **options)
-    (out.log_probs.sum() + 0.1 * out.entropy.sum()).backward()
+    log_probs = from_parallel_hidden_to_logprobs(hidden, weight, target, 0, VOCAB, group, **options)
+    log_probs.sum().backward()
     assert hidden.grad is not None
     assert weight.grad is not None
-    return {name: value.detach() for name, value in out.items()}, {"hidden": hidden.grad, "weight": weight.grad}
+    return {"log_probs": log_probs.detach()}, {"hidden": hidden.grad, "weight": weight.grad}
 
 
 @pytest.mark.parametrize("backend", ["torch", "triton"])
-@pytest.mark.parametrize("options", [{}, {"num_actions": 40, "chunk_size": 16, "temperature": 0.7}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"chunk_size": 16, "temperature": 0.7}], ids=str)
 def test_each_backend_by_name(group: Any, backend: Any, options: dict[str, Any]) -> None:
     truth = run(group, torch.float64, fused_backend="torch", **options)
     values, gradients = run(group, torch.bfloat16, fused_backend=backend, **options)

@@ -11,7 +11,7 @@ from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat import linear_kl, linear_logprob, skyrl, vocab_pass
 from mcore_unpatch.compat.nemo_rl import from_parallel_hidden_states_to_logprobs
-from mcore_unpatch.compat.packing.gather import next_token_labels, zigzag_split
+from mcore_unpatch.compat.packing import next_token_labels, zigzag_split
 from mcore_unpatch.compat.verl.batches import next_in_sequence, vision_tokens
 
 GROUP, WORDS = ProcessGroup(0, 1), 30
@@ -47,17 +47,13 @@ ANYWHERE: dict[str, Call] = {
 }  # fmt: skip
 PASSES: dict[str, Call] = {
     "log-probs": lambda: linear_logprob(HIDDEN, WEIGHT, TOKENS, mask=MASK, temperature=0.7, entropy=True),
-    "all statistics": lambda: vocab_pass(
-        HIDDEN, WEIGHT, labels=TOKENS, entropy=True, topk=3, logit_stats=True, sum_pi_squared=True
-    ),
+    "all statistics": lambda: vocab_pass(HIDDEN, WEIGHT, labels=TOKENS, entropy=True, topk=3, sum_pi_squared=True),
     "divergence": lambda: [linear_kl(HIDDEN, WEIGHT, HIDDEN, OTHER, kind=kind) for kind in ("forward", "jsd")],
     "nemo_rl": lambda: from_parallel_hidden_states_to_logprobs(
         HIDDEN.transpose(0, 1), WEIGHT, None, TOKENS, 0, WORDS, GROUP
     ),
-    "skyrl": lambda: skyrl.from_parallel_hidden_to_logprobs(HIDDEN, WEIGHT, TOKENS, 0, WORDS, GROUP, num_actions=3),
-    "skyrl, packed": lambda: packed(
-        skyrl.from_parallel_hidden_to_logprobs_packed_sequences, attention_mask=MASK, num_actions=3, entropy=True
-    ),
+    "skyrl": lambda: skyrl.from_parallel_hidden_to_logprobs(HIDDEN, WEIGHT, TOKENS, 0, WORDS, GROUP),
+    "skyrl, packed": lambda: packed(skyrl.from_parallel_hidden_to_logprobs_packed_sequences, attention_mask=MASK),
     "skyrl, mean entropy": lambda: skyrl.from_parallel_hidden_to_entropy_packed_sequences(
         ROW[0], WEIGHT, BOUNDS, 6, 3, MASK, None, None, GROUP
     ),

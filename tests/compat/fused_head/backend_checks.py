@@ -14,11 +14,7 @@ def check_the_hidden_gradient_comes_early(backend: TorchBackend, dtype: torch.dt
     """It is given once and whole while the last columns of the weight's gradient are still to be multiplied out."""
     inputs = make_inputs(300, 16, 900, dtype)
     problem = Problem(
-        hidden=inputs.hidden,
-        weight=inputs.weight,
-        chosen=inputs.labels[:, None],
-        columns=900,
-        tile_bytes=tile_bytes,
+        hidden=inputs.hidden, weight=inputs.weight, chosen=inputs.labels[:, None], columns=900, tile_bytes=tile_bytes
     )
     stats, ones = backend.forward(problem), torch.ones(300)
     assert stats.chosen is not None

@@ -19,13 +19,7 @@ LOSS_SCALE = {torch.float16: 1024.0, torch.bfloat16: 1.0}
 
 
 def confident(
-    p: float,
-    dtype: torch.dtype,
-    tokens: int,
-    vocab: int,
-    device: str,
-    pulls: tuple[float, float],
-    spread: float = 2.5,
+    p: float, dtype: torch.dtype, tokens: int, vocab: int, device: str, pulls: tuple[float, float], spread: float = 2.5
 ) -> Inputs:
     """Inputs whose labels have about the probability `p`; `pulls` are the gradients of log-probs and entropy."""
     draw = torch.Generator().manual_seed(0)
@@ -69,7 +63,4 @@ def errors(found: Results, truth: Results) -> dict[str, Any]:
     """Of the gradients, relative to their size: of a median row of hidden states, and of the whole weight."""
     name = "hidden.grad"
     by_row = [distance(row, true) for row, true in zip(found[name], truth[name], strict=True)]
-    return {
-        "dH": sorted(by_row)[len(by_row) // 2],
-        "dW": distance(found["weight.grad"], truth["weight.grad"]),
-    }
+    return {"dH": sorted(by_row)[len(by_row) // 2], "dW": distance(found["weight.grad"], truth["weight.grad"])}

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from mcore_unpatch.compat import linear_kl, vocab_pass
-from mcore_unpatch.compat.fused_head.shards import select_rows
 
 TOKENS, WIDTH = 3, 4
 MASKS = {"no mask": None, "two rows": (1, 0, 1), "no row": (0, 0, 0)}
@@ -46,16 +45,13 @@ def check_same(found: dict[str, Tensor], truth: dict[str, Tensor]) -> None:
         )
 
 
-def plain(hidden: Tensor, weight: Tensor, tokens: int, kept: Tensor | None, **options: Any) -> dict[str, Tensor]:
+def plain(hidden: Tensor, weight: Tensor, tokens: int, **options: Any) -> dict[str, Tensor]:
     """All statistics from all logits."""
     temperature, mask, labels = options["temperature"], options["mask"], options["labels"]
     divisor = temperature[:, None] if isinstance(temperature, Tensor) else temperature
-    there = torch.arange(len(weight)) < tokens
-    there = (
-        there.expand(TOKENS, -1) if kept is None else (kept | (torch.arange(len(weight)) == labels[:, None])) & there
-    )
+    there = (torch.arange(len(weight)) < tokens).expand(TOKENS, -1)
     z = (hidden @ weight.t() * options["logit_scale"] / divisor).where(there, -torch.inf)
-    log_p, zeros = z.log_softmax(-1), z.where(there, 0)
+    log_p = z.log_softmax(-1)
     p = log_p.exp()
     known = options["token_ids"] < tokens
     largest, at = z.max(-1)
@@ -67,10 +63,6 @@ def plain(hidden: Tensor, weight: Tensor, tokens: int, kept: Tensor | None, **op
         "topk_ids": at[:, None],
         "token_logprobs": log_p.gather(1, options["token_ids"].where(known, 0)).where(known, 0),
         "sum_pi_squared": p.square().sum(-1),
-        "logit_min": z.where(there, torch.inf).amin(-1).detach(),
-        "logit_max": largest.detach(),
-        "logit_mean": (zeros.sum(-1) / there.sum(-1)).detach(),
-        "logit_norm": zeros.square().sum(-1).sqrt().detach(),
     }
     rows = torch.ones(TOKENS, dtype=torch.bool) if mask is None else mask != 0
     return {name: value.where(rows.view(-1, *[1] * (value.ndim - 1)), 0) for name, value in results.items()}
@@ -80,16 +72,13 @@ def plain(hidden: Tensor, weight: Tensor, tokens: int, kept: Tensor | None, **op
 def test_every_statistic_with_every_option(rows: int, tokens: int) -> None:
     hidden, weight = drawn(TOKENS, WIDTH), drawn(rows, WIDTH, seed=1)
     labels, ids = torch.arange(TOKENS) % tokens, torch.tensor([[0, rows], [0, 0], [tokens, 0]])
-    keeping = drawn(TOKENS, rows, seed=2) > 0
-    every = product(MASKS.values(), TEMPERATURES.values(), (None, keeping), (None, 400), ((1.0, False), (3.0, True)))
-    for mask, temperature, kept, tile_bytes, (logit_scale, batch_invariant) in every:
+    for mask, temperature, tile_bytes, logit_scale in product(
+        MASKS.values(), TEMPERATURES.values(), (None, 400), (1.0, 3.0)
+    ):
         options: dict[str, Any] = {"mask": as_tensor(mask), "temperature": as_tensor(temperature), "labels": labels}
         options |= {"token_ids": ids.where(ids != rows, rows + 3), "logit_scale": logit_scale}
-        if kept is not None:  # an id that is left out has no log-prob to speak of: only those that stay are asked for
-            options["token_ids"] = torch.stack([labels, labels.new_full((TOKENS,), rows + 3)], 1)
-        truth = with_gradients(lambda h, w, o=options, k=kept: plain(h, w, tokens, k, **o), hidden, weight)
-        options |= {"topk": 1, "entropy": True, "sum_pi_squared": True, "logit_stats": True, "vocab_size": tokens}
-        options |= {"tile_bytes": tile_bytes, "keep_mask": kept, "batch_invariant": batch_invariant}
+        truth = with_gradients(lambda h, w, o=options: plain(h, w, tokens, **o), hidden, weight)
+        options |= {"topk": 1, "entropy": True, "sum_pi_squared": True, "vocab_size": tokens, "tile_bytes": tile_bytes}
         found = with_gradients(lambda h, w, o=options: vars(vocab_pass(h, w, **o)), hidden, weight)
         check_same(found, truth)
 
@@ -123,18 +112,6 @@ def test_every_divergence_with_every_option(rows: int, tokens: int) -> None:
 def test_what_nobody_asks_for_is_none() -> None:
     out = vocab_pass(drawn(TOKENS, WIDTH), drawn(5, WIDTH, seed=1))
     assert [name for name, value in vars(out).items() if value is not None] == ["logsumexp"]
-    for name, asked in {"entropy": "entropy", "sum_pi_squared": "sum_pi_squared", "logit_stats": "logit_norm"}.items():
+    for name, asked in {"entropy": "entropy", "sum_pi_squared": "sum_pi_squared"}.items():
         options: dict[str, Any] = {name: True}
         assert getattr(vocab_pass(drawn(TOKENS, WIDTH), drawn(5, WIDTH, seed=1), **options), asked) is not None
-
-
-@pytest.mark.parametrize("bound", [2, 3])
-@pytest.mark.parametrize("sound", [None, True, False])
-def test_rows_whose_number_only_the_device_knows(bound: int, sound: bool | None) -> None:
-    """As on a GPU: a bound that is too low, and a vocabulary that is not as said, make every row NaN."""
-    chosen = torch.tensor([True, False, True, True])
-    rows = select_rows(torch.Size([4]), chosen, torch.tensor(3), bound, None if sound is None else torch.tensor(sound))
-    found = rows.spread(torch.arange(1.0, bound + 1))
-    values = torch.tensor([1.0, 0.0, 2.0, 3.0]) if bound == 3 and sound is not False else torch.full((4,), torch.nan)
-    assert found.isnan().tolist() == values.isnan().tolist()
-    assert found.nan_to_num().tolist() == values.nan_to_num().tolist()

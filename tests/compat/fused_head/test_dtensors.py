@@ -25,7 +25,7 @@ def mesh_of_all() -> DeviceMesh:
 @on_ranks(2, release=RELEASE)
 @pytest.mark.parametrize("given", ["DTensors", "a group", "both", "in a graph"])
 def test_shards_of_the_vocabulary(given: str) -> None:
-    mesh, made = mesh_of_all(), make_inputs((2, 5), 16, 41)
+    mesh, made = mesh_of_all(), make_inputs((2, 5), 16, 42)
     truth = results(linear_logprob, made)
     hidden = made.hidden.clone().requires_grad_()
     weight = distribute_tensor(made.weight, mesh, [Shard(0)]).requires_grad_()

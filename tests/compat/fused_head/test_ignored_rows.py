@@ -119,7 +119,7 @@ def test_a_mask_and_labels_leave_out_together() -> None:
 def test_every_result_of_a_row_left_out_is_zero() -> None:
     inputs = mostly_ignored()
     out = vocab_pass(
-        inputs.hidden, inputs.weight, inputs.labels, entropy=True, topk=3, sum_pi_squared=True, logit_stats=True,
+        inputs.hidden, inputs.weight, inputs.labels, entropy=True, topk=3, sum_pi_squared=True,
         token_ids=inputs.labels.clamp(min=0)[:, None],
     )  # fmt: skip
     left_out = inputs.labels == -100

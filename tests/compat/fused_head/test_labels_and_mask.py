@@ -18,8 +18,6 @@ from fused_head.oracle import (
 )
 from harness.rounding import assert_close
 
-from mcore_unpatch.compat.fused_head.shards import Rows
-
 
 def labelled(labels: list[int]) -> Inputs:
     inputs = make_inputs(len(labels), 8, 30)
@@ -145,19 +143,3 @@ def test_too_low_a_number_of_rows_is_never_silent() -> None:
     with mock.patch("mcore_unpatch.compat.fused_head.plan.waiting_is_free", return_value=False):
         logprobs, _ = linear_logprob(inputs.hidden, inputs.weight, inputs.labels, mask=mask, max_rows=2)
     assert logprobs.isnan().all()
-
-
-@pytest.mark.parametrize("sound", [True, False])
-def test_a_flag_on_the_device_turns_numbers_into_nan_and_leaves_ids(sound: bool) -> None:
-    rows = Rows(torch.Size([1, 2]), None, None, torch.tensor(sound))
-    numbers, ids = rows.spread(torch.tensor([0.5, 2.0])), rows.spread(torch.tensor([3, 4]))
-    assert numbers.isnan().all() == (not sound)
-    assert torch.equal(ids, torch.tensor([[3, 4]]))
-    assert ids.dtype == torch.int64
-
-
-def test_only_live_rows_are_spread() -> None:
-    rows = Rows(torch.Size([4]), torch.tensor([3, 1]), torch.tensor([True, False]), None)
-    assert torch.equal(rows.take(torch.arange(4.0)), torch.tensor([3.0, 1.0]))
-    assert torch.equal(rows.spread(torch.tensor([5.0, 7.0])), torch.tensor([0.0, 0.0, 0.0, 5.0]))
-    assert rows.spread(torch.ones(2, 3)).shape == (4, 3)

@@ -6,12 +6,10 @@ from unittest import mock
 
 import pytest
 import torch
-from fused_head.oracle import Inputs, grad_of, linear_logprob, make_inputs, materialised, results
+from fused_head.oracle import Inputs, grad_of, linear_logprob, make_inputs, materialised
 from harness import run_on_ranks
 from harness.rounding import assert_agree, assert_close
 from torch import Tensor
-
-from mcore_unpatch.compat.fused_head.autograd import main_grad
 
 
 def parameter(inputs: Inputs, **attributes: Any) -> Any:
@@ -159,29 +157,3 @@ def test_megatrons_wrapper_ends_with_the_same_gradients(release: str, overlap: b
         for ours, theirs in zip(fused, plain, strict=True):
             assert_agree(ours, theirs)
             assert all(value.any() for value in ours.values())
-
-
-def test_results_do_not_depend_on_where_the_gradient_goes() -> None:
-    inputs = make_inputs(30, 16, 70)
-    weight = parameter(inputs, main_grad=torch.zeros(70, 16))
-    backward(inputs, weight)
-    zero = torch.zeros_like(inputs.entropy_grad)
-    plain = Inputs(inputs.hidden, inputs.weight, inputs.labels, inputs.logprob_grad, zero)
-    assert_close(weight.main_grad, results(linear_logprob, plain)["weight.grad"])
-
-
-@pytest.mark.parametrize(("given", "added"), [({}, False), ({"added": False}, False), ({"added": True}, True)])
-def test_the_first_gradient_of_a_backward_takes_the_place_of_what_a_shared_buffer_holds(
-    given: dict[str, bool], added: bool
-) -> None:
-    """Megatron FSDP lends a buffer for each backward; any other `main_grad` is added to."""
-    buffer = torch.ones(2, 3)
-    weight: Any = torch.nn.Parameter(torch.zeros(2, 3))
-    weight.__fsdp_param__, weight.get_main_grad = True, lambda: buffer
-    if given:
-        weight.grad_added_to_main_grad = given["added"]
-    found = main_grad(weight)
-    assert (found.buffer is buffer, weight.main_grad is buffer, found.accumulate) == (True, True, added)
-    plain: Any = torch.nn.Parameter(torch.zeros(2, 3))
-    plain.main_grad = buffer
-    assert main_grad(plain).accumulate is True

@@ -9,7 +9,9 @@ from torch import Tensor
 
 from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import Result, assert_no_worse, default_path, gradients_of
-from mcore_unpatch.compat import LogProbsAndEntropy, call_with_processor, pack_padded, zigzag_split
+from harness.packing import Packer
+from mcore_unpatch.compat import LogProbsAndEntropy, call_with_processor
+from mcore_unpatch.compat.packing import zigzag_split
 
 TEMPERATURE = 1.3
 
@@ -23,10 +25,10 @@ def inputs_for(case: Case, seed: int = 0) -> dict[str, Any]:
         return {**local, "attention_mask": None}
     lengths = torch.tensor([case.sequence - 5 * i for i in range(case.batch)])
     real = torch.arange(case.sequence) < lengths[:, None]
-    packer = pack_padded(real, tp_size=case.tp, cp_size=cp, cp_rank=rank)
+    packer = Packer(real, tp_size=case.tp, cp_size=cp, cp_rank=rank)
     row = {name: packer.pack(value) for name, value in batch.items() if name != "position_ids"}
-    positions = packer.layout.position_ids(torch.device("cpu"))
-    params = packer.packed_seq_params(torch.device("cpu"))
+    positions = packer.position_ids
+    params = packer.packed_seq_params()
     return {**row, "position_ids": positions, "packed_seq_params": params, "attention_mask": None}
 
 

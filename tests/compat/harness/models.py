@@ -73,11 +73,7 @@ class Case:
 
 def start_world(case: Case) -> None:
     """Lay out Megatron's process groups for `case` over the ranks of this job, in place of any other layout."""
-    lay_out(
-        tensor_model_parallel_size=case.tp,
-        context_parallel_size=case.cp,
-        pipeline_model_parallel_size=case.pp,
-    )
+    lay_out(tensor_model_parallel_size=case.tp, context_parallel_size=case.cp, pipeline_model_parallel_size=case.pp)
     model_parallel_cuda_manual_seed(7, force_reset_rng=True)
 
 

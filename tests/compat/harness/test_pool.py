@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -126,23 +125,6 @@ def test_ranks_stay_between_jobs_and_are_fresh_after_a_failure() -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in marked)
 
 
-def _start_something() -> int:
-    return subprocess.Popen(["sleep", "1000"]).pid
-
-
-def _runs(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def test_what_a_rank_has_started_ends_with_it() -> None:
-    [pid] = run_on_ranks(RELEASE, 1, _start_something)
-    assert _runs(pid)
-    with pytest.raises(RankError):
-        run_on_ranks(RELEASE, 1, _one_fails, 0)
-    assert not _runs(pid)
-
-
 def _laid_out(case: Case, again: bool) -> tuple[int, float]:
     assert not parallel_state.model_parallel_is_initialized()
     for one in [case, Case(dp=case.ranks), case] if again else [case]:
@@ -167,27 +149,3 @@ def test_jobs_of_as_many_ranks_share_a_world_and_its_layouts() -> None:
 def test_a_rank_that_sat_out_a_job_meets_the_others_again() -> None:
     for ranks in (2, 1, 2, 3, 2):
         assert run_on_ranks(RELEASE, ranks, _laid_out, Case(tp=ranks), False)[0][1] == sum(range(ranks))
-
-
-def _die_after_the_answer() -> None:
-    signal.signal(signal.SIGALRM, lambda *_: os._exit(5))
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
-
-
-def test_a_rank_that_dies_between_two_jobs() -> None:
-    run_on_ranks(RELEASE, 1, _die_after_the_answer)
-    time.sleep(1)
-    with pytest.raises(RankError, match=r"rank 0 of 1: died without a traceback \(exit code 5\)"):
-        run_on_ranks(RELEASE, 1, _sum_of_ranks)
-    assert run_on_ranks(RELEASE, 1, _sum_of_ranks) == [0.0]
-
-
-def _nursery() -> int:
-    return os.getppid()
-
-
-def test_a_nursery_that_is_gone_is_replaced() -> None:
-    os.kill(run_on_ranks(RELEASE, 1, _nursery)[0], signal.SIGKILL)
-    with pytest.raises(RankError):
-        run_on_ranks(RELEASE, 2, _one_exits, 0)
-    assert run_on_ranks(RELEASE, 2, _sum_of_ranks) == [1.0, 1.0]

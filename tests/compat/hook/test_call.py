@@ -1,6 +1,5 @@
 """The typed view of the hook's call, the results object, and the context."""
 
-from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -9,10 +8,8 @@ import torch
 from mcore_unpatch.compat import (
     AsTuple,
     Compose,
-    Handle,
     HookCall,
     HookContext,
-    HookError,
     LogProbs,
     Outputs,
     TopKLogits,
@@ -29,14 +26,6 @@ def test_the_sixteen_keywords_and_whatever_comes_later() -> None:
     assert len(KEYWORDS) == 16
     assert call.labels is not None
     assert call.extras == {"added_in_a_later_release": 7}
-
-
-def test_a_call_cannot_be_changed() -> None:
-    call = HookCall.of(_keywords())
-    with pytest.raises(FrozenInstanceError):
-        call.labels = torch.ones(1)  # type: ignore[misc]
-    with pytest.raises(TypeError):
-        call.extras["a"] = 1  # type: ignore[index]
 
 
 def test_missing_keywords_are_named() -> None:
@@ -68,48 +57,14 @@ def test_outputs_answer_by_key_and_by_attribute_and_stay_as_they_are() -> None:
 
 def test_a_context_may_be_none_a_mapping_or_itself() -> None:
     assert HookContext.of(None) == HookContext()
-    assert HookContext.of({"temperature": 2.0, "topic": "x"}) == HookContext(temperature=2.0, extra={"topic": "x"})
-    context = HookContext(temperature=0.5)
+    context = HookContext(temperature=0.5, extra={"topic": 1})
+    assert HookContext.of({"temperature": 0.5, "extra": {"topic": 1}}) == context
     assert HookContext.of(context) is context
-    assert HookContext.of({"extra": {"topic": 1}, "other": 2}) == HookContext(extra={"topic": 1, "other": 2})
-    assert HookContext.of({"extra.loss_mask": 1, 2: 3}) == HookContext(extra={"loss_mask": 1, 2: 3})
     with pytest.raises(TypeError, match="expected a HookContext, a mapping or None, got int"):
         HookContext.of(3)
-    for slip, meant in (
-        ("loss_mask", "mask"),
-        ("temp", "temperature"),
-        ("label", "labels"),
-        ("token_labels", "labels"),
-    ):
-        with pytest.raises(TypeError, match=rf"unknown key '{slip}'; did you mean '{meant}'\?"):
+    for slip in ("temprature", "loss_mask", "topic", 3):
+        with pytest.raises(TypeError, match=rf"unknown key {slip!r}; the keys are groups, .* under 'extra'"):
             HookContext.of({slip: 1})
-    with pytest.raises(TypeError, match=r"unknown key 'temprature'; did you mean 'temperature'\?"):
-        HookContext.of({"temprature": 2.0})
-
-
-@pytest.mark.parametrize("key", ["te", "ma", "x", "", "top_p", "extras_of_mine", 3])
-def test_a_key_of_ones_own_goes_into_extra(key: Any) -> None:
-    assert HookContext.of({key: 1, "temperature": 2.0}) == HookContext(temperature=2.0, extra={key: 1})
-
-
-@pytest.mark.parametrize(
-    ("key", "meant"),
-    [
-        ("tea", "teacher"),
-        ("mas", "mask"),
-        ("gro", "groups"),
-        ("my_labels", "labels"),
-        ("mask_of_mine", "mask"),
-        ("teachers", "teacher"),
-        ("lengts", "lengths"),
-        ("tokenids", "token_ids"),
-    ],
-)
-def test_a_key_that_looks_like_a_field_is_refused(key: str, meant: str) -> None:
-    for values in ({key: 1}, {"other": 2, key: 1}):
-        with pytest.raises(TypeError, match=rf"unknown key '{key}'; did you mean '{meant}'\?"):
-            HookContext.of(values)
-    assert HookContext.of({f"extra.{key}": 1}).extra == {key: 1}
 
 
 def test_a_processor_is_an_instance_that_can_be_called() -> None:
@@ -120,18 +75,3 @@ def test_a_processor_is_an_instance_that_can_be_called() -> None:
             make(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="k: expected at least 1, got 0"):
         TopKLogits(k=0)
-
-
-@pytest.mark.parametrize(("holders", "undone"), [(0, True), (1, True), (2, False), (3, False)])
-def test_who_holds_it_too_keeps_it(holders: int, undone: bool) -> None:
-    handle, said = Handle(), []
-    handle.on_removal(lambda: said.append("undone"))
-    for _ in range(holders):
-        handle.claim()
-    with handle:
-        assert not said
-    assert said == ["undone"] * undone
-    handle.remove()
-    assert said == ["undone"]
-    with pytest.raises(HookError, match="was removed"), handle:
-        pass

@@ -6,17 +6,11 @@ import pytest
 import torch
 from harness import on_ranks
 from harness.models import Case, batch_of
+from harness.packing import Packer
 from harness.rounding import assert_close
 from torch import Tensor
 
-from mcore_unpatch.compat import (
-    HookContext,
-    LogProbs,
-    MissingContextError,
-    ProcessGroups,
-    call_with_processor,
-    pack_padded,
-)
+from mcore_unpatch.compat import HookContext, LogProbs, MissingContextError, ProcessGroups, call_with_processor
 from mcore_unpatch.compat.nemo_rl import NextTokenLogProbs
 
 CPU = torch.device("cpu")
@@ -39,14 +33,14 @@ def test_a_call_may_name_its_own_ranks(case: Case, model: Any, shared: bool) -> 
     """
     rank = torch.distributed.get_rank()
     tokens = batch_of(case, seed=0 if shared else rank)["input_ids"]
-    packer = pack_padded(REAL, cp_size=2, cp_rank=rank) if shared else pack_padded(REAL)
+    packer = Packer(REAL, cp_size=2, cp_rank=rank) if shared else Packer(REAL)
     row, labels = packer.pack(tokens), packer.pack(_successors(tokens), fill=-100)
     seen: dict[str, Any] = {}
     call_with_processor(model, lambda **keywords: seen.update(keywords), row, torch.zeros_like(row), None)
-    params = packer.packed_seq_params(CPU)
+    params = packer.packed_seq_params()
     params.local_cp_size = 2 if shared else 1
     params.cp_group = torch.distributed.group.WORLD if shared else None
-    context = HookContext(lengths=packer.layout.real_lengths(CPU), groups=seen["context"].groups)
+    context = HookContext(lengths=torch.tensor(packer.lengths), groups=seen["context"].groups)
     found = LogProbs(shift="next_token")(**seen | {"packed_seq_params": params, "context": context})
     logits = (seen["hidden_states"] @ model.output_layer.weight.t()).transpose(0, 1).double()
     expected = logits.log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None]).squeeze(-1).where(labels >= 0, 0)

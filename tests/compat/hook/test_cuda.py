@@ -7,18 +7,13 @@ import torch
 from harness.attention import CpuAttention
 from harness.gpu import CASE, needs_gpu
 from harness.models import batch_of, build_config
+from harness.packing import Packer
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.pipeline_parallel.utils import set_streams
 from torch import Tensor
 
-from mcore_unpatch.compat import (
-    HookMissingError,
-    LogProbsAndEntropy,
-    attach,
-    pack_padded,
-    schedule_plan_with_processor,
-)
+from mcore_unpatch.compat import HookMissingError, LogProbsAndEntropy, attach, schedule_plan_with_processor
 
 
 class CapturableAttention(torch.nn.Module):
@@ -52,8 +47,8 @@ def _model(moe: bool, attention: Any = CpuAttention) -> Any:
 def test_the_hook_never_waits_for_the_device(world: None, labelled: bool) -> None:
     """Not for the model's own tokens, and not for labels with a bound."""
     model, device = _model(moe=False), torch.device("cuda")
-    packer = pack_padded(torch.ones(2, 32), lengths=[32, 32])
-    params = packer.packed_seq_params(device)
+    packer = Packer(torch.ones(2, 32))
+    params = packer.packed_seq_params()
     tokens = batch_of(CASE)["input_ids"].to(device).view(1, -1)
     seen: dict[str, Any] = {}
     model(tokens, tokens, None, packed_seq_params=params, output_processor=lambda **keywords: seen.update(keywords))

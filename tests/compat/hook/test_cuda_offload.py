@@ -47,8 +47,7 @@ def _trained(dtype: torch.dtype, distributed: bool, *, trip: bool, weights: bool
 
 @needs_gpu
 @pytest.mark.parametrize(
-    ("dtype", "distributed"),
-    [(torch.bfloat16, True), (torch.float32, True), (torch.bfloat16, False)],
+    ("dtype", "distributed"), [(torch.bfloat16, True), (torch.float32, True), (torch.bfloat16, False)]
 )
 def test_training_goes_on_as_if_nothing_had_moved(world: None, dtype: torch.dtype, distributed: bool) -> None:
     expected, _ = _trained(dtype, distributed, trip=False, weights=False)

@@ -9,6 +9,7 @@ from harness import on_ranks, run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import gradients_of
+from harness.packing import Packer
 from harness.pages import from_page
 from harness.rounding import assert_agree, assert_close
 from megatron.core import parallel_state
@@ -65,7 +66,13 @@ def _top_k_inputs(case: Case) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def _packed(case: Case) -> tuple[Tensor, dict[str, Tensor]]:
     start_world(case)
     student = build_model(case)
-    losses = page("top_k_loss")(student, *_top_k_inputs(case))
+    tokens, real, ids, log_probs = _top_k_inputs(case)
+    packer = Packer(real, cp_size=case.cp, cp_rank=parallel_state.get_context_parallel_rank())
+    each = [[packer.pack(one, fill) for one in part.unbind(-1)] for part, fill in ((ids, 0), (log_probs, -torch.inf))]
+    row = {"input_ids": packer.pack(tokens), "position_ids": packer.position_ids, "attention_mask": None}
+    row["packed_seq_params"] = packer.packed_seq_params()
+    found = page("top_k_loss")(student, row, *(torch.stack(part, -1) for part in each))
+    losses = packer.unpack(found, cp_group=parallel_state.get_context_parallel_group())
     torch.autograd.backward(losses.square().sum())
     gradients = gradients_of(student)
     for gradient in gradients.values():

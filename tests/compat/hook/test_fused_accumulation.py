@@ -47,9 +47,7 @@ def _with_skyrl(model: Any, inputs: dict[str, Any]) -> Tensor:
     hidden = call_model_with_fused_lm_head(model, **{**inputs, "labels": None}, output_processor_context=context)
     group = parallel_state.get_tensor_model_parallel_group()
     weight = context["lm_head_weight"]
-    log_probs: Tensor = from_parallel_hidden_to_logprobs(
-        hidden, weight, inputs["input_ids"], 0, len(weight), group, entropy=False
-    )
+    log_probs: Tensor = from_parallel_hidden_to_logprobs(hidden, weight, inputs["input_ids"], 0, len(weight), group)
     bounds = torch.tensor([0, hidden[:1].shape[1]])
     _, mine = from_parallel_hidden_to_entropy_packed_sequences(
         hidden[:1], weight, bounds, hidden.shape[1], 5, torch.ones(1, hidden.shape[1]), None, None, group

@@ -12,7 +12,6 @@ from harness.oracle import gradients_of, main_logits
 from harness.rounding import assert_agree, assert_close
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-from megatron.core.inference.utils import InferenceMode
 from megatron.core.transformer.module import Float16Module
 from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 from torch import Tensor
@@ -173,23 +172,6 @@ def test_the_mtp_loss_is_megatrons_own_where_the_patch_made_one_of_hidden_states
         assert not torch.allclose(_mtp_losses()[name], losses[name], rtol=1e-2)
 
 
-def _fill(weight: Tensor, values: Tensor) -> None:
-    weight.data.copy_(values)
-
-
-@on_ranks
-def test_weights_that_arrive_in_the_layers_pre_hook_are_waited_for() -> None:
-    """What `overlap_param_gather` does: the weight is whole only once the layer's pre-hook has run."""
-    model, _, inputs = _start(Case())
-    arrived = model.output_layer.weight.detach().clone()
-    with torch.no_grad():
-        model.output_layer.weight.zero_()
-    model.output_layer.register_forward_pre_hook(lambda layer, args: _fill(layer.weight, arrived))
-    seen: list[bool] = []
-    call_with_processor(model, HeadInputs(keep=lambda weight: seen.append(torch.equal(weight, arrived))), **inputs)
-    assert seen == [True]
-
-
 @on_ranks
 def test_labels_without_a_use_and_a_patch_still_in_place_are_refused() -> None:
     model, other, inputs = _start(Case())
@@ -204,17 +186,6 @@ def test_labels_without_a_use_and_a_patch_still_in_place_are_refused() -> None:
     assert_close(both.log_probs, picked)
     with pytest.raises(UnsupportedHeadError, match="its forward was replaced on the instance"):
         call_with_processor(patched(other, []), HeadInputs(), **inputs)
-
-
-@on_ranks
-def test_calls_for_inference_keep_their_own_path() -> None:
-    model, _, inputs = _start(Case())
-    inputs["runtime_gather_output"] = True
-    expected = model(**inputs)
-    processor = HeadInputs()
-    with attach(model, processor), InferenceMode.active():
-        assert torch.equal(model(**inputs), expected)
-    assert processor.weight is None
 
 
 def _attached_again() -> None:

@@ -52,11 +52,11 @@ def test_the_same_call_with_the_mtp_loss_and_without_the_main_product(model: Any
 
     handle = provide_hook(model)
     spy = model.output_layer.register_forward_hook(lambda layer, args, output: rows.append(args[0].shape[0]))
-    out = model(**inputs, output_processor=processor, output_processor_context={"topic": 3})
+    out = model(**inputs, output_processor=processor, output_processor_context={"temperature": 1.0})
     spy.remove()
     assert_close(out, -loss)
     assert sorted(seen) == sorted(KEYWORDS)
-    assert seen["context"] == {"topic": 3}
+    assert seen["context"] == {"temperature": 1.0}
     assert seen["decoder_input"].shape == seen["hidden_states"].shape == (16, 2, 16)
     assert seen["labels"] is inputs["labels"]
     mine = _logged()

@@ -8,8 +8,7 @@ import pytest
 import torch
 from harness import on_ranks
 from harness.models import Case, build_model
-from harness.rounding import assert_agree, assert_close
-from torch.utils.checkpoint import checkpoint
+from harness.rounding import assert_close
 
 from mcore_unpatch.compat import (
     AttachmentError,
@@ -17,7 +16,6 @@ from mcore_unpatch.compat import (
     HookError,
     HookMissingError,
     LogProbs,
-    TokenLoss,
     attach,
     call_with_processor,
     provide_hook,
@@ -129,22 +127,6 @@ def test_a_model_that_is_let_go_while_attached_is_freed(case: Case) -> None:
     del model
     gc.collect()
     assert gone() is None
-
-
-@on_ranks
-def test_removed_before_a_whole_model_is_recomputed(inputs: Any) -> None:
-    """The whole model is run again in the backward: attached it gives the same gradients, removed it is refused."""
-    model = build_model(Case())
-    torch.autograd.backward(model(**inputs).sum())
-    expected = {name: parameter.grad for name, parameter in model.named_parameters()}
-    model.zero_grad()
-    with attach(model, TokenLoss()):
-        torch.autograd.backward(checkpoint(model, **inputs, use_reentrant=False).sum())
-    assert_agree({name: parameter.grad for name, parameter in model.named_parameters()}, expected)
-    with attach(model, TokenLoss()):
-        out = checkpoint(model, **inputs, use_reentrant=False)
-    with pytest.raises(RuntimeError, match="recomput"):
-        torch.autograd.backward(out.sum())
 
 
 @on_ranks

@@ -1,7 +1,6 @@
 """Each processor of the library on the real model: values, shapes, and one pass over the vocabulary for all."""
 
 import re
-from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -9,7 +8,6 @@ import pytest
 import torch
 from harness import on_ranks, run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
-from harness.oracle import main_logits
 from harness.rounding import assert_close
 from megatron.core import parallel_state
 from torch import Tensor
@@ -22,14 +20,12 @@ from mcore_unpatch.compat import (
     HeadInputs,
     HookContext,
     Logits,
-    LogitStats,
     LogProbs,
     LogProbsAndEntropy,
     LogProbsAt,
     MissingContextError,
     Outputs,
     Processor,
-    SelectedTokenCrossEntropy,
     SumPiSquared,
     TokenLoss,
     TopKLogits,
@@ -77,7 +73,6 @@ def test_every_processor_gives_what_the_logits_say(case: Case) -> None:
     _close(both["entropy"], entropy)
     _close(run(TokenLoss()), -picked)
     _close(run(TokenLoss()), model(**inputs))
-    _close(run(SelectedTokenCrossEntropy()), -picked[mask != 0])
     _close(run(LogProbs(use_loss_mask=True)), picked * mask)
     _close(run(LogProbs(), mask=1 - mask), picked * (1 - mask))
     _close(run(LogProbs(), labels=labels.flip(0)), log_softmax.gather(-1, labels.flip(0)[..., None]).squeeze(-1))
@@ -167,8 +162,7 @@ def test_wrong_options_raise_where_the_processor_is_made(processor: Any, options
 
 
 EVERY: list[Any] = [
-    *(LogProbs, Entropy, LogProbsAndEntropy, TokenLoss, SelectedTokenCrossEntropy, LogProbsAt, SumPiSquared),
-    *(LogitStats, TopKLogits, DistillationLoss),
+    *(LogProbs, Entropy, LogProbsAndEntropy, TokenLoss, LogProbsAt, SumPiSquared, TopKLogits, DistillationLoss)
 ]
 
 
@@ -245,13 +239,6 @@ class Both(LogProbsAndEntropy):
         return Outputs(log_probs=-log_probs, entropy=entropy + 1)
 
 
-class Hotter(LogProbs):
-    """One that asks the pass for something else."""
-
-    def query(self, kind: Any, call: Any, hidden: Tensor, **asked: Any) -> Any:
-        return replace(super().query(kind, call, hidden, **asked), temperature=2.0)
-
-
 class Halved(LogProbs):
     """One that makes something else of the shared pass."""
 
@@ -261,7 +248,7 @@ class Halved(LogProbs):
 
 @on_ranks
 def test_a_subclass_composed_gives_what_it_gives_alone(model: Any, inputs: Any) -> None:
-    for processor in (Tenfold(), Hotter(), Halved()):
+    for processor in (Tenfold(), Halved()):
         alone = call_with_processor(model, processor, **inputs)
         assert not torch.equal(alone, call_with_processor(model, LogProbs(), **inputs))
         for composed in (Compose(processor, Entropy()), Compose(Entropy(), processor), Compose(processor)):
@@ -302,7 +289,7 @@ def _errors() -> dict[str, str]:
         failures[name] = str(caught.value)
 
     fails("no labels", MissingContextError, LogProbs(), unlabelled)
-    fails("no mask", MissingContextError, SelectedTokenCrossEntropy(), {**unlabelled, "labels": inputs["labels"]})
+    fails("no mask", MissingContextError, LogProbs(use_loss_mask=True), {**unlabelled, "labels": inputs["labels"]})
     fails("odd labels", ValueError, LogProbs(), inputs, {"labels": inputs["labels"][:, :3]})
     fails("odd mask", ValueError, LogProbs(), inputs, {"mask": torch.ones(3)})
     fails("odd temperature", ValueError, LogProbs(), inputs, {"temperature": torch.ones(3)})
@@ -332,30 +319,6 @@ def test_what_is_missing_or_wrong_is_named(release: str) -> None:
     assert "expected a HookContext, a mapping or None, got int" in failures["odd context"]
     assert "its forward was replaced on the instance" in failures["patched head"]
     assert "this model is a critic" in failures["value head"]
-
-
-@pytest.mark.parametrize("case", [Case(), Case(tp=2, sequence_parallel=True)], ids=str)
-@on_ranks
-def test_kept_tokens_and_the_logits_own_statistics(case: Case, model: Any, inputs: Any) -> None:
-    """A keep-mask from the context, and the logits' own statistics beside the log-probs, in one pass."""
-    group = parallel_state.get_tensor_model_parallel_group()
-    logits = main_logits(model, inputs).transpose(0, 1).double()  # [b, s, vocab / tp]
-    parts = [torch.empty_like(logits) for _ in range(group.size())]
-    torch.distributed.all_gather(parts, logits.contiguous(), group=group)
-    whole = torch.cat(parts, -1)
-    keep = torch.rand(whole.shape, generator=torch.Generator().manual_seed(1)) < 0.3
-    allowed = keep.scatter(-1, inputs["labels"][..., None], True)
-    log_p = whole.masked_fill(~allowed, -torch.inf).log_softmax(-1)
-    expected = log_p.gather(-1, inputs["labels"][..., None]).squeeze(-1)
-    mine = keep.chunk(group.size(), -1)[group.rank()]
-    found = call_with_processor(model, LogProbs(), context={"keep_mask": mine}, **inputs)
-    assert_close(found, expected)
-    out = call_with_processor(model, Compose(LogProbs(), LogitStats()), **inputs)
-    assert_close(out.logit_min, whole.amin(-1))
-    assert_close(out.logit_max, whole.amax(-1))
-    assert_close(out.logit_norm, whole.norm(dim=-1))
-    assert_close(out.logit_mean * whole.shape[-1], whole.sum(-1))
-    assert torch.equal(out.log_probs, call_with_processor(model, LogProbs(), **inputs))
 
 
 def test_composed_processors_compare_by_their_parts() -> None:

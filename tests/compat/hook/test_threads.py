@@ -10,7 +10,6 @@ from harness.models import Case, batch_of, build_model, start_world
 from harness.pool import MAIN
 
 from mcore_unpatch.compat import HookBypassedError, LogProbs, attach, call_with_processor
-from mcore_unpatch.compat.verl.model_forward_fused import fused_forward_model_gen
 
 CALLS = 24
 
@@ -56,24 +55,3 @@ def _two_threads(case: Case) -> None:
 @pytest.mark.parametrize("case", [Case(), Case(hybrid=True), Case(hybrid=True, mtp=1)], ids=str)
 def test_each_call_has_its_own_state(threaded: str, case: Case) -> None:
     run_on_ranks(threaded, 1, _two_threads, case)
-
-
-def _shim() -> None:
-    case = Case()
-    start_world(case)
-    model = build_model(case)
-    batches = _batches(case)
-    real = torch.ones(2, 16, dtype=torch.bool)
-    forward = fused_forward_model_gen()
-
-    def log_probs(number: int) -> Any:
-        batch = batches[number]
-        return forward(model, batch["input_ids"], None, real, batch["labels"], real, 0.5 + number)["log_probs"].detach()
-
-    expected = [log_probs(number) for number in range(CALLS)]
-    found = _at_once(log_probs)
-    assert [torch.equal(a, b) for a, b in zip(found, expected, strict=True)].count(False) == 0
-
-
-def test_verls_fused_forward(threaded: str) -> None:
-    run_on_ranks(threaded, 1, _shim)

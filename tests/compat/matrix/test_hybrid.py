@@ -23,11 +23,9 @@ from mcore_unpatch.compat import (
     Entropy,
     HeadInputs,
     Logits,
-    LogitStats,
     LogProbs,
     LogProbsAndEntropy,
     LogProbsAt,
-    SelectedTokenCrossEntropy,
     SumPiSquared,
     TeacherTopK,
     TokenLoss,
@@ -56,7 +54,7 @@ ALL_CASES = [*FIRST, *(case for case in [*PLAIN, *MOE] if case not in FIRST)]
 RUN = [row for row in on_releases(ALL_CASES, older=4) if row[0] != MAIN or not (row[1].moe and row[1].mtp)]
 EVERY = (
     *(LogProbs(), Entropy(), LogProbsAndEntropy(), TokenLoss(), TopKLogits(k=3), LogProbsAt()),
-    *(SumPiSquared(), LogitStats(), DistillationLoss(rest="renormalised")),
+    *(SumPiSquared(), DistillationLoss(rest="renormalised")),
 )
 
 
@@ -87,7 +85,6 @@ def _every_processor(case: Case, model: Any) -> dict[str, Tensor]:
     every = Compose(*EVERY, *([Logits()] if case.head_dtype is None else []))  # Megatron's product takes one dtype
     out = call_with_processor(model, every, context={"token_ids": ids, "teacher": teacher}, **inputs)
     results = {name: value for name, value in out.items() if value.is_floating_point()}
-    results["chosen"] = call_with_processor(model, SelectedTokenCrossEntropy(), **inputs)
     unlabelled = {**inputs, "labels": None}
     results["hidden"] = call_with_processor(model, HeadInputs(), **unlabelled)
     results["shifted"] = call_with_processor(model, LogProbs(shift="next_token", temperature=0.7), **unlabelled)

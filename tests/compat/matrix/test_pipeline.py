@@ -12,13 +12,7 @@ from harness.rounding import assert_agree, assert_close
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
-from mcore_unpatch.compat import (
-    LogProbsAndEntropy,
-    attach,
-    broadcast_from_last_stage,
-    gpt_parameter_names,
-    resolve_groups,
-)
+from mcore_unpatch.compat import LogProbsAndEntropy, attach, gpt_parameter_names
 
 MICRO_BATCHES = 4
 
@@ -60,8 +54,6 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 @on_ranks
 def test_the_schedule_gives_the_same_losses_and_gradients(case: Case, model: Any) -> None:
-    groups = resolve_groups(model)
-
     def from_default(output: Tensor, mask: Tensor) -> Tensor:
         loss: Tensor = (output * mask).sum() / mask.sum()
         return loss
@@ -81,9 +73,6 @@ def test_the_schedule_gives_the_same_losses_and_gradients(case: Case, model: Any
             assert_close(mine, other)
     assert_agree(gradients, expected)
     assert any(gradient.abs().max() > 0 for gradient in expected.values())
-    everywhere = broadcast_from_last_stage(ours, groups.pp, torch.device("cpu"))
-    assert len(everywhere) == MICRO_BATCHES
-    assert all(torch.is_tensor(loss) for loss in everywhere)
 
 
 @pytest.mark.parametrize("case", [Case(pp=2, tied=True, mtp=1), Case(pp=2, moe=True), Case(pp=2, tp=2)], ids=str)

@@ -9,12 +9,14 @@ from harness import on_ranks, on_releases
 from harness.faithful import in_float64, lowest_dtype, weighted, with_a_default_path
 from harness.models import Case, batch_of
 from harness.oracle import Result, assert_no_worse, default_path, gradients_of
+from harness.packing import Packer
 from megatron.core import parallel_state
 from megatron.core.transformer.multi_token_prediction import roll_tensor
 from torch import Tensor
 
-from mcore_unpatch.compat import next_token_labels, pack_padded, resolve_groups, zigzag_split
+from mcore_unpatch.compat import resolve_groups
 from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs, whole_but_last
+from mcore_unpatch.compat.packing import next_token_labels, zigzag_split
 
 
 def inputs_of(case: Case) -> dict[str, Any]:
@@ -27,11 +29,10 @@ def inputs_of(case: Case) -> dict[str, Any]:
         local = {name: zigzag_split(value, case.cp, rank).contiguous() for name, value in tokens.items()}
         return {**local, "attention_mask": None}
     lengths = torch.tensor([case.sequence - 5 * i for i in range(case.batch)])
-    packer = pack_padded(torch.arange(case.sequence) < lengths[:, None], tp_size=case.tp, cp_size=case.cp, cp_rank=rank)
+    packer = Packer(torch.arange(case.sequence) < lengths[:, None], tp_size=case.tp, cp_size=case.cp, cp_rank=rank)
     row = {name: packer.pack(value) for name, value in tokens.items()}
-    device = torch.device("cpu")
-    row["position_ids"] = packer.layout.position_ids(device)
-    return {**row, "packed_seq_params": packer.packed_seq_params(device), "attention_mask": None}
+    row["position_ids"] = packer.position_ids
+    return {**row, "packed_seq_params": packer.packed_seq_params(), "attention_mask": None}
 
 
 def default_inputs(inputs: dict[str, Any]) -> dict[str, Any]:

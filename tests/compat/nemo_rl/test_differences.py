@@ -8,12 +8,13 @@ from downstream.checkouts import NEMO_RL, checkouts, nemo_rl_patch
 from harness import on_ranks, run_on_ranks
 from harness.models import Case, batch_of, build_config, build_model, start_world
 from harness.oracle import gradients_of
+from harness.packing import Packer
 from harness.rounding import assert_close
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
-from mcore_unpatch.compat import Logits, pack_padded
-from mcore_unpatch.compat.hook.state import LegacyPatchError
+from mcore_unpatch.compat import Logits
+from mcore_unpatch.compat.hook.call import LegacyPatchError
 from mcore_unpatch.compat.nemo_rl import (
     linear_ce_fusion_kwargs,
     patch_gpt_model_forward_for_linear_ce_fusion,
@@ -76,10 +77,10 @@ def test_no_label_crosses_the_border_of_a_packed_sequence(case: Case, model: Any
     """The patch rolls the whole row: the last token of each sequence predicts the first of the next."""
     tokens = batch_of(case)["input_ids"]
     lengths = [16, 11, 6]
-    packer = pack_padded(torch.arange(16) < torch.tensor(lengths)[:, None])
-    row, device = packer.pack(tokens), torch.device("cpu")
+    packer = Packer(torch.arange(16) < torch.tensor(lengths)[:, None])
+    row = packer.pack(tokens)
     call = {"input_ids": row, "labels": row, "attention_mask": None}
-    call |= {"position_ids": packer.layout.position_ids(device), "packed_seq_params": packer.packed_seq_params(device)}
+    call |= {"position_ids": packer.position_ids, "packed_seq_params": packer.packed_seq_params()}
     with nemo_rl_patch(checkout, CHUNK):
         theirs = model(**call, **FLAG)
     ours = model(**call, **linear_ce_fusion_kwargs(model))

@@ -8,11 +8,12 @@ from downstream.checkouts import NEMO_RL, checkouts, loaded, nemo_rl_patch
 from harness import on_ranks, run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import gradients_of
+from harness.packing import Packer
 from harness.rounding import assert_agree, assert_close
 from megatron.core import parallel_state
 from torch import Tensor
 
-from mcore_unpatch.compat import DistillationLoss, TeacherTopK, call_with_processor, pack_padded, resolve_groups
+from mcore_unpatch.compat import DistillationLoss, TeacherTopK, call_with_processor, resolve_groups
 
 K = 6
 LENGTHS = (16, 9)
@@ -55,17 +56,17 @@ def _ours(case: Case, zero: bool) -> tuple[Tensor, dict[str, Tensor]]:
     """The same from hidden states, packed and context-parallel."""
     start_world(case)
     model = build_model(case)
-    groups, device = resolve_groups(model), torch.device("cpu")
+    groups = resolve_groups(model)
     real = torch.arange(case.sequence) < torch.tensor(LENGTHS)[:, None]
-    packer = pack_padded(real, tp_size=case.tp, cp_size=case.cp, cp_rank=parallel_state.get_context_parallel_rank())
+    packer = Packer(real, tp_size=case.tp, cp_size=case.cp, cp_rank=parallel_state.get_context_parallel_rank())
     logits, ids = _teacher(case)
     row = call_with_processor(
         model,
         DistillationLoss(rest="zero" if zero else "renormalised"),
         packer.pack(batch_of(case)["input_ids"]),
-        packer.layout.position_ids(device),
+        packer.position_ids,
         None,
-        packed_seq_params=packer.packed_seq_params(device),
+        packed_seq_params=packer.packed_seq_params(),
         context={"teacher": TeacherTopK(packer.pack(ids), packer.pack(logits, fill=-torch.inf))},
     )
     losses = packer.unpack(row, cp_group=groups.cp)[:, :-1] * _mask(case)

@@ -8,13 +8,14 @@ from downstream.checkouts import NEMO_RL, checkouts, loaded
 from fused_head.counters import peak_memory
 from harness import on_ranks
 from harness.models import Case
+from harness.packing import Row
 from harness.rounding import assert_agree
 from megatron.core import parallel_state
 from torch import Tensor
 
-from mcore_unpatch.compat import next_token_labels, plan_packing, resolve_groups, zigzag_index, zigzag_split
+from mcore_unpatch.compat import resolve_groups
 from mcore_unpatch.compat.nemo_rl import from_parallel_hidden_states_to_logprobs
-from mcore_unpatch.compat.packing.gather import split_packed_row
+from mcore_unpatch.compat.packing import next_token_labels, split_packed_row, zigzag_split
 from mcore_unpatch.compat.skyrl import places_of
 
 VOCAB, WIDTH, BATCH, LENGTH = 46, 12, 2, 16
@@ -96,7 +97,7 @@ def test_padded_batches_under_context_parallelism(checkout: str) -> None:
     rank = groups.cp.rank()
     share = zigzag_split(hidden, 2, rank, dim=0)
     ends = {"vocab_start_index": 0, "vocab_end_index": VOCAB, "tp_group": groups.tp, "cp_group": groups.cp}
-    own = torch.isin(torch.arange(LENGTH), zigzag_index(LENGTH, 2, rank)).expand(BATCH, -1)
+    own = torch.isin(torch.arange(LENGTH), zigzag_split(torch.arange(LENGTH), 2, rank, dim=0)).expand(BATCH, -1)
 
     def shim(h: Tensor, w: Tensor) -> Tensor:
         return from_parallel_hidden_states_to_logprobs(h, w, None, zigzag_split(tokens, 2, rank), **ends, chunk_size=3)
@@ -116,12 +117,12 @@ def test_padded_batches_under_context_parallelism(checkout: str) -> None:
 @pytest.mark.parametrize("checkout", BY_HAND_AND_THEIRS)
 @on_ranks(Case(cp=2), release="0.19.2")
 def test_packed_rows_under_context_parallelism(checkout: str) -> None:
-    groups, device = resolve_groups(), torch.device("cpu")
-    plan = plan_packing([11, 5, 7], cp_size=2, cp_rank=groups.cp.rank())
-    bounds, params = plan.bounds(device), plan.packed_seq_params(device)
+    groups = resolve_groups()
+    plan = Row([11, 5, 7], cp_size=2, cp_rank=groups.cp.rank())
+    bounds, params = plan.bounds, plan.packed_seq_params()
     hidden, weight, tokens = tensors(sum(plan.padded), 1)
     ends = {"vocab_start_index": 0, "vocab_end_index": VOCAB, "cp_group": groups.cp}
-    places = places_of(bounds, LENGTH, tokens.shape[1], None, None)
+    token, follows = places_of(bounds, LENGTH, tokens.shape[1], None, None)
 
     def split(row: Tensor) -> Tensor:
         return split_packed_row(row, bounds, groups.cp)
@@ -130,7 +131,7 @@ def test_packed_rows_under_context_parallelism(checkout: str) -> None:
         row = from_parallel_hidden_states_to_logprobs(
             h, w, None, split(tokens), tp_group=groups.tp, packed_seq_params=params, **ends
         )
-        return places.take(torch.nn.functional.pad(row, (0, 1)))
+        return torch.nn.functional.pad(row, (0, 1))[0, token].where(follows, 0)
 
     share = split(hidden.transpose(0, 1)).transpose(0, 1).contiguous()
     ours = run(shim, share, weight)
@@ -138,7 +139,7 @@ def test_packed_rows_under_context_parallelism(checkout: str) -> None:
         number = torch.arange(tokens.shape[1])[None]
         own = torch.isin(number, split(number))
         labels = next_token_labels(tokens, packed_seq_params=params, fill=0)
-        truth = run(lambda h, w: places.take(log_probs_by_hand(h, w, labels, own)), hidden, weight)
+        truth = run(lambda h, w: log_probs_by_hand(h, w, labels, own)[0, token].where(follows, 0), hidden, weight)
         truth["hidden gradient"] = split(truth["hidden gradient"].transpose(0, 1)).transpose(0, 1)
         return assert_same(ours, summed(truth))
     with loaded(checkout, "nemo_rl", UTILS) as utils:

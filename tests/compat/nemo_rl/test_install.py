@@ -13,7 +13,6 @@ from harness.models import Case, batch_of, build_config, build_model
 from harness.rounding import assert_close
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.inference.contexts import StaticInferenceContext
-from megatron.core.models.common.language_module.language_module import LanguageModule
 from megatron.core.models.gpt.gpt_model import GPTModel
 from torch.nn import Module
 
@@ -25,7 +24,6 @@ from mcore_unpatch.compat import (
     TokenLoss,
     WrapperRefusesError,
     attach,
-    nemo_rl,
 )
 from mcore_unpatch.compat.nemo_rl import (
     linear_ce_fusion_kwargs,
@@ -217,20 +215,3 @@ def test_the_flag_says_no_more_than_is_so(case: Case) -> None:
         model(**call_of(case), **FLAG)
     said = " ".join(str(one.message) for one in caught if "NeMo RL's numbers" in str(one.message))
     assert ("MTP layers" in said, "MuP's factor" in said) == (bool(case.mtp), case.mup)
-
-
-@pytest.mark.parametrize("hybrid", [False, True])
-@pytest.mark.parametrize("has_hook", [False, True])
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_which_new_models_are_served(wrapped: bool, has_hook: bool, hybrid: bool) -> None:
-    """One with the hook at once; a hybrid one when it is whole, which is seen when it is wrapped."""
-    model, inner = LanguageModule.__new__(LanguageModule), Module()
-    path = mock.Mock(has_hook=has_hook, is_hybrid=hybrid, model=inner)
-    looks = {"find_language_model": mock.Mock(return_value=path), "refuse_patched": mock.Mock()}
-    with mock.patch.multiple(nemo_rl.find, **looks), mock.patch.object(nemo_rl, "serve") as serve:
-        nemo_rl._serve_new_models(Module(), "module", Module())
-        assert not looks["refuse_patched"].called
-        nemo_rl._serve_new_models(*((Module(), "module", model) if wrapped else (model, "layer", Module())))
-    assert looks["refuse_patched"].call_args.args[1] is model
-    served = [mock.call(inner)] if (has_hook and not hybrid) or (hybrid and wrapped) else []
-    assert serve.call_args_list == served

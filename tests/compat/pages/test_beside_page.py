@@ -22,9 +22,7 @@ def test_the_tables_are_made_of_the_figures(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("ours", "kind"),
-    [("", "train"), (", all kept", "train"), ("", "infer")],
-    ids=["train", "all kept", "infer"],
+    ("ours", "kind"), [("", "train"), (", all kept", "train"), ("", "infer")], ids=["train", "all kept", "infer"]
 )
 def test_what_is_said_of_verls_kernel_is_what_was_measured(ours: str, kind: str) -> None:
     figures = json.loads((ROOT / "docs" / "beside.json").read_text())["gpu"]["figures"]

@@ -10,8 +10,10 @@ from harness import run_on_ranks
 from harness.faithful import in_float64
 from harness.models import Case, batch_of, build_config, build_model, equal_pair, start_world
 from harness.oracle import gradients_of
+from harness.packing import Packer
 from harness.pages import DOCS, blocks_of, from_page
 from harness.rounding import assert_agree, assert_close
+from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.pipeline_parallel.utils import set_streams
 from megatron.core.transformer.module import Float16Module
@@ -142,9 +144,12 @@ def _alone(case: Case) -> Tensor:
 def _packed(case: Case) -> Tensor:
     start_world(case)
     real = torch.arange(case.sequence) < torch.tensor(LENGTHS)[:, None]
-    found: Tensor = example("packed_log_probs")(build_model(case), batch_of(case)["input_ids"], real)
+    rank = parallel_state.get_context_parallel_rank()
+    packer = Packer(real, cp_size=case.cp, cp_rank=rank)
+    row = (packer.pack(batch_of(case)["input_ids"]), packer.position_ids, packer.packed_seq_params())
+    found: Tensor = example("packed_log_probs")(build_model(case), *row, torch.tensor(LENGTHS))
     torch.autograd.backward(found.sum())
-    return found.detach()
+    return packer.unpack(found.detach(), cp_group=parallel_state.get_context_parallel_group())
 
 
 @pytest.mark.parametrize("case", [Case(batch=3), Case(batch=3, cp=2)], ids=str)

@@ -1,18 +1,17 @@
 """SkyRL's own functions, from a release or a checkout, and the shim's: the same hidden states, the same numbers."""
 
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
 from downstream.checkouts import loaded
 from harness import on_ranks, run_on_ranks
+from harness.packing import Row
 from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
 import mcore_unpatch.compat.skyrl as shim
-from mcore_unpatch.compat import plan_packing, zigzag_split
-from mcore_unpatch.compat.packing.gather import split_packed_row
+from mcore_unpatch.compat.packing import split_packed_row, zigzag_split
 
 UTILS = "skyrl.backends.skyrl_train.distributed.megatron.model_utils"
 VOCAB, WIDTH, BATCH, LENGTH = 46, 12, 3, 16
@@ -96,8 +95,8 @@ def test_padded_batches(checkout: str, tp: int, cp: int, temperature: float, dty
 def _packed(checkout: str, tp: int, cp: int, layout: str) -> None:
     tp_group, cp_group = groups_of(tp, cp)
     lengths = [n for row in SUB_SEQUENCES for n in row] if layout == "sub-sequences" else MASK.sum(1).tolist()
-    plan = plan_packing(lengths, tp_size=tp, cp_size=cp, cp_rank=cp_group.rank())
-    bounds = plan.bounds(torch.device("cpu"))
+    plan = Row(lengths, tp_size=tp, cp_size=cp, cp_rank=cp_group.rank())
+    bounds = plan.bounds
     given: dict[str, Any] = tensors((1, sum(plan.padded)), tp_group, (F32, F32))
     given["hidden"] = split_packed_row(given["hidden"], bounds, cp_group)
     by = {"attention mask": {"attention_mask": MASK}, "sub-sequences": {"sub_seq_lengths": SUB_SEQUENCES}}
@@ -131,17 +130,6 @@ def _packed(checkout: str, tp: int, cp: int, layout: str) -> None:
 @pytest.mark.parametrize(("tp", "cp"), [(1, 1), (2, 1), (1, 2), (2, 2)])
 def test_packed_rows(checkout: str, tp: int, cp: int, layout: str) -> None:
     run_on_ranks("0.19.2", tp * cp, _packed, checkout, tp, cp, layout)
-
-
-@on_ranks(1, release="0.19.2")
-def test_how_many_rows_there_are_is_said_and_not_asked_of_the_device() -> None:
-    """The bound changes no number; without it, every call on a GPU would wait for the mask."""
-    group, _ = groups_of(1, 1)
-    given = tensors((BATCH, LENGTH), group, (F32, F32)) | {"tp_group": group}
-    with mock.patch.object(shim, "linear_logprob", wraps=shim.linear_logprob) as spy:
-        for actions in (4, LENGTH - 1, None):
-            shim.from_parallel_hidden_to_logprobs(**given, **vocab_range(given, group), num_actions=actions)
-    assert [call.kwargs["options"].max_rows for call in spy.call_args_list] == [4 * BATCH, (LENGTH - 1) * BATCH, None]
 
 
 @on_ranks(1, release="0.19.2")

@@ -1,6 +1,5 @@
 """The shim of SkyRL in one process: which token stands where, and every option against logits by hand."""
 
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -11,7 +10,6 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 import mcore_unpatch.compat.skyrl as shim
-from mcore_unpatch.compat import Outputs
 
 WORDS, WIDTH = 30, 8
 GROUP = ProcessGroup(0, 1)
@@ -34,29 +32,21 @@ PLACES: list[tuple[Any, Any, list[list[int]], list[list[int]]]] = [
 
 @pytest.mark.parametrize(("mask", "lengths", "token", "valid"), PLACES)
 def test_which_token_of_the_row_stands_where(mask: Any, lengths: Any, token: Any, valid: Any) -> None:
-    places = shim.places_of(BOUNDS, 6, 14, mask, lengths)
-    assert places.token.tolist() == token
-    assert places.valid.tolist() == [[bool(one) for one in row] for row in valid]
-    row = torch.arange(14.0)[None] + 1
-    taken = places.take(row)
-    assert taken.tolist() == [
-        [(t + 1.0) * v for t, v in zip(*pair, strict=True)] for pair in zip(token, valid, strict=True)
-    ]
-    back = places.put(taken, 14)
-    assert back.tolist() == [[n if n in taken else 0 for n in row[0].tolist()]]
+    place, follows = shim.places_of(BOUNDS, 6, 14, mask, lengths)
+    assert place.tolist() == token
+    assert follows.tolist() == [[bool(one) for one in row] for row in valid]
 
 
 def test_a_longer_batch_ends_with_the_row() -> None:
     """More positions than the row has tokens behind a sequence: nothing outside of it is read."""
     for lengths in (None, [[4, 4, 6]]):
-        places = shim.places_of(BOUNDS, 20, 14, None, lengths)
-        assert int(places.token.max()) == 13
-        assert places.valid.sum(1).tolist() == ([3, 3, 5] if lengths is None else [11])
-    assert shim.places_of(BOUNDS, 4, 14, None, None).valid.tolist() == [[True] * 3] * 3
-    whole = torch.arange(8) < torch.tensor([[4], [4], [6]])
-    places = shim.places_of(BOUNDS, 8, 14, whole, None)
-    assert places.token.amax(1).tolist() == [3, 7, 13]
-    assert places.valid.sum(1).tolist() == [3, 3, 5]
+        token, follows = shim.places_of(BOUNDS, 20, 14, None, lengths)
+        assert int(token.max()) == 13
+        assert follows.sum(1).tolist() == ([3, 3, 5] if lengths is None else [11])
+    assert shim.places_of(BOUNDS, 4, 14, None, None)[1].tolist() == [[True] * 3] * 3
+    token, follows = shim.places_of(BOUNDS, 8, 14, torch.arange(8) < torch.tensor([[4], [4], [6]]), None)
+    assert token.amax(1).tolist() == [3, 7, 13]
+    assert follows.sum(1).tolist() == [3, 3, 5]
 
 
 @pytest.mark.parametrize("lengths", [[[4, 4]], [[4], [4], [6, 1]], []])
@@ -79,40 +69,13 @@ def by_hand(hidden: Tensor, weight: Tensor, target: Tensor, temperature: float =
     return log_p.gather(-1, target.roll(-1, 1)[..., None]).squeeze(-1), -(log_p.exp() * log_p).sum(-1)
 
 
-@pytest.mark.parametrize("actions", [None, 1, 3, 5])
 @pytest.mark.parametrize("longer", [0, 2], ids=["as long", "padded"])
-@pytest.mark.parametrize("entropy", [False, True])
-def test_a_padded_batch(actions: int | None, longer: int, entropy: bool) -> None:
+def test_a_padded_batch(longer: int) -> None:
     hidden, weight, target = tensors(2, 6 + longer)
-    target = target[:, :6]
-    with mock.patch.object(shim, "linear_logprob", wraps=shim.linear_logprob) as spy:
-        found = shim.from_parallel_hidden_to_logprobs(
-            hidden, weight, target, 0, WORDS, GROUP, temperature=0.7, num_actions=actions, entropy=entropy
-        )
-    kept = slice(None if actions is None else -actions, None)
-    expected = [part[:, :5][:, kept] for part in by_hand(hidden[:, :6], weight, target, 0.7)]
-    assert isinstance(found, Outputs) is entropy
-    for mine, theirs in zip([found.log_probs, found.entropy] if entropy else [found], expected, strict=False):
-        assert mine.dtype == torch.float32
-        assert mine.requires_grad
-        assert_close(mine.detach(), theirs)
-    assert spy.call_args.kwargs["options"].max_rows == (None if actions is None else 2 * actions)
-    assert (spy.call_args.kwargs["mask"] is None) is (actions is None)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("actions", [0, 6, -1])
-def test_no_more_actions_than_positions(packed: bool, actions: int) -> None:
-    hidden, weight, target = tensors(1, 14)
-    with pytest.raises(ValueError, match=f"num_actions: expected 1 to 5 for sequences of 6 tokens, got {actions}"):
-        if packed:
-            shim.from_parallel_hidden_to_logprobs_packed_sequences(
-                hidden, weight, target, BOUNDS, 6, 0, WORDS, GROUP, num_actions=actions
-            )
-        else:
-            shim.from_parallel_hidden_to_logprobs(
-                hidden[:, :6], weight, target[:, :6], 0, WORDS, GROUP, num_actions=actions
-            )
+    found = shim.from_parallel_hidden_to_logprobs(hidden, weight, target[:, :6], 0, WORDS, GROUP, temperature=0.7)
+    assert found.dtype == torch.float32
+    assert found.requires_grad
+    assert_close(found.detach(), by_hand(hidden[:, :6], weight, target[:, :6], 0.7)[0][:, :5])
 
 
 def test_fewer_hidden_states_than_tokens() -> None:
@@ -134,34 +97,14 @@ def test_the_range_of_the_vocabulary_is_that_of_the_weight(first: int, last: int
 
 
 @pytest.mark.parametrize(("mask", "lengths"), [(None, None), (MASK, None), (None, [[4, 3], [6]])])
-@pytest.mark.parametrize("actions", [None, 2, 5])
-@pytest.mark.parametrize("entropy", [False, True])
-def test_a_packed_row(mask: Any, lengths: Any, actions: int | None, entropy: bool) -> None:
+def test_a_packed_row(mask: Any, lengths: Any) -> None:
     hidden, weight, target = tensors(1, 14)
-    with mock.patch.object(shim, "linear_logprob", wraps=shim.linear_logprob) as spy:
-        found = shim.from_parallel_hidden_to_logprobs_packed_sequences(
-            hidden,
-            weight,
-            target,
-            BOUNDS,
-            6,
-            0,
-            WORDS,
-            GROUP,
-            temperature=1.3,
-            attention_mask=mask,
-            sub_seq_lengths=lengths,
-            num_actions=actions,
-            entropy=entropy,
-        )
-    places = shim.places_of(BOUNDS, 6, 14, mask, lengths)
-    kept = slice(None if actions is None else -actions, None)
-    expected = [places.take(row)[:, kept] for row in by_hand(hidden, weight, target, 1.3)]
-    for mine, theirs in zip([found.log_probs, found.entropy] if entropy else [found], expected, strict=False):
-        assert mine.requires_grad
-        assert_close(mine.detach(), theirs)
-    rows = len(places.token)
-    assert spy.call_args.kwargs["options"].max_rows == (None if actions is None else min(actions * rows, 14))
+    found = shim.from_parallel_hidden_to_logprobs_packed_sequences(
+        hidden, weight, target, BOUNDS, 6, 0, WORDS, GROUP,
+        temperature=1.3, attention_mask=mask, sub_seq_lengths=lengths,
+    )  # fmt: skip
+    token, follows = shim.places_of(BOUNDS, 6, 14, mask, lengths)
+    assert_close(found.detach(), by_hand(hidden, weight, target, 1.3)[0][0, token].where(follows, 0))
 
 
 def test_a_call_for_inference_keeps_no_graph() -> None:
@@ -187,11 +130,11 @@ def test_the_mean_entropy_of_the_last_positions(weights: Tensor | None, dtype: t
         mean, part = shim.from_parallel_hidden_to_entropy_packed_sequences(
             hidden, weight, BOUNDS, 6, 2, MASK, weights, None, GROUP, temperature=0.7
         )
-    places = shim.places_of(BOUNDS, 6, 14, MASK, None)
+    token, follows = shim.places_of(BOUNDS, 6, 14, MASK, None)
     share = torch.zeros(3, 5)
     share[:, -2:] = 1.0 if weights is None else weights.float()
-    share = share * places.valid
-    entropy = places.take(by_hand(hidden.float(), weight.float(), target, 0.7)[1])
+    share = share * follows
+    entropy = by_hand(hidden.float(), weight.float(), target, 0.7)[1][0, token]
     expected = (entropy * share).sum() / share.sum().clamp(min=1.0)
     for found in (mean, part):
         assert (found.dtype, found.shape) == (torch.float32, ())
@@ -200,48 +143,8 @@ def test_the_mean_entropy_of_the_last_positions(weights: Tensor | None, dtype: t
     assert spy.call_args.kwargs["max_rows"] == 6
 
 
-@pytest.mark.parametrize("chunk_size", [None, 1, 3])
+@pytest.mark.parametrize("chunk_size", [None, 3])
 def test_the_entropy_of_every_position(chunk_size: int | None) -> None:
     hidden, weight, target = tensors(2, 6)
-    mask = torch.arange(12).view(2, 6) % 3 == 0
-    expected = by_hand(hidden, weight, target, 0.7)[1]
-    call: Any = shim.fused_vocab_parallel_entropy_from_hidden
-    with mock.patch.object(shim, "chunk_tile_bytes", wraps=shim.chunk_tile_bytes) as spy:
-        found = call(hidden, weight, GROUP, chunk_size, 0.7)
-    assert spy.call_args.args[:2] == (chunk_size, 2)
-    assert_close(found.detach(), expected)
-    assert_close(call(hidden, weight, GROUP, chunk_size, 0.7, mask=mask).detach(), expected * mask)
-    with mock.patch.object(shim, "vocab_pass", wraps=shim.vocab_pass) as asked:
-        call(hidden, weight, GROUP, mask=mask, max_rows=9, fused_backend="auto")
-    given = asked.call_args.kwargs
-    assert (given["max_rows"], given["backend"], given["tp_group"], given["reduce_hidden_grad"]) == (
-        9,
-        "auto",
-        GROUP,
-        False,
-    )
-
-
-def test_chunks_are_of_a_row_or_of_the_batch() -> None:
-    """SkyRL counts positions of the sequence: of a padded batch each is one token of every row."""
-    with mock.patch.object(shim, "chunk_tile_bytes", wraps=shim.chunk_tile_bytes) as spy:
-        hidden, weight, target = tensors(2, 6)
-        shim.from_parallel_hidden_to_logprobs(hidden, weight, target, 0, WORDS, GROUP, chunk_size=3)
-        hidden, weight, target = tensors(1, 14)
-        shim.from_parallel_hidden_to_logprobs_packed_sequences(
-            hidden, weight, target, BOUNDS, 6, 0, WORDS, GROUP, chunk_size=4
-        )
-    assert [call.args[:2] for call in spy.call_args_list] == [(3, 2), (4, 1)]
-
-
-@pytest.mark.parametrize("given", [None, {}, {"groups": "ours"}], ids=str)
-def test_the_groups_are_those_of_the_context_where_it_has_some(given: Any) -> None:
-    call, expected = SimpleNamespace(context=given, finish=lambda hidden: hidden), "ours" if given else "the model's"
-    with (
-        mock.patch.object(shim.HookCall, "of", lambda _: call),
-        mock.patch.object(shim, "resolve_groups", lambda: "the model's"),
-        mock.patch.object(shim, "whole_hidden", lambda _, groups: groups),
-        mock.patch.object(shim, "lent_weight", lambda _: "weight"),
-    ):
-        assert shim.fused_lm_head_output_processor() == expected
-    assert given is None or given["lm_head_weight"] == "weight"
+    found = shim.fused_vocab_parallel_entropy_from_hidden(hidden, weight, GROUP, chunk_size, 0.7)
+    assert_close(found.detach(), by_hand(hidden, weight, target, 0.7)[1])

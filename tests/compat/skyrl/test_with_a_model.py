@@ -1,9 +1,9 @@
 """SkyRL's two steps, hidden states from the model and log-probs from them, against Megatron's default logits."""
 
 import ast
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,18 @@ from harness import on_ranks, on_releases, run_on_ranks
 from harness.faithful import TEMPERATURE, in_float64, lowest_dtype, weighted, with_a_default_path
 from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import Result, assert_no_worse, default_path, gradients_of
+from harness.packing import Packer
 from megatron.core import parallel_state
 from torch import Tensor
 
-from mcore_unpatch.compat import attach, call_with_processor, pack_padded
-from mcore_unpatch.compat.packing.gather import gather_packed_row, split_packed_row
+from mcore_unpatch.compat import attach, call_with_processor
+from mcore_unpatch.compat.packing import gather_packed_row, split_packed_row
 from mcore_unpatch.compat.skyrl import (
     call_model_with_fused_lm_head,
     from_parallel_hidden_to_logprobs,
     from_parallel_hidden_to_logprobs_packed_sequences,
     fused_lm_head_output_processor,
+    fused_vocab_parallel_entropy_from_hidden,
     places_of,
 )
 
@@ -42,14 +44,13 @@ class Batch:
             for row, padding in enumerate((5, 0, 3)[: case.batch]):  # left padding
                 self.attention_mask[row, :padding] = 0
             cp_rank = parallel_state.get_context_parallel_rank()
-            packer = pack_padded(self.attention_mask, tp_size=case.tp, cp_size=case.cp, cp_rank=cp_rank)
-            device = torch.device("cpu")
-            self.params = packer.packed_seq_params(device)
-            self.bounds = packer.layout.bounds(device)
-            whole = replace(packer, layout=replace(packer.layout, cp_size=1, cp_rank=0, _kept={}))
+            packer = Packer(self.attention_mask, tp_size=case.tp, cp_size=case.cp, cp_rank=cp_rank)
+            self.params = packer.packed_seq_params()
+            self.bounds = packer.bounds
+            whole = Packer(self.attention_mask, tp_size=case.tp if case.cp == 1 else case.cp * math.lcm(case.tp, 2))
             self.targets = whole.pack(self.sequences)
             self.call = {"input_ids": packer.pack(self.sequences), "packed_seq_params": self.params}
-            self.call["position_ids"] = packer.layout.position_ids(device)
+            self.call["position_ids"] = packer.position_ids
         self.call["attention_mask"] = None
 
     def log_probs(self, hidden: Tensor, weight: Tensor, **options: Any) -> Any:
@@ -57,10 +58,11 @@ class Batch:
         group = parallel_state.get_tensor_model_parallel_group()
         rows = len(weight)
         options |= {"vocab_start_index": group.rank() * rows, "vocab_end_index": (group.rank() + 1) * rows}
-        options |= {"chunk_size": 3, "temperature": TEMPERATURE, "num_actions": ACTIONS}
+        options |= {"chunk_size": 3, "temperature": TEMPERATURE}
         if not self.case.packed:
-            return from_parallel_hidden_to_logprobs(hidden, weight, self.sequences, tp_group=group, **options)
-        return from_parallel_hidden_to_logprobs_packed_sequences(
+            found = from_parallel_hidden_to_logprobs(hidden, weight, self.sequences, tp_group=group, **options)
+            return found[:, -ACTIONS:]
+        found = from_parallel_hidden_to_logprobs_packed_sequences(
             hidden,
             weight,
             self.targets,
@@ -71,6 +73,7 @@ class Batch:
             attention_mask=self.attention_mask,
             **options,
         )
+        return found[:, -ACTIONS:]
 
     def labels(self) -> Tensor:
         """What each position of this rank's call predicts."""
@@ -83,24 +86,23 @@ class Batch:
         if not self.case.packed:
             return share[:, -ACTIONS - 1 : -1]
         row = gather_packed_row(share, self.bounds, parallel_state.get_context_parallel_group(), "own")
-        places = places_of(self.bounds, self.case.sequence, row.shape[1], self.attention_mask, None)
-        return places.take(row)[:, -ACTIONS:]
+        token, follows = places_of(self.bounds, self.case.sequence, row.shape[1], self.attention_mask, None)
+        return row[0, token].where(follows, 0)[:, -ACTIONS:]
 
 
 def in_two_steps(
-    batch: Batch,
-    model: Any,
-    call: Any = call_model_with_fused_lm_head,
-    processor: Any = fused_lm_head_output_processor,
+    batch: Batch, model: Any, call: Any = call_model_with_fused_lm_head, processor: Any = fused_lm_head_output_processor
 ) -> Result:
     model.zero_grad()
     context: dict[str, Any] = {}
     hidden = call(model, **batch.call, output_processor=processor, output_processor_context=context)
     assert hidden.shape[-1] == batch.case.hidden
-    out = batch.log_probs(hidden, context["lm_head_weight"], entropy=True)
-    loss = weighted(out.log_probs, out.entropy)
+    weight, group = context["lm_head_weight"], parallel_state.get_tensor_model_parallel_group()
+    log_probs = batch.log_probs(hidden, weight)
+    entropy = batch.window(fused_vocab_parallel_entropy_from_hidden(hidden, weight, group, 3, TEMPERATURE))
+    loss = weighted(log_probs, entropy)
     torch.autograd.backward(loss)
-    return Result(out.log_probs.detach(), out.entropy.detach(), loss.detach(), gradients_of(model))
+    return Result(log_probs.detach(), entropy.detach(), loss.detach(), gradients_of(model))
 
 
 def from_logits(batch: Batch, model: Any) -> Result:

@@ -120,7 +120,7 @@ def test_statistics(dtype: str, card: Any) -> None:
 
 @pytest.mark.parametrize("card", [90, 80, "gfx950"])
 def test_statistics_that_are_kept(card: Any) -> None:
-    kept = operands("bf16", card, kept="i16") | {"running_max": "*fp32", "row_scale": "*fp32", "limit": "*i64"}
+    kept = operands("bf16", card, kept="i16") | {"running_max": "*fp32", "row_scale": "*fp32"}
     check(stats_kernel._split_stats, statistics_pointers("bf16", card) | kept, PLAIN | {"ragged": True}, card)
 
 
@@ -135,7 +135,7 @@ def test_gradient(dtype: str, card: Any) -> None:
     pointers = operands(dtype, card, out=dtype) | {"factors": "*fp32"}
     scales = BOTH if (dtype, card) == CASES[0] else BOTH[1:]
     constants = {"even_width": False, "entropy": True, "squares": True}
-    check(grad_kernel._tile_grad, pointers | {"limit": "*i64"}, constants, card, scales=scales)
+    check(grad_kernel._tile_grad, pointers, constants, card, scales=scales)
     if dtype == "fp16":  # the same but for the type of the operands
         return
     check(grad_kernel._tile_grad, pointers, {"even_width": True, "entropy": False, "squares": False}, card)
@@ -178,14 +178,7 @@ def test_the_small_kernels() -> None:
     terms = {"block_rows": 16, "block_columns": 128, "by_nvidia": True}
     compiled(kept_pair._kept_to_grad, both | {"out": "*bf16"}, jsd | terms, {})
     compiled(kept_pair._kept_sums, both | {"out": "*fp32"}, jsd | terms, {})
-    chosen = {
-        "out": "*bf16",
-        "targets": "*i64",
-        "coefficients": "*fp32",
-        "logprobs": "*fp32",
-        "factors": "*fp32",
-        "limit": "*i64",
-    }
+    chosen = dict.fromkeys(("coefficients", "logprobs", "factors"), "*fp32") | {"out": "*bf16", "targets": "*i64"}
     compiled(chosen_columns._write_targets, chosen, {"block_rows": 32, "size": 64}, {})
 
 

@@ -134,7 +134,6 @@ def test_memory_of_many_tokens_is_one_float32_copy_of_the_hidden_gradient_more()
         {"keep_bytes": 1 << 34},
         {"keep_bytes": 700 * 4096},
         {"vocab_size": 2900, "keep_bytes": 1 << 34},
-        {"batch_invariant": True},
         {"spread": 4.0, "keep_bytes": 1 << 34},
         {"spread": 15.0, "keep_bytes": 1 << 34},
         {"topk": 64, "ids": 70},
@@ -152,7 +151,7 @@ def test_a_row_has_the_same_bits_in_any_company(tma: bool) -> None:
     every = torch.arange(3000, device=CUDA)
 
     def call(rows: Tensor) -> list[Tensor]:
-        out = vocab_pass(inputs.hidden[rows], inputs.weight, inputs.labels[rows], entropy=True, batch_invariant=True)
+        out = vocab_pass(inputs.hidden[rows], inputs.weight, inputs.labels[rows], entropy=True)
         assert out.logprobs is not None
         assert out.entropy is not None
         return [out.logprobs, out.entropy, out.logsumexp]

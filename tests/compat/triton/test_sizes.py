@@ -9,14 +9,8 @@ import torch
 
 pytest.importorskip("triton")
 
-from mcore_unpatch.compat.fused_head.problem import (
-    BLOCK_COLUMNS,
-    BLOCK_ROWS,
-    BLOCK_WIDTH,
-    Problem,
-    WeightGradBuffer,
-    least_tile_bytes,
-)
+from mcore_unpatch.compat.fused_head.problem import Problem, WeightGradBuffer
+from mcore_unpatch.compat.fused_head.torch_backend import BLOCK_ROWS, least_tile_bytes
 from mcore_unpatch.compat.fused_head.triton import launch
 from mcore_unpatch.compat.fused_head.triton.backend import TritonTiles
 from mcore_unpatch.compat.fused_head.triton.grad_kernel import padded
@@ -41,16 +35,13 @@ def blocks_visited(
 
 @pytest.mark.parametrize("rows", [1, 128, 129, 1000, 1664, 4000])
 @pytest.mark.parametrize("columns", [1, 256, 257, 5000, 17_000])
-@pytest.mark.parametrize("batch_invariant", [False, True])
-def test_splits_cover_every_block_once_within_the_multiprocessors(
-    rows: int, columns: int, batch_invariant: bool
-) -> None:
+def test_splits_cover_every_block_once_within_the_multiprocessors(rows: int, columns: int) -> None:
     cpu = torch.device("cpu")
     row_blocks, column_blocks = launch.blocks(rows, columns, cpu)
     every_block = list(itertools.product(range(row_blocks), range(column_blocks)))
-    for available in range(1, 161):
+    for available in (1, 2, 6, 33, 80, 132, 160):
         with mock.patch.object(launch, "multiprocessors", return_value=available):
-            height, splits, segment = launch.splits_for(rows, columns, cpu, batch_invariant)
+            height, splits, segment = launch.splits_for(rows, columns, cpu)
         assert 1 <= height * splits <= available
         assert sorted(blocks_visited(row_blocks, column_blocks, height, splits, segment)) == every_block
 
@@ -64,7 +55,7 @@ def problem(rows: int, width: int, tile_bytes: int, masked: bool, hidden_dtype: 
 
 def test_tiles_and_copies_keep_within_tile_bytes() -> None:
     draw = random.Random(0)
-    for _ in range(600):
+    for _ in range(150):
         width = draw.choice([8, 64, 512, 4096, 7168])
         rows = draw.choice([1, 127, 129, draw.randint(1, 300), draw.randint(1, 40_000), 262_144])
         least = least_tile_bytes(torch.empty(0, width, dtype=HALF))
@@ -97,9 +88,3 @@ def test_the_default_tiles_stay_wide(rows: int, width: int, columns: int, masked
     """As they were measured: a mask makes them no smaller."""
     tiles = TritonTiles(problem(rows, width, DEFAULT, masked, HALF, 0))
     assert (tiles.forward_rows, tiles.tile_rows, tiles.tile_columns) == (rows, rows, columns)
-
-
-@pytest.mark.parametrize("size", [BLOCK_ROWS, BLOCK_COLUMNS, BLOCK_WIDTH])
-def test_blocks_are_powers_of_two(size: int) -> None:
-    """Triton has no others."""
-    assert size.bit_count() == 1

@@ -12,7 +12,7 @@ from harness.models import Case, build_model, start_world
 from harness.rounding import assert_agree
 from megatron.core.models.common.model_chunk_schedule_plan import TransformerModelChunkSchedulePlan
 
-from mcore_unpatch.compat.hook.state import LegacyPatchError
+from mcore_unpatch.compat.hook.call import LegacyPatchError
 from mcore_unpatch.compat.verl.model_forward_1f1b_overlap import gptmodel_forward_1f1b_overlap
 from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
 

@@ -86,58 +86,6 @@ def test_a_row_that_cannot_be(world: Any, options: dict[str, Any], said: str) ->
 MASK = torch.tensor([[0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
 
 
-@pytest.mark.parametrize(
-    ("ranks", "data_format", "shape", "positions"),
-    [
-        ({}, "thd", (1, 8), [[0, 1, 2, 3, 4, 0, 1, 2]]),
-        ({}, "bshd", (2, 5), [[0, 1, 2, 3, 4]] * 2),
-        ({"tp": 2}, "thd", (1, 10), [[0, 1, 2, 3, 4, 5, 0, 1, 2, 3]]),
-        ({"tp": 2}, "bshd", (2, 6), [[0, 1, 2, 3, 4, 5]] * 2),
-        ({"cp": 2}, "thd", (1, 6), [[0, 1, 6, 7, 0, 3]]),
-        ({"cp": 2}, "bshd", (2, 4), [[0, 1, 6, 7]] * 2),
-        ({"cp": 2, "rank": 1}, "bshd", (2, 4), [[2, 3, 4, 5]] * 2),
-    ],
-)
-@pytest.mark.parametrize("kind", ["padded", "nested"])
-def test_where_the_tokens_of_a_batch_stand(
-    world: Any, kind: str, ranks: dict[str, int], data_format: Any, shape: tuple[int, int], positions: list[list[int]]
-) -> None:
-    world(**ranks)
-    tokens = torch.arange(12).view(2, 6)
-    given, mask = (tokens, MASK) if kind == "padded" else (nested([1, 2, 3, 4, 5], [6, 7, 8]), None)
-    batch = batches.batch_of(given, mask, SimpleNamespace(**PLAIN), data_format)
-    assert batch.shape == shape
-    assert batch.arguments["position_ids"].tolist() == positions
-    assert ("packed_seq_params" in batch.arguments) is (data_format == "thd")
-    packed = batch.pack(given, fill=-1)
-    assert packed.shape == shape
-    wanted = ([1, 2, 3, 4, 5], [6, 7, 8])
-    if data_format == "bshd":
-        here = [[row[at] if at < len(row) else -1 for at in positions[0]] for row in wanted]
-        assert packed.tolist() == here
-    else:
-        assert packed[packed >= 0].tolist() == [n for row in wanted for n in row if n in packed]
-        assert batch.arguments["packed_seq_params"].qkv_format == "thd"
-        assert batch.arguments["packed_seq_params"].local_cp_size is None
-    assert batch.pack(given).min() == 0 or -1 not in packed
-    if "cp" not in ranks:
-        back = batch.unpack(packed)
-        assert (back * MASK if kind == "padded" else back.values()).tolist() == (
-            (tokens * MASK).tolist() if kind == "padded" else [1, 2, 3, 4, 5, 6, 7, 8]
-        )
-
-
-def test_a_batch_of_nothing(world: Any) -> None:
-    for data_format, shape in (("thd", (1, 0)), ("bshd", (0, 0))):
-        batch = batches.batch_of(
-            torch.zeros(0, 4),
-            torch.zeros(0, 4),
-            SimpleNamespace(**PLAIN),
-            data_format,  # type: ignore[arg-type]
-        )
-        assert batch.shape == shape
-
-
 @pytest.mark.parametrize("options", [{"cp_layout": "contiguous"}, {"local_cp_size": 1}])
 def test_only_a_packed_row_has_a_layout_of_its_own(world: Any, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match='data_format="bshd" needs cp_layout="zigzag" and no local_cp_size'):
@@ -180,33 +128,13 @@ def test_a_row_in_one_piece_needs_a_megatron_that_knows_it(monkeypatch: pytest.M
         assert not hasattr(row(cp, layout), "cp_partition_mode")
     with pytest.raises(ValueError, match=r"needs PackedSeqParams\.cp_partition_mode, which this megatron-core lacks"):
         row(2, "contiguous")
-    newer = make_dataclass("PackedSeqParams", ["cp_partition_mode"])
+    names = ("qkv_format", *batches._BOUNDS, *batches._LONGEST, "cp_partition_mode")
+    newer = make_dataclass("PackedSeqParams", [(name, Any, None) for name in names])
     monkeypatch.setattr(batches, "PackedSeqParams", newer)
     assert [row(2, layout).cp_partition_mode for layout in ("zigzag", "contiguous")] == ["zigzag", "contiguous"]
 
 
 TOKENS = ([1.0, 2.0, 3.0], [4.0], [5.0, 6.0])
-
-
-def test_what_follows_each_token_in_its_sequence() -> None:
-    own = [part.tolist() for part in batches.next_in_sequence(nested(*TOKENS), None).unbind()]
-    filled = [part.tolist() for part in batches.next_in_sequence(nested(*TOKENS), -100).unbind()]
-    assert own == [[2, 3, 1], [4], [6, 5]]
-    assert filled == [[2, 3, -100], [-100], [6, -100]]
-
-
-@pytest.mark.parametrize(
-    ("cp", "data_format", "labels"),
-    [
-        (1, "thd", [[2, 3, 4, 5, 6, 1]]),  # of the row: veRL rolls it as a whole
-        (1, "bshd", [[2, 3, 1], [4, 0, 0], [6, 5, 0]]),
-        (2, "thd", [[2, 0, 4, 0, 6, 0]]),
-    ],
-)
-def test_the_labels_of_last_tokens_are_those_of_verl(world: Any, cp: int, data_format: Any, labels: Any) -> None:
-    world(cp=cp)
-    batch = batches.batch_of(nested(*TOKENS), None, SimpleNamespace(**PLAIN), data_format)
-    assert batches.labels_like_verl(batch, nested(*TOKENS)).tolist() == labels
 
 
 @pytest.mark.parametrize(

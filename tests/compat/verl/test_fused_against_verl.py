@@ -11,12 +11,18 @@ from downstream.verl import verl_files
 from harness import on_ranks, run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
-from megatron.core import packed_seq_params as megatron_packed, parallel_state
+from megatron.core import packed_seq_params as megatron_packed
 from torch import Tensor
 
-from mcore_unpatch.compat.packing.layout import Packer
 from mcore_unpatch.compat.verl import model_forward_fused as ours
-from mcore_unpatch.compat.verl.batches import batch_of, cp_group_of, next_in_sequence, packed_seq_params, plan_row
+from mcore_unpatch.compat.verl.batches import (
+    Batch,
+    batch_of,
+    cp_group_of,
+    next_in_sequence,
+    packed_seq_params,
+    plan_row,
+)
 
 LENGTHS = [11, 4, 16]
 TEMPERATURE = 0.7
@@ -209,17 +215,17 @@ def test_rows_are_laid_out_as_verl_lays_them(
         back = util.postprocess_thd_engine(row.float(), params, ids, len(LENGTHS), cp_layout=layout)
     config = type("Config", (), {"fp8": fp8})
     mine = plan_row(LENGTHS, config, cp_group_of(None), cp_layout=layout, pad_to_length_bucket=bucket)
-    assert torch.equal(mine.bounds(ids.device), params.cu_seqlens_q_padded)
+    assert torch.equal(mine.bounds, params.cu_seqlens_q_padded)
     if layout == "contiguous":
         with pytest.raises(ValueError, match="cp_partition_mode"):
             packed_seq_params(mine, ids.device)
-        packer = Packer(mine, offsets=ids.offsets())
+        shape = (1, mine.tokens)
+        packer = Batch(mine, cp_group_of(None), shape, {}, ids.offsets(), None)
     else:
-        batch = batch_of(ids, None, config, cp_layout=layout, pad_to_length_bucket=bucket)
-        packer = batch.packer
+        packer = batch = batch_of(ids, None, config, cp_layout=layout, pad_to_length_bucket=bucket)
         assert batch.arguments["packed_seq_params"].max_seqlen_q == params.max_seqlen_q
     assert torch.equal(packer.pack(ids), row)
-    unpacked = packer.unpack(row.float(), cp_group=parallel_state.get_context_parallel_group())
+    unpacked = packer.unpack(row.float())
     assert torch.equal(unpacked.values(), back.values())
     labels = packer.pack(next_in_sequence(ids, -100), fill=-100)
     known = labels != -100

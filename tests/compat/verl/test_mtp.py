@@ -18,7 +18,7 @@ from harness.rounding import assert_close
 from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper, MultiTokenPredictionLayer
 
 from mcore_unpatch.compat import HookError, LogProbs, attach
-from mcore_unpatch.compat.hook.state import LegacyPatchError
+from mcore_unpatch.compat.hook.call import LegacyPatchError
 from mcore_unpatch.compat.verl.model_forward_fused import patch_fused_forward, unpatch_fused_forward
 from mcore_unpatch.compat.verl.mtp_patch import (
     patch_mtp_layer_checkpointed_forward,

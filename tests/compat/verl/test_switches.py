@@ -5,17 +5,17 @@ from unittest import mock
 
 import pytest
 import torch
-from downstream.comparing import assert_same, run
+from downstream.comparing import run
 from downstream.overlap import build_moe_model, micro_batches, no_streams
 from harness import on_ranks
-from harness.models import Case, build_model
+from harness.models import Case
 from harness.rounding import assert_close
 from megatron.core.models.common.model_chunk_schedule_plan import TransformerModelChunkSchedulePlan
 from megatron.core.transformer.multi_token_prediction import MultiTokenPredictionLayer
 from torch import Tensor
 
 from mcore_unpatch.compat import HookError
-from mcore_unpatch.compat.hook.state import LegacyPatchError
+from mcore_unpatch.compat.hook.call import LegacyPatchError
 from mcore_unpatch.compat.verl import installed, mtp_patch
 from mcore_unpatch.compat.verl.model_forward_1f1b_overlap import gptmodel_forward_1f1b_overlap
 from mcore_unpatch.compat.verl.model_forward_fused import (
@@ -60,30 +60,6 @@ def other_layers(model: Any) -> Any:
     return model
 
 
-@pytest.mark.parametrize("padded", [False, True], ids=["no mask", "padding mask"])
-@pytest.mark.parametrize(("method", "times"), [("uniform", 2), ("block", 1)])
-@on_ranks(Case(mtp=2), release=RELEASE)
-def test_layers_that_recompute(model: Any, inputs: Any, padded: bool, method: str, times: int) -> None:
-    """The twins of 0.18, on a Megatron that needs none: the same numbers, each layer once more in the backward."""
-    twin = other_layers(build_model(Case(mtp=2, recompute=True)))
-    twin.config.recompute_method = method
-    if padded:
-        inputs["padding_mask"] = torch.zeros(inputs["input_ids"].shape, dtype=torch.bool)
-    names, masks = list(twin.state_dict()), []
-    for layer in twin.mtp.layers:
-        layer.mtp_model_layer.register_forward_pre_hook(
-            lambda layer, args, kwargs: masks.append(kwargs["padding_mask"]), with_kwargs=True
-        )
-    for one in (model, twin):
-        mtp_patch.patch_postprocess(one)
-    assert_same(logits_of(twin, inputs), logits_of(model, inputs))
-    assert [mask is not None for mask in masks] == [padded] * 2 * times
-    assert list(twin.state_dict()) == names
-    assert mtp_patch.unpatch_mtp_layer_checkpointed_forward(twin) is True
-    assert mtp_patch.unpatch_mtp_layer_checkpointed_forward(twin) is False
-    assert {type(layer) for layer in twin.mtp.layers} == {MultiTokenPredictionLayer}
-
-
 @pytest.mark.parametrize("narrow", ["fp8", "fp4"])
 @on_ranks(Case(mtp=1, recompute=True), release=RELEASE)
 def test_narrow_layers_with_a_padding_mask_are_not_recomputed(model: Any, inputs: Any, narrow: str) -> None:
@@ -107,27 +83,6 @@ def test_layers_that_are_patched_stay_as_they_are(model: Any, method: str) -> No
     with cannot, pytest.raises(LegacyPatchError, match="_of_a_patch"):
         mtp_patch.patch_mtp_layer_checkpointed_forward(model)
     assert {type(layer) for layer in model.mtp.layers} == {MultiTokenPredictionLayer}
-
-
-@pytest.mark.parametrize("recompute", [None, "selective", "full"])
-@pytest.mark.parametrize("training", [True, False])
-@on_ranks(Case(mtp=1), release=RELEASE)
-def test_a_megatron_that_cannot_recompute_is_told_where_it_would(
-    model: Any, inputs: Any, recompute: str | None, training: bool
-) -> None:
-    mtp_patch.patch_postprocess(model)
-    state: Any = installed.state_of(installed.path_in(model))  # type: ignore[arg-type]
-    model.train(training)
-    model.config.recompute_granularity = recompute
-    with mock.patch.object(installed, "can_recompute", lambda layer: False):
-        if training and recompute == "full":
-            with pytest.raises(HookError, match="call patch_mtp_layer_checkpointed_forward"):
-                state._with_mtp(None)
-        else:
-            state._with_mtp(None)
-            assert state.mtp_products_left == 1
-    assert all(map(installed.can_recompute, installed.mtp_layers(model)))
-    assert installed.mtp_layers(torch.nn.Linear(1, 1)) == []
 
 
 def packed(batch: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Shares of context-parallel ranks: how a sequence is split, gathered and labelled, and results of the last stage.
+"""Packed sequences and context parallelism: how tokens are split over ranks, labelled and gathered.
 
 Gathers have a choice of what the backward does. `"own"`: every rank computes the SAME loss from the gathered sequence,
 so each already has the full gradient and keeps its own part; summing here would count the gradient `cp` times.
@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from mcore_unpatch.compat.fused_head.autograd import with_gradient
 from mcore_unpatch.compat.fused_head.settings import check_choice
@@ -22,11 +21,6 @@ from mcore_unpatch.compat.fused_head.settings import check_choice
 def size_and_rank(group: ProcessGroup | None) -> tuple[int, int]:
     """Those of this rank; None means a group of one rank."""
     return (1, 0) if group is None else (group.size(), group.rank())
-
-
-def zigzag_index(length: int, cp_size: int, cp_rank: int, device: torch.device | None = None) -> Tensor:
-    """`[length / cp]`: where each token held by `cp_rank` stands in the whole sequence."""
-    return zigzag_split(torch.arange(length, device=device), cp_size, cp_rank, dim=0)
 
 
 def zigzag_split(whole: Tensor, cp_size: int, cp_rank: int, dim: int = 1) -> Tensor:
@@ -75,29 +69,6 @@ def held_by(places: Tensor, cp_size: int, cp_rank: int) -> Tensor:
     return token_at.view(cp_size, len(places) // cp_size)[cp_rank]
 
 
-def broadcast_from_last_stage(result: Any, pp_group: ProcessGroup | None, device: torch.device) -> Any:
-    """`result` of the last stage on every stage: tensors, or `Outputs`, dicts, tuples and lists of them, nested.
-
-    What other stages pass is ignored. Tensors arrive on `device` and without a graph: the backward belongs to the last
-    stage. On that stage `result` itself is returned, graph and all.
-    """
-    if pp_group is None or pp_group.size() == 1:
-        return result
-    last = pp_group.size() - 1
-    sends = pp_group.rank() == last
-    leaves, shape = tree_flatten(result)
-    holes = [leaf.new_empty(leaf.shape, device="meta") if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-    message: list[Any] = [(shape, holes) if sends else None]
-    torch.distributed.broadcast_object_list(message, group=pp_group, group_src=last)
-    shape, described = message[0]
-    for number, leaf in enumerate(described):
-        if isinstance(leaf, Tensor):
-            tensor = leaves[number].detach().contiguous() if sends else torch.empty_like(leaf, device=device)
-            torch.distributed.broadcast(tensor, group=pp_group, group_src=last)
-            described[number] = tensor
-    return result if sends else tree_unflatten(described, shape)
-
-
 Gradient = Literal["own", "summed"]
 
 
@@ -140,15 +111,6 @@ def split_packed_row(row: Tensor, padded_bounds: Tensor, cp_group: ProcessGroup 
         return row
     places = zigzag_places(padded_bounds.to(row.device), row.shape[1], cp_group.size())
     return row[:, held_by(places, cp_group.size(), cp_group.rank())]
-
-
-def sum_over_ranks(value: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own") -> Tensor:
-    """The sum of `value` over the ranks, on every rank."""
-    check_choice("gradient", gradient, *get_args(Gradient))
-    if cp_group is None or cp_group.size() == 1:
-        return value
-    total = with_gradient(value, partial(_all_reduced, group=cp_group), lambda grad: grad)
-    return sum_gradient(total, cp_group) if gradient == "summed" else total
 
 
 def sum_gradient(value: Tensor, group: ProcessGroup | None) -> Tensor:

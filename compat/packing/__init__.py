@@ -1,1 +1,0 @@
-"""Packed sequences, context parallelism and pipeline stages: how tokens are laid out, split and gathered."""
