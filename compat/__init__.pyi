@@ -45,6 +45,7 @@ from .hook.find import (
     foreign_methods as foreign_methods,
 )
 from .hook.head import HeadOptions as HeadOptions
+from .hook.hybrid import gpt_parameter_names as gpt_parameter_names
 from .hook.processors import (
     Compose as Compose,
     DistillationLoss as DistillationLoss,
@@ -59,4 +60,3 @@ from .hook.processors import (
     TokenLoss as TokenLoss,
     TopKLogits as TopKLogits,
 )
-from .names import gpt_parameter_names as gpt_parameter_names

@@ -1,7 +1,4 @@
-"""NeMo RL's fused linear log-probs on Megatron's output hook; replaces the class patch of `GPTModel.forward`.
-
-Log-probs of next tokens as NeMo RL means them: from hidden states, by its flag, and by the hook's arguments.
-"""
+"""NeMo RL's fused linear log-probs on Megatron's output hook; replaces the class patch of `GPTModel.forward`."""
 
 from mcore_unpatch.compat.requirements import require_hook, say_once
 
@@ -15,11 +12,11 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from megatron.core.models.common.language_module.language_module import LanguageModule
+from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
 from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.nn import Module
 from torch.nn.modules.module import register_module_module_registration_hook
-from torch.utils.hooks import RemovableHandle
 
 from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob
 from mcore_unpatch.compat.fused_head.settings import LogprobOptions, check_choice, check_counts, check_vocab_range
@@ -32,6 +29,7 @@ from mcore_unpatch.compat.hook.call import (
     HookContext,
     Outputs,
     complete_context,
+    resolve_groups,
     sequence_group,
 )
 from mcore_unpatch.compat.hook.find import OneCallFields
@@ -58,8 +56,7 @@ def from_parallel_hidden_states_to_logprobs(
     """`[b, s - 1]` fp32 log-probs of the token after each of `target` `[b, s]`.
 
     Hidden states are `[s / tp, b, h]` as sequence parallelism leaves them, or whole `[s, b, h]`. Under context
-    parallelism hidden states and `target` are this rank's share, and the result is the whole sequence. The arguments
-    after the `*` are new; `runtime_gather_output` has no effect, as before.
+    parallelism they and `target` are this rank's share, and the result is the whole sequence.
     """
     say_once(__name__, "linear_logprob")
     hidden, weight = tensor_parallel_hidden_states, output_weight_layer
@@ -78,8 +75,6 @@ def from_parallel_hidden_states_to_logprobs(
     labels = next_token_labels(target, packed_seq_params=packed_seq_params, cp_group=cp_group, fill=NO_TOKEN)
     with torch.set_grad_enabled(torch.is_grad_enabled() and not inference_only):
         if shared:
-            from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
-
             hidden = gather_from_sequence_parallel_region(hidden, tensor_parallel_output_grad=True, group=tp_group)
         log_probs, _ = linear_logprob(
             hidden,
@@ -109,12 +104,11 @@ class NextTokenLogProbs:
     """`[b, s - 1]` fp32: at position i the log-prob of token i + 1. With `entropy`, `Outputs(log_probs, entropy)`.
 
     `labels` are the token ids themselves; they are shifted by one here, within each packed sequence: where the next
-    token belongs to another sequence, both results are 0. Packed rows give `[1, tokens - 1]`.
-    Under context parallelism every rank gets the whole sequence, in order. `cp_gradient="summed"` sums the gradients
-    over the ranks, as NeMo RL's own gather does, for a loss divided by `cp`; `"own"` is for a loss that is not.
-    `chunk_size` bounds the memory: no temporary is larger than the fp32 logits of that many positions.
-    `numbers="nemo_rl"` is what NeMo RL's patch computes: MuP does not scale the logits, and a packed row counts as one
-    sequence (except under context parallelism, which the patch does not support: labels stay in their sequences).
+    token belongs to another sequence, both results are 0. Under context parallelism every rank gets the whole sequence;
+    `cp_gradient="summed"` sums the gradients over the ranks, as NeMo RL does, for a loss divided by `cp`; `"own"` is
+    for a loss that is not. No temporary is larger than the fp32 logits of `chunk_size` positions.
+    `numbers="nemo_rl"` is what NeMo RL's patch computes: MuP does not scale the logits, and without context parallelism
+    a packed row counts as one sequence.
     """
 
     chunk_size: int | None = None
@@ -146,7 +140,7 @@ class NextTokenLogProbs:
         context = HookContext.of(call.context)
         tokens = next((one for one in (context.labels, call.labels) if one is not None), call.input_ids)
         call = replace(call, input_ids=tokens, context=replace(context, labels=None))
-        cp_group = sequence_group(call.packed_seq_params, call.groups, call.config)
+        cp_group = sequence_group(call.packed_seq_params, context.groups or resolve_groups(), call.config)
         one_sequence = self.numbers == "nemo_rl" and (cp_group is None or cp_group.size() == 1)
         tile_bytes = chunk_tile_bytes(self.chunk_size, call.hidden_states.shape[1], call.weight)
         options = replace(self.options, tile_bytes=tile_bytes)
@@ -176,12 +170,6 @@ FLAG = "return_logprobs_for_linear_ce_fusion"
 _PROCESSOR, _CONTEXT = find.HOOK_KEYWORDS
 
 
-class Fusion:
-    """The chunk size of calls that do not pass one."""
-
-    chunk_size: int | None = None
-
-
 def serve(model: Module) -> None:
     """Make the language model `model` accept the flag and the processor; a second call does nothing."""
     find.refuse_patched(_SHIM, model)
@@ -209,11 +197,11 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
     if kwargs.pop(FLAG, False):
         if kwargs.get(_PROCESSOR) is not None:
             raise AttachmentError(f"this call passes both {FLAG} and another output_processor; pass only one.")
-        fused = NextTokenLogProbs(chunk_size=Fusion.chunk_size, numbers="nemo_rl")
+        fused = NextTokenLogProbs(chunk_size=_flag.get("chunk_size"), numbers="nemo_rl")
         kwargs[_PROCESSOR] = Watched(fused, find.find_language_model(model))
         config: Any = model.config
-        kept = ["MTP layers are not trained"] if config.mtp_num_layers else []
-        kept += ["the logits are not scaled by MuP's factor"] if config.use_mup else []
+        kept = ["MTP layers are not trained"] * bool(config.mtp_num_layers)
+        kept += ["the logits are not scaled by MuP's factor"] * bool(config.use_mup)
         if kept:
             text = f"{FLAG} keeps NeMo RL's numbers: {'; '.join(kept)}. For Megatron's numbers, pass "
             warnings.warn(f"{text}**linear_ce_fusion_kwargs(model) instead.", UserWarning, stacklevel=2)
@@ -265,29 +253,28 @@ def _restore(model: Module, args: Any, output: Any) -> None:
     _served[model].restore()
 
 
-_registration: list[RemovableHandle] = []
+# What `patch_gpt_model_forward_for_linear_ce_fusion` set: the chunk size of calls that pass none, and PyTorch's handle.
+_flag: dict[str, Any] = {}
 
 
 def patch_gpt_model_forward_for_linear_ce_fusion(*, chunk_size: int) -> None:
     """Make models built or wrapped from now on accept `return_logprobs_for_linear_ce_fusion=True`.
 
-    The name and the numbers are NeMo RL's; no class is patched. PyTorch's module registration hook sees each new
-    language model, and a forward pre-hook on it turns the flag into the arguments of the output hook. A second call
-    changes the chunk size.
-    For a model that was built and wrapped before this call, use `linear_ce_fusion_kwargs`.
+    No class is patched: PyTorch's module registration hook sees each new language model. For one that was built and
+    wrapped before, use `linear_ce_fusion_kwargs`. A second call changes the chunk size.
     """
     say_once(__name__)
     check_counts(chunk_size=(chunk_size, 1))
-    Fusion.chunk_size = chunk_size
-    if not _registration:
-        _registration.append(register_module_module_registration_hook(_serve_new_models))
+    _flag["chunk_size"] = chunk_size
+    if "handle" not in _flag:
+        _flag["handle"] = register_module_module_registration_hook(_serve_new_models)
 
 
 def unpatch_gpt_model_forward_for_linear_ce_fusion() -> None:
     """Make models built from now on reject the flag again; those built before still accept it."""
-    Fusion.chunk_size = None
-    while _registration:
-        _registration.pop().remove()
+    if "handle" in _flag:
+        _flag["handle"].remove()
+    _flag.clear()
 
 
 def linear_ce_fusion_kwargs(
@@ -301,9 +288,8 @@ def linear_ce_fusion_kwargs(
 ) -> dict[str, Any]:
     """The keywords for `model(..., labels=input_ids, **keywords)` that return log-probs `[b, s - 1]`, as the flag does.
 
-    `model` is the module that will be called, with all its wrappers. `chunk_size` defaults to that of
-    `patch_gpt_model_forward_for_linear_ce_fusion`. The other arguments are those of `NextTokenLogProbs`.
-    `numbers="nemo_rl"` reproduces the results of NeMo RL's patch, which also has no MTP loss.
+    `model` is the module that will be called, with all its wrappers. The arguments are those of `NextTokenLogProbs`;
+    `chunk_size` defaults to that of `patch_gpt_model_forward_for_linear_ce_fusion`. NeMo RL's numbers have no MTP loss.
     """
     say_once(__name__)
     path = find.find_language_model(model)
@@ -314,7 +300,7 @@ def linear_ce_fusion_kwargs(
         model.register_forward_pre_hook(_forget, with_kwargs=True)
         model.register_forward_hook(_check_called, with_kwargs=True)
     processor = NextTokenLogProbs(
-        chunk_size=Fusion.chunk_size if chunk_size is None else chunk_size,
+        chunk_size=_flag.get("chunk_size") if chunk_size is None else chunk_size,
         temperature=temperature,
         entropy=entropy,
         cp_gradient=cp_gradient,

@@ -1,13 +1,12 @@
 """Packed sequences and context parallelism: how tokens are split over ranks, labelled and gathered.
 
 Gathers have a choice of what the backward does. `"own"`: every rank computes the SAME loss from the gathered sequence,
-so each already has the full gradient and keeps its own part; summing here would count the gradient `cp` times.
-`"summed"`: every rank computes a different part of the loss, so the gradients are summed over the ranks.
-A packed row is described by `padded_bounds` `[sequences + 1]`, Megatron's `cu_seqlens` with padding, over all ranks. It
-may be on the device: nothing here waits for it.
+so each already has the full gradient and keeps its own part. `"summed"`: every rank computes a different part of the
+loss, so the gradients are summed over the ranks.
+A packed row is described by its bounds `[sequences + 1]`, Megatron's `cu_seqlens` with padding, over all ranks. They
+may be on the device: nothing here waits for them.
 """
 
-from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -47,10 +46,7 @@ def zigzag_merge(shares: list[Tensor] | tuple[Tensor, ...], dim: int = 1) -> Ten
 
 
 def zigzag_places(bounds: Tensor, tokens: int, cp_size: int) -> Tensor:
-    """`[tokens]`: where each token of a packed row stands when the shares of all ranks are laid one after another.
-
-    `bounds` `[sequences + 1]` may be on the device: nothing here waits for it.
-    """
+    """`[tokens]`: where each token of a packed row stands when the shares of all ranks are laid one after another."""
     token = torch.arange(tokens, device=bounds.device)
     if cp_size == 1:
         return token
@@ -96,20 +92,20 @@ def gather_sequence(share: Tensor, cp_group: ProcessGroup | None, gradient: Grad
 
 
 def gather_packed_row(
-    share: Tensor, padded_bounds: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own"
+    share: Tensor, bounds: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own"
 ) -> Tensor:
-    """`[1, tokens / cp, ...]` on each rank to the whole row `[1, tokens, ...]`; `gradient` as in `gather_shares`."""
+    """`[1, tokens / cp, ...]` on each rank to the whole row `[1, tokens, ...]`."""
     if cp_group is None or cp_group.size() == 1:
         return share
     rows = gather_shares(share, cp_group, gradient).flatten(0, 2)
-    return rows[zigzag_places(padded_bounds.to(share.device), len(rows), cp_group.size())][None]
+    return rows[zigzag_places(bounds.to(share.device), len(rows), cp_group.size())][None]
 
 
-def split_packed_row(row: Tensor, padded_bounds: Tensor, cp_group: ProcessGroup | None) -> Tensor:
+def split_packed_row(row: Tensor, bounds: Tensor, cp_group: ProcessGroup | None) -> Tensor:
     """The share `[1, tokens / cp, ...]` of this rank of the whole row `[1, tokens, ...]`."""
     if cp_group is None or cp_group.size() == 1:
         return row
-    places = zigzag_places(padded_bounds.to(row.device), row.shape[1], cp_group.size())
+    places = zigzag_places(bounds.to(row.device), row.shape[1], cp_group.size())
     return row[:, held_by(places, cp_group.size(), cp_group.rank())]
 
 
@@ -117,13 +113,13 @@ def sum_gradient(value: Tensor, group: ProcessGroup | None) -> Tensor:
     """`value` itself, whose gradient is summed over the ranks; Megatron 0.18's own loses that of a strided one."""
     if group is None or group.size() == 1:
         return value
-    return with_gradient(value, lambda same: same.view_as(same), partial(_all_reduced, group=group))
 
+    def summed(grad: Tensor) -> Tensor:
+        total = grad.clone(memory_format=torch.contiguous_format)
+        torch.distributed.all_reduce(total, group=group)
+        return total
 
-def _all_reduced(value: Tensor, group: ProcessGroup) -> Tensor:
-    total = value.clone(memory_format=torch.contiguous_format)
-    torch.distributed.all_reduce(total, group=group)
-    return total
+    return with_gradient(value, lambda same: same.view_as(same), summed)
 
 
 def next_token_labels(
@@ -136,11 +132,9 @@ def next_token_labels(
 ) -> Tensor:
     """The token that follows each of `tokens` `[b, s]` in its own sequence; `fill` where none follows.
 
-    With `packed_seq_params` the row holds several sequences, laid out by its padded bounds. `lengths` `[sequences]` are
-    the lengths without padding, one per packed sequence or one per row; nothing follows the last real token. If not
-    given, they come from `cu_seqlens_q` where it differs from the padded bounds.
-    With `cp_group` each rank passes its zigzag share and gets the labels of that share: one small collective, no host
-    sync.
+    With `packed_seq_params` the row holds several sequences. `lengths` `[sequences]` are those without padding, one per
+    packed sequence (else from `cu_seqlens_q`) or one per row. With `cp_group` each rank passes its zigzag share and
+    gets the labels of that share: one small collective, no host sync.
     """
     ranks, rank = size_and_rank(cp_group)
     if ranks > 1 and tokens.shape[1] % 2:

@@ -1,8 +1,7 @@
 """Which side runs: asked at the import of a replacement, whose ImportError is the way back to the patch, and said once.
 
-The hook is asked of the signature of `GPTModel.forward`, as `inspect` gives it; builds of Megatron's main branch said
-0.18.0 long before they had it. So a patch of the class that has put a `forward` without `output_processor` there before
-the import counts as no hook: it runs already, and stays what runs.
+The hook is asked of the signature of `GPTModel.forward`: builds of Megatron's main branch said 0.18.0 long before they
+had it, and a patch of the class that put a `forward` without it there before the import stays what runs.
 """
 
 import inspect
@@ -50,8 +49,7 @@ def missing_from_extra(what: str, error: ModuleNotFoundError, extra: str = "comp
 def require_switched_on(what: str) -> None:
     """Raise an ImportError if the environment has MCORE_UNPATCH=0, or MCORE_UNPATCH_OFF with the name of `what`.
 
-    What `what` replaces is to run again. The names are those below `mcore_unpatch.compat`, with commas between them;
-    that of a package is for all in it.
+    The names are those below `mcore_unpatch.compat`, with commas between them; that of a package is for all in it.
     """
     everything, some = os.environ.get(_SWITCH) == "0", os.environ.get(_SOME_OFF, "")
     if everything or any(f"{_short(what)}.".startswith(f"{name}.") for name in _switched_off(some)):

@@ -1,7 +1,7 @@
 """SkyRL's fused LM-head path on Megatron's output hook: log-probs and entropy from hidden states, packed and padded.
 
 The gradient of the hidden states is this rank's part, as in SkyRL: `fused_lm_head_output_processor` returns hidden
-states whose backward sums the parts.
+states whose backward sums the parts. `chunk_size` bounds the memory, and `fused_backend` names the kernels.
 """
 
 from mcore_unpatch.compat.requirements import require_hook, say_once
@@ -29,16 +29,11 @@ from mcore_unpatch.compat.hook.head import lent_weight, whole_hidden
 
 
 def fused_lm_head_output_processor(**keywords: Any) -> Tensor:
-    """Returns hidden states `[b, s, h]` for the functions here; `context["lm_head_weight"]` is their second argument.
-
-    MuP's factor is already applied. The backward sums the gradient over tensor-parallel ranks, with or without sequence
-    parallelism.
-    """
+    """Hidden states `[b, s, h]`, MuP applied, for the functions here; the head is in `context["lm_head_weight"]`."""
     say_once(__name__)
     call = HookCall.of(keywords)
     context = {} if call.context is None else call.context
-    groups = context.get("groups") or resolve_groups()
-    hidden = whole_hidden(call, groups)
+    hidden = whole_hidden(call, context.get("groups") or resolve_groups())
     context["lm_head_weight"] = lent_weight(call)
     return call.finish(hidden)
 
@@ -54,31 +49,26 @@ def call_model_with_fused_lm_head(
     output_processor_context: dict[str, Any],
     **kwargs: Any,
 ) -> Any:
-    """Call `model(*args, **kwargs)` and return hidden states: GPTModel or HybridModel, wrapped, with MTP or MuP.
+    """Call `model(*args, **kwargs)` and return hidden states; on a pipeline stage without output the stage's own.
 
-    Afterwards `output_processor_context["lm_head_weight"]` is this rank's shard of the LM head. On a pipeline stage
-    before the last there is no such key, and the stage's own output is returned.
+    On the last stage `output_processor_context["lm_head_weight"]` is then this rank's shard of the LM head.
     """
     say_once(__name__)
-    path, context = find_language_model(model), output_processor_context
-    refuse_patched("mcore_unpatch.compat.skyrl", path.model)
-    context.setdefault("groups", resolve_groups(path.model))
-    return call_along(path, model, output_processor, context, args, kwargs)
+    path = find_language_model(model)
+    refuse_patched(__name__, path.model)
+    output_processor_context.setdefault("groups", resolve_groups(path.model))
+    return call_along(path, model, output_processor, output_processor_context, args, kwargs)
 
 
 def places_of(
-    padded_bounds: Tensor,
-    unpacked_length: int,
-    tokens: int,
-    attention_mask: Tensor | None,
-    sub_seq_lengths: list[list[int]] | None,
+    bounds: Tensor, length: int, tokens: int, attention_mask: Tensor | None, sub_seq_lengths: list[list[int]] | None
 ) -> tuple[Tensor, Tensor]:
-    """For every position of `[b, s - 1]`: its token in the packed row, and whether another token follows it.
+    """For every position of `[b, length - 1]`: its token in the packed row, and whether another token follows it.
 
-    By `sub_seq_lengths` (several sequences in each row), by `attention_mask` `[b, s]`, or left-aligned. Nothing here
-    waits for the device.
+    By `sub_seq_lengths` (several sequences in each row), by `attention_mask` `[b, length]`, or left-aligned. Nothing
+    here waits for the device.
     """
-    bounds = padded_bounds.long()
+    bounds = bounds.long()
     if sub_seq_lengths is None and attention_mask is not None:
         real = attention_mask.to(bounds.device, torch.bool)
         ordinal = real.long().cumsum(1)
@@ -91,7 +81,7 @@ def places_of(
             raise ValueError(f"sub_seq_lengths: expected {known} sub-sequences as in cu_seqlens_padded, got {given}")
         first = torch.tensor([0, *accumulate(map(len, sub_seq_lengths))], device=bounds.device)  # [b + 1]
         lengths = torch.tensor([n for row in sub_seq_lengths for n in row], device=bounds.device)
-    token = bounds[first[:-1], None] + torch.arange(unpacked_length - 1, device=bounds.device)
+    token = bounds[first[:-1], None] + torch.arange(length - 1, device=bounds.device)
     sequence = torch.searchsorted(bounds[1:], token.contiguous(), right=True)
     inside = sequence < first[1:, None]
     sequence = sequence.clamp(max=known - 1)
@@ -115,8 +105,7 @@ def from_parallel_hidden_to_logprobs(
     check_vocab_range(vocab_start_index, vocab_end_index, lm_head_weight, tp_group)
     ranks, rank = packing.size_and_rank(cp_group)
     length = target.shape[1]
-    padding = hidden.shape[1] * ranks - length
-    if padding < 0:
+    if (padding := hidden.shape[1] * ranks - length) < 0:
         raise ValueError(
             f"hidden: expected [b, s / cp, h] with at least the {length} positions of target over {ranks} "
             f"context-parallel ranks, got {list(hidden.shape)}"
@@ -144,11 +133,7 @@ def from_parallel_hidden_to_logprobs_packed_sequences(
     temperature: float = 1.0,
     fused_backend: BackendName = "torch",
 ) -> Tensor:
-    """`[b, unpacked_seqlen - 1]` fp32 from a packed row: hidden `[1, tokens / cp, h]`, `target` `[1, tokens]`.
-
-    Each log-prob is where its token was before packing: by `sub_seq_lengths`, else by `attention_mask`
-    `[b, unpacked_seqlen]`, else left-aligned. 0 where no token follows.
-    """
+    """`[b, unpacked_seqlen - 1]` fp32, where `places_of` puts them, of hidden `[1, tokens / cp, h]`; 0 elsewhere."""
     check_vocab_range(vocab_start_index, vocab_end_index, lm_head_weight, group)
     bounds = cu_seqlens_padded.to(hidden.device)
     token, follows = places_of(bounds, unpacked_seqlen, target.shape[1], attention_mask, sub_seq_lengths)
@@ -159,19 +144,13 @@ def from_parallel_hidden_to_logprobs_packed_sequences(
 
 
 def _pass(
-    hidden: Tensor,
-    weight: Tensor,
-    group: ProcessGroup,
-    chunk_size: int | None,
-    temperature: float,
-    backend: BackendName,
-    **asked: Any,
+    hidden: Tensor, weight: Tensor, group: Any, chunk_size: int | None, temperature: float, backend: Any, **asked: Any
 ) -> VocabOutput:
     """One pass that treats labels and gradients as SkyRL does."""
     say_once(__name__, "linear_logprob")
-    how: dict[str, Any] = {"reduce_hidden_grad": False, "out_of_vocab_grad": "legacy", "backend": backend}
-    how |= {"ignore_index": None, "tile_bytes": chunk_tile_bytes(chunk_size, len(hidden), weight)}
-    return vocab_pass(hidden, weight, temperature=temperature, tp_group=group, **how, **asked)
+    asked |= {"temperature": temperature, "tp_group": group, "backend": backend, "reduce_hidden_grad": False}
+    asked |= {"ignore_index": None, "out_of_vocab_grad": "legacy"}
+    return vocab_pass(hidden, weight, tile_bytes=chunk_tile_bytes(chunk_size, len(hidden), weight), **asked)
 
 
 def fused_vocab_parallel_entropy_from_hidden(
@@ -182,7 +161,8 @@ def fused_vocab_parallel_entropy_from_hidden(
     temperature: float = 1.0,
 ) -> Tensor:
     """`[b, s]` fp32 from hidden `[b, s, h]`."""
-    return needed(_pass(hidden, lm_head_weight, tp_group, chunk_size, temperature, "torch", entropy=True).entropy)
+    out = _pass(hidden, lm_head_weight, tp_group, chunk_size, temperature, "torch", entropy=True)
+    return needed(out.entropy)
 
 
 def from_parallel_hidden_to_entropy_packed_sequences(
@@ -203,8 +183,8 @@ def from_parallel_hidden_to_entropy_packed_sequences(
 ) -> tuple[Tensor, Tensor]:
     """The mean entropy over the last `num_actions` positions of each row, weighted by `loss_mask` `[b, num_actions]`.
 
-    Returns two numbers: the mean over all context-parallel ranks, without gradient, for metrics; and this rank's part
-    of it, with gradient, for a loss that is summed over the ranks. Positions without weight are not computed.
+    Two numbers: that of all context-parallel ranks, without gradient; and this rank's part of it, with its gradient,
+    for a loss that is summed over the ranks. Positions without weight are not computed.
     """
     ranks, _ = packing.size_and_rank(cp_group)
     bounds, tokens = cu_seqlens_padded.to(hidden.device), hidden.shape[1] * ranks
@@ -213,12 +193,8 @@ def from_parallel_hidden_to_entropy_packed_sequences(
     weights[:, -num_actions:] = 1.0 if loss_mask is None else loss_mask.to(weights)
     row = weights.new_zeros(tokens + 1).scatter(0, token.where(follows, tokens).flatten(), weights.flatten())
     share = packing.split_packed_row(row[None, :-1], bounds, cp_group)
-    asked: dict[str, Any] = {
-        "entropy": True,
-        "mask": share,
-        "max_rows": min(num_actions * len(weights), hidden.shape[1]),
-    }
-    out = _pass(hidden, lm_head_weight, tp_group, chunk_size, temperature, fused_backend, **asked)
+    kept: dict[str, Any] = {"mask": share, "max_rows": min(num_actions * len(weights), hidden.shape[1])}
+    out = _pass(hidden, lm_head_weight, tp_group, chunk_size, temperature, fused_backend, entropy=True, **kept)
     mine = (needed(out.entropy) * share).sum()
     totals = torch.stack([mine.detach(), share.sum()])
     if ranks > 1:

@@ -1,14 +1,13 @@
 """The one autograd function: statistics of the vocabulary per row, and their gradients.
 
-The weight's goes to a new `.grad`, or to `main_grad` by Megatron's conventions. Megatron's data-parallel wrappers hang
-these attributes on a parameter: `main_grad`, the buffer the optimizer reads; `grad_added_to_main_grad`, set here so
-that the wrapper's hook does not add `.grad` again; `zero_out_wgrad` on a tied weight, whose `.grad` the hook adds
-nevertheless, so that ours must be zeros. Megatron FSDP marks its parameters with `__fsdp_param__` and lends the buffer
-through `get_main_grad()`, holding nothing worth keeping.
+The weight's goes to a new `.grad`, or to `main_grad`, the buffer that Megatron's optimizer reads. Megatron's
+data-parallel wrappers hang more on a parameter: `grad_added_to_main_grad`, set here so that the wrapper's hook does not
+add `.grad` again; `zero_out_wgrad` on a tied weight, whose `.grad` the hook adds nevertheless: ours must be zeros. The
+parameters of Megatron FSDP have `__fsdp_param__` and lend the buffer by `get_main_grad()`, with nothing worth keeping.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +19,6 @@ from mcore_unpatch.compat.fused_head.problem import (
     NO_LOGIT,
     GradBuffer,
     Problem,
-    Query,
     RowGrads,
     TakeGrad,
     VocabShard,
@@ -35,17 +33,14 @@ _SPREAD_ROWS = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassOptions(Query):
-    """A query and where its results go; its tensors are copies, safe from later writes."""
+class PassOptions:
+    """How one pass runs, and where its results go."""
 
+    problem: Callable[..., Problem]  # of hidden states and weight; its own tensors are copies, safe from later writes
     shard: VocabShard
     reduce_hidden_grad: bool
     main_grad_of: Tensor | None  # the parameter itself: only it carries `main_grad`
     backend: TorchBackend = field(default_factory=TorchBackend)
-
-    def problem(self, hidden: Tensor, weight: Tensor) -> Problem:
-        """The part of the call a backend sees."""
-        return Problem(hidden, weight, **{f.name: getattr(self, f.name) for f in fields(Query)})
 
     def gradients(
         self,
@@ -79,20 +74,20 @@ class PassOptions(Query):
         weight_grad = None if sink is None else sink.buffer
         if sink is not None and main_grad_of is not None:
             weight_grad = announce_main_grad(main_grad_of)
-        if part is None or self.rows is None:
+        if part is None or problem.rows is None:
             return None if part is None else part.to(hidden.dtype), weight_grad
         whole = torch.zeros_like(hidden)  # of all tokens, from that of the computed rows
-        size = max(1, min(_SPREAD_ROWS, self.tile_bytes // max(1, hidden.shape[1] * hidden.itemsize)))
-        for r in spans(len(self.rows), size):
-            whole.index_copy_(0, self.rows[r], part[r].to(hidden.dtype))
+        size = max(1, min(_SPREAD_ROWS, problem.tile_bytes // max(1, hidden.shape[1] * hidden.itemsize)))
+        for r in spans(len(problem.rows), size):
+            whole.index_copy_(0, problem.rows[r], part[r].to(hidden.dtype))
         return whole, weight_grad
 
 
 class VocabPass(torch.autograd.Function):
-    """`(hidden [tokens, h], weight)` to the statistics of the rows.
+    """`(hidden [tokens, h], weight)` to the statistics of the rows; the product's dtype is the weight's in both ways.
 
     Log-probs of the chosen columns `[rows, k]`, entropy, logsumexp, sum of squared probabilities `[rows]`, top-k logits
-    and ids `[rows, k]`. Autocast is off inside: the product's dtype is the weight's, in both directions.
+    and ids `[rows, k]`.
     """
 
     @staticmethod
@@ -156,26 +151,28 @@ def input_grads(
 ) -> tuple[Tensor | None, Tensor | None]:
     """The gradients of hidden states and weight, as `needed`, from those of the results of `row_results`."""
     problem = options.problem(hidden, weight)
-    run = partial(options.backend.backward, problem, _row_grads(options, output_grads, *saved))
+    grads = _row_grads(problem.chosen, options.shard.start, output_grads, *saved)
+    run = partial(options.backend.backward, problem, grads)
     return options.gradients(problem, options.main_grad_of, needed, run)
 
 
 def _row_grads(
-    options: PassOptions, output_grads: Sequence[Tensor | None], saved: Sequence[Any], kept: tuple[Tensor, ...]
+    columns: Tensor | None,
+    start: int,
+    output_grads: Sequence[Tensor | None],
+    saved: Sequence[Any],
+    kept: tuple[Tensor, ...],
 ) -> RowGrads:
-    """The gradients of the outputs as coefficients of each row, and of chosen columns of it.
-
-    An output that nobody asked for is None, and so is its gradient.
-    """
+    """The gradients of the outputs as coefficients of each row, and of chosen columns of it."""
     row_max, log_sum, logprobs, entropy, squares, topk_logits, topk_ids = saved
     logprobs_grad, entropy_grad, logsumexp_grad, squares_grad, topk_grad, _ = output_grads
     softmax = torch.zeros_like(row_max) if logsumexp_grad is None else logsumexp_grad.clone()
     chosen: list[tuple[Tensor, Tensor, Tensor]] = []  # gradient, column and log-prob, each [rows, k]
     if logprobs_grad is not None:
         softmax -= logprobs_grad.sum(1)
-        chosen.append((logprobs_grad, needed(options.chosen), logprobs))
+        chosen.append((logprobs_grad, needed(columns), logprobs))
     if topk_grad is not None:
-        chosen.append((topk_grad, topk_ids - options.shard.start, topk_logits - row_max[:, None] - log_sum[:, None]))
+        chosen.append((topk_grad, topk_ids - start, topk_logits - row_max[:, None] - log_sum[:, None]))
     if entropy_grad is not None:
         softmax -= entropy_grad * entropy
     if squares_grad is not None:

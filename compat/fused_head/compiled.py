@@ -12,13 +12,8 @@ from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.autograd import input_grads, row_results
 from mcore_unpatch.compat.fused_head.plan import PassPlan, plan_pass
-from mcore_unpatch.compat.fused_head.settings import (
-    LogprobOptions,
-    LogprobQuery,
-    check_tensors,
-    group_named,
-    math_dtype,
-)
+from mcore_unpatch.compat.fused_head.problem import needed
+from mcore_unpatch.compat.fused_head.settings import LogprobQuery, check_tensors, group_named, math_dtype
 
 # The arguments that are no tensors, and their types in the schema of both operators.
 _SETTINGS = {
@@ -36,31 +31,20 @@ _SETTINGS = {
     "backend": "str",
     "tile_bytes": "SymInt?",
 }
-_OPTIONS = tuple(LogprobOptions.__dataclass_fields__)
 _CALL = "Tensor hidden, Tensor weight, Tensor labels, Tensor? mask, Tensor? temperatures, " + ", ".join(
     f"{kind} {name}" for name, kind in _SETTINGS.items()
 )
 
 
-def traced_linear_logprob(
-    hidden: Tensor,
-    weight: Tensor,
-    options: LogprobOptions,
-    *,
-    labels: Tensor,
-    mask: Tensor | None,
-    temperature: float | Tensor,
-    **others: Any,
-) -> tuple[Tensor, Tensor | None]:
-    """`linear_logprob` as one node of a graph; `others` are its other arguments."""
-    per_token = isinstance(temperature, Tensor)
-    group = others.pop("tp_group")
-    own = {name: getattr(options, name) for name in _OPTIONS}
-    given = {**others, **own, "temperature": 1.0 if per_token else temperature}
+def traced_linear_logprob(hidden: Tensor, weight: Tensor, asked: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+    """`linear_logprob` as one node of a graph; `asked` are the arguments of a `LogprobQuery`."""
+    temperature, group = asked["temperature"], asked["tp_group"]
+    per_token = temperature if isinstance(temperature, Tensor) else None
+    given = {**asked, "temperature": temperature if per_token is None else 1.0}
     given["tp_group"] = "" if group is None else group if isinstance(group, str) else group.group_name
     settings = [given[name] for name in _SETTINGS]
-    logprobs, entropy, *_ = _results(hidden, weight, labels, mask, temperature if per_token else None, *settings)
-    return logprobs, entropy if others["entropy"] else None
+    logprobs, entropy, *_ = _results(hidden, weight, asked["labels"], asked["mask"], per_token, *settings)
+    return logprobs, entropy if asked["entropy"] else None
 
 
 def _plan(
@@ -98,28 +82,22 @@ def _backward(
     """The gradients of hidden states and weight; empty where one is not needed."""
     hidden, weight = call[:2]
     plan = _plan(*call)
-    rows, labels = plan.rows, plan.labels
-    assert labels is not None
-    own = None if logprobs_grad is None else rows.take_grad(logprobs_grad)
-    known = None if own is None else own.where(labels.known, 0)[:, None]
-    stray = None
-    if own is not None and plan.out_of_vocab_grad == "legacy":
-        stray = (-own).where(labels.stray, 0)
-    saved = (
-        rows.take(row_max),
-        rows.take(log_sum),
-        rows.take(logprobs)[:, None],
-        None if entropy_grad is None else rows.take(entropy),
-        *(None, None, None),
-    )
-    level_grad = None if entropy_grad is None else rows.take_grad(entropy_grad)
+    rows, labels = plan.rows, needed(plan.labels)
+    known = stray = level = level_grad = None
+    if logprobs_grad is not None:
+        own = rows.take_grad(logprobs_grad)
+        known = own.where(labels.known, 0)[:, None]
+        stray = (-own).where(labels.stray, 0) if plan.out_of_vocab_grad == "legacy" else None
+    if entropy_grad is not None:
+        level, level_grad = rows.take(entropy), rows.take_grad(entropy_grad)
+    saved = (rows.take(row_max), rows.take(log_sum), rows.take(logprobs)[:, None], level, None, None, None)
     output_grads = (known, level_grad, stray, None, None, None)
     found = input_grads(plan.tokens, weight, plan.options, (saved, ()), output_grads, (need_hidden, need_weight))
-    grads = [
+    first, second = (
         like.new_empty(0) if grad is None else grad.view(like.shape)
         for grad, like in zip(found, (hidden, weight), strict=True)
-    ]
-    return grads[0], grads[1]
+    )
+    return first, second
 
 
 _results = torch.library.custom_op(
@@ -156,8 +134,7 @@ def _shapes(
 @_gradients.register_fake
 def _shapes_of_gradients(*call: Any) -> tuple[Tensor, Tensor]:
     need_hidden, need_weight, hidden, weight = call[6:10]
-    grads = [like.new_empty(like.shape if need else 0) for need, like in ((need_hidden, hidden), (need_weight, weight))]
-    return grads[0], grads[1]
+    return hidden.new_empty(hidden.shape if need_hidden else 0), weight.new_empty(weight.shape if need_weight else 0)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Sequence[Tensor]) -> None:

@@ -16,9 +16,18 @@ from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.autograd import PassOptions
 from mcore_unpatch.compat.fused_head.plan import located, row_scale
-from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, GradOfTile, Problem, TakeGrad, gather, needed
+from mcore_unpatch.compat.fused_head.problem import (
+    NO_LOGIT,
+    GradBuffer,
+    GradOfTile,
+    Problem,
+    TakeGrad,
+    gather,
+    gather_stats,
+    needed,
+)
 from mcore_unpatch.compat.fused_head.settings import LogprobQuery, check_choice, check_number, check_tensors, math_dtype
-from mcore_unpatch.compat.fused_head.torch_backend import Tiles, TorchBackend, TorchTiles, choose_backend
+from mcore_unpatch.compat.fused_head.torch_backend import Tiles, TorchBackend, TorchTiles
 
 Kind = Literal["forward", "reverse", "jsd"]
 
@@ -49,15 +58,10 @@ class Divergence:
         """Whose probabilities weigh a KL divergence: 0 the student's, 1 the teacher's."""
         return 1 if self.kind == "forward" else 0
 
-    def of_stats(self, sum_exp: Tensor, cross: Tensor) -> Tensor | None:
-        """A KL divergence from those of the whole vocabulary; None for JSD, whose mixture needs both norms first.
-
-        `sum q * (b - a)`, where `b - a` is what `cross` has summed up and a constant of the row.
-        """
-        if self.kind == "jsd":
-            return None
-        mine, others = sum_exp[self.weighing], sum_exp[1 - self.weighing]
-        return cross / mine - mine.log() + others.log()
+    def of_stats(self, stats: Tensor) -> Tensor:
+        """A KL divergence from `merge_pair_stats` of the whole vocabulary: `sum q * (b - a)`."""
+        mine, others = stats[2 + self.weighing], stats[3 - self.weighing]
+        return stats[4] / mine - mine.log() + others.log()
 
     def sums(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """Of each row over the columns: `p * f` and `q * g` of JSD."""
@@ -222,10 +226,11 @@ def linear_kl(
         keep_bytes: how many bytes of logits the forward may keep for the student's gradient, four for each token and
             word. JSD's values are then exact to 1e-4; the others do not change.
 
-    The others are those of `linear_logprob`. Both heads are sharded over `tp_group`, `reduce_hidden_grad` applies to
-    both hidden states, `fuse_main_grad` to the student's weight, and `tile_bytes` bounds the tiles of both together.
+    The others are those of `linear_logprob`: `tp_group`, `reduce_hidden_grad` and `tile_bytes` of both heads,
+    `fuse_main_grad` of the student's.
     """
     query = LogprobQuery(
+        temperature=temperature,
         mask=mask,
         max_rows=max_rows,
         vocab_size=vocab_size,
@@ -236,20 +241,19 @@ def linear_kl(
         keep_bytes=keep_bytes,
     )
     tensors = (student_hidden, student_weight, teacher_hidden, teacher_weight)
-    return run_kl(tensors, Divergence(kind, beta), (temperature, temperature), query)
+    return run_kl(tensors, Divergence(kind, beta), query)
 
 
 def run_kl(
     tensors: tuple[Tensor, Tensor, Tensor, Tensor],
     divergence: Divergence,
-    temperatures: tuple[float | Tensor, float | Tensor],
     query: LogprobQuery,
+    teacher_logit_scale: float = 1.0,
 ) -> Tensor:
-    """`linear_kl` of hidden states and weight of student and teacher, with a temperature for each."""
+    """`linear_kl` of hidden states and weight of student and teacher; the query's `logit_scale` is the student's."""
     student_hidden, student_weight, teacher_hidden, teacher_weight = tensors
-    own, others = temperatures
-    check_tensors(student_hidden, student_weight, own, mask=query.mask)
-    check_tensors(teacher_hidden, teacher_weight, others, mask=query.mask)
+    check_tensors(student_hidden, student_weight, query.temperature, mask=query.mask)
+    check_tensors(teacher_hidden, teacher_weight, query.temperature, mask=query.mask)
     shape, dtype = student_hidden.shape[:-1], math_dtype(student_weight)
     if teacher_hidden.shape[:-1] != shape:
         raise ValueError(f"teacher_hidden: expected shape {list(shape)} + [h], got {list(teacher_hidden.shape)}")
@@ -258,37 +262,34 @@ def run_kl(
         raise ValueError(f"teacher_weight: expected {words} rows to match the student, got {others_words} rows")
     if teacher_hidden.device != device:
         raise ValueError(f"teacher_hidden: expected device {device}, got {teacher_hidden.device}")
-    rows, where = located(student_hidden, student_weight, query)
-    scale = row_scale(rows, own, 1.0, dtype)
-    will_have_grad = torch.is_grad_enabled() and (student_hidden.requires_grad or student_weight.requires_grad)
-    options = _KlOptions(
-        divergence=divergence,
-        backend=choose_backend(query.backend, device),
-        scale=scale,
-        keep_bytes=query.keep_bytes if will_have_grad else 0,
-        teacher_scale=scale if others is own else row_scale(rows, others, 1.0, dtype),
-        **where,
-    )
+    rows, plan = located(student_hidden, student_weight, query)
+    both = (query.logit_scale, teacher_logit_scale)
+    student_scale, teacher_scale = (row_scale(rows, query.temperature, one, dtype) for one in both)
+    options = _KlOptions(divergence, plan, (student_scale, teacher_scale))
     flat = [x.reshape(shape.numel(), x.shape[-1]) for x in (student_hidden, teacher_hidden)]
     arguments = (flat[0], student_weight, flat[1], teacher_weight, options)
     values: Tensor = _KlPass.apply(*arguments)  # type: ignore[no-untyped-call]
     return needed(rows.spread(values)[0])
 
 
-@dataclass(frozen=True, kw_only=True)
-class _KlOptions(PassOptions):
+@dataclass(frozen=True)
+class _KlOptions:
     divergence: Divergence
-    teacher_scale: float | Tensor
+    plan: PassOptions
+    scales: tuple[float | Tensor, float | Tensor]
 
     def pair(self, tensors: Sequence[Tensor], swapped: bool = False, kept: tuple[Tensor, ...] = ()) -> Pair:
         """Student and teacher, by the fused kernels where they can run.
 
         Of each, hidden states and weight; then, where they are known, of each the maximum and log_sum of every row.
         """
-        teacher = replace(self.problem(*tensors[2:4]), scale=self.teacher_scale)
-        heads = [Head(self.problem(*tensors[:2]), *tensors[4:6]), Head(teacher, *tensors[6:8])]
+        student, teacher = (
+            self.plan.problem(*two, scale=scale)
+            for two, scale in zip((tensors[:2], tensors[2:4]), self.scales, strict=True)
+        )
+        heads = [Head(student, *tensors[4:6]), Head(teacher, *tensors[6:8])]
         first, second = heads[::-1] if swapped else heads
-        if type(self.backend) is TorchBackend:
+        if type(self.plan.backend) is TorchBackend:
             return Pair(first, second, kept)
         from mcore_unpatch.compat.fused_head.triton.pair_kernels import TritonPair, pair_fits
 
@@ -302,20 +303,20 @@ class _KlPass(torch.autograd.Function):
     def forward(ctx: Any, *arguments: Any) -> Tensor:
         *tensors, options = arguments
         with torch.autocast(tensors[0].device.type, enabled=False):
-            divergence, group = options.divergence, options.shard.group
+            divergence, shard = options.divergence, options.plan.shard
             pair = options.pair(tensors)
             pair.make_room()
             stats = pair.stats(divergence)
-            if group is not None and stats.numel():
-                stats = merge_pair_stats(gather(stats, group), divergence.weighing)
+            if shard.group is not None and stats.numel():
+                stats = merge_pair_stats(gather_stats(stats, shard), divergence.weighing)
             norms = [stats[0], stats[2].log(), stats[1], stats[3].log()]
-            value: Tensor | None = divergence.of_stats(stats[2:4], stats[4])
-            if value is None:
+            if divergence.kind == "jsd":  # whose mixture needs both norms first
                 sums: Tensor = options.pair([*tensors, *norms], kept=pair.kept).sums(divergence)
-                if group is not None and sums.numel():
-                    sums = gather(sums, group).sum(0)
+                if shard.group is not None and sums.numel():
+                    sums = gather(sums, shard.group).sum(0)
                 value = sums.sum(0)
             else:  # the mean of f of the head that weighs; the other's gradient has none
+                value = divergence.of_stats(stats)
                 sums = torch.stack([value, value])
         ctx.options = options
         ctx.used_up = False
@@ -336,8 +337,8 @@ class _KlPass(torch.autograd.Function):
             if not any(needed):
                 gradients += [None, None]
                 continue
-            fused = None if index else options.main_grad_of
+            fused = None if index else options.plan.main_grad_of
             pair = options.pair(tensors, swapped=bool(index), kept=() if index else kept)
             run = partial(pair.backward, divergence, sums[index], output_grads[0])
-            gradients += options.gradients(pair.heads[0].problem, fused, needed, run)
+            gradients += options.plan.gradients(pair.heads[0].problem, fused, needed, run)
         return (*gradients, None)

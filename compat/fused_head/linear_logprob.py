@@ -1,7 +1,7 @@
 """The public functions: log-probs, entropy and more from hidden states and the LM-head weight."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +21,8 @@ class LogprobOutput(NamedTuple):
     entropy: Tensor | None  # None unless asked for
 
 
-_PLAIN = LogprobOptions()  # made once: a graph of torch 2.6 cannot make one
+_PLAIN = LogprobOptions()
+_OPTIONS = tuple(LogprobOptions.__dataclass_fields__)  # made once: a graph of torch 2.6 cannot make one
 
 
 def linear_logprob(
@@ -43,26 +44,20 @@ def linear_logprob(
     In `torch.compile` it is one operator, with `fullgraph=True` too, but for `keep_bytes` and `fuse_main_grad`.
 
     Args:
-        hidden: `[..., h]`; cast to the weight's dtype for the product, and its gradient cast back. Autocast has no
-            effect: the product is in the weight's dtype.
+        hidden: `[..., h]`; cast to the weight's dtype for the product, also under autocast, and its gradient cast back.
         weight: `[vocab / tp, h]`, this rank's shard of the LM head, as large as every rank's. A DTensor needs hidden
             states that are one on its mesh, or `tp_group`.
-        labels: `[...]` global token ids, aligned with `hidden`.
-        temperature: a number, or one per token `[...]`. Not differentiable: a tensor that requires grad raises.
-            In a tensor on a GPU, 0, a negative number or NaN makes its row NaN, because raising would need a sync.
-        mask: `[...]`; rows where it is 0 are not computed and return 0 without gradient. It selects rows; it is not
-            a weight.
-        entropy: also return the entropy of every row; that of a row left out, by the mask or by its label, is 0.
-        ignore_index: rows with this label are left out as the mask leaves rows out: they are not computed, and log-prob
-            and entropy are 0 without gradient. None: no label is ignored, and nothing waits; one outside the
-            vocabulary has log-prob 0, and its row an entropy.
+        labels: `[...]` global token ids, aligned with `hidden`; log-prob 0 for one outside the vocabulary.
+        temperature: a number, or one per token `[...]`, without gradient. In a tensor on a GPU, 0, a negative number or
+            NaN makes its row NaN, because raising would need a sync.
+        mask: `[...]`; rows where it is 0 are not computed, and all their results are 0 without gradient.
+        entropy: also return the entropy of every row.
+        ignore_index: rows with this label are left out as by the mask. None: no label is, and nothing waits.
         vocab_size: rows of the LM head from this id on are padding and are left out.
         tp_group: the ranks that hold the shards, in order, or the group's name. Every rank passes the same rows and
             gets all results.
-        keep_bytes: how many bytes of logits the forward may keep, so that the backward need not compute them again:
-            two bytes per logit, for as many columns as fit. Bytes that are not free raise torch's OutOfMemoryError.
-            The first backward uses the kept logits up; a second one computes everything again. The torch backend keeps
-            nothing.
+        keep_bytes: how many bytes of logits the forward may keep for the first backward, two per logit, for as many
+            columns as fit. Bytes that are not free raise torch's OutOfMemoryError. The torch backend keeps nothing.
         options: what few callers set: `LogprobOptions(max_rows=..., logit_scale=..., ...)`.
     """
     if labels is None:
@@ -70,19 +65,16 @@ def linear_logprob(
     if options is not None and not isinstance(options, LogprobOptions):
         raise TypeError(f"options: expected LogprobOptions(...), got {type(options).__name__}")
     options = _PLAIN if options is None else options
-    others: dict[str, Any] = {
-        "entropy": entropy,
-        "ignore_index": ignore_index,
-        "vocab_size": vocab_size,
-        "keep_bytes": keep_bytes,
-    }
+    asked: dict[str, Any] = {name: getattr(options, name) for name in _OPTIONS}
+    asked |= {"entropy": entropy, "ignore_index": ignore_index, "vocab_size": vocab_size, "keep_bytes": keep_bytes}
     per_token: dict[str, Any] = {"labels": labels, "mask": mask, "temperature": temperature}
-    hidden, weight, tp_group, per_token = local_parts(hidden, weight, tp_group, per_token)
+    hidden, weight, group, per_token = local_parts(hidden, weight, tp_group, per_token)
+    asked |= {"tp_group": group, **per_token}
     if torch.compiler.is_compiling():
-        traced = traced_linear_logprob(hidden, weight, options, tp_group=tp_group, **per_token, **others)
-        return LogprobOutput(*traced)
-    group = group_named(tp_group) if isinstance(tp_group, str) else tp_group
-    out = run_pass(hidden, weight, LogprobQuery(tp_group=group, **per_token, **others, **vars(options)))
+        return LogprobOutput(*traced_linear_logprob(hidden, weight, asked))
+    if isinstance(group, str):
+        asked["tp_group"] = group_named(group)
+    out = run_pass(hidden, weight, LogprobQuery(**asked))
     return LogprobOutput(needed(out.logprobs), out.entropy)
 
 
@@ -91,14 +83,11 @@ def vocab_pass(hidden: Tensor, weight: Tensor, labels: Tensor | None = None, **a
 
     Args:
         topk: also return this many of the largest logits of each row, and their ids.
-        token_ids: `[..., k]` global token ids; also return their log-probs. An id outside the vocabulary returns 0
-            without gradient; an id may occur several times in a row.
+        token_ids: `[..., k]`; also return the log-probs of these, 0 for one outside the vocabulary.
         sum_pi_squared: also return the sum of the squared probabilities of each row.
     """
     return run_pass(hidden, weight, LogprobQuery(labels=labels, **asked))
 
-
-_Given = TypeVar("_Given")
 
 _FULLY_SHARD = (
     "if fully_shard made it, call from the forward of the module that was wrapped together with its head, where the "
@@ -111,8 +100,8 @@ def local_parts(
 ) -> tuple[Any, Any, ProcessGroup | str | None, dict[str, Any]]:
     """Hidden states, weight, the group of the shards and the other tensors as the operator takes them.
 
-    Tensor parallelism cuts a head over ranks that have the same tokens, FSDP2 over ranks that have different ones. The
-    weight alone does not say which: hidden states that are a DTensor on the same mesh do, or a `tp_group`.
+    Ranks of tensor parallelism have the same tokens, those of FSDP2 others. A sharded weight does not say which they
+    are: hidden states that are a DTensor on the same mesh do, or a `tp_group`.
     """
     plain = {name: _same_everywhere(name, value) for name, value in rows.items()}
     if not isinstance(weight, DTensor):
@@ -152,18 +141,14 @@ def local_parts(
 
 
 def _same_ranks(given: ProcessGroup | str, group: ProcessGroup) -> bool:
-    if isinstance(given, str):
-        return given == group.group_name
-    return get_process_group_ranks(given) == get_process_group_ranks(group)
+    ranks = get_process_group_ranks(group)
+    return given == group.group_name if isinstance(given, str) else get_process_group_ranks(given) == ranks
 
 
-def _same_everywhere(name: str, value: _Given) -> _Given | Tensor:
-    if not isinstance(value, DTensor):
-        return value
-    if any(placement != Replicate() for placement in value.placements):
+def _same_everywhere(name: str, value: Any) -> Any:
+    if isinstance(value, DTensor) and any(placement != Replicate() for placement in value.placements):
         raise ValueError(f"{name}: expected a plain tensor or a replicated DTensor, got {_shown(value)}")
-    local: Tensor = value.to_local()
-    return local
+    return value.to_local() if isinstance(value, DTensor) else value
 
 
 def _shown(value: DTensor) -> str:

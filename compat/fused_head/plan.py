@@ -6,16 +6,14 @@ weight's gradient.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import ProcessGroup
 
 from mcore_unpatch.compat.fused_head.autograd import PassOptions, VocabPass, has_main_grad
-from mcore_unpatch.compat.fused_head.problem import VocabShard, gather
+from mcore_unpatch.compat.fused_head.problem import Problem, VocabShard
 from mcore_unpatch.compat.fused_head.settings import (
     DEFAULT_TILE_BYTES,
     LogprobQuery,
@@ -81,74 +79,54 @@ def plan_pass(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> PassPlan:
     """Check the tensors, and find out which rows of which shard are asked for."""
     check_tensors(hidden, weight, query.temperature, labels=query.labels, mask=query.mask, token_ids=query.token_ids)
     shape, vocab_size = hidden.shape[:-1], query.vocab_size
-    taken, where = located(hidden, weight, query, query.topk)
-    shard = where["shard"]
+    rows, options = located(hidden, weight, query)
     labels = ids = None
     if query.labels is not None:
-        labels = sort_labels(taken.take(query.labels), shard, vocab_size, query.ignore_index)
+        labels = sort_labels(rows.take(query.labels), options.shard, vocab_size, query.ignore_index)
     if query.token_ids is not None:
-        ids = sort_labels(taken.take(query.token_ids), shard, vocab_size, ignore_index=None)
+        ids = sort_labels(rows.take(query.token_ids), options.shard, vocab_size, ignore_index=None)
     chosen = ([] if labels is None else [labels.targets[:, None]]) + ([] if ids is None else [ids.targets])
-    will_have_grad = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
     columns = [part for part in chosen if part.shape[1]]
-    options = PassOptions(
-        backend=choose_backend(query.backend, hidden.device),
+    problem = partial(
+        options.problem,
         chosen=torch.cat(columns, 1) if columns else None,
-        scale=row_scale(taken, query.temperature, query.logit_scale, math_dtype(weight)),
+        scale=row_scale(rows, query.temperature, query.logit_scale, math_dtype(weight)),
         entropy=query.entropy,
         sum_pi_squared=query.sum_pi_squared,
         topk=query.topk,
-        keep_bytes=query.keep_bytes if will_have_grad else 0,
-        **where,
     )
     tokens = hidden.reshape(shape.numel(), hidden.shape[-1])
-    return PassPlan(tokens, taken, labels, ids, options, query.out_of_vocab_grad)
+    return PassPlan(tokens, rows, labels, ids, replace(options, problem=problem), query.out_of_vocab_grad)
 
 
-def located(hidden: Tensor, weight: Tensor, query: LogprobQuery, topk: int = 0) -> tuple["Rows", dict[str, Any]]:
+def located(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> tuple["Rows", PassOptions]:
     """The rows to compute, and what a pass is told of where it runs; the host waits at most once."""
-    will_have_grad = torch.is_grad_enabled() and weight.requires_grad
-    if query.fuse_main_grad and will_have_grad and not has_main_grad(weight):
+    has_grad = torch.is_grad_enabled()
+    if query.fuse_main_grad and has_grad and weight.requires_grad and not has_main_grad(weight):
         raise ValueError(
             "fuse_main_grad: expected a weight with main_grad (a parameter under Megatron's DDP or FSDP), got none"
         )
-    group, words, device = query.tp_group, len(weight), hidden.device.type
+    words, group = len(weight), query.tp_group
     group = group if group is not None and group.size() > 1 else None
     ranks, rank = (1, 0) if group is None else (group.size(), group.rank())
-    if topk or query.vocab_size is not None:
-        check_vocabulary(ranks * words, query.vocab_size, topk)
-    if group is not None and dist.get_debug_level() == dist.DebugLevel.DETAIL:  # type: ignore[attr-defined,no-untyped-call]
-        _check_ranks(hidden, weight, query, group)
+    if query.topk or query.vocab_size is not None:
+        check_vocabulary(ranks * words, query.vocab_size, query.topk)
     rows = select_rows(hidden, query)
     end = words if query.vocab_size is None else query.vocab_size - rank * words  # of the tokens in this shard
-    return rows, {
-        "shard": VocabShard(rank * words, words, ranks * words, group),
-        "rows": rows.index,
-        "columns": max(0, min(end, words)),
-        "tile_bytes": query.tile_bytes or DEFAULT_TILE_BYTES.get(device, DEFAULT_TILE_BYTES["cuda"]),
-        "reduce_hidden_grad": query.reduce_hidden_grad,
-        "main_grad_of": weight if query.fuse_main_grad else None,
-    }
-
-
-def _check_ranks(hidden: Tensor, weight: Tensor, query: LogprobQuery, group: ProcessGroup) -> None:
-    """Raise where ranks disagree, with TORCH_DISTRIBUTED_DEBUG=DETAIL: to ask them takes a gather and a wait.
-
-    Without it unequal shards are NaN, and ranks with different rows would wait for each other for ever.
-    """
-    tokens, wanted = hidden.shape[:-1].numel(), query.rows_wanted()
-    computed = tokens if wanted is None else int(wanted.count_nonzero())
-    facts = {
-        "weight: expected the same number of rows": len(weight),
-        "weight: expected the same hidden size": weight.shape[1],
-        "hidden: expected the same number of tokens": tokens,
-        "mask or labels: expected the same number of rows to compute": computed,
-        "max_rows: expected the same bound (-1: none)": -1 if query.max_rows is None else query.max_rows,
-    }
-    everyone = gather(torch.tensor(list(facts.values()), device=weight.device), group).t().tolist()
-    for expected, seen in zip(facts, everyone, strict=True):
-        if len(set(seen)) > 1:
-            raise ValueError(f"{expected} on every rank of tp_group, got {seen}")
+    problem = partial(
+        Problem,
+        rows=rows.index,
+        columns=max(0, min(end, words)),
+        tile_bytes=query.tile_bytes or DEFAULT_TILE_BYTES.get(hidden.device.type, DEFAULT_TILE_BYTES["cuda"]),
+        keep_bytes=query.keep_bytes if has_grad and (hidden.requires_grad or weight.requires_grad) else 0,
+    )
+    return rows, PassOptions(
+        problem=problem,
+        shard=VocabShard(rank * words, words, ranks * words, group),
+        reduce_hidden_grad=query.reduce_hidden_grad,
+        main_grad_of=weight if query.fuse_main_grad else None,
+        backend=choose_backend(query.backend, hidden.device),
+    )
 
 
 def row_scale(rows: "Rows", temperature: float | Tensor, logit_scale: float, dtype: torch.dtype) -> float | Tensor:

@@ -5,7 +5,7 @@ A backend knows one rank's shard and nothing of masks, ignored labels, process g
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TypeVar
 
 import torch
@@ -26,10 +26,13 @@ def needed(value: _Value | None) -> _Value:
     return value
 
 
-@dataclass(frozen=True, kw_only=True)
-class Query:
-    """What is asked of the rows of one shard of the vocabulary."""
+@dataclass(frozen=True)
+class Problem:
+    """Rows of hidden states against one shard of the vocabulary: `logits = hidden[rows] @ weight.T * scale`."""
 
+    hidden: Tensor  # [tokens, h], cast to the weight's dtype before the product
+    weight: Tensor  # [shard, h]
+    _: KW_ONLY
     rows: Tensor | None = None  # [rows] the tokens to compute, all when None
     chosen: Tensor | None = None  # [rows, k] columns of tokens; outside `0 <= column < columns` it is not this shard's
     scale: float | Tensor = 1.0  # of the raw product, `logit_scale / temperature`: one for all rows, or [rows, 1]
@@ -39,14 +42,6 @@ class Query:
     topk: int = 0
     tile_bytes: int
     keep_bytes: int = 0  # what the forward may hold for the backward; 0 where no backward follows
-
-
-@dataclass(frozen=True)
-class Problem(Query):
-    """Rows of hidden states against one shard of the vocabulary: `logits = hidden[rows] @ weight.T * scale`."""
-
-    hidden: Tensor  # [tokens, h], cast to the weight's dtype before the product
-    weight: Tensor  # [shard, h]
 
     @property
     def row_count(self) -> int:
@@ -72,8 +67,7 @@ class RowStats:
 class RowGrads:
     """The gradient of a logit: `p * (softmax + entropy * log p + squares * p)`, and more at the chosen columns.
 
-    The log-sum-exp stands in two terms, `lse = row_max + log_sum`, and `log p = z - row_max - log_sum`: where logits
-    are large, the sum of the two has lost the digits that `z - row_max` keeps.
+    `log p = z - row_max - log_sum`: where logits are large, `row_max + log_sum` has lost digits that `z - row_max` has.
     """
 
     row_max: Tensor  # [rows] over the whole vocabulary
@@ -120,21 +114,13 @@ def merge_stats(stats: RowStats, shard: VocabShard) -> RowStats:
         return stats
     if stats.topk_logits is not None and stats.topk_columns is not None:
         stats = _merge_topk(stats, stats.topk_logits, stats.topk_columns + shard.start, group)
-    size = torch.full_like(
-        stats.row_max, shard.size
-    )  # goes with the rest: a rank with another would be wrong in silence
-    numbers = [stats.row_max, stats.sum_exp, size, stats.sum_exp_z, stats.sum_exp_squared]
+    numbers = [stats.row_max, stats.sum_exp, stats.sum_exp_z, stats.sum_exp_squared]
     packed = torch.stack([number for number in numbers if number is not None])
     chosen = None if stats.chosen is None else stats.chosen.t()
-    everyone = gather(packed if chosen is None else torch.cat([packed, chosen]), group)
+    everyone = gather_stats(packed if chosen is None else torch.cat([packed, chosen]), shard)
     columns = iter(everyone[:, : len(packed)].unbind(1))  # each [ranks, rows]
-    maxima, sums_exp, sizes = next(columns), next(columns), next(columns)
-    equal = (sizes == shard.size).all()
-    if waiting_is_free(equal) and not equal:  # on a GPU to raise would mean to wait: everything is NaN
-        raise ValueError(
-            f"weight: expected the same number of rows on every rank of tp_group, got {sizes[:, 0].long().tolist()}"
-        )
-    row_max = maxima.amax(0).where(equal, torch.nan)
+    maxima, sums_exp = next(columns), next(columns)
+    row_max = maxima.amax(0)
     max_change = maxima - row_max
     rescale = max_change.exp()
     sum_exp_z = (rescale * (next(columns) + sums_exp * max_change)).sum(0) if stats.sum_exp_z is not None else None
@@ -156,6 +142,21 @@ def _merge_topk(stats: RowStats, logits: Tensor, ids: Tensor, group: ProcessGrou
     candidates, candidate_ids = everyone.permute(1, 2, 0, 3).flatten(2)  # each [rows, ranks * k]
     best, kept = candidates.contiguous().view(logits.dtype).topk(logits.shape[1], dim=1)
     return replace(stats, topk_logits=best, topk_columns=candidate_ids.gather(1, kept).long())
+
+
+def gather_stats(mine: Tensor, shard: VocabShard) -> Tensor:
+    """Everyone's numbers of the rows, `[ranks, numbers, rows]`; with them goes the size, which all must have in common.
+
+    Another size would be wrong in silence: it raises, or makes everything NaN where that would mean to wait.
+    """
+    everyone = gather(torch.cat([mine, torch.full_like(mine[:1], shard.size)]), needed(shard.group))
+    sizes = everyone[:, -1]
+    equal = (sizes == shard.size).all()
+    if waiting_is_free(equal) and not equal:
+        raise ValueError(
+            f"weight: expected the same number of rows on every rank of tp_group, got {sizes[:, 0].long().tolist()}"
+        )
+    return everyone[:, :-1].where(equal, torch.nan)
 
 
 def gather(mine: Tensor, group: ProcessGroup) -> Tensor:

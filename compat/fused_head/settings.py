@@ -1,7 +1,4 @@
-"""The arguments of a pass over the vocabulary, each once: how a head is read, and what is asked of its rows.
-
-An error for a wrong one names the argument, what was expected and what was passed; nothing here waits for a GPU.
-"""
+"""The arguments of a pass over the vocabulary, each once, and the errors for a wrong one; nothing waits for a GPU."""
 
 import math
 from dataclasses import dataclass
@@ -107,9 +104,11 @@ def check_vocabulary(total: int, vocab_size: int | None, topk: int) -> None:
     """`vocab_size` and `topk` against the rows of all shards."""
     if vocab_size is not None and topk > vocab_size:
         raise _wrong(ValueError, "topk", f"at most vocab_size = {vocab_size}", topk)
-    if (needed := max(vocab_size or 0, topk)) > total:
-        name = "vocab_size" if vocab_size is not None else "topk"
-        raise _wrong(ValueError, name, f"at most {total}, the number of weight rows on all ranks of tp_group", needed)
+    for name, value in {"vocab_size": vocab_size or 0, "topk": topk}.items():
+        if value > total:
+            raise _wrong(
+                ValueError, name, f"at most {total}, the number of weight rows on all ranks of tp_group", value
+            )
 
 
 def group_named(name: str) -> ProcessGroup:
@@ -117,9 +116,8 @@ def group_named(name: str) -> ProcessGroup:
     try:
         return cast(ProcessGroup, cast(Any, distributed_c10d)._resolve_process_group(name))
     except (RuntimeError, ValueError) as error:
-        raise _wrong(
-            ValueError, "tp_group", "a process group or the name of one (its group_name)", repr(name)
-        ) from error
+        expected = "a process group or the name of one (its group_name)"
+        raise _wrong(ValueError, "tp_group", expected, repr(name)) from error
 
 
 def check_vocab_range(start: int, end: int, weight: Tensor, group: ProcessGroup) -> None:
@@ -142,19 +140,17 @@ class LogprobOptions:
     """What few callers of `linear_logprob` set.
 
     logit_scale: multiplies the logits (MuP's output multiplier).
-    max_rows: an upper bound on the rows that are computed: those that the mask keeps and whose label is not
-        `ignore_index`. The same on every rank of `tp_group`. Without it, a GPU's host waits once, to learn how many
-        they are; while a CUDA graph is captured it cannot, and all rows are computed. A bound that is too low raises on
-        a CPU and makes every result NaN on a GPU.
-    reduce_hidden_grad: sum the gradient of `hidden` over `tp_group`, so that each rank has the full one. Turn it off if
-        your own backward sums it, as the reduce-scatter of sequence parallelism does.
+    max_rows: an upper bound on the rows that are computed, those that the mask keeps and whose label is not
+        `ignore_index`; the same on every rank. Without it, a GPU's host waits once, to learn how many they are; while a
+        CUDA graph is captured, all rows are computed. One too low raises on a CPU and makes all results NaN on a GPU.
+    reduce_hidden_grad: sum the gradient of `hidden` over `tp_group`. Turn it off if your own backward sums it, as the
+        reduce-scatter of sequence parallelism does.
     fuse_main_grad: add the weight's gradient to `weight.main_grad` as Megatron's gradient accumulation fusion does.
     out_of_vocab_grad: a label outside the vocabulary returns log-prob 0; its gradient is 0 with "zero", and that of
         `-logsumexp` with "legacy", as in other fused log-probs.
     backend: "auto" takes the fastest one that can run; if "triton" cannot run here, it warns once and uses "torch".
-    tile_bytes: the size of the largest temporary: a tile with its casts and sums. It includes the copy of a tile's rows
-        that a mask or another dtype requires; the triton backend gives that copy as much again, and at least 128 rows.
-        The rest does not grow with the vocabulary: a few numbers per row, and one float32 copy of the computed rows'
+    tile_bytes: the size of the largest temporary: a tile with its casts, sums and copies of rows (the triton backend
+        gives these as much again). Beside it are a few numbers per row, and one float32 copy of the computed rows'
         hidden gradient if hidden is narrower or masked.
     """
 

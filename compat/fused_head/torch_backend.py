@@ -329,7 +329,7 @@ def choose_backend(name: str, device: torch.device) -> TorchBackend:
     if reason and reason not in _warned and (name == "triton" or device.type == "cuda"):
         _warned.add(reason)
         said = "cannot run here, using 'torch'" if name == "triton" else "uses 'torch' here, and not 'triton'"
-        warnings.warn(f"backend={name!r} {said}: {reason}.", RuntimeWarning, stacklevel=5)
+        warnings.warn(f"backend={name!r} {said}: {reason}.", RuntimeWarning, stacklevel=6)
     if name == "torch" or reason:
         return TorchBackend()
     from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend

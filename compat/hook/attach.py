@@ -1,7 +1,4 @@
-"""How a processor gets into a call of a model: for one call, or attached to a model whose callers cannot change.
-
-Either way the call gets Megatron's two keywords, and it is checked that the processor ran.
-"""
+"""How a processor gets into a call of a model: for one call, or attached to a model whose callers cannot change."""
 
 from mcore_unpatch.compat.requirements import require_hook, say_once
 
@@ -35,8 +32,6 @@ from mcore_unpatch.compat.hook.find import INSTALLING, Handle, PerThread, refuse
 from mcore_unpatch.compat.hook.hybrid import OutputLayerTap
 
 _Kind = TypeVar("_Kind")
-
-
 Finish = Callable[[], None] | None  # called when a call ends, however it does
 # Takes the arguments of a call by name (and may remove legacy ones); returns the processor and context for that call,
 # or None to leave the call alone.
@@ -55,18 +50,15 @@ def attach(
 
     `model` may be wrapped (DDP, Float16Module, FSDP, a vision-language model) or be the list of chunks of a virtual
     pipeline. `legacy` translates keywords that callers of an old patch still pass into fields of the context, such as
-    `{"temperature": "temperature"}`.
-    `when` is called at the start of every forward; if it returns False, that forward takes Megatron's own path. Calls
-    for inference always take Megatron's own path.
+    `{"temperature": "temperature"}`. Calls for inference take Megatron's own path, and so does a forward at whose start
+    `when` returns False.
     Attaching the same processor again changes nothing and returns the same handle; attaching a different one, or the
     same one with a different `when`, raises `AttachmentError`. The handle is also a context manager; leaving its block
     does not remove what was attached before the block.
 
-    If a whole model is checkpointed, its forward runs again in the backward, and `when` is called again there: stay
-    attached until then, and make `when` return what it returned the first time. PyTorch raises if the two runs save
-    different tensors; with `use_reentrant=True` it raises only if their outputs differ in shape, and otherwise the
-    gradients are wrong. There a result must be a tensor or a tuple of tensors: anything else has no gradient, and
-    raises. Megatron's own recompute works on layers inside the model and does not call `when`.
+    If a whole model is checkpointed, its forward runs again in the backward: stay attached until then, and make `when`
+    return what it returned the first time, or with `use_reentrant=True` gradients may be wrong. There a result must be
+    a tensor or a tuple of tensors: anything else raises. Megatron's own recompute does not call `when`.
     """
     say_once(__name__)
     require_processor(processor)
@@ -177,10 +169,9 @@ class Attachment:
 
 
 def provide_hook(model: Module) -> Handle:
-    """Provide the hook on a model whose `forward` lacks it, until the handle is removed.
+    """Provide the hook on a HybridModel whose `forward` lacks it, through its output layer, until `remove()`.
 
-    Does nothing if `forward` has the hook. For a HybridModel without it the hook works through the output layer; any
-    other model raises `HookMissingError`.
+    Does nothing if `forward` has the hook; any other model without raises `HookMissingError`.
     """
     path, handle = find.find_language_model(model), Handle()
     if path.has_hook:
@@ -204,8 +195,7 @@ def installed_on(model: Module, kind: type[_Kind]) -> _Kind | None:
 def call_with_processor(model: Module, processor: Processor, *args: Any, context: Any = None, **kwargs: Any) -> Any:
     """Call `model(*args, **kwargs)` with `processor` at the output, through every wrapper's own `forward`.
 
-    Raises before the call if the model has no hook or a wrapper refuses the keywords, and after it if a wrapper or a
-    patch dropped them. On a pipeline stage without output, returns the stage's own result.
+    Raises if the hook is missing, refused or dropped. On a pipeline stage without output, returns its own result.
     """
     say_once(__name__)
     path = find.find_language_model(model)
@@ -233,11 +223,11 @@ def schedule_plan_with_processor(
     """Call `build_schedule_plan(*args, **kwargs)` of the language model in `model`, with `processor` at the output.
 
     An attached processor has no effect here: a plan does not call `forward`. Several results come as a plain tuple.
-    Nothing can check later that the processor ran, so a model whose `_postprocess` was replaced raises at once.
     """
     say_once(__name__)
     path = find.find_language_model(model)
     inner = path.model
+    # Nothing can check later that the processor ran.
     find.refuse_patched("schedule_plan_with_processor", inner, ("_postprocess", "build_schedule_plan"))
     if own := path.own_output_methods(["_postprocess"]):
         raise HookError(
@@ -271,7 +261,7 @@ class Watched:
         self.called = True
         result = self.processor(**keywords)
         if not isinstance(result, (Tensor, tuple)):
-            refuse_reentrant_checkpoint(f"{type(result).__name__} is", returned=True)
+            refuse_reentrant_checkpoint(type(result).__name__)
         self.returned = _contents(result) if self.own_methods else set()
         return result
 

@@ -1,9 +1,6 @@
-"""What a processor is given in one call: the arguments of the hook, and the context that the caller passes.
+"""What a processor is given in one call, the arguments of the hook and the caller's context; and the hook's errors."""
 
-Both are typed and immutable values; so is what it returns, where that is several results. And the errors of the hook.
-"""
-
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -52,10 +49,9 @@ class MissingContextError(HookError):
 
 
 class Processor(Protocol):
-    """Anything Megatron can call as `output_processor`: it takes keywords and returns the model's output.
+    """Anything Megatron can call as `output_processor`: it takes `**keywords`, of which a later Megatron may have more.
 
-    It must take `**keywords`, so that a keyword added by a later Megatron cannot break it. `HookCall.of(keywords)`
-    gives the typed view. In a schedule plan the result must be a tensor or a tuple of tensors (see `AsTuple`).
+    `HookCall.of(keywords)` gives the typed view. In a schedule plan the result must be a tensor or a tuple of them.
     """
 
     def __call__(self, **keywords: Any) -> Any:
@@ -119,11 +115,6 @@ class HookCall:
         return weight
 
     @property
-    def groups(self) -> "ProcessGroups":
-        """Those of the context, else Megatron's own."""
-        return HookContext.of(self.context).groups or resolve_groups()
-
-    @property
     def logit_scale(self) -> float:
         """The factor by which `scale_logits` (MuP) multiplies the logits, measured by calling it."""
         zero, one, two = self.scale_logits(torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64)).tolist()
@@ -141,69 +132,41 @@ class HookCall:
 KEYWORDS = tuple(f.name for f in fields(HookCall) if f.name != "extras")
 
 
-class Outputs:
+class Outputs(dict[str, Any]):
     """Several results of one call by name, `out.entropy` or `out["entropy"]`, or in order: `log_probs, entropy = out`.
 
-    As of a dict there are `keys()`, `values()` and `items()`, `in` asks for a name, and `**out` passes all by name.
+    Otherwise it is a dict: `in` asks for a name, and `**out` passes all by name.
     """
 
-    def __init__(self, **results: Any) -> None:
-        self.__dict__.update(results)
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values())
 
-    def __getitem__(self, name: str) -> Any:
-        if name not in self:
-            raise KeyError(f"this call returned no {name!r}; it returned {', '.join(self.__dict__)}.")
-        return self.__dict__[name]
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(f"this call returned no {name!r}; it returned {', '.join(self.keys())}.")
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"this call returned no {name!r}; it returned {', '.join(self.__dict__)}.")
+        if name not in self:
+            raise AttributeError(f"this call returned no {name!r}; it returned {', '.join(self.keys())}.")
+        return self[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"cannot set {name!r}: the results of a call are read-only.")
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.__dict__.values())
-
-    def __len__(self) -> int:
-        return len(self.__dict__)
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and name in self.__dict__
-
-    def keys(self) -> KeysView[str]:
-        """The names."""
-        return self.__dict__.keys()
-
-    def values(self) -> ValuesView[Any]:
-        """The results."""
-        return self.__dict__.values()
-
-    def items(self) -> ItemsView[str, Any]:
-        """Names and results."""
-        return self.__dict__.items()
 
     def __repr__(self) -> str:
         return f"Outputs({', '.join(f'{name}={value!r}' for name, value in self.items())})"
 
 
-def register_results(kind: type[Any]) -> None:
-    """Let PyTorch see the tensors in a result: FSDP looks for them in what a module returns, or reduces no gradient."""
-    register_pytree_node(
-        kind,
-        lambda results: (list(results.values()), tuple(results.keys())),
-        lambda values, names: kind(**dict(zip(names, values, strict=True))),
-    )
-
-
-register_results(Outputs)
+# FSDP looks for tensors in what a module returns, and reduces no gradient of those it does not find.
+register_pytree_node(
+    Outputs,
+    lambda results: (list(results.values()), tuple(results.keys())),
+    lambda values, names: Outputs(zip(names, values, strict=True)),
+)
 
 
 @dataclass(frozen=True)
 class Logits:
-    """What the default path returns without labels: `[b, s, vocab / tp]`, or `[b, s, vocab]` if the layer gathers.
-
-    For callers that pass labels only for Megatron's MTP loss.
-    """
+    """What the default path returns without labels: `[b, s, vocab / tp]`, or `[b, s, vocab]` if the layer gathers."""
 
     def __call__(self, **keywords: Any) -> Tensor:
         """Call the output layer as Megatron does."""
@@ -253,23 +216,23 @@ def resolve_groups(
     """
     from megatron.core import parallel_state as state
 
-    collection, found = getattr(model, "pg_collection", None), {}
-    for name, given in {"tp": tp, "cp": cp, "pp": pp}.items():
-        own = getattr(collection, name, None)
+    collection, initialised = getattr(model, "pg_collection", None), state.model_parallel_is_initialized()
+
+    def resolve(name: str, given: ProcessGroup | None, megatrons: Callable[..., Any]) -> ProcessGroup | None:
+        own: ProcessGroup | None = getattr(collection, name, None)
         if own is not None and given is not None and not _same_ranks(own, given):
             raise ValueError(
                 f"{name}={_ranks(given)} was passed, but the model's pg_collection.{name} is {_ranks(own)}; leave "
                 f"{name} out."
             )
-        found[name] = given if own is None else own
-    if None in found.values() and state.model_parallel_is_initialized():
-        known = {
-            "tp": state.get_tensor_model_parallel_group,
-            "cp": state.get_context_parallel_group,
-            "pp": state.get_pipeline_model_parallel_group,
-        }
-        found |= {name: known[name](check_initialized=False) for name, group in found.items() if group is None}
-    return ProcessGroups(**found)
+        found = given if own is None else own
+        return megatrons(check_initialized=False) if found is None and initialised else found
+
+    return ProcessGroups(
+        tp=resolve("tp", tp, state.get_tensor_model_parallel_group),
+        cp=resolve("cp", cp, state.get_context_parallel_group),
+        pp=resolve("pp", pp, state.get_pipeline_model_parallel_group),
+    )
 
 
 def check_tp_group(group: ProcessGroup | None, output_layer: Any, config: Any) -> None:
@@ -277,15 +240,12 @@ def check_tp_group(group: ProcessGroup | None, output_layer: Any, config: Any) -
     own = getattr(output_layer, "tp_group", None)
     expected = config.tensor_model_parallel_size if own is None else own.size()
     size = 1 if group is None else group.size()
-    if size != expected:
+    if size != expected or (own is not None and group is not None and not _same_ranks(own, group)):
+        layers = f"{expected} tensor-parallel ranks" if own is None else f"ranks {_ranks(own)}"
+        others = "none" if group is None else _ranks(group)
         raise MissingContextError(
-            f"the output layer is sharded over {expected} tensor-parallel ranks, but the processor's group has "
-            f"{size}; {_WAYS_TO_GROUPS}"
-        )
-    if own is not None and group is not None and own is not group and not _same_ranks(own, group):
-        raise MissingContextError(
-            f"the output layer is sharded over ranks {_ranks(own)}, but the processor's tensor-parallel group is "
-            f"{_ranks(group)}; {_WAYS_TO_GROUPS}"
+            f"the output layer is sharded over {layers}, but the processor's tensor-parallel group is {others}; "
+            f"{_WAYS_TO_GROUPS}"
         )
 
 
@@ -316,23 +276,20 @@ def _same_ranks(left: ProcessGroup, right: ProcessGroup) -> bool:
 
 @dataclass(frozen=True)
 class HookContext:
-    """Passed as `output_processor_context`; every field may be left out.
+    """Passed as `output_processor_context`; what is given overrides the model's arguments and the processor's options.
 
-    `labels`, `mask` and a `temperature` tensor are `[b, s]`; if given, they override the model's arguments and the
-    processor's own options. `max_rows` is an upper bound on the rows that `mask` keeps and that have a label; passing
-    it avoids the one device sync. `lengths` `[sequences]` are lengths without padding, for next-token labels.
-    `token_ids` `[b, s, k]` are for `LogProbsAt`, `teacher` is for `DistillationLoss`, `extra` for a processor of yours.
+    `max_rows` is an upper bound on the rows that `mask` keeps and that have a label; it avoids the one device sync.
     """
 
     groups: ProcessGroups | None = None
-    temperature: float | Tensor | None = None
-    labels: Tensor | None = None
-    mask: Tensor | None = None
+    temperature: float | Tensor | None = None  # a tensor is [b, s]
+    labels: Tensor | None = None  # [b, s]
+    mask: Tensor | None = None  # [b, s]
     max_rows: int | None = None
-    lengths: Tensor | None = None
-    token_ids: Tensor | None = None
-    teacher: Any = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    lengths: Tensor | None = None  # [sequences] without padding, for next-token labels
+    token_ids: Tensor | None = None  # [b, s, k] for LogProbsAt
+    teacher: Any = None  # for DistillationLoss
+    extra: Mapping[str, Any] = field(default_factory=dict)  # for a processor of yours
 
     @classmethod
     def of(cls, context: Any) -> "HookContext":

@@ -1,17 +1,13 @@
-"""Another output layer: a value head, one number per token in place of logits; or one that multiplies in fp32.
-
-Also: gradients of an MTP layer that stop at its inputs.
+"""Another output layer: a value head, or one that multiplies in fp32; and MTP layers whose gradients stop early.
 
 The head of a critic is `model.output_layer`, a submodule under the name that Megatron calls, checkpoints and bridges
-know. What a critic cannot do is refused: labels, MTP layers, an LM head that is tied over pipeline stages. Nothing here
-needs Megatron's hook.
+know. Nothing here needs Megatron's hook.
 """
 
 from mcore_unpatch.compat.requirements import require_megatron, say_once
 
 require_megatron(__name__)
 
-import inspect
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -37,34 +33,31 @@ from mcore_unpatch.compat.hook.find import (
 
 
 def add_value_head(model: Module | Sequence[Module], layer: Module | None = None, *, outputs: int = 1) -> None:
-    """Make `model` a critic: its output becomes `[b, s, 1]`, one value per token, and its LM head is given up.
+    """Make `model` a critic: its output becomes `[b, s, outputs]`, and its LM head is given up.
 
     Call it on every pipeline stage before the model is wrapped for data parallelism; only the last stage changes.
-    `model` may be the list of chunks of a virtual pipeline, or have a `.language_model`.
-
-    `layer` becomes `model.output_layer` and is called as Megatron calls it, `layer(hidden, weight=None,
-    runtime_gather_output=None)`; it returns `(values, None)`. Without it the head is a `ValueLayer`, with as many
-    `outputs` per token as are asked for: `[b, s, outputs]`.
+    `model` may be the list of chunks of a virtual pipeline, or have a `.language_model`. `layer`, else a `ValueLayer`,
+    becomes `model.output_layer`; Megatron calls `layer(hidden, weight=None, runtime_gather_output=None)` and takes
+    `(values, None)`.
     """
     say_once(__name__, "a value layer of its own")
     check_counts(outputs=(outputs, 1))
     if layer is not None and outputs != 1:
         raise ValueError("outputs: the layer that is given decides how many it has; leave one of the two out.")
-    if layer is not None:
-        _require_callable(layer)
     for chunk in model if isinstance(model, Sequence) else [model]:
         path = find_language_model(chunk)
-        if path.model.post_process:
-            _require_ready(path)
-            language: Any = path.model
-            head = layer
-            if head is None:
-                like = language.shared_embedding_or_output_weight()
-                head = ValueLayer(language.config, resolve_groups(language).tp, like=like, outputs=outputs)
-            language.register_module("output_layer", head)
-            language.register_forward_pre_hook(_refuse_labels, with_kwargs=True)
-            head.register_forward_pre_hook(partial(_require_entered, type(language)))
-            VALUE_HEADS.add(head)
+        language: Any = path.model
+        if not language.post_process:
+            continue
+        _require_ready(path)
+        head = layer
+        if head is None:
+            like = language.shared_embedding_or_output_weight()
+            head = ValueLayer(language.config, resolve_groups(language).tp, like=like, outputs=outputs)
+        language.register_module("output_layer", head)  # raises for what is no module
+        language.register_forward_pre_hook(_refuse_labels, with_kwargs=True)
+        head.register_forward_pre_hook(partial(_require_entered, type(language)))
+        VALUE_HEADS.add(head)
 
 
 class ValueLayer(torch.nn.Linear):
@@ -94,21 +87,6 @@ class ValueLayer(torch.nn.Linear):
                 values, tensor_parallel_output_grad=False, group=self.tp_group
             )
         return values, None
-
-
-def _require_callable(layer: Any) -> None:
-    """Raise for a layer that Megatron could not call, such as a plain `torch.nn.Linear`."""
-    if not isinstance(layer, Module):
-        got = f"the class {layer.__name__}" if isinstance(layer, type) else type(layer).__name__
-        raise TypeError(f"layer: expected a module, got {got}; pass an instance, or leave it out for a ValueLayer.")
-    try:
-        inspect.signature(layer.forward).bind(None, weight=None, runtime_gather_output=None)
-    except TypeError:
-        raise TypeError(
-            f"layer: Megatron calls it as layer(hidden, weight=..., runtime_gather_output=...) and takes (values, "
-            f"None), but {type(layer).__name__}.forward is {inspect.signature(layer.forward)}; leave it out for a "
-            "ValueLayer, or give your layer these two keywords."
-        ) from None
 
 
 def _refuse_labels(model: Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -152,14 +130,12 @@ def _require_ready(path: HookPath) -> None:
 def fp32_logits(model: Module | Sequence[Module]) -> Handle:
     """Multiply by the LM head in fp32 from now on, whatever the model's dtype; `handle.remove()` undoes it.
 
-    The hidden states and the weight, which stays what it is, are cast in every call of the output layer, those of MTP
-    layers included: logits are fp32, and gradients come back in the dtype of what was cast. `LogProbs` and its like do
-    not need it, and give the same beside it: they never round logits.
+    Hidden states and weight are cast in every call of the output layer, those of MTP layers included, and gradients
+    come back in the dtype of what was cast. `LogProbs` and its like do not need it: they never round logits.
     """
     handle = Handle()
-    chunks = model if isinstance(model, Sequence) else [model]
-    models: list[Any] = [find_language_model(chunk).model for chunk in chunks]
-    last = [model for model in models if model.post_process]
+    models = [find_language_model(chunk).model for chunk in (model if isinstance(model, Sequence) else [model])]
+    last: list[Any] = [model for model in models if model.post_process]
     for layer in last:
         if getattr(layer.output_layer, "gradient_accumulation_fusion", False):
             raise HookError(
@@ -187,8 +163,8 @@ def _in_fp32(layer: Any, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[
 def detach_mtp_inputs(layer: Any, *, embeddings: bool = True, hidden_states: bool = True) -> Handle:
     """Keep the loss of an MTP layer out of the token embeddings, and out of what gave it its hidden states.
 
-    That is the decoder for the first of `model.mtp.layers`, and the layer before for the others. Values stay; so does
-    the gradient of the output weight. `handle.remove()` undoes it.
+    That is the decoder for the first of `model.mtp.layers`, and the layer before for the others. `handle.remove()`
+    undoes it.
     """
     handle = Handle()
     # The layer uses both inputs in their norms alone: in a plain forward, under recompute and in a schedule plan alike.

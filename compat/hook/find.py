@@ -1,8 +1,6 @@
 """The way into a model: the language model inside its wrappers, and what keeps the hook from it.
 
-That is a `forward` without the keywords, a wrapper that refuses them, a patch: seen in signatures, not in versions.
-A signature is read once for each function. And what is installed on a model for a while: hooks, and fields with another
-value until a call ends.
+And what is installed on a model for a while: hooks, and fields with another value until a call ends.
 """
 
 import inspect
@@ -35,7 +33,6 @@ HOOK_KEYWORDS = ("output_processor", "output_processor_context")
 # Distributed and precision wrappers, torch.compile, and vision-language models, in this order at each step.
 _INNER_NAMES = ("module", "_orig_mod", "language_model")
 _OUTPUT_METHODS = ("forward", "_postprocess")
-_KNOWN_WRAPPERS = ("megatron.core.", "torch.")
 
 
 @dataclass(frozen=True)
@@ -47,10 +44,7 @@ class HookPath:
 
     @property
     def has_hook(self) -> bool:
-        """Whether the language model's own `forward` takes the hook, or passes it on to one that does.
-
-        Asked again each time: a patch may come and go.
-        """
+        """Whether the language model's own `forward` takes the hook, or passes it on to one that does."""
         return any(map(names_hook, _forwards(self.model)))
 
     @property
@@ -65,8 +59,10 @@ class HookPath:
     @property
     def passes_keywords(self) -> bool:
         """Whether keywords of a call surely reach the hook: through wrappers of Megatron and PyTorch alone."""
-        known = [type(wrapper).__module__.startswith(_KNOWN_WRAPPERS) for wrapper in self.wrappers]
-        return all(known) and self.has_hook and all(takes_hook(wrapper.forward) for wrapper in self.wrappers)
+        return self.has_hook and all(
+            type(wrapper).__module__.startswith(("megatron.core.", "torch.")) and takes_hook(wrapper.forward)
+            for wrapper in self.wrappers
+        )
 
     @property
     def has_output(self) -> bool:
@@ -75,33 +71,29 @@ class HookPath:
 
     def own_output_methods(self, names: Iterable[str] = _OUTPUT_METHODS) -> list[str]:
         """Those of the methods that are no code of Megatron's: they may change what a processor returns."""
-        own, folders = [], _own_folders()
-        for name in names:
-            method = getattr(self.model, name, None)
-            method = getattr(method, "__func__", method)
-            megatrons = isinstance(method, FunctionType) and method.__code__.co_filename.startswith(folders)
-            if method is not None and not megatrons:
-                own.append(getattr(method, "__qualname__", name))
-        return own
+        methods = {name: getattr(self.model, name, None) for name in names}
+        return [
+            getattr(method, "__qualname__", name)
+            for name, method in methods.items()
+            if method is not None and not _is_megatrons(getattr(method, "__func__", method))
+        ]
 
 
 def find_language_model(model: Module) -> HookPath:
     """Follow `.module`, `._orig_mod` and `.language_model` down to Megatron's language model."""
     from megatron.core.models.common.language_module.language_module import LanguageModule
 
-    wrappers: list[Module] = []
-    current = model
-    while not isinstance(current, LanguageModule):
-        inner = next((m for name in _INNER_NAMES if isinstance(m := getattr(current, name, None), Module)), None)
+    way = [model]
+    while not isinstance(way[-1], LanguageModule):
+        inner = next((m for name in _INNER_NAMES if isinstance(m := getattr(way[-1], name, None), Module)), None)
         if inner is None:
-            seen = " > ".join(type(m).__name__ for m in [*wrappers, current])
             raise HookMissingError(
-                f"no Megatron language model (GPTModel, HybridModel) found in {seen} by following "
+                f"no Megatron language model (GPTModel, HybridModel) found in "
+                f"{' > '.join(type(one).__name__ for one in way)} by following "
                 f"{', '.join('.' + name for name in _INNER_NAMES)}; pass the language model itself."
             )
-        wrappers.append(current)
-        current = inner
-    return HookPath(tuple(wrappers), current)
+        way.append(inner)
+    return HookPath(tuple(way[:-1]), way[-1])
 
 
 @lru_cache(maxsize=256)
@@ -118,10 +110,7 @@ def argument_names(model: Module) -> tuple[str, ...]:
 
 
 def _forwards(model: Module) -> list[Callable[..., Any]]:
-    """`forward`, and those it overrides as long as each takes `**kwargs` and so can pass on what it does not know.
-
-    One set on the instance passes on to none that is known.
-    """
+    """`forward`, and those it overrides as long as each takes `**kwargs`; one set on the instance passes on to none."""
     if "forward" in vars(model):
         return [getattr(model.forward, "__func__", model.forward)]
     found = []
@@ -149,16 +138,12 @@ def missing_hook(path: HookPath) -> HookMissingError:
     """The error for a language model whose `forward` has no hook, and that is no HybridModel."""
     from megatron.core.models.gpt.gpt_model import GPTModel
 
-    model, name = path.model, type(path.model).__name__
-    foreign = foreign_methods(model)
-    if foreign:
+    kind, remedy = type(path.model), "only GPTModel and HybridModel are supported"
+    if foreign := foreign_methods(path.model):
         remedy = f"{', '.join(foreign)} replaced Megatron's method: remove that patch"
-    elif isinstance(model, GPTModel):
-        own = type(model).forward
-        remedy = f"accept the two keywords in {own.__module__}.{own.__qualname__} and pass them on"
-    else:
-        remedy = "only GPTModel and HybridModel are supported"
-    return HookMissingError(f"{name}.forward has no output_processor; {remedy}.")
+    elif isinstance(path.model, GPTModel):
+        remedy = f"accept the two keywords in {kind.forward.__module__}.{kind.forward.__qualname__} and pass them on"
+    return HookMissingError(f"{kind.__name__}.forward has no output_processor; {remedy}.")
 
 
 def require_open_wrappers(path: HookPath) -> None:
@@ -175,7 +160,7 @@ def require_open_wrappers(path: HookPath) -> None:
 def foreign_methods(module: Module, names: Iterable[str] = _OUTPUT_METHODS) -> list[str]:
     """The qualified names of the functions that replaced any of these methods, on the instance or on its class.
 
-    A method overridden in a subclass is not a patch, nor is Megatron's own method set on the instance by an undone one.
+    A method overridden in a subclass is no patch, nor is Megatron's own, which an undone patch set on the instance.
     """
     owners = {cls.__module__ for cls in type(module).__mro__}
     foreign = []
@@ -199,11 +184,7 @@ def refuse_patched(shim: str, module: Module, names: Iterable[str] = _OUTPUT_MET
 
 
 def foreign_code(*methods: Any) -> str | None:
-    """Where the first of these functions, or one it calls, is defined that is not in Megatron.
-
-    By the file of the code object: names are copied by `functools.wraps`.
-    """
-    ours = _own_folders()
+    """Where the first of these functions, or one it calls, is defined that is not in Megatron."""
     for method in methods:
         function = getattr(method, "__func__", method)
         if function is None:
@@ -211,10 +192,15 @@ def foreign_code(*methods: Any) -> str | None:
         if not isinstance(function, FunctionType):
             return repr(function)
         for called in [function, *[function.__globals__.get(name) for name in function.__code__.co_names]]:
-            if isinstance(called, FunctionType) and not called.__code__.co_filename.startswith(ours):
+            if isinstance(called, FunctionType) and not _is_megatrons(called):
                 code = called.__code__
                 return f"{code.co_filename}:{code.co_firstlineno} ({code.co_qualname})"
     return None
+
+
+def _is_megatrons(function: Any) -> bool:
+    """Whether a function's code is in a file of Megatron's or of torch's: names are copied by `functools.wraps`."""
+    return isinstance(function, FunctionType) and function.__code__.co_filename.startswith(_own_folders())
 
 
 @cache
@@ -247,30 +233,20 @@ def bypassed(model: Module) -> HookBypassedError:
     )
 
 
-def refuse_reentrant_checkpoint(what: str, *, returned: bool) -> None:
-    """Raise inside `torch.utils.checkpoint.checkpoint(..., use_reentrant=True)`, or Megatron's own.
-
-    `returned`: `what` leaves the checkpoint, which then loses a gradient only if one was to come back into it.
-    Otherwise it was passed in. Nothing happens where gradients are on: a reentrant checkpoint runs without.
-    """
-    if torch.is_grad_enabled():
-        return
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if frame.f_code.co_qualname == "CheckpointFunction.forward":
-            if not returned or frame.f_locals["ctx"].next_functions:
-                raise HookError(
-                    f"{what} {'returned from' if returned else 'passed to'} a reentrant checkpoint, which finds no "
-                    "tensor to differentiate in it, so there would be no gradient; pass use_reentrant=False to "
-                    "torch.utils.checkpoint.checkpoint."
-                )
-            return
+def refuse_reentrant_checkpoint(kind: str) -> None:
+    """Raise for a result of this kind if it leaves a reentrant checkpoint to which a gradient was to come back."""
+    frame: FrameType | None = None if torch.is_grad_enabled() else sys._getframe()  # there it runs without gradients
+    while frame is not None and frame.f_code.co_qualname != "CheckpointFunction.forward":
         frame = frame.f_back
+    if frame is not None and frame.f_locals["ctx"].next_functions:
+        raise HookError(
+            f"{kind} is returned from a reentrant checkpoint, which finds no tensor to differentiate in it, so there "
+            "would be no gradient; pass use_reentrant=False to torch.utils.checkpoint.checkpoint."
+        )
 
 
 _Value = TypeVar("_Value")
-# By the thread, from the beginning of its call to the end. Its next call replaces what an interrupted one left: PyTorch
-# runs no hook after a KeyboardInterrupt.
+# By the thread, until its call ends. The next replaces what an interrupted one left: no hook runs after a Ctrl-C.
 PerThread = dict[int, _Value]
 
 # Held while something shared by calls is looked for and installed, or given up and removed.
@@ -281,10 +257,7 @@ VALUE_HEADS: WeakSet[Module] = WeakSet()  # layers that `add_value_head` put the
 
 
 class Handle:
-    """A handle to what was installed; `remove()` undoes it, once.
-
-    As a context manager it does so when the block ends, unless another caller holds it too.
-    """
+    """What was installed; `remove()` undoes it, and so does the end of a `with` block, unless others hold it too."""
 
     def __init__(self) -> None:
         self._undo = ExitStack()
@@ -323,10 +296,7 @@ class Handle:
 
 
 class OneCallFields:
-    """Fields set for the current call. Data only: methods are never replaced.
-
-    All threads see them, so a call that needs to set one raises while another thread is in the model.
-    """
+    """Fields set for the current call, data only. All threads see them, so `set` raises while another is inside."""
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, str, Any]] = []
@@ -377,6 +347,6 @@ class OneCallFields:
     def _require_alone(self) -> None:
         if self._inside - {threading.get_ident()}:
             raise HookError(
-                "another thread is in a forward of this model, and one of the two calls needs different values in the "
-                "model's fields (MTP off, or over other ranks); call the model from one thread at a time."
+                "another thread is in a forward of this model, and the two calls need different values in its fields "
+                "(MTP off, or over other ranks); call the model from one thread at a time."
             )

@@ -1,7 +1,7 @@
-"""The LM head of a hook call, read in one pass over the vocabulary: the pass, and whether the head can be read.
+"""The LM head of a hook call, read in one pass over the vocabulary.
 
-Only the layer's weight is read: so it must do no more than multiply by it, and its own hooks run. A layer that does
-more is refused, and so is one whose hooks change what goes in or out.
+Only the layer's weight is read: a layer that does more than multiply by it is refused, and so is one whose hooks change
+what goes in or out.
 """
 
 from mcore_unpatch.compat.requirements import require_hook
@@ -44,15 +44,12 @@ class HeadOptions:
 
     `shift="aligned"`: the label at position i is what position i predicts, as in Megatron's own `labels`.
     `shift="next_token"`: the labels are the model's `input_ids`, shifted one to the left here, within each packed
-    sequence and across context-parallel chunks; the last token of a sequence has no label. The model's `labels`, which
-    are aligned, are for its MTP loss alone.
-    `use_loss_mask`: rows where the model's `loss_mask` is zero are not computed and return 0, as with a `mask` in the
-    context. The mask applies to output positions; it is not shifted.
-    `ignore_index`: rows with this label are not computed either, and all results of the pass are 0 there. None computes
-    the entropy of all rows.
-    `scale_logits`: apply MuP's factor, as Megatron does. `reduce_hidden_grad`: if every tensor-parallel rank has the
-    whole hidden states, sum their gradient over the ranks, as Megatron does. Turn these two off to reproduce the
-    numbers of code that did neither.
+    sequence and across context-parallel chunks; the last token of a sequence has no label. The model's `labels` are
+    then for its MTP loss alone.
+    `use_loss_mask`: rows where the model's `loss_mask` (not shifted) is zero are not computed and return 0, as with a
+    `mask` in the context, and so are those whose label is `ignore_index`; None computes all rows.
+    `scale_logits`: apply MuP's factor. `reduce_hidden_grad`: if every tensor-parallel rank has the whole hidden states,
+    sum their gradient over the ranks. Megatron does both; without them are the numbers of code that did neither.
     The other options are those of `linear_logprob` and `LogprobOptions`.
     """
 
@@ -74,17 +71,15 @@ class HeadOptions:
 
     def query(self, **asked: Any) -> LogprobQuery:
         """What is asked of the head, with these options."""
+        asked.setdefault("temperature", self.temperature)
         return LogprobQuery(
-            **{
-                "temperature": self.temperature,
-                "ignore_index": self.ignore_index,
-                "vocab_size": self.vocab_size,
-                "out_of_vocab_grad": self.out_of_vocab_grad,
-                "keep_bytes": self.keep_bytes,
-                "backend": self.backend,
-                "tile_bytes": self.tile_bytes,
-                **asked,
-            }
+            ignore_index=self.ignore_index,
+            vocab_size=self.vocab_size,
+            out_of_vocab_grad=self.out_of_vocab_grad,
+            keep_bytes=self.keep_bytes,
+            backend=self.backend,
+            tile_bytes=self.tile_bytes,
+            **asked,
         )
 
 
@@ -97,10 +92,7 @@ class HeadCall:
         self.hidden = enter_head(call, self.groups)  # [s, b, h]
 
     def query(self, **asked: Any) -> LogprobQuery:
-        """What is asked of the rows of `hidden`; tensors are `[b, s]` or `[b, s, k]`.
-
-        What the context says of one call, its temperature and mask, goes before the options.
-        """
+        """What is asked of the rows of `hidden`; tensors are `[b, s]` or `[b, s, k]`."""
         options, context, call = self.options, self.context, self.call
         asked["mask"] = selection_mask(call, context) if options.use_loss_mask else context.mask
         asked["temperature"] = options.temperature if context.temperature is None else context.temperature
@@ -110,7 +102,7 @@ class HeadCall:
         asked["max_rows"] = context.max_rows
         labels = asked.get("labels")
         if labels is not None and options.shift == "next_token" and options.ignore_index is not None:
-            if asked["mask"] is None and context.lengths is None and context.max_rows is None:
+            if all(one is None for one in (asked["mask"], context.lengths, context.max_rows)):
                 # Only the ends of sequences have no label: to leave out so few rows is not worth a wait.
                 asked["max_rows"] = labels.numel()
         return options.query(
@@ -124,10 +116,7 @@ class HeadCall:
 
 
 def head_pass(call: HookCall, options: HeadOptions, asked: Collection[str], topk: int = 0) -> VocabOutput:
-    """Run the one pass for the fields of `VocabOutput` that are `asked` for, and no more.
-
-    Every tensor of the result is `[b, s]`, top-k and given tokens `[b, s, k]`.
-    """
+    """Run the one pass for the fields of `VocabOutput` that are `asked` for: `[b, s]`, or `[b, s, k]`."""
     head = HeadCall(call, options)
     context = head.context
     if "token_logprobs" in asked and context.token_ids is None:
@@ -185,8 +174,7 @@ def selection_mask(call: HookCall, context: HookContext) -> Tensor:
 def enter_head(call: HookCall, groups: ProcessGroups) -> Tensor:
     """Check that the head can be read, wait for its weight, and return `[s, b, h]`.
 
-    Where they are gathered from sequence-parallel shares, and so others than the call's, the backward of the gather
-    sums their gradient over tensor-parallel ranks: do not reduce it again.
+    If these are gathered, and so others than the call's, the backward of the gather sums their gradient over the ranks.
     """
     check_head(call)
     check_tp_group(groups.tp, call.output_layer, call.config)
@@ -211,8 +199,7 @@ def _labels(head: HeadCall) -> Tensor:
         labels = call.labels if context.labels is None else context.labels
         if labels is None:
             raise MissingContextError(
-                'labels are missing; pass labels= to the model or in the context, or use shift="next_token" to take '
-                "them from input_ids."
+                'labels are missing; pass labels= to the model or in the context, or use shift="next_token".'
             )
         return labels
     if context.labels is not None:
@@ -221,9 +208,7 @@ def _labels(head: HeadCall) -> Tensor:
             'out, or use shift="aligned".'
         )
     if call.input_ids is None:
-        raise MissingContextError(
-            'shift="next_token" needs token ids; pass input_ids= to the model, or aligned labels with shift="aligned".'
-        )
+        raise MissingContextError('shift="next_token" needs token ids; pass input_ids= to the model.')
     return next_token_labels(
         call.input_ids,
         packed_seq_params=call.packed_seq_params,
@@ -291,9 +276,8 @@ def lent_weight(call: HookCall) -> Tensor:
 def run_layer_hooks(call: HookCall) -> None:
     """Run the layer's own hooks on one row: in them Megatron waits for weights that are still being gathered.
 
-    They run when the layer is called, which does not happen otherwise here. A hook that changes the layer's input or
-    output would be lost, so it raises; one that returns the same memory does not. The gradient is tried once for the
-    hooks of a layer: its output is then a leaf.
+    A hook that changes the layer's input or output would be lost, so it raises; one that returns the same memory does
+    not. The gradient is tried once for the hooks of a layer: its output is then a leaf.
     """
     layer = call.output_layer
     hooks = tuple(layer._forward_hooks.values())
@@ -336,10 +320,8 @@ def run_layer_hooks(call: HookCall) -> None:
         refuse_head(layer, "a forward hook on it changes its output")
     if probing and result is not seen["made"]:
         probe = torch.linspace(-1, 1, result.numel(), device=result.device).to(result.dtype).view_as(result)
-        grad = None
-        if result.requires_grad:
-            (grad,) = torch.autograd.grad(result, seen["leaf"], probe, allow_unused=True)
-        if grad is None or not torch.equal(grad, probe):
+        grads = torch.autograd.grad(result, seen["leaf"], probe, allow_unused=True) if result.requires_grad else [None]
+        if grads[0] is None or not torch.equal(grads[0], probe):
             refuse_head(layer, "a forward hook on it changes the gradient of its output")
     if probing:
         _transparent[layer] = hooks

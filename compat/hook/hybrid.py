@@ -1,14 +1,15 @@
 """The hook for a model whose `forward` has none (HybridModel), through official PyTorch hooks only.
 
-The output layer is called once per MTP layer and then once for the main output. The main call is the one whose input is
-what the decoder (or the MTP block) returned: the same memory. There the hidden states are captured and the product is
-avoided: the layer gets a single row, and its result is replaced by logits over a vocabulary of one per rank. From these
-the model's own loss, where MTP layers need labels, costs next to nothing. When `forward` returns, the processor is
-called with the 16 keywords, and its result becomes the model's. Parameters, names and checkpoints do not change.
+The output layer is called once per MTP layer and then once for the main output, whose input is what the decoder (or the
+MTP block) returned: the same memory. There the hidden states are captured and the product is avoided: the layer gets a
+single row, and its result is replaced by logits over a vocabulary of one per rank, from which the model's own loss
+costs next to nothing. When `forward` returns, the processor is called, and its result becomes the model's.
 """
 
+import re
 from dataclasses import dataclass, field
 from threading import get_ident
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
@@ -17,7 +18,14 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from mcore_unpatch.compat.hook.call import HookError, HookSwallowedError, Processor, is_inference, resolve_groups
-from mcore_unpatch.compat.hook.find import HOOK_KEYWORDS, Handle, HookPath, PerThread, argument_names
+from mcore_unpatch.compat.hook.find import (
+    HOOK_KEYWORDS,
+    Handle,
+    HookPath,
+    PerThread,
+    argument_names,
+    find_language_model,
+)
 
 _PASSED_ON = (
     *("labels", "loss_mask", "input_ids", "position_ids", "attention_mask", "decoder_input"),
@@ -152,3 +160,28 @@ class OutputLayerTap:
     def _forget(self, model: Module, args: Any, output: Any) -> None:
         """Drop the state of a call that failed, its tensors included."""
         self.calls.pop(get_ident(), None)
+
+
+# A layer of a HybridModel is half a layer of a GPTModel: attention, or what follows it.
+_HALVES = MappingProxyType({"input_layernorm": 0, "self_attention": 0, "pre_mlp_layernorm": 1, "mlp": 1})
+
+
+def gpt_parameter_names(model: Module) -> dict[str, str]:
+    """Of every name in the state of the HybridModel in `model`, the name of the same in a GPTModel of its layers.
+
+    Its layers must be attention and MLP (or MoE) by turns, `*-` or `*E`. Of a pipeline stage, as of a GPTModel's, the
+    layers count from 0.
+    """
+    return {name: _gpt_name(name) for name in find_language_model(model).model.state_dict()}
+
+
+def _gpt_name(name: str) -> str:
+    def whole(half: re.Match[str]) -> str:
+        layers, number, part = half[1], int(half[2]), half[3]
+        if _HALVES.get(part) != number % 2:
+            raise ValueError(f"{name}: a GPTModel has no such layer; only `*-` and `*E`, by turns, have names there.")
+        return f"{layers}{number // 2}.{part}"
+
+    name = name.replace("decoder.final_norm.", "decoder.final_layernorm.")
+    name = re.sub(r"^(decoder\.layers\.)(\d+)\.(\w+)", whole, name)
+    return re.sub(r"(\.mtp_model_layer\.)layers\.\d+\.", r"\1", name)

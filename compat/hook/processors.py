@@ -1,8 +1,6 @@
 """The library of processors. `b` is the batch, `s` the sequence on this rank (the packed row, `b = 1`, for THD).
 
-Among them distillation: a student's divergence from a teacher, who is known by the hidden states before its LM head,
-which are exact and many times smaller than its logits, or by its most probable tokens. Everything is per token, so
-packing and context parallelism need nothing more than the same tokens of the teacher on this rank.
+Everything is per token, distillation too: under packing and context parallelism a teacher has the same tokens here.
 """
 
 from mcore_unpatch.compat.requirements import require_hook
@@ -67,11 +65,7 @@ class LogProbsAndEntropy(HeadProcessor):
 
 
 class TokenLoss(HeadProcessor):
-    """Cross-entropy per token, `[b, s]` fp32: what Megatron's default path returns when labels are given.
-
-    0 where the label is `ignore_index` (-100). There Megatron gives the log-sum-exp less the largest logit, a number
-    that its loss mask hides.
-    """
+    """Cross-entropy per token, `[b, s]` fp32, as Megatron returns it when labels are given; 0 for `ignore_index`."""
 
     gives = MappingProxyType({"loss": "logprobs"})
 
@@ -116,15 +110,12 @@ class SumPiSquared(HeadProcessor):
 class HeadInputs:
     """Returns `[b, s, h]`: the hidden states that the output layer would receive; its weight is in `.weight`.
 
-    This is what a model returns if `output_layer.forward` is replaced by a function that returns its input: MuP's
-    factor is applied as to logits, sequence parallelism leaves this rank's share `[b, s / tp, h]`, and the dtype is
-    that of the hidden states. Nothing is gathered, and gradients are not summed over tensor-parallel ranks: the code
-    that multiplies must do both. The MTP loss is Megatron's own.
+    MuP's factor is applied as to logits, and sequence parallelism leaves this rank's share `[b, s / tp, h]`. Nothing is
+    gathered, and gradients are not summed over tensor-parallel ranks: the code that multiplies must do both.
 
     `.weight` is this rank's shard `[vocab / tp, h]`, tied or not, from the last call, or None before the first; `keep`
     is called with it in every call. With gradient accumulation fusion it is a view of the parameter whose gradient goes
-    to `main_grad`, because Megatron then ignores the parameter's `.grad`. `attach` treats two with the same `keep` as
-    equal: the first one attached runs.
+    to `main_grad`. `attach` treats two with the same `keep` as equal: the first one attached runs.
     """
 
     keep: Callable[[Tensor], None] | None = None
@@ -153,13 +144,14 @@ class HeadInputs:
 class Compose:
     """Several processors in one call, with all results in one `Outputs`.
 
-    Those that read the head share a single pass over the vocabulary, so they must have equal `HeadOptions` (temperature
-    and so on). If one of them takes labels, a row without a label is left out of all their results, which are 0 there.
-    `Logits`, any other processor, and one of a class that overrides `__call__` are called separately. The result has
-    the names that it has alone, or the name of the class.
+    Those that read the head share a single pass, with equal `HeadOptions`; if one of them takes labels, all their
+    results are 0 in a row without. Any other, and one that overrides `__call__`, is called separately, and its result
+    has the name of its class if it has none.
     """
 
     def __init__(self, *processors: Processor) -> None:
+        if not processors:
+            raise ValueError("Compose needs at least one processor.")
         for processor in processors:
             require_processor(processor)
         self.processors = processors
@@ -179,12 +171,12 @@ class Compose:
                 f"k: composed processors ask for the {' and the '.join(map(str, lengths))} largest logits under one "
                 f"name; ask for k={lengths[-1]} and take the first of them."
             )
-        if not processors:
-            raise ValueError("Compose needs at least one processor.")
         taken: dict[str, Any] = {}
         for processor, name in [(p, name) for p in processors for name in _names(p)]:
-            number = _number(processor, name)
-            if taken.setdefault(name, number) != number:
+            source = processor if _can_share(processor) else object()
+            if _can_share(processor) and type(processor).results is HeadProcessor.results:
+                source = processor.gives[name]
+            if taken.setdefault(name, source) != source:
                 raise ValueError(f"Two composed processors both return {name!r}; leave one out, or rename its class.")
 
     def __call__(self, **keywords: Any) -> Outputs:
@@ -219,16 +211,9 @@ def _names(processor: Processor) -> tuple[str, ...]:
     return tuple(processor.gives) if isinstance(processor, HeadProcessor) else (type(processor).__name__.lower(),)
 
 
-def _number(processor: Processor, name: str) -> Any:
-    """What a result is: the field of the shared pass, or the processor that makes something of its own."""
-    if not _can_share(processor):
-        return object()
-    return processor.gives[name] if type(processor).results is HeadProcessor.results else processor
-
-
 def _named(processor: Processor, result: Any) -> dict[str, Any]:
     if isinstance(processor, HeadProcessor) and isinstance(result, Outputs):
-        return dict(result.items())
+        return result
     names = _names(processor)
     return {names[0] if len(names) == 1 else type(processor).__name__.lower(): result}
 
@@ -280,12 +265,10 @@ class TeacherTopK:
 class DistillationLoss(HeadProcessor):
     """The divergence of the student from the context's `teacher`: `[b, s]` fp32, with gradients to the student alone.
 
-    The teacher is a `TeacherStates` or a `TeacherTopK`.
-    `kind` and `beta` are those of `linear_kl`; the temperature divides the logits of both models.
-    `rest` is for `TeacherTopK`: what becomes of the tokens that are not among the k.
-    "zero": the teacher's k are its whole distribution, and sum to 1; the student's is over the vocabulary.
-    "renormalised": the student's k sum to 1 too. "ignored": both are over the vocabulary, and the sum is over the k
-    alone (no divergence: it may be negative).
+    `kind` and `beta` are those of `linear_kl`; the temperature divides the logits of both models. `rest` is for a
+    `TeacherTopK`: what becomes of the tokens that are not among the k. "zero": the teacher's k are its whole
+    distribution, and sum to 1; the student's is over the vocabulary. "renormalised": the student's k sum to 1 too.
+    "ignored": both are over the vocabulary, and the sum is over the k alone (no divergence: it may be negative).
     """
 
     gives = MappingProxyType({"distillationloss": "token_logprobs"})
@@ -319,15 +302,14 @@ class DistillationLoss(HeadProcessor):
         query = head.query()
         states = as_rows("teacher.hidden", teacher.hidden.detach(), head.hidden)
         tensors = (head.hidden, call.weight, states, teacher.weight.detach())
-        temperatures = (query.temperature / query.logit_scale, query.temperature / teacher.logit_scale)
-        return batch_first(run_kl(tensors, self.divergence, temperatures, query))
+        return batch_first(run_kl(tensors, self.divergence, query, teacher.logit_scale))
 
     def _from_top_k(self, call: HookCall, teacher: TeacherTopK) -> Tensor:
         kind, beta = self.divergence.kind, self.divergence.beta
         if kind == "reverse" and self.rest == "zero":
             raise ValueError(
                 'rest="zero" makes the reverse KL infinite, because the student has tokens that the teacher has not; '
-                'use "renormalised" or "ignored", or make your own of LogProbsAt() and Entropy().'
+                'use "renormalised" or "ignored".'
             )
         if teacher.log_probs.shape != teacher.token_ids.shape:
             raise ValueError(

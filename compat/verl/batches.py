@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -92,10 +92,17 @@ def packed_seq_params(row: PackedRow, device: torch.device) -> Any:
     Every field has the padded bounds: Megatron rolls MTP labels and splits rotary embeddings by `cu_seqlens_q`, and
     causal attention keeps the trailing padding of a sequence from its real tokens.
     """
-    known = {field.name for field in fields(PackedSeqParams)}
-    bounds: dict[str, Any] = dict.fromkeys(_BOUNDS, row.bounds.to(device, non_blocking=True))
-    params = PackedSeqParams(qkv_format="thd", **bounds, **dict.fromkeys(_LONGEST, max(row.padded, default=0)))
-    if "cp_partition_mode" in known:
+    bounds, longest = row.bounds.to(device, non_blocking=True), max(row.padded, default=0)
+    params = PackedSeqParams(
+        qkv_format="thd",
+        cu_seqlens_q=bounds,
+        cu_seqlens_kv=bounds,
+        cu_seqlens_q_padded=bounds,
+        cu_seqlens_kv_padded=bounds,
+        max_seqlen_q=longest,
+        max_seqlen_kv=longest,
+    )
+    if hasattr(params, "cp_partition_mode"):
         params.cp_partition_mode = "contiguous" if row.contiguous else "zigzag"
     elif row.contiguous and row.cp_size > 1:
         raise ValueError(
@@ -105,12 +112,8 @@ def packed_seq_params(row: PackedRow, device: torch.device) -> Any:
     return params
 
 
-_BOUNDS = ("cu_seqlens_q", "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded")
-_LONGEST = ("max_seqlen_q", "max_seqlen_kv")
-
-
 def next_in_sequence(nested: Tensor, fill: int | None) -> Tensor:
-    """Nested like `nested`: what follows each token in its own sequence; after the last `fill`, if None its first."""
+    """What follows each token of `nested` in its own sequence; after the last `fill`, if None its first."""
     values, offsets = nested.values(), nested.offsets()  # type: ignore[attr-defined]
     place = torch.arange(len(values), device=values.device)
     sequence = torch.searchsorted(offsets[1:], place, right=True)
@@ -123,46 +126,47 @@ def cp_group_of(size: int | None) -> ProcessGroup | None:
     """Megatron's context-parallel ranks, or the `size` of this micro-batch; that getter was renamed after 0.19."""
     if size is None or size == 1:
         return None if size else parallel_state.get_context_parallel_group()
-    for name in ("get_dynamic_data_context_parallel_groups", "get_hybrid_data_context_parallel_groups"):
-        getter = getattr(parallel_state, name, None)
-        if getter is not None:
-            try:
-                group: ProcessGroup = getter(group_size=size)
-            except (AssertionError, KeyError) as error:
-                raise ValueError(
-                    f"local_cp_size={size}: Megatron has no context-parallel group of that size; initialise Megatron "
-                    "with hybrid_context_parallel=True, and use a power of two."
-                ) from error
-            return group
-    raise ValueError(f"local_cp_size={size}: this megatron-core has no dynamic context-parallel groups; leave it out.")
+    names = ("get_dynamic_data_context_parallel_groups", "get_hybrid_data_context_parallel_groups")
+    try:
+        getter = next(getattr(parallel_state, name) for name in names if hasattr(parallel_state, name))
+        group: ProcessGroup = getter(group_size=size)
+    except (StopIteration, AssertionError, KeyError) as error:
+        raise ValueError(
+            f"local_cp_size={size}: Megatron has no context-parallel group of that size; initialise Megatron with "
+            "hybrid_context_parallel=True, if it has that, and use a power of two."
+        ) from error
+    return group
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A micro-batch as the model takes it: all sequences in one row (thd), or one in each, left-aligned (bshd).
-
-    Causal attention needs no mask for the padding after a sequence. `arguments` are the model's own.
-    """
+    """A micro-batch as the model takes it: all sequences in one row (thd), or one in each, left-aligned (bshd)."""
 
     row: PackedRow
     cp_group: ProcessGroup | None
     shape: tuple[int, int]
-    arguments: dict[str, Any]
+    arguments: dict[str, Any]  # the model's own; causal attention needs no mask for the padding after a sequence
     like: Tensor  # the batch's mask `[b, s]`, or the offsets of the nested batch
     places: Tensor | None  # [real tokens] in the flattened mask; of a nested batch None
 
     def pack(self, values: Tensor, fill: float = 0) -> Tensor:
         """`[1, local tokens]`, or `[b, length / cp]`."""
-        if values.is_nested is not (self.places is None) or (
-            self.places is not None and values.shape != self.like.shape
-        ):
+        nested = self.places is None
+        if values.is_nested is not nested or not (nested or values.shape == self.like.shape):
             shape = "nested" if values.is_nested else list(values.shape)
             raise ValueError(f"values: expected tokens shaped like the batch's, got {shape}")
-        real = values.values() if self.places is None else values.flatten()[self.places]
+        real = values.values() if nested else values.flatten()[self.places]
         if len(real) != sum(self.row.lengths):
             raise ValueError(f"values: expected {sum(self.row.lengths)} tokens as in the batch, got {len(real)}")
         index = self.row.indices[0].to(real.device, non_blocking=True)
         return torch.cat([real, real.new_full((1,), fill)])[index].reshape(self.shape)
+
+    def model_arguments(self, tokens: Tensor, position_ids: Tensor | None = None) -> dict[str, Any]:
+        """The model's arguments for packed tokens; `position_ids` count if they are shaped like the batch."""
+        arguments = {**self.arguments, "input_ids": self.pack(tokens), "attention_mask": None}
+        if position_ids is not None and position_ids.shape == tokens.shape:
+            arguments["position_ids"] = self.pack(position_ids)
+        return arguments
 
     def unpack(self, values: Tensor) -> Tensor:
         """`[b, s]` or nested; padding is 0."""

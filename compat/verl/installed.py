@@ -22,7 +22,7 @@ from torch.utils.hooks import RemovableHandle
 
 from mcore_unpatch.compat.fused_head.settings import check_choice
 from mcore_unpatch.compat.hook.attach import Attachment, attach_along, installed_on
-from mcore_unpatch.compat.hook.call import HookCall, HookError, Logits, Processor, is_inference, register_results
+from mcore_unpatch.compat.hook.call import HookCall, HookError, Logits, Outputs, Processor, is_inference
 from mcore_unpatch.compat.hook.find import (
     INSTALLING,
     Handle,
@@ -43,9 +43,7 @@ def warn_where_kept(shim: str, numbers: Numbers, config: Any, *, logits_alone: b
     check_choice("numbers", numbers, *get_args(Numbers))
     if numbers != "verl":
         return
-    kept = []
-    if config.use_mup:
-        kept.append("the logits are not scaled by MuP's factor")
+    kept = ["the logits are not scaled by MuP's factor"] if config.use_mup else []
     ranks = config.tensor_model_parallel_size
     if ranks > 1 and not config.sequence_parallel and not logits_alone:
         kept.append(
@@ -65,36 +63,27 @@ def several_rows(labels: Tensor, instead: str) -> ValueError:
     )
 
 
-_FIELDS = ("loss", "logits", "past_key_values", "hidden_states", "attentions", "log_probs", "entropy")
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FusedProcessor:
-    """`log_probs`, `entropy` (`[b, s]` fp32) and the decoder's `hidden_states`, from one pass over the vocabulary.
+    """`log_probs`, `entropy` (`[b, s]` fp32, of all tokens) and the decoder's `hidden_states`, from one pass.
 
-    `flat`: `[b * s]` in the order of the labels, as veRL's kernel returns them.
+    With veRL's numbers as its kernel does it, which neither scales (MuP) nor adds up the ranks' parts of the hidden
+    gradient. `flat`: `[b * s]` in the order of the labels, as that returns them.
     """
 
-    options: HeadOptions
+    numbers: Numbers
     entropy: bool = True
     flat: bool = False
-
-    @classmethod
-    def giving(cls, numbers: Numbers, *, entropy: bool = True, flat: bool = False) -> "FusedProcessor":
-        """The processor with Megatron's numbers, or with veRL's. The entropy is that of all tokens, labelled or not.
-
-        Its kernel neither scales (MuP) nor adds up the ranks' parts of the hidden gradient.
-        """
-        return cls(options=_HOW[numbers], entropy=entropy, flat=flat)
 
     def __call__(self, **keywords: Any) -> Any:
         """Run the pass."""
         call = HookCall.of(keywords)
-        out = head_pass(call, self.options, {"logprobs", "entropy"} if self.entropy else {"logprobs"})
-        if has_config_logger_enabled(call.config):
-            inputs = {name: getattr(call, name) for name in _LOGGED_INPUTS}
-            logged = OrderedDict(**inputs, logprobs=out.logprobs, entropy=out.entropy)
-            log_config_to_disk(call.config, logged, prefix="input_and_logits")
+        out = head_pass(call, _HOW[self.numbers], {"logprobs", "entropy"} if self.entropy else {"logprobs"})
+        if has_config_logger_enabled(call.config):  # as Megatron logs them with logits
+            logged = ("input_ids", "position_ids", "attention_mask", "decoder_input")
+            values = {name: getattr(call, name) for name in logged}
+            values |= {"logprobs": out.logprobs, "entropy": out.entropy}
+            log_config_to_disk(call.config, OrderedDict(values), prefix="input_and_logits")
         results = {"log_probs": out.logprobs, "entropy": out.entropy}
         if self.flat:
             results = {name: value if value is None else value.flatten() for name, value in results.items()}
@@ -105,28 +94,6 @@ _HOW: dict[Numbers, HeadOptions] = {
     "megatron": HeadOptions(ignore_index=None),
     "verl": HeadOptions(ignore_index=None, scale_logits=False, reduce_hidden_grad=False),
 }
-_LOGGED_INPUTS = ("input_ids", "position_ids", "attention_mask", "decoder_input")  # as Megatron logs them with logits
-
-
-class FusedOutput(dict[str, Any]):
-    """Results by attribute and by key; as in veRL's class, a field without a value is None and has no key."""
-
-    def __init__(self, **values: Any) -> None:
-        unknown = values.keys() - set(_FIELDS)
-        if unknown:
-            raise TypeError(f"unknown fields: {', '.join(sorted(unknown))}; the fields are {', '.join(_FIELDS)}.")
-        super().__init__({name: values[name] for name in _FIELDS if values.get(name) is not None})
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _FIELDS:
-            return self.get(name)
-        raise AttributeError(f"no field {name!r}; the fields are {', '.join(_FIELDS)}.")
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self[name] = value
-
-
-register_results(FusedOutput)
 
 
 @cache
@@ -134,7 +101,7 @@ def _output_class() -> type[Any]:
     try:
         from verl.utils.model import CausalLMOutputForPPO
     except ImportError:  # no veRL here, or one without what it needs itself
-        return FusedOutput
+        return Outputs
     output: type[Any] = CausalLMOutputForPPO
     return output
 
@@ -156,33 +123,27 @@ class Installed:
         self.requests: PerThread[Request] = {}
         self.fields = OneCallFields()
         self.mtp_products_left = 0
-        self._head: RemovableHandle | None = None
+        self.detached_head: RemovableHandle | None = None
         self.handle: Handle = attach_along([path], self._begin, Installed, self._end)
 
     def release(self) -> None:
         """Remove the hooks if no shim is active any more."""
         with INSTALLING:
             if self.fused is None and self.logits is None and self.calls == 0:
-                self.mtp_updates_lm_head = True
+                self.let_mtp_update_head(True)
                 self.fields.restore()  # after an interrupt (Ctrl-C), which runs no hook
                 self.handle.remove()
 
-    @property
-    def mtp_updates_lm_head(self) -> bool:
+    def let_mtp_update_head(self, value: bool) -> None:
         """Whether the MTP loss has a gradient for the LM head."""
-        return self._head is None
-
-    @mtp_updates_lm_head.setter
-    def mtp_updates_lm_head(self, value: bool) -> None:
-        if value and self._head is not None:
-            self._head.remove()
-            self._head = None
-        layer = getattr(self.model, "output_layer", None)
-        if not value and self._head is None and layer is not None:
-            self._head = layer.register_forward_pre_hook(self._detach_head, with_kwargs=True)
+        if self.detached_head is not None:
+            self.detached_head.remove()
+            self.detached_head = None
+        if not value and (layer := getattr(self.model, "output_layer", None)) is not None:
+            self.detached_head = layer.register_forward_pre_hook(self._detach_head, with_kwargs=True)
 
     def _begin(self, keywords: dict[str, Any]) -> Request | None:
-        """The request of one call; its MTP is prepared."""
+        """Choose the processor of one call, and prepare its MTP."""
         self.fields.begin()
         if self.model.config.mtp_num_layers and not is_inference():
             unasked = get_ident() not in self.requests and keywords.get("output_processor") is None
@@ -190,13 +151,6 @@ class Installed:
                 self.fields.leave_out_mtp(self.model, keywords, argument_names(self.model))
             else:
                 self._with_mtp(keywords.get("packed_seq_params"))
-        return self._select(keywords)
-
-    def _end(self) -> None:
-        self.fields.restore()
-        self.mtp_products_left = 0
-
-    def _select(self, keywords: dict[str, Any]) -> Request | None:
         temperature = keywords.pop("temperature", None) if self.fused is not None else None
         request = self.requests.pop(get_ident(), None)
         if is_inference(keywords) or keywords.get("output_processor") is not None:
@@ -208,11 +162,15 @@ class Installed:
             flat = self.fused == "verl"
             if flat and len(labels) > 1:
                 raise several_rows(labels, 'call patch_fused_forward(model, numbers="megatron") for those of every row')
-            return FusedProcessor.giving(self.fused, flat=flat), {"temperature": temperature}
+            return FusedProcessor(self.fused, flat=flat), {"temperature": temperature}
         unscaled = self.logits == "verl" and self.model.config.use_mup
         if self.logits is None or (labels is None and not unscaled):
             return None
         return (_unscaled_logits if unscaled else Logits()), None
+
+    def _end(self) -> None:
+        self.fields.restore()
+        self.mtp_products_left = 0
 
     def _with_mtp(self, packed_seq_params: Any) -> None:
         model, config = self.model, self.model.config

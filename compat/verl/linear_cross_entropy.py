@@ -38,17 +38,9 @@ def linear_cross_entropy(
     """Log-probs of `labels` (a loss with its sign turned), and the entropy, under `hidden @ weight.T / temperature`.
 
     Both are float32 and flat, one number per token, in the order of `labels`. A label that is no token has the log-prob
-    `-logsumexp`, as if its logit were 0.
-
-    Args:
-        hidden: `[..., h]`.
-        weight: `[vocab / tp, h]`, this rank's shard; all shards have the same size.
-        labels: `[...]` global token ids.
-        temperature: a number, or one per token `[...]`, which veRL's kernel does not take.
-        reduction: "none", or the "sum" or "mean" of the log-probs; the entropy is never reduced.
-        dist_process_group: the ranks that hold the shards. Every rank has all results, but in the gradient of `hidden`
-            only its own shard's part: sum it over the ranks, as the gather of sequence parallelism does.
-        keep_bytes: how many bytes of logits the forward may keep for the backward (see `linear_logprob`).
+    `-logsumexp`, as if its logit were 0. The arguments are those of `linear_logprob`; `reduction` ("none", "sum" or
+    "mean") is for the log-probs alone. The gradient of `hidden` is this rank's part: sum it over the ranks of
+    `dist_process_group`, as the gather of sequence parallelism does.
     """
     say_once(__name__, "the fused operator")
     how = reduction.lower() if isinstance(reduction, str) else reduction

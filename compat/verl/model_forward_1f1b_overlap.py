@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import Module
 
 from mcore_unpatch.compat.hook.attach import schedule_plan_with_processor
-from mcore_unpatch.compat.hook.call import HookContext, Logits
+from mcore_unpatch.compat.hook.call import Logits
 from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
-from mcore_unpatch.compat.verl.batches import batch_of, vision_arguments
+from mcore_unpatch.compat.verl.batches import batch_of
 from mcore_unpatch.compat.verl.installed import FusedProcessor, Numbers, state_of, warn_where_kept
 
 
@@ -31,29 +31,24 @@ def gptmodel_forward_1f1b_overlap(
     calculate_entropy: bool = False,
     numbers: Numbers = "verl",
 ) -> Any:
-    """Megatron's schedule plan of one micro-batch: `(log_probs,)`, `[b, s]` fp32, 0 where `labels_mask` is false.
+    """Megatron's schedule plan of one micro-batch: `(log_probs,)` or `(log_probs, entropy)`, `[b, s]` fp32.
 
-    With `calculate_entropy` `(log_probs, entropy)`, and the loss must depend on both; without labels `(logits,)`. The
-    batch is packed; with MTP layers it stays padded, because Megatron's plan does not support both together.
+    Log-probs are 0 where `labels_mask` is false; without labels `(logits,)`. With MTP layers the batch stays padded.
     """
     say_once(__name__)
     path = find_language_model(model)
     refuse_patched(__name__, path.model)
     config, state = cast(Any, path.model).config, state_of(path)
     mtp = bool(config.mtp_num_layers)
-    if logits_processor is not None or vision_arguments(multi_modal_inputs, input_ids.device):
-        raise NotImplementedError(
-            "logits_processor, multi_modal_inputs: this plan has no logits, and takes text alone."
-        )
+    if logits_processor is not None or multi_modal_inputs:
+        raise NotImplementedError("logits_processor, multi_modal_inputs: this plan has no logits, only text.")
     if mtp and labels is None:
         raise ValueError("labels are missing; pass them, or Megatron's plan would make up labels for the MTP loss.")
-    if mtp and state and not state.mtp_updates_lm_head and not getattr(config, "mtp_detach_heads", False):
+    if mtp and state and state.detached_head and not getattr(config, "mtp_detach_heads", False):
         raise NotImplementedError("mtp_updates_lm_head=False has no effect in a schedule plan; set mtp_detach_heads.")
     warn_where_kept("gptmodel_forward_1f1b_overlap", numbers, config)
     batch = batch_of(input_ids, attention_mask, config, "bshd" if mtp else "thd")
-    arguments = {**batch.arguments, "input_ids": batch.pack(input_ids), "attention_mask": None}
-    if position_ids is not None and position_ids.shape == attention_mask.shape:
-        arguments["position_ids"] = batch.pack(position_ids)
+    arguments = batch.model_arguments(input_ids, position_ids)
     row, mask = (None if one is None else batch.pack(one) for one in (labels, labels_mask))
     if mtp:
         arguments |= {"labels": row, "loss_mask": (batch.pack(attention_mask) if mask is None else mask).float()}
@@ -61,9 +56,9 @@ def gptmodel_forward_1f1b_overlap(
     def output(**keywords: Any) -> tuple[Tensor, ...]:
         if row is None:
             return (batch.unpack(Logits()(**keywords)),)
-        out = FusedProcessor.giving(numbers, entropy=calculate_entropy)(**keywords)
+        out = FusedProcessor(numbers, entropy=calculate_entropy)(**keywords)
         log_probs = out.log_probs if mask is None else out.log_probs.masked_fill(mask == 0, 0.0)
         return tuple(batch.unpack(one) for one in (log_probs, out.entropy)[: 1 + calculate_entropy])
 
-    context = HookContext(labels=row, temperature=temperature)
+    context = {"labels": row, "temperature": temperature}
     return schedule_plan_with_processor(model, output, context=context, **arguments)

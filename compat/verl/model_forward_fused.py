@@ -57,8 +57,7 @@ def fused_output_processor(
     """The `output_processor` of veRL 0.9: `log_probs` and `entropy` of every token, flat in the order of `labels`.
 
     `context` is anything with a `temperature`, or a `HookContext`. The keywords named here are enough to call it
-    directly. `partial(fused_output_processor, numbers="megatron")` is as `numbers` of `patch_fused_forward`; with MuP
-    it also needs the hook's `scale_logits`, which has the factor.
+    directly, but `numbers="megatron"` with MuP needs the hook's `scale_logits`, too.
     """
     say_once(__name__)
     installed.warn_where_kept("fused_output_processor", numbers, config)
@@ -74,19 +73,18 @@ def fused_output_processor(
     if numbers == "verl" or not config.use_mup:
         others = {**dict.fromkeys(KEYWORDS), "scale_logits": lambda logits: logits, **others}
     named = {"hidden_states": hidden_states, "output_layer": output_layer, "output_weight": output_weight}
-    processor = FusedProcessor.giving(numbers, flat=True)
+    processor = FusedProcessor(numbers, flat=True)
     return processor(**{**others, **named, "labels": labels, "context": context, "config": config})
 
 
 def patch_fused_forward(model: Module, *, numbers: Numbers = "verl") -> None:
     """Return fused results from every forward with labels, until `unpatch_fused_forward`.
 
-    A second call only changes `numbers`. A forward without labels returns logits; one for inference or with its own
-    `output_processor` is left alone.
-    `numbers="verl"`, for a direct call and for the functions below: MuP does not scale the logits; with TP but no SP,
-    hidden-state gradients are not summed over ranks; the last token of a sequence in a nested batch predicts the next
-    token of the row; no MTP unless asked for. A direct call takes one packed row and returns flat results.
-    `numbers="megatron"`: the results are those of Megatron's own logits.
+    A forward for inference or with its own `output_processor` is left alone. A second call only changes `numbers`:
+    "megatron" are those of Megatron's own logits. "verl", for a direct call and for the functions below: MuP does not
+    scale the logits; with TP but no SP, hidden-state gradients are not summed over ranks; the last token of a sequence
+    in a nested batch predicts the next token of the row; no MTP unless asked for. A direct call then takes one packed
+    row and returns flat results.
     """
     say_once(__name__)
     path = installed.path_in(model)
@@ -126,23 +124,23 @@ def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
         """All tensors `[b, s]`, labels aligned with the outputs; log-probs are 0 where `labels_mask` is false.
 
         Without labels, logits `[b, s, vocab / tp]`. On a pipeline stage without output, the stage's own result.
-        `sequence_parallel` is read from the model; `data_format="bshd"` leaves the batch padded.
-        `temperature` may be one per sequence `[b]` or per token `[b, s]`.
-        `mtp_enable_train`: also train MTP, on the labels that `labels_mask` selects; None: with Megatron's numbers, if
-        `patch_postprocess` was called.
+        `sequence_parallel` is read from the model; `data_format="bshd"` leaves the batch padded. `temperature` may be
+        one per sequence or per token. `mtp_enable_train`: also train MTP, on the labels that `labels_mask` selects;
+        None: with Megatron's numbers, if `patch_postprocess` was called.
         """
         target = _FusedTarget(model)
         batch = batches.batch_of(input_ids, attention_mask, target.path.model.config, data_format)
-        arguments = _arguments(batch, input_ids, vision_model, attention_mask, multi_modal_inputs)
-        if position_ids is not None and position_ids.shape == attention_mask.shape and not vision_model:
-            arguments["position_ids"] = batch.pack(position_ids)
+        arguments = batches.vision_arguments(multi_modal_inputs, input_ids.device)
+        if vision_model:
+            arguments |= {**batch.arguments, **_unpacked(input_ids, attention_mask)}
+        else:
+            arguments |= batch.model_arguments(input_ids, position_ids)
         row = None if labels is None else batch.pack(labels)
         if row is not None and target.trains_mtp(mtp_enable_train):
             counted = attention_mask if labels_mask is None else labels_mask
             arguments |= {"labels": row, "loss_mask": batch.pack(counted).float()}
-        mask = None if labels_mask is None else batch.pack(labels_mask)
         temperature = _row_temperature(temperature, input_ids, batch)
-        return target.results(batch, arguments, row, temperature, ("entropy", "log_probs"), mask)
+        return target.results(batch, arguments, row, temperature, ("entropy", "log_probs"), labels_mask)
 
     return fused_forward_model
 
@@ -170,15 +168,17 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
     ) -> Any:
         """Nested tensors `[b, ragged]`; labels are token ids and are shifted one to the left within each sequence here.
 
-        With Megatron's numbers the log-prob of a sequence's last token, which predicts nothing, is 0.
-        `temperature` may be one per sequence.
-        Without labels, nested logits. `loss_mask`, nested like the tokens, selects the tokens of the MTP loss.
+        With Megatron's numbers the log-prob of a sequence's last token is 0; without labels nested logits come back.
+        `loss_mask`, nested like the tokens, selects the tokens of the MTP loss.
         """
         target = _FusedTarget(model)
         row: dict[str, Any] = {"local_cp_size": local_cp_size, "pad_to_length_bucket": pad_to_length_bucket}
         batch = batches.batch_of(input_ids, None, target.path.model.config, data_format, cp_layout=cp_layout, **row)
-        tokens, mask = batches.vision_tokens(input_ids, pad_token_id) if vision_model else (input_ids, None)
-        arguments = _arguments(batch, tokens, vision_model, mask, multi_modal_inputs)
+        arguments = batches.vision_arguments(multi_modal_inputs, input_ids.device)
+        if vision_model:
+            arguments |= {**batch.arguments, **_unpacked(*batches.vision_tokens(input_ids, pad_token_id))}
+        else:
+            arguments |= batch.model_arguments(input_ids)
         if router_padding_mask is not None:
             arguments["padding_mask"] = router_padding_mask
         known = None
@@ -189,10 +189,9 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
             if trains_mtp:
                 counted = batches.next_in_sequence(torch.ones_like(labels) if loss_mask is None else loss_mask, 0)
                 arguments |= {"labels": needed(known).clamp(min=0), "loss_mask": batch.pack(counted).float()}
-                if mtp_loss_normalization_factor is not None and "packed_seq_params" in arguments:
-                    setattr(
-                        arguments["packed_seq_params"], installed.NORMALIZATION_FACTOR, mtp_loss_normalization_factor
-                    )
+                packed = arguments.get("packed_seq_params")
+                if mtp_loss_normalization_factor is not None and packed is not None:
+                    setattr(packed, installed.NORMALIZATION_FACTOR, mtp_loss_normalization_factor)
             if target.numbers == "verl":
                 known = batches.labels_like_verl(batch, labels)
         temperature = _row_temperature(temperature, input_ids, batch)
@@ -203,32 +202,11 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
 
 
 fused_forward_no_padding_gen = fused_forward_model_engine  # its name in veRL 0.7
-fused_forward_gptmodel = fused_forward_model_gen(False)  # in veRL 0.5
 
 
-def fused_forward_qwen2_5_vl(
-    model: Module,
-    input_ids: Tensor,
-    position_ids: Tensor | None,
-    attention_mask: Tensor,
-    labels: Tensor | None,
-    labels_mask: Tensor | None,
-    multi_modal_inputs: Mapping[str, Tensor] | None = None,
-    **options: Any,
-) -> Any:
-    """The fused forward of vision models in veRL 0.5, with its order of arguments."""
-    options["multi_modal_inputs"] = multi_modal_inputs
-    return fused_forward_model_gen(True)(model, input_ids, position_ids, attention_mask, labels, labels_mask, **options)
-
-
-def _arguments(
-    batch: batches.Batch, tokens: Tensor, vision_model: bool, attention_mask: Tensor | None, multi_modal: Any
-) -> dict[str, Any]:
-    """The model's arguments; a vision model inserts images into unpacked tokens, counts positions and packs later."""
-    arguments = {**batch.arguments, **batches.vision_arguments(multi_modal, tokens.device)}
-    if vision_model:
-        return arguments | {"input_ids": tokens, "attention_mask": attention_mask, "position_ids": None}
-    return arguments | {"input_ids": batch.pack(tokens), "attention_mask": None}
+def _unpacked(tokens: Tensor, attention_mask: Tensor | None) -> dict[str, Any]:
+    """A vision model inserts images into unpacked tokens, counts positions and packs later."""
+    return {"input_ids": tokens, "attention_mask": attention_mask, "position_ids": None}
 
 
 class _FusedTarget:
@@ -253,15 +231,16 @@ class _FusedTarget:
         if labels is None:
             out = self.model(**{"labels": None, **arguments})
         else:
-            processor = FusedProcessor.giving(self.numbers, entropy="entropy" in names)
+            processor = FusedProcessor(self.numbers, entropy="entropy" in names)
             out = self._call(processor, HookContext(labels=labels, temperature=temperature), arguments)
         if not self.path.has_output:
             return out
         if labels is None:
             return batch.unpack(out)
-        log_probs = out.log_probs if mask is None else out.log_probs.masked_fill(mask == 0, 0.0)
-        values = {"log_probs": log_probs, "entropy": out.entropy}
-        return {name: batch.unpack(values[name]) for name in names}
+        results = {name: batch.unpack(getattr(out, name)) for name in names}
+        if mask is not None:
+            results["log_probs"] = results["log_probs"].masked_fill(mask == 0, 0.0)
+        return results
 
     def _call(self, processor: FusedProcessor, context: HookContext, keywords: dict[str, Any]) -> Any:
         """The model with `processor` at the output of its language model, whatever stands around that.
@@ -279,18 +258,18 @@ class _FusedTarget:
         state.requests[get_ident()] = (processor, context)
         try:
             result = model(**keywords)
-            if get_ident() in state.requests:
-                names = " > ".join(type(wrapper).__name__ for wrapper in path.wrappers) or "the call"
-                inner = type(path.model).__name__
-                raise HookSwallowedError(
-                    f"{names} returned without calling {inner}, so the processor never ran; pass {inner} itself."
-                )
-            return result
         finally:
-            state.requests.pop(get_ident(), None)
+            unserved = state.requests.pop(get_ident(), None) is not None
             with INSTALLING:
                 state.calls -= 1
                 state.release()
+        if unserved:
+            names = " > ".join(type(wrapper).__name__ for wrapper in path.wrappers) or "the call"
+            inner = type(path.model).__name__
+            raise HookSwallowedError(
+                f"{names} returned without calling {inner}, so the processor never ran; pass {inner} itself."
+            )
+        return result
 
     def trains_mtp(self, asked: bool | None) -> bool:
         """Whether this call has an MTP loss."""
@@ -314,7 +293,7 @@ def _row_temperature(temperature: float | Tensor, tokens: Tensor, batch: batches
     if not isinstance(temperature, Tensor):
         return temperature
     if not temperature.is_nested and temperature.numel() == 1:
-        return float(temperature) if temperature.device.type == "cpu" else temperature.reshape(())
+        return float(temperature) if temperature.is_cpu else temperature.reshape(())
     temperature = temperature.to(tokens.device)
     if tokens.is_nested and not temperature.is_nested:
         offsets: Tensor = tokens.offsets()  # type: ignore[attr-defined]

@@ -33,9 +33,8 @@ _recomputed: WeakKeyDictionary[Module, Handle] = WeakKeyDictionary()
 def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, numbers: Numbers = "verl") -> None:
     """Return logits from a forward with labels, with Megatron's own MTP loss; a second call only changes the options.
 
-    `mtp_updates_lm_head`: whether the MTP loss may change the LM head, as it did in every veRL release that ran on a
-    megatron-core with `process_mtp_loss` (0.17 and later). `numbers="megatron"` scales the logits under MuP, as
-    Megatron itself does and veRL does not.
+    `mtp_updates_lm_head`: whether the MTP loss may change the LM head, as it does in veRL's releases on megatron-core
+    0.17 and later. `numbers="megatron"` scales the logits under MuP, as Megatron does and veRL does not.
     """
     say_once(__name__)
     path = installed.path_in(model)
@@ -44,7 +43,7 @@ def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, number
     installed.warn_where_kept("patch_postprocess", numbers, path.model.config, logits_alone=True)
     state = installed.install(path)
     state.logits = numbers
-    state.mtp_updates_lm_head = mtp_updates_lm_head
+    state.let_mtp_update_head(mtp_updates_lm_head)
     if mtp_updates_lm_head and getattr(path.model.config, "mtp_detach_heads", False):
         warnings.warn(
             "config.mtp_detach_heads keeps the MTP loss from the LM head, so mtp_updates_lm_head=True has no effect.",
@@ -59,7 +58,7 @@ def unpatch_postprocess(model: Module) -> None:
     state = None if path is None else installed.state_of(path)
     if state is not None:
         state.logits = None
-        state.mtp_updates_lm_head = True
+        state.let_mtp_update_head(True)
         state.release()
 
 
@@ -70,23 +69,20 @@ def patch_mtp_layer_get_embeddings(model: Module, *, every_depth: bool = False) 
     With one MTP layer both are the same.
     """
     say_once(__name__, "PyTorch's hooks")
-    path = installed.path_in(model)
-    layers = [] if path is None else installed.mtp_layers(path.model)
-    if path is None or not layers or path.model in _detached:
+    inner, layers = _mtp_of(model)
+    if not layers or inner in _detached:
         logger.info("no MTP layers, or their encoder is already detached; nothing was changed")
         return False
-    _refuse_patched_layers(layers)
-    handle = _detached[path.model] = Handle()
-    config: Any = path.model.config
-    shared = config.mtp_use_repeated_layer and config.mtp_num_layers > 1 and not every_depth
+    handle = _detached[inner] = Handle()
+    shared = inner.config.mtp_use_repeated_layer and inner.config.mtp_num_layers > 1 and not every_depth
     if shared:
-        handle.on_removal(_detach_first_depth(path.model.mtp, layers[0]).remove)
+        _detach_first_depth(handle, inner.mtp, layers[0])
     for depth, layer in enumerate(layers):
         handle.on_removal(detach_mtp_inputs(layer, hidden_states=every_depth or (depth == 0 and not shared)).remove)
     return True
 
 
-def _detach_first_depth(mtp: Any, layer: Any) -> Handle:
+def _detach_first_depth(handle: Handle, mtp: Any, layer: Any) -> None:
     """Detach what the decoder gives a layer that all depths share, and not what one depth gives the next.
 
     In the layer's call and not in its norm, which a backward with recomputation runs again, whatever the depth.
@@ -102,10 +98,8 @@ def _detach_first_depth(mtp: Any, layer: Any) -> Handle:
             given = {**given, "hidden_states": given["hidden_states"].detach().requires_grad_()}
         return args, given
 
-    handle = Handle()
     handle.on_removal(mtp.register_forward_pre_hook(begin).remove)
     handle.on_removal(layer.register_forward_pre_hook(detach, with_kwargs=True).remove)
-    return handle
 
 
 def unpatch_mtp_layer_get_embeddings(model: Module) -> bool:
@@ -119,14 +113,14 @@ def patch_mtp_layer_checkpointed_forward(model: Module) -> bool:
     On megatron-core 0.18 each MTP layer is replaced by one that shares its parameters and can recompute.
     """
     say_once(__name__, "layers that can recompute")
-    path = installed.path_in(model)
-    layers = [] if path is None else installed.mtp_layers(path.model)
-    if path is None or path.model in _recomputed or all(map(installed.can_recompute, layers)):
+    inner, layers = _mtp_of(model)
+    if inner in _recomputed or all(map(installed.can_recompute, layers)):
         logger.info("no MTP layers that cannot recompute")
         return False
-    _refuse_patched_layers(layers)
-    handle = _recomputed[path.model] = Handle()
-    inner: Any = path.model
+    for layer in layers:
+        if type(layer) is not MultiTokenPredictionLayer:  # the twin would be without what is its own
+            raise HookError(f"{type(layer).__name__} is no layer of Megatron's own; upgrade megatron-core to 0.19.")
+    handle = _recomputed[inner] = Handle()
     for number, layer in enumerate(layers):
         twin = RecomputedMtpLayer.__new__(RecomputedMtpLayer)
         object.__setattr__(twin, "__dict__", vars(layer))  # parameters, names and state are shared
@@ -140,18 +134,21 @@ def unpatch_mtp_layer_checkpointed_forward(model: Module) -> bool:
     return _undo(model, _recomputed)
 
 
-def _refuse_patched_layers(layers: list[Any]) -> None:
+def _mtp_of(model: Module) -> tuple[Any, list[Any]]:
+    """The language model and its MTP layers, which must not be patched."""
+    path = installed.path_in(model, stacklevel=4)
+    layers = [] if path is None else installed.mtp_layers(path.model)
     for layer in layers:
         refuse_patched(__name__, layer, ("_get_embeddings", "_checkpointed_forward"))
+    return path and path.model, layers
 
 
 def _undo(model: Module, handles: WeakKeyDictionary[Module, Handle]) -> bool:
     path = installed.path_in(model, stacklevel=4)
     handle = None if path is None else handles.pop(path.model, None)
-    if handle is None:
-        return False
-    handle.remove()
-    return True
+    if handle is not None:
+        handle.remove()
+    return handle is not None
 
 
 class RecomputedMtpLayer(MultiTokenPredictionLayer):  # type: ignore[misc]

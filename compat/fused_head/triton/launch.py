@@ -83,8 +83,7 @@ def kernel_options(scale: float | Tensor, device: torch.device) -> dict[str, Any
     """How both kernels are compiled: by the same options, for both must make the same logits.
 
     With fused multiply-add the compiler makes one instruction of `z * scale - max` in one kernel and two in the other,
-    which round differently, unless the scale is a power of two and rounds nothing. Without, the kernels are a little
-    slower.
+    which round differently, unless the scale is a power of two and rounds nothing.
     """
     exact = not isinstance(scale, Tensor) and abs(frexp(scale)[0]) == 0.5
     tma = has_tma(device)

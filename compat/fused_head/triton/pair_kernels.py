@@ -81,7 +81,7 @@ class TritonPair(Pair):
                 *self._operands(first.load_rows(r), second.load_rows(r), slice(start, first.column_count)),
                 parts[:, :, r], parts.stride(0), parts.stride(1), r.stop - r.start, columns, r.start, height, splits,
                 segment,
-                *self._row_arguments(torch.zeros_like(parts[0, 0]), torch.zeros_like(parts[0, 0])), None,
+                *self._row_arguments(torch.zeros_like(parts[0, 0]), torch.zeros_like(parts[0, 0])),
                 *self._room(r if count == 5 else None, options["tma"]),
                 stats=count == 5, scaled=scaled, ragged=columns % PAIR_BLOCK != 0, **options,
             )  # fmt: skip
@@ -115,7 +115,7 @@ class TritonPair(Pair):
                 *self._operands(x, second.load_rows(r), slice(first.column_count)),
                 operand(dz, PAIR_BLOCK, PAIR_BLOCK, options["tma"]), dz.stride(0), rows, columns, first.column_count,
                 r.start, c.start,
-                *row_arguments, None, **options,
+                *row_arguments, **options,
             )  # fmt: skip
             return dz
 
@@ -186,7 +186,7 @@ def _two_blocks(
 def _pair_sums(
     x, w, y, v, x_stride, w_stride, y_stride, v_stride, x_width, y_width,
     parts, parts_stride, part_stride, rows, columns, first_row, height, splits, segment,
-    factors, factors_stride, limit,
+    factors, factors_stride,
     kept_steps, kept_apart, kept_maxima, kept_stride, head_stride, block_stride, kept_columns,
     stats: tl.constexpr, scaled: tl.constexpr, ragged: tl.constexpr,
     kind: tl.constexpr, beta: tl.constexpr, log_beta: tl.constexpr, log_rest: tl.constexpr,
@@ -196,9 +196,6 @@ def _pair_sums(
     """`stats`: both heads' maxima and sums of exponentials, and `cross` (`merge_pair_stats`); else the sums of JSD."""
     split = tl.program_id(0) // height
     column_blocks = tl.cdiv(columns, block_columns)
-    vocabulary = columns
-    if limit is not None:
-        vocabulary = tl.load(limit).to(tl.int32)
     for row_block in range(tl.program_id(0) % height, tl.cdiv(rows, block_rows), height):
         row = row_block * block_rows + tl.arange(0, block_rows)
         real = row < rows
@@ -217,7 +214,7 @@ def _pair_sums(
                     column_block * block_columns, rows, columns, tma, even_width, block_rows, block_columns,
                     block_width,
                 )  # fmt: skip
-                inside = (column_block * block_columns + tl.arange(0, block_columns) < vocabulary)[None, :]
+                inside = (column_block * block_columns + tl.arange(0, block_columns) < columns)[None, :]
                 if scaled:
                     a *= scale[:, None]
                     b *= tl.load(here + 7 * factors_stride, mask=real, other=0.0)[:, None]
@@ -275,7 +272,7 @@ def _pair_sums(
 def _pair_grad(
     x, w, y, v, x_stride, w_stride, y_stride, v_stride, x_width, y_width,
     out, out_stride, rows, columns, vocabulary, first_row, first_column,
-    factors, factors_stride, limit,
+    factors, factors_stride,
     kind: tl.constexpr, beta: tl.constexpr, log_beta: tl.constexpr, log_rest: tl.constexpr,
     tma: tl.constexpr, by_nvidia: tl.constexpr, even_width: tl.constexpr, block_rows: tl.constexpr,
     block_columns: tl.constexpr, block_width: tl.constexpr,
@@ -283,9 +280,6 @@ def _pair_grad(
     """The gradient of the first head's raw product."""
     row_blocks = tl.cdiv(rows, block_rows)
     column_blocks = tl.cdiv(columns, block_columns)
-    end = vocabulary
-    if limit is not None:
-        end = tl.load(limit).to(tl.int32)
     for block in range(tl.program_id(0), row_blocks * column_blocks, tl.num_programs(0)):
         row_block, column_block = block_position(block, row_blocks, column_blocks)
         column = first_column + column_block * block_columns
@@ -308,6 +302,6 @@ def _pair_grad(
             f = (1 - beta) * (a - log_mixture(a, b, log_beta, log_rest, by_nvidia)) if kind == _JSD else a - b
             dz = exp(a, by_nvidia) * (f - tl.load(here + 5 * factors_stride, mask=real, other=0.0)[:, None])
         dz *= tl.load(here + 6 * factors_stride, mask=real, other=0.0)[:, None]
-        dz = tl.where((column + tl.arange(0, block_columns) < end)[None, :], dz, 0.0)
+        dz = tl.where((column + tl.arange(0, block_columns) < vocabulary)[None, :], dz, 0.0)
         dz = dz.to(out.dtype if tma else out.dtype.element_ty)
         store_block(out, out_stride, dz, row_block * block_rows, column_block * block_columns, rows, columns, tma)

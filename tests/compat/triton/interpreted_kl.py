@@ -93,7 +93,7 @@ def test_values_and_gradients(kind: str, beta: float) -> None:
 def test_the_backend_that_a_processor_asks_for() -> None:
     hidden, weight = (torch.ones(n, 16, dtype=torch.float16, device=DEVICE) for n in (3, 300))
     with pytest.raises(AssertionError, match="torch"):
-        run_kl((hidden, weight, hidden, weight), Divergence("forward"), (1.0, 1.0), LogprobQuery(backend="torch"))
+        run_kl((hidden, weight, hidden, weight), Divergence("forward"), LogprobQuery(backend="torch"))
 
 
 def test_hidden_sizes_in_no_proportion() -> None:
