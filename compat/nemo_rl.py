@@ -53,10 +53,9 @@ def from_parallel_hidden_states_to_logprobs(
     packed_seq_params: Any = None,
     cp_gradient: Gradient = "summed",
 ) -> Tensor:
-    """`[b, s - 1]` fp32 log-probs of the token after each of `target` `[b, s]`.
+    """`[b, s - 1]` fp32 log-probs of the token after each of `target` `[b, s]`, from `[s, b, h]` or `[s / tp, b, h]`.
 
-    Hidden states are `[s / tp, b, h]` as sequence parallelism leaves them, or whole `[s, b, h]`. Under context
-    parallelism they and `target` are this rank's share, and the result is the whole sequence.
+    Under context parallelism hidden states and `target` are this rank's share, and the result is the whole sequence.
     """
     say_once(__name__, "linear_logprob")
     hidden, weight = tensor_parallel_hidden_states, output_weight_layer

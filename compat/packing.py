@@ -1,10 +1,8 @@
 """Packed sequences and context parallelism: how tokens are split over ranks, labelled and gathered.
 
-Gathers have a choice of what the backward does. `"own"`: every rank computes the SAME loss from the gathered sequence,
-so each already has the full gradient and keeps its own part. `"summed"`: every rank computes a different part of the
-loss, so the gradients are summed over the ranks.
-A packed row is described by its bounds `[sequences + 1]`, Megatron's `cu_seqlens` with padding, over all ranks. They
-may be on the device: nothing here waits for them.
+A gather's backward keeps this rank's `"own"` part, where every rank computes the SAME loss from what is gathered, or
+the `"summed"` gradients of all ranks, where each computes a different part of the loss. The bounds `[sequences + 1]`
+of a packed row are Megatron's `cu_seqlens` with padding; they may be on the device: nothing here waits for them.
 """
 
 from typing import Any, Literal, get_args

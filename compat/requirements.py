@@ -84,10 +84,7 @@ def require_megatron(what: str) -> None:
 
 
 def require_hook(what: str, *, unpatched: bool = False) -> None:
-    """Raise an ImportError unless `GPTModel.forward` has the parameter `output_processor`, or if it is switched off.
-
-    `unpatched`: `what` refuses models with a patch of their class, and so it does if there is one already.
-    """
+    """Raise an ImportError unless `GPTModel.forward` has the hook, `unpatched` if asked, or if switched off."""
     require_megatron(what)
     model = import_module("megatron.core.models.gpt.gpt_model").GPTModel
     forward = model.forward

@@ -1,7 +1,6 @@
 """SkyRL's fused LM-head path on Megatron's output hook: log-probs and entropy from hidden states, packed and padded.
 
-The gradient of the hidden states is this rank's part, as in SkyRL: `fused_lm_head_output_processor` returns hidden
-states whose backward sums the parts. `chunk_size` bounds the memory, and `fused_backend` names the kernels.
+As in SkyRL the gradient of the hidden states is this rank's part; `fused_lm_head_output_processor` sums the parts.
 """
 
 from mcore_unpatch.compat.requirements import require_hook, say_once
@@ -49,10 +48,7 @@ def call_model_with_fused_lm_head(
     output_processor_context: dict[str, Any],
     **kwargs: Any,
 ) -> Any:
-    """Call `model(*args, **kwargs)` and return hidden states; on a pipeline stage without output the stage's own.
-
-    On the last stage `output_processor_context["lm_head_weight"]` is then this rank's shard of the LM head.
-    """
+    """Call `model(*args, **kwargs)` for hidden states; the context's `lm_head_weight` is the head afterwards."""
     say_once(__name__)
     path = find_language_model(model)
     refuse_patched(__name__, path.model)
@@ -65,8 +61,7 @@ def places_of(
 ) -> tuple[Tensor, Tensor]:
     """For every position of `[b, length - 1]`: its token in the packed row, and whether another token follows it.
 
-    By `sub_seq_lengths` (several sequences in each row), by `attention_mask` `[b, length]`, or left-aligned. Nothing
-    here waits for the device.
+    By `sub_seq_lengths` (several sequences in each row), by `attention_mask` `[b, length]`, or left-aligned.
     """
     bounds = bounds.long()
     if sub_seq_lengths is None and attention_mask is not None:

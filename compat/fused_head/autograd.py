@@ -84,11 +84,7 @@ class PassOptions:
 
 
 class VocabPass(torch.autograd.Function):
-    """`(hidden [tokens, h], weight)` to the statistics of the rows; the product's dtype is the weight's in both ways.
-
-    Log-probs of the chosen columns `[rows, k]`, entropy, logsumexp, sum of squared probabilities `[rows]`, top-k logits
-    and ids `[rows, k]`.
-    """
+    """`(hidden [tokens, h], weight)` to the statistics of the rows; products are in the weight's dtype both ways."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, options: PassOptions) -> tuple[Tensor | None, ...]:

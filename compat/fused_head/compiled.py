@@ -1,7 +1,6 @@
 """`linear_logprob` inside `torch.compile`: two opaque operators, one for the results and one for the gradients.
 
-A compiled graph saves what an operator returns. So the forward returns what the backward needs of every token, too, and
-the backward finds out anew which rows were computed. What the shapes of a graph cannot say stands in an error.
+A compiled graph saves what an operator returns: so the forward returns what the backward needs of every token, too.
 """
 
 from collections.abc import Sequence

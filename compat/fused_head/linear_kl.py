@@ -1,8 +1,4 @@
-"""The divergence of a student's next-token distribution from a teacher's, from hidden states and LM-head weights.
-
-Two heads over the same vocabulary, tile by tile: one pass for a KL divergence, two for JSD, whose mixture needs both
-heads' norms first.
-"""
+"""The divergence of a student's next-token distribution from a teacher's: two heads, tile by tile."""
 
 import math
 from collections.abc import Sequence
@@ -34,10 +30,7 @@ Kind = Literal["forward", "reverse", "jsd"]
 
 @dataclass(frozen=True)
 class Divergence:
-    """`forward`: KL(teacher, student). `reverse`: KL(student, teacher).
-
-    `jsd`: `beta * KL(teacher, m) + (1 - beta) * KL(student, m)` with the mixture `m = beta * q + (1 - beta) * p`.
-    """
+    """KL(teacher, student), KL(student, teacher), or JSD: `m = beta * q + (1 - beta) * p` is the mixture of both."""
 
     kind: Kind
     beta: float = 0.5
@@ -103,9 +96,8 @@ class Head:
 def merge_pair_stats(parts: Tensor, weighing: int) -> Tensor:
     """`[5, rows]` of both heads from those of several parts of the columns, `[parts, 5, rows]`.
 
-    Each head's maximum and sum of `exp(z - row_max)`, where `z` is a logit, and `cross`: the sum of
-    `exp(z - row_max) * ((z - row_max) - (z' - row_max'))`, where `z` is a logit of the head whose probabilities weigh
-    the divergence and `z'` the other's: with it a KL divergence takes one pass.
+    Each head's maximum and sum of `exp(z - row_max)`, where `z` is a logit, and `cross`, for a KL divergence in one
+    pass: the sum of `exp(z - row_max) * ((z - row_max) - (z' - row_max'))` with `z` of the head that weighs.
     """
     maxima, sums_exp = parts[:, :2], parts[:, 2:4]
     row_max = maxima.amax(0)
@@ -279,10 +271,7 @@ class _KlOptions:
     scales: tuple[float | Tensor, float | Tensor]
 
     def pair(self, tensors: Sequence[Tensor], swapped: bool = False, kept: tuple[Tensor, ...] = ()) -> Pair:
-        """Student and teacher, by the fused kernels where they can run.
-
-        Of each, hidden states and weight; then, where they are known, of each the maximum and log_sum of every row.
-        """
+        """Student and teacher of hidden states and weight of each, then maxima and log_sums if they are known."""
         student, teacher = (
             self.plan.problem(*two, scale=scale)
             for two, scale in zip((tensors[:2], tensors[2:4]), self.scales, strict=True)

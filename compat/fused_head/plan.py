@@ -1,8 +1,6 @@
 """One pass over the vocabulary: which rows of which shard are computed, and what becomes of the results.
 
-Tensor parallelism: every rank holds as many rows of the head as the others, in the order of the ranks. Collectives per
-call: one gather of row statistics, one more for top-k. Backward: one all-reduce, beside the last product of the
-weight's gradient.
+Collectives per call: one gather of row statistics, one more for top-k; one all-reduce in the backward.
 """
 
 from collections.abc import Sequence
@@ -28,10 +26,7 @@ from mcore_unpatch.compat.fused_head.torch_backend import choose_backend
 
 @dataclass(frozen=True)
 class VocabOutput:
-    """The results of one pass over the vocabulary, all differentiable except the ids; a row left out is 0 everywhere.
-
-    Left out are the rows that the mask does not keep, and those whose label is `ignore_index`.
-    """
+    """The results of one pass, all differentiable except the ids; 0 in rows that mask or `ignore_index` leave out."""
 
     logprobs: Tensor | None  # [...] None without labels
     entropy: Tensor | None  # [...] None unless asked for
@@ -130,10 +125,7 @@ def located(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> tuple["Rows"
 
 
 def row_scale(rows: "Rows", temperature: float | Tensor, logit_scale: float, dtype: torch.dtype) -> float | Tensor:
-    """The factor of the raw product, `Problem.scale`: a number, or one per row `[rows, 1]`.
-
-    Here the temperature ends. Backends multiply logits by the factor, and the gradients of logits once more.
-    """
+    """The factor of the raw product, `Problem.scale`, a number or `[rows, 1]`: here the temperature ends."""
     if not isinstance(temperature, Tensor):
         return logit_scale / temperature
     per_row = rows.take(temperature.expand(rows.shape)).to(dtype)

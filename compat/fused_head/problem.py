@@ -1,7 +1,6 @@
 """The interface between the operator and its backends: what one receives and returns, and how shards are merged.
 
-A backend knows one rank's shard and nothing of masks, ignored labels, process groups or `main_grad`: it turns a
-`Problem` into `RowStats`, and later `RowGrads` into the gradients of hidden states and weight.
+A backend knows one rank's shard and nothing of masks, ignored labels, process groups or `main_grad`.
 """
 
 from collections.abc import Callable

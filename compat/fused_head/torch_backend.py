@@ -1,7 +1,6 @@
 """The torch backend: computes and discards one tile of logits after another, on any device; and the choice of one.
 
-Forward and backward compute each tile by the same product of the same shape, so the backward's softmax matches the
-forward's log-sum-exp to the last bit. How a problem is cut into tiles is the same for every backend.
+Both passes compute a tile by the same product: the backward's softmax matches the forward's sums to the last bit.
 """
 
 import os
@@ -37,10 +36,7 @@ _VECTORS = 8
 
 
 def tile_cost(problem: Problem, number: int, keeps_low_precision: bool) -> tuple[int, int, int]:
-    """The bytes of a tile per cell, per row and per column, including the casts of its operands and products.
-
-    `number` is how many bytes one has in which results are added up.
-    """
+    """The bytes of a tile per cell, row and column with all casts; sums are in numbers of `number` bytes."""
     hidden, weight = problem.hidden, problem.weight
     width = hidden.shape[1]
     narrow = weight.dtype.itemsize < number
@@ -80,11 +76,7 @@ def least_tile_bytes(weight: Tensor) -> int:
 
 
 def chunk_tile_bytes(chunk_size: int | None, batch: int, weight: Tensor) -> int | None:
-    """The bytes of the logits of `chunk_size` positions of the whole batch; None: the default.
-
-    So a chunk size remains an upper bound on memory, although nothing here is cut along the sequence. A bound below the
-    minimum of a backend is raised to that minimum.
-    """
+    """The bytes of the logits of `chunk_size` positions of the batch, or a backend's minimum; None: the default."""
     if chunk_size is None:
         return None
     check_counts(chunk_size=(chunk_size, 1))
@@ -97,10 +89,7 @@ def chunk_tile_bytes(chunk_size: int | None, batch: int, weight: Tensor) -> int 
 
 @cache
 def product_widens(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether torch.mm gives float32 from operands of this dtype on this device, found out by a small product.
-
-    It learned to in torch 2.8, for CUDA; elsewhere the product is rounded to `dtype` on the way.
-    """
+    """Whether torch.mm gives float32 from operands of this dtype here (since torch 2.8, for CUDA): tried out."""
     small = torch.ones(8, 8, dtype=dtype, device=device)
     try:
         torch.mm(small, small, out_dtype=torch.float32)
@@ -170,10 +159,7 @@ class Tiles:
         return target.accumulate or row_tiles > 1 or target.buffer.dtype != self.operand_dtype
 
     def multiply_out(self, grad_of_tile: GradOfTile, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
-        """`TorchBackend.backward`, given the gradient of the logits of a tile's rows and columns as an operand.
-
-        The weight's gradient of some columns is added up over all rows, and rounded once.
-        """
+        """Add up both gradients, given that of the logits of a tile; the weight's is rounded once for all rows."""
         columns, rows = self.column_spans(), self.row_spans()
         adds, apart = weight_grad is not None and weight_grad.accumulate, self.sums_apart(weight_grad, len(rows))
         dx = self.new(self.row_count if hidden_grad is not None else 0, self.problem.hidden.shape[1])
@@ -201,10 +187,7 @@ class Tiles:
 
 
 class TorchBackend:
-    """The two passes over a shard, here by vocabulary tiles in plain PyTorch.
-
-    Neither waits for the device, and only `hidden_grad` may communicate.
-    """
+    """The two passes over a shard; neither waits for the device, and only `hidden_grad` may communicate."""
 
     def forward(self, problem: Problem) -> RowStats:
         """Fold each tile into the rows' running maximum, sums, chosen logits and top-k."""

@@ -80,10 +80,10 @@ class TokenLoss(HeadProcessor):
 
 
 class TopKLogits(HeadProcessor):
-    """The `k` largest logits of the whole vocabulary: `Outputs(topk_logits, topk_ids, logsumexp)`.
+    """The `k` largest logits of the whole vocabulary: `Outputs(topk_logits, topk_ids, logsumexp)`. Needs no labels.
 
-    `topk_logits` `[b, s, k]` fp32 in descending order (scaled and divided by the temperature), `topk_ids` `[b, s, k]`
-    global token ids, `logsumexp` `[b, s]`: `topk_logits - logsumexp[..., None]` are log-probs. Needs no labels.
+    `topk_logits` `[b, s, k]` fp32, scaled and descending; `topk_ids` `[b, s, k]` token ids; `logsumexp` `[b, s]`:
+    `topk_logits - logsumexp[..., None]` are log-probs.
     """
 
     gives = MappingProxyType({name: name for name in ("topk_logits", "topk_ids", "logsumexp")})
@@ -108,14 +108,11 @@ class SumPiSquared(HeadProcessor):
 
 @dataclass(unsafe_hash=True)
 class HeadInputs:
-    """Returns `[b, s, h]`: the hidden states that the output layer would receive; its weight is in `.weight`.
+    """Returns `[b, s, h]`: the hidden states that the output layer would receive, MuP's factor applied.
 
-    MuP's factor is applied as to logits, and sequence parallelism leaves this rank's share `[b, s / tp, h]`. Nothing is
-    gathered, and gradients are not summed over tensor-parallel ranks: the code that multiplies must do both.
-
-    `.weight` is this rank's shard `[vocab / tp, h]`, tied or not, from the last call, or None before the first; `keep`
-    is called with it in every call. With gradient accumulation fusion it is a view of the parameter whose gradient goes
-    to `main_grad`. `attach` treats two with the same `keep` as equal: the first one attached runs.
+    Nothing is gathered (sequence parallelism leaves `[b, s / tp, h]`), and gradients are not summed over ranks: code
+    that multiplies must do both. `.weight` is this rank's shard `[vocab / tp, h]`, tied or not, from the last call;
+    `keep` is called with it each time. With gradient accumulation fusion its gradient goes to `main_grad`.
     """
 
     keep: Callable[[Tensor], None] | None = None

@@ -23,10 +23,7 @@ _VISION_INPUTS = ("pixel_values", "image_grid_thw", "pixel_values_videos", "vide
 
 @dataclass(frozen=True)
 class PackedRow:
-    """Sequences of `lengths`, each padded to its entry in `padded`, one after another in one row over all ranks.
-
-    Plain numbers on the host: nothing here needs a device sync. Indices are made once, on the host.
-    """
+    """Sequences of `lengths`, padded to `padded`, one after another in one row over all ranks: numbers on the host."""
 
     lengths: tuple[int, ...]
     padded: tuple[int, ...]
@@ -87,11 +84,7 @@ def plan_row(
 
 
 def packed_seq_params(row: PackedRow, device: torch.device) -> Any:
-    """Megatron's description of the row, with its layout if this Megatron has a field for it.
-
-    Every field has the padded bounds: Megatron rolls MTP labels and splits rotary embeddings by `cu_seqlens_q`, and
-    causal attention keeps the trailing padding of a sequence from its real tokens.
-    """
+    """Megatron's description of the row; every field has the padded bounds, by which Megatron rolls and splits."""
     bounds, longest = row.bounds.to(device, non_blocking=True), max(row.padded, default=0)
     params = PackedSeqParams(
         qkv_format="thd",
@@ -225,11 +218,7 @@ def _unit(cp_size: int, contiguous: bool = False) -> int:
 
 
 def labels_like_verl(batch: Batch, labels: Tensor) -> Tensor:
-    """Labels shifted one to the left as veRL packs them: a sequence's last token has a label too.
-
-    On one rank and packed it is the next token of the row; otherwise it is the first of the sequence, as in 0.7 and
-    0.8. In 0.9 it is 0 over several ranks if the sequence is padded.
-    """
+    """Labels shifted as veRL packs them: a sequence's last has the row's next (one rank) or its own first."""
     if "packed_seq_params" in batch.arguments and batch.row.cp_size == 1:
         return batch.pack(labels).roll(-1, -1)
     return batch.pack(next_in_sequence(labels, None))

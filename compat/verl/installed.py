@@ -1,9 +1,7 @@
 """What the veRL shims installed on one language model: a single attachment that serves them all.
 
-Log-probs and entropy come in veRL's result object, with its numbers or with those of Megatron's own logits.
-Multi-token prediction (MTP) is as veRL means it, through fields set for one call only: with labels, Megatron runs the
-MTP layers and adds and logs their loss. Without labels there is no MTP here, whereas Megatron 0.19 would make labels
-from `input_ids` and add a loss.
+Multi-token prediction (MTP) is as veRL means it, through fields set for one call only: with labels Megatron adds and
+logs its loss; without labels there is no MTP here, whereas Megatron 0.19 would make labels from `input_ids`.
 """
 
 import inspect

@@ -1,7 +1,6 @@
 """veRL's `verl.utils.kernel.linear_cross_entropy` on the fused operator: the same call and results, in less time.
 
-It needs torch and triton: no hook, no Megatron, no veRL. Where these are missing or too old for the fused kernels, its
-import raises, and a guard keeps the old kernel. SkyRL and siiRL have copies of that.
+It needs no Megatron. Without torch and triton that the fused kernels can use, its import raises.
 """
 
 from mcore_unpatch.compat.requirements import falls_back, missing_from_extra, require_switched_on, say_once

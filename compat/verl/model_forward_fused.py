@@ -1,9 +1,7 @@
 """veRL's `model_forward_fused` on the hook: log-probs and entropy without logits.
 
-`patch_fused_forward` makes a direct `model(..., labels=, temperature=)` return them as an object with `log_probs` and
-`entropy` (`[b, s]`). The functions returned by `fused_forward_model_gen` and `fused_forward_model_engine` pack a batch,
-call the model and unpack the results; they reach the inner language model through any wrapper, patched or not.
-`fused_output_processor` is for callers that pass Megatron's hook arguments themselves.
+`patch_fused_forward` is for direct calls, `fused_output_processor` for those with Megatron's hook arguments. The
+functions returned by the others pack a batch, call the model through any wrapper and unpack the results.
 """
 
 from mcore_unpatch.compat.requirements import require_hook, say_once
@@ -243,10 +241,7 @@ class _FusedTarget:
         return results
 
     def _call(self, processor: FusedProcessor, context: HookContext, keywords: dict[str, Any]) -> Any:
-        """The model with `processor` at the output of its language model, whatever stands around that.
-
-        Where nothing is in the way the hook's keywords go with the call, and nothing is installed for it.
-        """
+        """The model with `processor` at its output: by keyword where nothing is in the way, else installed."""
         path, model = self.path, self.model
         config: Any = path.model.config
         if path.passes_keywords and not config.mtp_num_layers and not is_inference(keywords):

@@ -1,8 +1,4 @@
-"""veRL's `mtp_patch` on the hook: train MTP together with a policy that needs logits.
-
-After `patch_postprocess` a forward with `labels` returns logits, and Megatron computes, applies and logs the MTP loss;
-a forward without labels runs no MTP. A caller's own `output_processor` still runs.
-"""
+"""veRL's `mtp_patch` on the hook: train MTP together with a policy that needs logits."""
 
 from mcore_unpatch.compat.requirements import require_hook, say_once
 
@@ -31,10 +27,10 @@ _recomputed: WeakKeyDictionary[Module, Handle] = WeakKeyDictionary()
 
 
 def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, numbers: Numbers = "verl") -> None:
-    """Return logits from a forward with labels, with Megatron's own MTP loss; a second call only changes the options.
+    """Return logits from a forward with labels, with Megatron's own MTP loss; without labels run no MTP.
 
-    `mtp_updates_lm_head`: whether the MTP loss may change the LM head, as it does in veRL's releases on megatron-core
-    0.17 and later. `numbers="megatron"` scales the logits under MuP, as Megatron does and veRL does not.
+    `mtp_updates_lm_head`: whether the MTP loss may change the LM head, as in veRL's releases on megatron-core 0.17 and
+    later. `numbers="megatron"` scales the logits under MuP, as Megatron does and veRL does not.
     """
     say_once(__name__)
     path = installed.path_in(model)
@@ -65,8 +61,7 @@ def unpatch_postprocess(model: Module) -> None:
 def patch_mtp_layer_get_embeddings(model: Module, *, every_depth: bool = False) -> bool:
     """Keep the MTP loss out of the decoder and the embedding; returns whether anything was changed.
 
-    `every_depth`: also keep the loss of each depth out of the depths before it, as veRL 0.7 did; 0.8 and later do not.
-    With one MTP layer both are the same.
+    `every_depth`: also keep the loss of each depth out of the depths before it, as veRL 0.7 did.
     """
     say_once(__name__, "PyTorch's hooks")
     inner, layers = _mtp_of(model)
@@ -108,10 +103,7 @@ def unpatch_mtp_layer_get_embeddings(model: Module) -> bool:
 
 
 def patch_mtp_layer_checkpointed_forward(model: Module) -> bool:
-    """Let MTP layers recompute (`recompute_granularity="full"`); returns whether anything was changed (not on 0.19).
-
-    On megatron-core 0.18 each MTP layer is replaced by one that shares its parameters and can recompute.
-    """
+    """Let MTP layers of 0.18 recompute, by layers that share their parameters; returns whether anything was changed."""
     say_once(__name__, "layers that can recompute")
     inner, layers = _mtp_of(model)
     if inner in _recomputed or all(map(installed.can_recompute, layers)):

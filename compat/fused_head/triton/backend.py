@@ -1,8 +1,6 @@
 """The triton backend: two kernels that make logits and use them up on the spot, and plain products for the gradients.
 
-The forward holds three numbers per row and segment of the vocabulary. The backward makes the gradient of a tile of
-logits, as wide as the memory allows, and multiplies it out; or it takes what the forward has kept of them. Both kernels
-make logits by the same instructions, so the backward's softmax belongs to the forward's log-sum-exp to the last bit.
+Both make logits by the same instructions: the backward's softmax belongs to the forward's sums to the last bit.
 """
 
 import torch

@@ -1,7 +1,4 @@
-"""How the fused kernels are launched: one program per multiprocessor, operands read by the TMA or by pointers.
-
-The TMA, Hopper's Tensor Memory Accelerator, copies blocks of a matrix that a descriptor describes.
-"""
+"""How the fused kernels are launched: one program per multiprocessor, operands read by Hopper's TMA or by pointers."""
 
 from functools import cache, lru_cache
 from math import frexp, prod
