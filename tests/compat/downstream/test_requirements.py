@@ -3,21 +3,57 @@
 import logging
 
 import pytest
-from downstream.importing import NEEDS_HOOK, SHIMS, said_by_imports
+from downstream.importing import NEEDS_HOOK, SHIMS, Situation, said_by_imports
 
 from mcore_unpatch.compat import requirements
 
 ranks = pytest.mark.ranks
 
 
+_OF_A_DOWNSTREAM = """
+import functools, torch
+from megatron.core.models.gpt.gpt_model import GPTModel
+theirs = GPTModel.forward
+def forward(self, input_ids, position_ids, attention_mask, labels=None, **kwargs):
+    return theirs(self, input_ids, position_ids, attention_mask, labels=labels, **kwargs)
+forward.__module__ = "trainer.patches"
+"""
+_WITHOUT = """
+import sys
+gone = {!r}
+sys.modules |= dict.fromkeys([*gone, *(name for name in sys.modules if name.partition(".")[0] in gone)])
+"""
+ALL = [*SHIMS, *NEEDS_HOOK]
+REPLACEMENTS = [*ALL, "mcore_unpatch.compat.hook.changed_heads"]
+PACKAGE = "mcore_unpatch.compat.verl"
+SOME_OFF = "verl, mcore_unpatch.compat.skyrl"
+SITUATIONS = {
+    "no torch": Situation(SHIMS, _WITHOUT.format(["torch"])),
+    "no megatron": Situation(SHIMS, _WITHOUT.format(["megatron"])),
+    "off": Situation([*REPLACEMENTS, PACKAGE], environment={"MCORE_UNPATCH": "0"}),
+    "some off": Situation(REPLACEMENTS, environment={"MCORE_UNPATCH_OFF": SOME_OFF}),
+    "bare": Situation([PACKAGE], _WITHOUT.format(["torch", "triton", "megatron"])),
+    "hidden": Situation(ALL, f"{_OF_A_DOWNSTREAM}GPTModel.forward = forward\n"),
+    "as in a Megatron of that version without the hook": Situation(
+        ALL, f"{_OF_A_DOWNSTREAM}forward.__module__ = GPTModel.__module__\nGPTModel.forward = forward\n"
+    ),
+    "wrapped": Situation(ALL, f"{_OF_A_DOWNSTREAM}GPTModel.forward = functools.wraps(theirs)(forward)\n"),
+    "patched": Situation(ALL, f"{_OF_A_DOWNSTREAM}GPTModel._postprocess = forward\n"),
+}
+
+
+@pytest.fixture(scope="module")
+def said() -> dict[str, dict[str, str]]:
+    """What each import says in each situation."""
+    return dict(zip(SITUATIONS, said_by_imports(*SITUATIONS.values()), strict=True))
+
+
 @ranks
 @pytest.mark.parametrize("missing", ["torch", "megatron"])
-def test_a_missing_package_is_named_with_the_extra(missing: str) -> None:
-    known = "" if missing == "torch" else "import torch; "
-    said = said_by_imports(SHIMS, f"{known}import sys; sys.modules[{missing!r}] = None")
+def test_a_missing_package_is_named_with_the_extra(said: dict[str, dict[str, str]], missing: str) -> None:
     package = "megatron-core" if missing == "megatron" else missing
     how = "which is not installed; run `pip install 'mcore-unpatch[compat]'`."
-    assert said == {name: f"ImportError: {name} needs {package}, {how}" for name in SHIMS}
+    assert said[f"no {missing}"] == {name: f"ImportError: {name} needs {package}, {how}" for name in SHIMS}
 
 
 def test_what_else_is_missing_is_not_blamed_on_the_extra() -> None:
@@ -29,54 +65,33 @@ def test_what_else_is_missing_is_not_blamed_on_the_extra() -> None:
 
 
 @ranks
-def test_the_switch_brings_every_patch_back_and_its_package_imports_nothing() -> None:
-    replacements = [*SHIMS, *NEEDS_HOOK, "mcore_unpatch.compat.hook.changed_heads"]
-    off = said_by_imports([*replacements, "mcore_unpatch.compat.verl"], MCORE_UNPATCH="0")
-    assert off.pop("mcore_unpatch.compat.verl") == "nothing"
+def test_the_switch_brings_every_patch_back_and_its_package_imports_nothing(said: dict[str, dict[str, str]]) -> None:
+    off = said["off"]
+    assert off.pop(PACKAGE) == "nothing"
     why = "is switched off by MCORE_UNPATCH=0 in the environment; unset it to use the replacement."
-    assert off == {name: f"ImportError: {name} {why}" for name in replacements}
-    some = said_by_imports(replacements, MCORE_UNPATCH_OFF="verl, mcore_unpatch.compat.skyrl")
-    for name, text in some.items():
-        switched_off = f"ImportError: {name} is switched off by MCORE_UNPATCH_OFF=verl, mcore_unpatch.compat.skyrl in "
+    assert off == {name: f"ImportError: {name} {why}" for name in REPLACEMENTS}
+    for name, text in said["some off"].items():
+        switched_off = f"ImportError: {name} is switched off by MCORE_UNPATCH_OFF={SOME_OFF} in "
         assert text.startswith(switched_off) if ".verl." in name or "skyrl" in name else text == "nothing"
-    bare = "import sys; sys.modules |= dict.fromkeys(('torch', 'triton', 'megatron'))\n"
-    assert said_by_imports(["mcore_unpatch.compat.verl"], bare) == {"mcore_unpatch.compat.verl": "nothing"}
-
-
-_OF_A_DOWNSTREAM = """
-import functools, torch
-from megatron.core.models.gpt.gpt_model import GPTModel
-theirs = GPTModel.forward
-def forward(self, input_ids, position_ids, attention_mask, labels=None, **kwargs):
-    return theirs(self, input_ids, position_ids, attention_mask, labels=labels, **kwargs)
-"""
+    assert said["bare"] == {PACKAGE: "nothing"}
 
 
 @ranks
-def test_a_class_patch_that_hides_the_hook_stays_what_runs() -> None:
-    patched = f"{_OF_A_DOWNSTREAM}forward.__module__ = 'trainer.patches'\nGPTModel.forward = forward\n"
-    said = said_by_imports([*SHIMS, *NEEDS_HOOK], patched)
-    why = r"has no parameter output_processor (megatron-core "
-    for name, text in said.items():
-        assert text.startswith(
-            f"ImportError: {name} needs Megatron's output_processor hook, but GPTModel.forward {why}"
-        )
+def test_what_a_patched_class_gets(said: dict[str, dict[str, str]]) -> None:
+    """A patch that hides the hook stays what runs; one that says what it wraps is taken at its word.
+
+    One that a shim would refuse later is refused at its import.
+    """
+    for name, text in said["hidden"].items():
+        needs = f"ImportError: {name} needs Megatron's output_processor hook, but GPTModel.forward has no parameter "
+        assert text.startswith(f"{needs}output_processor (megatron-core ")
         assert text.endswith("); trainer.patches.forward has replaced it, and runs as before.")
-
-
-@ranks
-def test_a_patch_that_says_what_it_wraps_is_taken_at_its_word() -> None:
-    wrapped = f"{_OF_A_DOWNSTREAM}GPTModel.forward = functools.wraps(theirs)(forward)\n"
-    said = said_by_imports([*SHIMS, *NEEDS_HOOK], wrapped)
-    assert set(said.values()) == {"nothing"}
-
-
-@ranks
-def test_a_class_patch_that_a_shim_would_refuse_later_is_refused_at_its_import() -> None:
-    patched = _OF_A_DOWNSTREAM + "forward.__module__ = 'trainer.patches'\nGPTModel._postprocess = forward\n"
-    said = said_by_imports([*SHIMS, *NEEDS_HOOK], patched)
+    for text in said["as in a Megatron of that version without the hook"].values():
+        assert "no parameter output_processor (megatron-core 0.1" in text
+        assert text.endswith("; releases have it from 0.18 on: run `pip install 'megatron-core>=0.18'`.")
+    assert set(said["wrapped"].values()) == {"nothing"}
     why = "refuses a patched GPTModel, and trainer.patches.forward has replaced Megatron's method."
-    assert said == {name: f"ImportError: {name} {why}" if name in SHIMS else "nothing" for name in said}
+    assert said["patched"] == {name: f"ImportError: {name} {why}" if name in SHIMS else "nothing" for name in ALL}
 
 
 def test_the_first_call_says_once_which_side_runs(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,12 +16,12 @@ def in_float64(hidden: Tensor, weight: Tensor, labels: Tensor, asked: dict[str, 
     """The same statistics from whole logits."""
     temperature, vocab_size, mask = asked.get("temperature", 1.0), asked.get("vocab_size"), asked.get("mask")
     divisor = temperature[:, None] if isinstance(temperature, Tensor) else temperature
-    z = (hidden @ weight.t())[:, :vocab_size] / divisor
+    z = (hidden @ weight.t())[:, :vocab_size] * asked.get("logit_scale", 1.0) / divisor
     log_p, ids = z.log_softmax(-1), asked["token_ids"]
-    known = (ids >= 0) & (ids < z.shape[1])
-    live = torch.ones_like(labels, dtype=torch.bool) if mask is None else mask != 0
+    known, token = ((x >= 0) & (x < z.shape[1]) for x in (ids, labels))
+    live = labels != -100 if mask is None else (labels != -100) & (mask != 0)
     return VocabOutput(
-        logprobs=log_p.gather(1, labels[:, None]).squeeze(1).where(live, 0),
+        logprobs=log_p.gather(1, labels.where(token, 0)[:, None]).squeeze(1).where(live & token, 0),
         entropy=-(log_p.exp() * log_p).sum(-1).where(live, 0),
         logsumexp=z.logsumexp(-1).where(live, 0),
         topk_logits=z.topk(asked["topk"]).values.where(live[:, None], 0),
@@ -31,7 +31,9 @@ def in_float64(hidden: Tensor, weight: Tensor, labels: Tensor, asked: dict[str, 
     )
 
 
-def outputs_and_gradients(out: VocabOutput, hidden: Tensor, weight: Tensor, used: tuple[str, ...]) -> dict[str, Tensor]:
+def outputs_and_gradients(
+    out: VocabOutput, hidden: Tensor, weight: Tensor, used: tuple[str, ...] = NAMES
+) -> dict[str, Tensor]:
     """The outputs, and the gradients of a random sum of those that are used."""
     draw = torch.Generator().manual_seed(7)
     loss = torch.zeros((), device=hidden.device, dtype=torch.float64)

@@ -26,56 +26,6 @@ def grads_of(hidden: Tensor, weight: Tensor) -> Results:
     return {"hidden": grad_of(hidden), "weight": grad_of(weight)}
 
 
-def summed(out: VocabOutput) -> tuple[Tensor, ...]:
-    assert out.logprobs is not None
-    assert out.entropy is not None
-    assert out.topk_logits is not None
-    extra = (out.token_logprobs, out.sum_pi_squared)
-    return out.logprobs, out.entropy, out.logsumexp, out.topk_logits, *(x for x in extra if x is not None)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("masked", "tile_bytes", "out_of_vocab"),  # every two of them meet, in each way
-    [
-        (False, None, True),
-        (True, None, False),
-        (False, 3_000, False),
-        (True, 3_000, True),
-        (False, 700, True),
-        (True, 700, False),
-    ],
-)
-def test_gradcheck_of_everything(masked: bool, tile_bytes: int | None, out_of_vocab: bool) -> None:
-    inputs = make_inputs((2, 3), 5, 11)
-    labels = inputs.labels.clone()
-    if out_of_vocab:
-        labels[0, 1], labels[1, 2] = -100, 9
-    token_ids = torch.tensor([[[0, 8], [3, 3], [1, 2]], [[-1, 4], [9, 5], [10**9, 8]]])  # twice, none, padding
-    mask = torch.tensor([[1, 1, 0], [1, 1, 1]]) if masked else None
-    temperature = torch.rand(2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) + 0.5
-
-    def everything(hidden: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-        return summed(
-            vocab_pass(
-                hidden,
-                weight,
-                labels,
-                mask=mask,
-                entropy=True,
-                topk=3,
-                token_ids=token_ids,
-                sum_pi_squared=True,
-                temperature=temperature,
-                logit_scale=0.7,
-                vocab_size=9,
-                tile_bytes=tile_bytes,
-            )
-        )
-
-    assert torch.autograd.gradcheck(everything, leaves(inputs, torch.float64))
-
-
 def test_what_is_not_used_asks_the_backend_for_nothing() -> None:
     inputs = make_inputs(4, 8, 40)
     out = vocab_pass(*leaves(inputs), inputs.labels, entropy=True, topk=2)
@@ -100,15 +50,6 @@ def test_one_output_unused(output: int) -> None:
     assert_agree(grads_of(hidden, weight), grads_of(exact_hidden, exact_weight))
 
 
-def test_no_output_used() -> None:
-    inputs = make_inputs(4, 8, 40)
-    hidden, weight = leaves(inputs)
-    logprobs, _ = linear_logprob(hidden, weight, inputs.labels)
-    (hidden.sum() + 0 * logprobs.detach().sum()).backward()
-    assert hidden.grad is not None
-    assert weight.grad is None
-
-
 def test_results_used_twice_and_backward_twice() -> None:
     inputs = make_inputs(10, 8, 40)
     hidden, weight = leaves(inputs)
@@ -122,18 +63,6 @@ def test_results_used_twice_and_backward_twice() -> None:
     truth = torch.autograd.grad(plain.sum() + (plain**2).sum(), exact)
     names = ("hidden", "weight")
     assert_agree(dict(zip(names, first, strict=True)), dict(zip(names, truth, strict=True)))
-
-
-def test_a_tied_weight_used_twice() -> None:
-    inputs = make_inputs(10, 8, 40)
-    hidden, weight = leaves(inputs)
-    for _ in range(2):
-        linear_logprob(hidden, weight, inputs.labels)[0].sum().backward()
-    again_hidden, again_weight = leaves(inputs)
-    both = sum(linear_logprob(again_hidden, again_weight, inputs.labels)[0].sum() for _ in range(2))
-    assert isinstance(both, Tensor)
-    both.backward()
-    assert_agree(grads_of(hidden, weight), grads_of(again_hidden, again_weight))
 
 
 @pytest.mark.parametrize("wanted", ["hidden", "weight"])

@@ -1,5 +1,6 @@
 """What only a GPU can show: no waiting, capture in a graph, deterministic algorithms, exactness of 16-bit products."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -58,37 +59,46 @@ def test_what_leaves_rows_out_waits_once(masked: bool) -> None:
     assert len(waits) == 1
 
 
+Step = Callable[[], list[Tensor]]
+
+
+def steps(hidden: Tensor, weight: Tensor, labels: Tensor, **options: Any) -> Step:
+    """A function that goes forward and backward, and returns log-probs, entropy and both gradients."""
+
+    def step() -> list[Tensor]:
+        hidden.grad = weight.grad = None
+        logprobs, entropy = linear_logprob(hidden, weight, labels, entropy=True, **options)
+        assert entropy is not None
+        (logprobs.sum() + entropy.sum()).backward()
+        assert hidden.grad is not None
+        assert weight.grad is not None
+        return [logprobs.detach(), entropy.detach(), hidden.grad, weight.grad]
+
+    return step
+
+
+def captured(step: Step) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
+    with torch.cuda.stream(torch.cuda.Stream()):
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = step()
+    return graph, results
+
+
 @pytest.mark.parametrize("keep_bytes", [0, 1 << 20, 1 << 30])
 @pytest.mark.parametrize("masked", [False, True])
 def test_capture_in_a_graph(keep_bytes: int, masked: bool) -> None:
     hidden, weight, labels = on_gpu()
     mask = {"mask": torch.arange(300, device="cuda") % 2, "max_rows": 150} if masked else {}
-
-    def step() -> Tensor:
-        logprobs, entropy = linear_logprob(
-            hidden, weight, labels, entropy=True, tile_bytes=1 << 20, keep_bytes=keep_bytes, **mask
-        )
-        assert entropy is not None
-        (logprobs.sum() + entropy.sum()).backward()
-        return logprobs.detach()
-
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        step()
-    torch.cuda.synchronize()
-    hidden.grad = weight.grad = None
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
+    step = steps(hidden, weight, labels, tile_bytes=1 << 20, keep_bytes=keep_bytes, **mask)
+    graph, results = captured(step)
     with torch.no_grad():
         hidden.mul_(0.5)
     graph.replay()
-    replayed = hidden.grad
-    assert replayed is not None
-    replayed = replayed.clone()
-    hidden.grad = weight.grad = None
-    assert torch.equal(captured, step())
-    assert torch.equal(replayed, hidden.grad)
+    replayed = [value.clone() for value in results]
+    assert all(torch.equal(a, b) for a, b in zip(replayed, step(), strict=True))
 
 
 @pytest.mark.parametrize("keep_bytes", [0, 1 << 30])
@@ -97,32 +107,14 @@ def test_a_graph_takes_the_number_of_rows_from_the_device(left: int, keep_bytes:
     """`max_rows` is a bound: a replay follows the mask of now, with fewer rows or other ones."""
     hidden, weight, labels = on_gpu()
     mask = (torch.arange(300, device="cuda") < 200).int()
-
-    def step() -> Tensor:
-        logprobs, entropy = linear_logprob(
-            hidden, weight, labels, entropy=True, mask=mask, max_rows=200, keep_bytes=keep_bytes
-        )
-        assert entropy is not None
-        (logprobs.sum() + entropy.sum()).backward()
-        return logprobs.detach()
-
-    with torch.cuda.stream(torch.cuda.Stream()):
-        step()
-    torch.cuda.synchronize()
-    hidden.grad = weight.grad = None
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
+    step = steps(hidden, weight, labels, mask=mask, max_rows=200, keep_bytes=keep_bytes)
+    graph, results = captured(step)
     mask.copy_((torch.arange(300, device="cuda") * 7 % 300 < left).int())
     graph.replay()
-    assert hidden.grad is not None
-    assert weight.grad is not None
-    replayed = [hidden.grad.clone(), weight.grad.clone()]
-    hidden.grad = weight.grad = None
-    assert torch.equal(captured, step())
-    assert captured.count_nonzero() == left
-    assert all(torch.equal(a, b) for a, b in zip(replayed, (hidden.grad, weight.grad), strict=True))
-    assert hidden.grad.any(1).sum() == left
+    replayed = [value.clone() for value in results]
+    assert all(torch.equal(a, b) for a, b in zip(replayed, step(), strict=True))
+    assert replayed[0].count_nonzero() == left
+    assert replayed[2].any(1).sum() == left
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -131,26 +123,12 @@ def test_a_graph_computes_all_rows_where_it_would_have_to_wait(masked: bool) -> 
     hidden, weight, labels = on_gpu()
     labels[::3] = -100
     mask = (torch.arange(300, device="cuda") % 5 > 0) if masked else None
-
-    def step() -> list[Tensor]:
-        hidden.grad = weight.grad = None
-        logprobs, entropy = linear_logprob(hidden, weight, labels, entropy=True, mask=mask)
-        assert entropy is not None
-        (logprobs.sum() + entropy.sum()).backward()
-        assert hidden.grad is not None
-        assert weight.grad is not None
-        return [logprobs.detach(), entropy.detach(), hidden.grad, weight.grad]
-
-    with torch.cuda.stream(torch.cuda.Stream()):
-        step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = step()
+    step = steps(hidden, weight, labels, mask=mask)
+    graph, results = captured(step)
     labels.fill_(7)
     labels[1::2] = -100
     graph.replay()
-    replayed = [value.clone() for value in captured]
+    replayed = [value.clone() for value in results]
     for name, mine, other in zip(("logprobs", "entropy", "hidden", "weight"), replayed, step(), strict=True):
         assert_close(mine, other, torch.bfloat16 if name in ("hidden", "weight") else torch.float32)
     left_out = labels == -100

@@ -39,30 +39,26 @@ def call(**changes: Any) -> Any:
         ({"hidden": torch.zeros(())}, ValueError, "hidden: expected shape [..., 8] to match weight, got []"),
         ({"weight": torch.zeros(20)}, ValueError, "weight: expected shape [vocab / tp, h], got [20]"),
         ({"weight": HEAD.long()}, TypeError, f"weight: expected {FLOATS}, got torch.int64"),
-        *(
-            (
-                {name: tensor.to(dtype)},
-                TypeError,
-                f"{name}: expected {FLOATS}, got {dtype}; multiply by its scale in bfloat16 and pass that: {name}.to(",
-            )
-            for name, tensor in (("weight", HEAD), ("hidden", torch.zeros(2, 3, 8)))
-            for dtype in (torch.float8_e4m3fn, torch.float8_e5m2)
+        (
+            {"weight": HEAD.to(torch.float8_e4m3fn)},
+            TypeError,
+            f"weight: expected {FLOATS}, got torch.float8_e4m3fn; multiply by its scale in bfloat16 and pass that",
+        ),
+        (
+            {"hidden": torch.zeros(2, 3, 8, dtype=torch.float8_e5m2)},
+            TypeError,
+            f"hidden: expected {FLOATS}, got torch.float8_e5m2; multiply by its scale in bfloat16 and pass that",
         ),
         ({"labels": IDS.t()}, ValueError, "labels: expected shape [2, 3] to match hidden without h, got [3, 2]"),
         ({"labels": IDS.float()}, TypeError, "labels: expected an integer dtype (token ids), got torch.float32"),
-        *(
-            ({"labels": IDS.to(dtype)}, TypeError, f"labels: expected an integer dtype (token ids), got {dtype}")
-            for dtype in (torch.bool, torch.complex64, torch.float64)
-        ),
+        ({"labels": IDS.bool()}, TypeError, "labels: expected an integer dtype (token ids), got torch.bool"),
         ({"labels": None}, TypeError, "labels: expected a tensor, got None"),
         ({"mask": torch.zeros(6)}, ValueError, "mask: expected shape [2, 3] to match hidden without h, got [6]"),
         ({"mask": [1, 0]}, TypeError, "mask: expected a tensor, got list"),
         ({"labels": IDS.to("meta")}, ValueError, "labels: expected device cpu to match hidden, got meta"),
         ({"weight": HEAD.to("meta")}, ValueError, "weight: expected device cpu to match hidden, got meta"),
         ({"temperature": 0.0}, ValueError, "temperature: expected a finite number above 0, got 0.0"),
-        ({"temperature": -1}, ValueError, "temperature: expected a finite number above 0, got -1"),
         ({"temperature": float("nan")}, ValueError, "temperature: expected a finite number above 0, got nan"),
-        ({"temperature": float("inf")}, ValueError, "temperature: expected a finite number above 0, got inf"),
         ({"temperature": "1"}, TypeError, "temperature: expected a number, got str"),
         ({"temperature": torch.ones(3)}, ValueError, "temperature: expected a scalar or shape [2, 3], got [3]"),
         ({"temperature": IDS}, TypeError, "temperature: expected a floating-point dtype, got torch.int64"),

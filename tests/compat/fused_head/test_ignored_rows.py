@@ -9,7 +9,6 @@ import pytest
 import torch
 from fused_head.oracle import Inputs, assert_exact, linear_logprob, make_inputs, materialised, results
 
-from mcore_unpatch.compat import vocab_pass
 from mcore_unpatch.compat.fused_head import plan as module
 from mcore_unpatch.compat.fused_head.problem import Problem
 from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
@@ -64,20 +63,27 @@ def test_the_work_and_the_bits_of_a_mask(ignore_index: int) -> None:
         assert found[name][live].any()
 
 
-def test_a_bound_needs_no_look_at_the_labels() -> None:
+@pytest.mark.parametrize("by_a_mask", [False, True])
+def test_a_bound_needs_no_look_at_labels_or_mask(by_a_mask: bool) -> None:
     """As on a GPU: so many rows are computed, and those too many are dropped."""
     inputs = mostly_ignored()
-    exact = results(linear_logprob, inputs)
+    live = inputs.labels != -100
+    given = {"mask": live, "ignore_index": None} if by_a_mask else {}
+    exact, truth = results(linear_logprob, inputs, **given), results(materialised, inputs.in_float64(), mask=live)
     for bound in (LABELLED, LABELLED + 5, TOKENS):
         with on_a_device(), rows_of_the_backend() as rows, mock.patch.object(torch.Tensor, "__int__") as waits:
-            found = results(linear_logprob, inputs, max_rows=bound)
+            found = results(linear_logprob, inputs, max_rows=bound, **given)
         assert not waits.called
         assert rows == [bound] * 2
-        assert_exact(found, results(materialised, inputs.in_float64(), mask=inputs.labels != -100), inputs, exact)
+        assert_exact(found, truth, inputs, exact)
+        assert_exact(results(linear_logprob, inputs, max_rows=bound, **given), truth, inputs, exact)
+    few = {"max_rows": LABELLED - 1, **given}
     with on_a_device():
-        assert linear_logprob(inputs.hidden, inputs.weight, inputs.labels, max_rows=LABELLED - 1)[0].isnan().all()
-    with pytest.raises(ValueError, match="max_rows: expected at least 20, the rows with a label that the mask keeps"):
-        linear_logprob(inputs.hidden, inputs.weight, inputs.labels, max_rows=LABELLED - 1)
+        assert linear_logprob(inputs.hidden, inputs.weight, inputs.labels, **few)[0].isnan().all()
+    with pytest.raises(
+        ValueError, match="max_rows: expected at least 20, the rows with a label that the mask keeps, got 19"
+    ):
+        linear_logprob(inputs.hidden, inputs.weight, inputs.labels, **few)
 
 
 def test_without_a_bound_a_device_is_waited_for_once() -> None:
@@ -114,18 +120,6 @@ def test_a_mask_and_labels_leave_out_together() -> None:
     assert rows == [LABELLED // 2] * 2
     masked = results(linear_logprob, inputs, ignore_index=None, mask=mask & (inputs.labels != -100))
     assert all(torch.equal(found[name], masked[name]) for name in masked)
-
-
-def test_every_result_of_a_row_left_out_is_zero() -> None:
-    inputs = mostly_ignored()
-    out = vocab_pass(
-        inputs.hidden, inputs.weight, inputs.labels, entropy=True, topk=3, sum_pi_squared=True,
-        token_ids=inputs.labels.clamp(min=0)[:, None],
-    )  # fmt: skip
-    left_out = inputs.labels == -100
-    for name, value in vars(out).items():
-        assert not value[left_out].any(), name
-        assert name == "topk_ids" or value[~left_out].any(), name
 
 
 def test_no_ignored_label_copies_nothing() -> None:

@@ -101,25 +101,6 @@ def test_masked_rows_cost_no_product() -> None:
         assert counter.multiplications == 4 * live * width * vocab
 
 
-@pytest.mark.parametrize("live", [0, 1, 9])
-def test_few_or_no_rows_left(live: int) -> None:
-    inputs = make_inputs(9, 8, 30)
-    mask = torch.arange(9) >= 9 - live
-    truth = results(materialised, inputs.in_float64(), mask=mask)
-    assert_exact(results(linear_logprob, inputs, mask=mask), truth, inputs)
-
-
-@pytest.mark.parametrize("bound", [4, 6, 9])
-def test_the_number_of_rows_from_the_caller(bound: int) -> None:
-    """As on a GPU, where the mask is never read: rows beyond the true number are computed and dropped."""
-    inputs = make_inputs(9, 8, 30)
-    mask = torch.tensor([1, 0, 0, 1, 0, 1, 0, 1, 0])
-    truth = results(materialised, inputs.in_float64(), mask=mask)
-    assert_exact(results(linear_logprob, inputs, mask=mask, max_rows=bound), truth, inputs)
-    with mock.patch("mcore_unpatch.compat.fused_head.plan.waiting_is_free", return_value=False):
-        assert_exact(results(linear_logprob, inputs, mask=mask, max_rows=bound), truth, inputs)
-
-
 @pytest.mark.parametrize("wrong", [0.0, -1.0, torch.nan, torch.inf])
 def test_a_wrong_temperature_is_never_silent(wrong: float) -> None:
     """The CPU raises (test_errors.py); a GPU, which cannot without waiting, makes the row NaN."""
@@ -131,15 +112,3 @@ def test_a_wrong_temperature_is_never_silent(wrong: float) -> None:
         )
     assert entropy is not None
     assert logprobs.isnan().tolist() == entropy.isnan().tolist() == [False, True, False, False]
-
-
-def test_too_low_a_number_of_rows_is_never_silent() -> None:
-    inputs = make_inputs(4, 8, 30)
-    mask = torch.tensor([1, 0, 1, 1])
-    with pytest.raises(
-        ValueError, match="max_rows: expected at least 3, the rows with a label that the mask keeps, got 2"
-    ):
-        linear_logprob(inputs.hidden, inputs.weight, inputs.labels, mask=mask, max_rows=2)
-    with mock.patch("mcore_unpatch.compat.fused_head.plan.waiting_is_free", return_value=False):
-        logprobs, _ = linear_logprob(inputs.hidden, inputs.weight, inputs.labels, mask=mask, max_rows=2)
-    assert logprobs.isnan().all()

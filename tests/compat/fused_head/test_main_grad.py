@@ -1,14 +1,17 @@
 """The weight's gradient in Megatron's own buffers: under its real wrapper, and convention by convention."""
 
 from contextlib import nullcontext
+from itertools import product
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
 from fused_head.oracle import Inputs, grad_of, linear_logprob, make_inputs, materialised
-from harness import run_on_ranks
+from harness import on_ranks
+from harness.models import Case
 from harness.rounding import assert_agree, assert_close
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 
 
@@ -111,18 +114,8 @@ def test_a_frozen_weight_is_left_alone() -> None:
     assert not weight.main_grad.any()
 
 
-def no_cuda_stream() -> Any:
-    """The wrapper asks for the current CUDA stream before it reduces; a CPU has none."""
-    return mock.patch("torch.cuda.current_stream")
-
-
 def train_under_megatron_ddp(fuse: bool, overlap: bool, tied: bool, distributed_optimizer: bool) -> dict[str, Tensor]:
     """Two micro-batches of a tiny language model; the gradients as Megatron's wrapper reduced them."""
-    from megatron.core import parallel_state
-    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-    from megatron.core.transformer.transformer_config import TransformerConfig
-
-    parallel_state.initialize_model_parallel()
     torch.manual_seed(0)
     model: Any = torch.nn.ModuleDict(
         {"embedding": torch.nn.Embedding(40, 16), "head": torch.nn.Linear(16, 40, bias=False)}
@@ -140,20 +133,15 @@ def train_under_megatron_ddp(fuse: bool, overlap: bool, tied: bool, distributed_
         ids = torch.randint(0, 40, (2, 5), generator=torch.Generator().manual_seed(10 * rank + step))
         hidden = torch.tanh(model.embedding(ids))
         synchronise = wrapped.no_sync if step == 0 else nullcontext
-        with synchronise(), no_cuda_stream():
+        with synchronise():
             linear_logprob(hidden, model.head.weight, ids.roll(-1, 1), fuse_main_grad=fuse)[0].sum().backward()
-    with no_cuda_stream():
-        wrapped.finish_grad_sync()
+    wrapped.finish_grad_sync()
     return {name: parameter.main_grad.clone() for name, parameter in model.named_parameters()}
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("tied", [False, True])
-def test_megatrons_wrapper_ends_with_the_same_gradients(release: str, overlap: bool, tied: bool) -> None:
-    for distributed_optimizer in (False, True):
-        options = (overlap, tied, distributed_optimizer)
-        plain = run_on_ranks(release, 2, train_under_megatron_ddp, False, *options)
-        fused = run_on_ranks(release, 2, train_under_megatron_ddp, True, *options)
-        for ours, theirs in zip(fused, plain, strict=True):
-            assert_agree(ours, theirs)
-            assert all(value.any() for value in ours.values())
+@on_ranks(Case(dp=2))
+def test_megatrons_wrapper_ends_with_the_same_gradients() -> None:
+    for options in product((False, True), repeat=3):
+        ours, theirs = (train_under_megatron_ddp(fuse, *options) for fuse in (True, False))
+        assert_agree(ours, theirs)
+        assert all(value.any() for value in ours.values())

@@ -5,9 +5,6 @@ the log-probs alone, and with tensor parallelism the gradient of the hidden stat
 """
 
 import ast
-import os
-import subprocess
-import sys
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from downloads import unpacked
+from downstream.importing import printed_in_forks
 from downstream.verl_formulas import call, formulas
 from fused_head.oracle import grad_of, make_inputs
 from harness import on_ranks
@@ -110,51 +107,44 @@ def test_the_arguments_are_verls(verl_091: str) -> None:
     assert [p.default for p in ours[-3:]] == [ast.literal_eval(default) for default in theirs.args.defaults]
 
 
-GUARDED = """
-import sys
-{prelude}
+MODULE = "mcore_unpatch.compat.verl.linear_cross_entropy"
+GUARDED = f"""
 try:
-    from mcore_unpatch.compat.verl.linear_cross_entropy import linear_cross_entropy
+    from {MODULE} import linear_cross_entropy
 except ImportError as error:
     print(error)
 else:
-    import torch
+    import sys, torch
     linear_cross_entropy(torch.ones(2, 8), torch.ones(4, 8), torch.tensor([0, 3]))
     print("ours", *(name for name in ("megatron", "verl", "typer", "rich", "libcst") if sys.modules.get(name)))
 """
 
 
-def said(prelude: str = "", **variables: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", GUARDED.format(prelude=prelude)],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
-
-
 @pytest.mark.ranks
-def test_it_needs_no_megatron_and_runs_on_every_one() -> None:
-    assert said("sys.modules['megatron'] = None") == "ours"
-    known = os.environ.get("PYTHONPATH", "")
-    old = os.pathsep.join([str(unpacked("megatron-core", "0.16.1")), *filter(None, [known])])
-    assert said(PYTHONPATH=old) == "ours"
-
-
-@pytest.mark.ranks
-def test_a_guarded_import_falls_back() -> None:
-    module = "mcore_unpatch.compat.verl.linear_cross_entropy"
-    assert said("sys.modules['torch'] = None") == (
-        f"{module} needs torch, which is not installed; run `pip install 'mcore-unpatch[ops]'`."
+def test_it_needs_no_megatron_and_a_guarded_import_falls_back() -> None:
+    said = printed_in_forks(
+        "import torch, sys\n",
+        [
+            (f"import sys; sys.modules['megatron'] = None\n{GUARDED}", {}),
+            (GUARDED, {"MCORE_UNPATCH_OFF": "skyrl,verl.linear"}),
+            (f"import sys; sys.modules['torch'] = None\n{GUARDED}", {}),
+            (GUARDED, {"MCORE_UNPATCH": "0"}),
+            (GUARDED, {"MCORE_UNPATCH_OFF": "skyrl, verl.linear_cross_entropy"}),
+            (f"import sys; sys.modules['triton'] = None\n{GUARDED}", {}),
+            (f"import sys; sys.modules['triton.tools.tensor_descriptor'] = None\n{GUARDED}", {}),
+            (
+                f"import torch; addmm = torch.ops.aten.addmm; del type(addmm).__getattr__, addmm.dtype_out\n{GUARDED}",
+                {},
+            ),
+        ],
     )
-    assert said(MCORE_UNPATCH="0").startswith(f"{module} is switched off by MCORE_UNPATCH=0")
-    off = said(MCORE_UNPATCH_OFF="skyrl, verl.linear_cross_entropy")
-    assert off.startswith(f"{module} is switched off by MCORE_UNPATCH_OFF=skyrl, verl.linear_cross_entropy in the")
-    assert said(MCORE_UNPATCH_OFF="skyrl,verl.linear") == "ours"
-    slower = f"{module} would be slower than what it replaces:"
-    assert said("sys.modules['triton'] = None") == f"{slower} triton is not installed; install triton 3.4 or newer."
-    assert "this triton has no tensor descriptors" in said("sys.modules['triton.tools.tensor_descriptor'] = None")
-    old_torch = "import torch; del type(torch.ops.aten.addmm).__getattr__, torch.ops.aten.addmm.dtype_out"
-    assert f"torch {torch.__version__} cannot sum 16-bit products in float32" in said(old_torch)
+    without_megatron, others_off, no_torch, off, off_by_name, no_triton, old_triton, old_torch = said
+    assert without_megatron == others_off == "ours"
+    assert no_torch == f"{MODULE} needs torch, which is not installed; run `pip install 'mcore-unpatch[ops]'`."
+    assert off.startswith(f"{MODULE} is switched off by MCORE_UNPATCH=0")
+    by_name = "MCORE_UNPATCH_OFF=skyrl, verl.linear_cross_entropy"
+    assert off_by_name.startswith(f"{MODULE} is switched off by {by_name} in the")
+    slower = f"{MODULE} would be slower than what it replaces:"
+    assert no_triton == f"{slower} triton is not installed; install triton 3.4 or newer."
+    assert "this triton has no tensor descriptors" in old_triton
+    assert f"torch {torch.__version__} cannot sum 16-bit products in float32" in old_torch
