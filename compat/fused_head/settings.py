@@ -7,6 +7,7 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup, distributed_c10d
+from torch.distributed.tensor import DTensor
 
 DEFAULT_TILE_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}  # cache-friendly on a CPU, wide on a GPU
 _NO_IDS = (torch.bool, torch.complex64)
@@ -38,6 +39,10 @@ def check_tensors(hidden: Any, weight: Any, temperature: Any, **rows: Any) -> No
     for name, tensor in ({"hidden": hidden, "weight": weight} | given).items():
         if not isinstance(tensor, Tensor):
             raise _wrong(TypeError, name, "a tensor", type(tensor).__name__)
+        if isinstance(tensor, DTensor):
+            way = "a DTensor; pass its to_local(), and tp_group=weight.device_mesh.get_group() if these ranks have the "
+            way += "same tokens; if fully_shard made it, call from the forward that it wrapped, or unshard() before"
+            raise _wrong(TypeError, name, "a plain tensor", way)
         if name in ("hidden", "weight") and tensor.dtype not in _MULTIPLIED:
             known = ", ".join(str(dtype).removeprefix("torch.") for dtype in _MULTIPLIED)
             narrow = tensor.dtype.is_floating_point and tensor.itemsize == 1
