@@ -214,9 +214,7 @@ def into_main_grad(weight: Tensor) -> Tensor:
     return with_gradient(weight, lambda same: same.view_as(same), add)
 
 
-def with_gradient(
-    value: Tensor, forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor], Tensor | None]
-) -> Tensor:
+def with_gradient(value: Tensor, forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor], Any]) -> Tensor:
     """`forward(value)`, whose gradient goes to `value` through `backward`."""
     result: Tensor = _WithGradient.apply(value, forward, backward)  # type: ignore[no-untyped-call]
     return result

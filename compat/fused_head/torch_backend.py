@@ -144,13 +144,11 @@ class Tiles:
 
     def row_spans(self) -> list[slice]:
         """The rows of every tile."""
-        end, size = self.row_count, self.tile_rows
-        return [slice(start, min(start + size, end)) for start in range(0, end, size)]
+        return spans(self.row_count, self.tile_rows)
 
     def column_spans(self) -> list[slice]:
         """The columns of every tile."""
-        end, size = self.column_count, self.tile_columns
-        return [slice(start, min(start + size, end)) for start in range(0, end, size)]
+        return spans(self.column_count, self.tile_columns)
 
     def sums_apart(self, target: GradBuffer, row_tiles: int) -> bool:
         """Whether the weight's gradient is added up beside a buffer that would round more than the final sum."""
@@ -229,8 +227,7 @@ class TorchBackend:
     def backward(self, problem: Problem, grads: RowGrads, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
         """Fill `weight_grad`; pass this shard's part of the rows' gradient to `hidden_grad`, once and early.
 
-        That part is `[rows, h]` in the math dtype and must not be shared: the shards are summed in it while the backend
-        finishes the weight's gradient. Each tile is made again, turned into its own gradient in place, and multiplied.
+        That is `[rows, h]` in the math dtype and not shared: the shards are summed in it while `weight_grad` is filled.
         """
         tiles = TorchTiles(problem)
 
@@ -279,9 +276,7 @@ def _logits_to_grad(z: Tensor, tiles: TorchTiles, grads: RowGrads, r: slice, c: 
         dz = z.exp_().mul_(softmax[:, None])
     else:
         exp_z = torch.exp(z, out=tiles.second(z))
-        entropy = torch.zeros_like(softmax)
-        if grads.entropy_coefficient is not None:
-            entropy = scaled_inverse * grads.entropy_coefficient[r]
+        entropy = scaled_inverse * (0 if grads.entropy_coefficient is None else grads.entropy_coefficient[r])
         softmax = softmax - entropy * grads.log_sum[r]
         dz = torch.addcmul(softmax[:, None], z, entropy[:, None], out=z)
         if grads.squares_coefficient is not None:

@@ -131,7 +131,7 @@ class Attachment:
     def same_as(self, identity: Any) -> bool:
         """Whether it is this one; two tensors of several numbers are the same only if they are one object."""
         try:
-            return bool(self.identity == identity)  # Python asks for identity first
+            return bool(self.identity == identity)
         except (RuntimeError, ValueError):  # several numbers have no truth of their own
             return False
 
@@ -142,8 +142,9 @@ class Attachment:
         keywords = positional | kwargs
         chosen = self.select(keywords)
         kwargs = {name: value for name, value in keywords.items() if name not in positional}
-        watched = None if chosen is None else Watched(chosen[0], self.path)
+        watched = None
         if chosen is not None:
+            watched = Watched(chosen[0], self.path)
             kwargs |= zip(find.HOOK_KEYWORDS, (watched, complete_context(chosen[1], model, chosen[0])), strict=True)
         self.calls[get_ident()] = watched
         return args, kwargs

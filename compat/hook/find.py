@@ -300,11 +300,11 @@ class OneCallFields:
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, str, Any]] = []
-        self._inside: set[int] = set()
+        self._inside: set[int | None] = set()
 
     def begin(self) -> None:
         """Begin a call; restores what an interrupted call of this thread left set."""
-        self._inside &= {thread.ident for thread in threading.enumerate() if thread.ident is not None}
+        self._inside &= {thread.ident for thread in threading.enumerate()}
         if self._before:
             self._require_alone()
             self._put_back()
@@ -313,17 +313,13 @@ class OneCallFields:
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Give `owner.name` another value until `restore`."""
         self._require_alone()
-        before = getattr(owner, name)
-        if callable(before):
-            raise TypeError(f"{type(owner).__name__}.{name} is a function; only data fields may be set.")
-        self._before.append((owner, name, before))
+        self._before.append((owner, name, getattr(owner, name)))
         setattr(owner, name, value)
 
-    def configure(self, model: Any, **values: Any) -> None:
+    def configure(self, model: Any, name: str, value: Any) -> None:
         """Give the model a changed configuration; its layers keep theirs, which they may read in the backward."""
         config = copy(model.config)
-        for name, value in values.items():
-            setattr(config, name, value)
+        setattr(config, name, value)
         self.set(model, "config", config)
 
     def leave_out_mtp(self, model: Any, keywords: dict[str, Any], known: Sequence[str]) -> None:
@@ -331,7 +327,7 @@ class OneCallFields:
         if "compute_mtp_loss" in known:  # HybridModel on Megatron's main branch
             keywords.setdefault("compute_mtp_loss", False)
             return
-        self.configure(model, mtp_num_layers=None)
+        self.configure(model, "mtp_num_layers", None)
         self.set(model, "mtp_process", False)
 
     def restore(self) -> None:

@@ -161,10 +161,9 @@ class Installed:
             if flat and len(labels) > 1:
                 raise several_rows(labels, 'call patch_fused_forward(model, numbers="megatron") for those of every row')
             return FusedProcessor(self.fused, flat=flat), {"temperature": temperature}
-        unscaled = self.logits == "verl" and self.model.config.use_mup
-        if self.logits is None or (labels is None and not unscaled):
-            return None
-        return (_unscaled_logits if unscaled else Logits()), None
+        if self.logits == "verl" and self.model.config.use_mup:
+            return _unscaled_logits, None
+        return None if self.logits is None or labels is None else (Logits(), None)
 
     def _end(self) -> None:
         self.fields.restore()
@@ -182,7 +181,7 @@ class Installed:
         if factor is not None and config.calculate_per_token_loss:
             if factor <= 0:
                 raise ValueError(f"{NORMALIZATION_FACTOR} must be positive, not {factor}.")
-            self.fields.configure(model, mtp_loss_scaling_factor=factor * config.mtp_loss_scaling_factor)
+            self.fields.configure(model, "mtp_loss_scaling_factor", factor * config.mtp_loss_scaling_factor)
         if getattr(packed_seq_params, "local_cp_size", None) is not None:
             # Labels and tokens are shifted over the context-parallel ranks of this micro-batch.
             groups = copy(model.pg_collection)

@@ -1,7 +1,5 @@
 """Heads that are DTensors, on real gloo ranks: tensor parallelism by DTensor, and FSDP2's `fully_shard`."""
 
-from typing import Any
-
 import pytest
 import torch
 import torch.distributed as dist
