@@ -143,7 +143,7 @@ class NextTokenLogProbs:
         one_sequence = self.numbers == "nemo_rl" and (cp_group is None or cp_group.size() == 1)
         tile_bytes = chunk_tile_bytes(self.chunk_size, call.hidden_states.shape[1], call.weight)
         options = replace(self.options, tile_bytes=tile_bytes)
-        asked = {"log_probs": "logprobs", "entropy": "entropy"} if self.entropy else {"log_probs": "logprobs"}
+        asked = {"log_probs": "logprobs"} | ({"entropy": "entropy"} if self.entropy else {})
         with torch.set_grad_enabled(torch.is_grad_enabled() and call.inference_context is None):
             shifted = replace(call, packed_seq_params=None) if one_sequence else call
             out = head_pass(shifted, options, asked.values())
@@ -276,18 +276,10 @@ def unpatch_gpt_model_forward_for_linear_ce_fusion() -> None:
     _flag.clear()
 
 
-def linear_ce_fusion_kwargs(
-    model: Module,
-    *,
-    chunk_size: int | None = None,
-    temperature: float | Tensor = 1.0,
-    entropy: bool = False,
-    cp_gradient: Gradient = "summed",
-    numbers: Numbers = "megatron",
-) -> dict[str, Any]:
+def linear_ce_fusion_kwargs(model: Module, **options: Any) -> dict[str, Any]:
     """The keywords for `model(..., labels=input_ids, **keywords)` that return log-probs `[b, s - 1]`, as the flag does.
 
-    `model` is the module that will be called, with all its wrappers. The arguments are those of `NextTokenLogProbs`;
+    `model` is the module that will be called, with all its wrappers. The options are those of `NextTokenLogProbs`;
     `chunk_size` defaults to that of `patch_gpt_model_forward_for_linear_ce_fusion`. NeMo RL's numbers have no MTP loss.
     """
     say_once(__name__)
@@ -298,13 +290,7 @@ def linear_ce_fusion_kwargs(
         _watched.add(model)
         model.register_forward_pre_hook(_forget, with_kwargs=True)
         model.register_forward_hook(_check_called, with_kwargs=True)
-    processor = NextTokenLogProbs(
-        chunk_size=_flag.get("chunk_size") if chunk_size is None else chunk_size,
-        temperature=temperature,
-        entropy=entropy,
-        cp_gradient=cp_gradient,
-        numbers=numbers,
-    )
+    processor = NextTokenLogProbs(**{"chunk_size": _flag.get("chunk_size"), **options})
     return dict(zip(find.HOOK_KEYWORDS, (Watched(processor, path), HookContext()), strict=True))
 
 

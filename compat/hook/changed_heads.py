@@ -105,26 +105,25 @@ def _require_entered(kind: type[Module], head: Module, args: tuple[Any, ...]) ->
 
 def _require_ready(path: HookPath) -> None:
     model: Any = path.model
-    if getattr(model, "output_layer", None) in VALUE_HEADS:
-        raise HookError(f"this {type(model).__name__} already has a value head; add it once.")
-    if model.config.mtp_num_layers:
-        raise HookError(
-            "MTP layers compute their loss with the LM head, which a critic does not have; build this model with "
-            "mtp_num_layers=None."
-        )
-    if model.share_embeddings_and_output_weights and not model.pre_process:
-        raise HookError(
-            "with tied embeddings the first pipeline stage sums its gradient with the output layer's, which a critic "
-            "does not have; build every stage with share_embeddings_and_output_weights=False."
-        )
-    if model.config.defer_embedding_wgrad_compute:
-        raise HookError("config.defer_embedding_wgrad_compute works on the LM head's weight; set it to False.")
     wrapped = any(isinstance(wrapper, torch.nn.parallel.DistributedDataParallel) for wrapper in path.wrappers)
-    if wrapped or any(hasattr(one, "main_grad") or isinstance(one, DTensor) for one in model.parameters()):
-        raise HookError(
-            "this model is already wrapped for data parallelism, which would not see the new parameters; add the value "
-            "head first."
-        )
+    wrapped = wrapped or any(hasattr(one, "main_grad") or isinstance(one, DTensor) for one in model.parameters())
+    tied = model.share_embeddings_and_output_weights and not model.pre_process
+    obstacles = {
+        "a value head is there already; add it once": getattr(model, "output_layer", None) in VALUE_HEADS,
+        "MTP layers compute their loss with the LM head; build this model with mtp_num_layers=None": (
+            model.config.mtp_num_layers
+        ),
+        "with tied embeddings the first pipeline stage sums its gradient with the output layer's; build every stage "
+        "with share_embeddings_and_output_weights=False": tied,
+        "config.defer_embedding_wgrad_compute works on the LM head's weight; set it to False": (
+            model.config.defer_embedding_wgrad_compute
+        ),
+        "the model is already wrapped for data parallelism, which would not see the new parameters; add the value head "
+        "first": wrapped,
+    }
+    for obstacle, met in obstacles.items():
+        if met:
+            raise HookError(f"{type(model).__name__}: {obstacle}.")
 
 
 def fp32_logits(model: Module | Sequence[Module]) -> Handle:

@@ -22,9 +22,8 @@ _ENOUGH_BYTES = 128 << 20
 def tile_sizes(problem: Problem, columns: int, sums_apart: bool) -> tuple[int, int, int]:
     """For so many columns of vocabulary the rows of a forward launch, and the rows and columns of a tile of gradients.
 
-    `tile_bytes` bounds a tile together with the float32 sums of its columns, where these are kept apart: by
-    `sums_apart`, or because the rows come in several tiles. It also bounds, for itself, the copy of a tile's or a
-    launch's rows, though a block of rows is the least.
+    `tile_bytes` bounds a tile together with the float32 sums of its columns, where these are kept apart; and, for
+    itself, the copy of a tile's or a launch's rows, though a block of rows is the least.
     """
     rows, budget = max(problem.row_count, 1), problem.tile_bytes
     cell, column_sum = problem.weight.itemsize, 4 * problem.weight.shape[1]

@@ -337,10 +337,6 @@ def test_what_a_critic_cannot_be_is_refused_before_anything_changes() -> None:
     with pytest.raises(ValueError, match="the layer that is given decides"):
         add_value_head(build_model(Case()), torch.nn.Linear(16, 2), outputs=2)
     untouched = build_model(Case())
-    with pytest.raises(TypeError, match=r"Linear\.forward is \(input.*leave it out for a ValueLayer"):
-        add_value_head(untouched, torch.nn.Linear(16, 1))
-    with pytest.raises(TypeError, match="got the class Linear; pass an instance"):
-        add_value_head(untouched, torch.nn.Linear)  # type: ignore[arg-type]
     assert untouched.output_layer.weight is not None
     for processor in (LogProbs(), HeadInputs()):
         with pytest.raises(UnsupportedHeadError, match="this model is a critic: its output_layer"):
