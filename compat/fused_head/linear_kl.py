@@ -146,9 +146,8 @@ class Pair:
                 for logits, highest in zip(z, maxima, strict=True):
                     logits.sub_(highest[:, None])
                 exp_z = [torch.exp(logits, out=t.second(logits)) for logits, t in zip(z, self.tiles, strict=True)]
-                sums = torch.stack([exp.sum(1) for exp in exp_z])
                 apart = z[weighing].sub_(z[1 - weighing]).mul_(exp_z[weighing])
-                here = torch.cat([maxima, sums, apart.sum(1)[None]])
+                here = torch.stack([*maxima, *(exp.sum(1) for exp in exp_z), apart.sum(1)])
                 stats[:, r] = merge_pair_stats(torch.stack([stats[:, r], here]), weighing)
         return stats
 

@@ -192,9 +192,7 @@ def select_rows(hidden: Tensor, query: LogprobQuery) -> Rows:
     if waiting_is_free(hidden) or (bound is None and not being_captured(hidden)):
         count = int(chosen.count_nonzero())
         if bound is not None and bound < count:
-            raise ValueError(
-                f"max_rows: expected at least {count}, the rows with a label that the mask keeps, got {bound}"
-            )
+            raise ValueError(f"max_rows: expected at least {count}, the rows to compute, got {bound}")
         return Rows(shape, None if count == shape.numel() else _first(chosen, count), None, None)
     if bound is None or bound == shape.numel():
         return Rows(shape, None, chosen, None)

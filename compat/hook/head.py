@@ -132,10 +132,7 @@ def head_pass(call: HookCall, options: HeadOptions, asked: Collection[str], topk
 
 
 class HeadProcessor:
-    """A processor that makes one pass over the vocabulary; subclasses say what they give.
-
-    `options` are the fields of `HeadOptions`.
-    """
+    """A processor that makes one pass over the vocabulary with `HeadOptions`; subclasses say what they give."""
 
     gives: ClassVar[Mapping[str, str]]  # the name of each result, and the field of the pass that it is
     topk = 0  # how many of the largest logits the pass must find

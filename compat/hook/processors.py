@@ -231,8 +231,8 @@ class TeacherStates:
             hidden = call_with_processor(model, head, *args, **inputs)
         if head.weight is None:
             raise HookError(
-                "this pipeline stage of the teacher has no LM head; run the teacher in Megatron's schedule with "
-                "HeadInputs attached, and give what the last stage returns to TeacherStates.from_inputs."
+                "this pipeline stage of the teacher has no LM head; attach HeadInputs, run Megatron's schedule, and "
+                "give what the last stage returns to TeacherStates.from_inputs."
             )
         return cls.from_inputs(model, hidden, head.weight)
 

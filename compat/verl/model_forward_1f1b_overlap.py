@@ -31,10 +31,7 @@ def gptmodel_forward_1f1b_overlap(
     calculate_entropy: bool = False,
     numbers: Numbers = "verl",
 ) -> Any:
-    """Megatron's schedule plan of one micro-batch: `(log_probs,)` or `(log_probs, entropy)`, `[b, s]` fp32.
-
-    Log-probs are 0 where `labels_mask` is false; without labels `(logits,)`. With MTP layers the batch stays padded.
-    """
+    """Megatron's schedule plan of one micro-batch: `(log_probs[, entropy])` `[b, s]`, without labels `(logits,)`."""
     say_once(__name__)
     path = find_language_model(model)
     refuse_patched(__name__, path.model)
@@ -60,5 +57,4 @@ def gptmodel_forward_1f1b_overlap(
         log_probs = out.log_probs if mask is None else out.log_probs.masked_fill(mask == 0, 0.0)
         return tuple(batch.unpack(one) for one in (log_probs, out.entropy)[: 1 + calculate_entropy])
 
-    context = {"labels": row, "temperature": temperature}
-    return schedule_plan_with_processor(model, output, context=context, **arguments)
+    return schedule_plan_with_processor(model, output, context={"labels": row, "temperature": temperature}, **arguments)

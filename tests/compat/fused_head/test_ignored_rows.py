@@ -80,9 +80,7 @@ def test_a_bound_needs_no_look_at_labels_or_mask(by_a_mask: bool) -> None:
     few = {"max_rows": LABELLED - 1, **given}
     with on_a_device():
         assert linear_logprob(inputs.hidden, inputs.weight, inputs.labels, **few)[0].isnan().all()
-    with pytest.raises(
-        ValueError, match="max_rows: expected at least 20, the rows with a label that the mask keeps, got 19"
-    ):
+    with pytest.raises(ValueError, match="max_rows: expected at least 20, the rows to compute, got 19"):
         linear_logprob(inputs.hidden, inputs.weight, inputs.labels, **few)
 
 
