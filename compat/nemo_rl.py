@@ -21,17 +21,8 @@ from torch.nn.modules.module import register_module_module_registration_hook
 from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob
 from mcore_unpatch.compat.fused_head.settings import LogprobOptions, check_choice, check_counts, check_vocab_range
 from mcore_unpatch.compat.fused_head.torch_backend import chunk_tile_bytes
-from mcore_unpatch.compat.hook import find
+from mcore_unpatch.compat.hook import call as hook, find
 from mcore_unpatch.compat.hook.attach import Watched, provide_hook, require_called
-from mcore_unpatch.compat.hook.call import (
-    AttachmentError,
-    HookCall,
-    HookContext,
-    Outputs,
-    complete_context,
-    resolve_groups,
-    sequence_group,
-)
 from mcore_unpatch.compat.hook.find import OneCallFields
 from mcore_unpatch.compat.hook.head import HeadOptions, head_pass
 from mcore_unpatch.compat.packing import Gradient, gather_packed_row, gather_sequence, next_token_labels
@@ -135,11 +126,11 @@ class NextTokenLogProbs:
 
     def __call__(self, **keywords: Any) -> Any:
         """One pass over the vocabulary; without a graph in a call for inference."""
-        call = HookCall.of(keywords)
-        context = HookContext.of(call.context)
+        call = hook.HookCall.of(keywords)
+        context = hook.HookContext.of(call.context)
         tokens = next((one for one in (context.labels, call.labels) if one is not None), call.input_ids)
         call = replace(call, input_ids=tokens, context=replace(context, labels=None))
-        cp_group = sequence_group(call.packed_seq_params, context.groups or resolve_groups(), call.config)
+        cp_group = hook.sequence_group(call.packed_seq_params, context.groups or hook.resolve_groups(), call.config)
         one_sequence = self.numbers == "nemo_rl" and (cp_group is None or cp_group.size() == 1)
         tile_bytes = chunk_tile_bytes(self.chunk_size, call.hidden_states.shape[1], call.weight)
         options = replace(self.options, tile_bytes=tile_bytes)
@@ -151,7 +142,7 @@ class NextTokenLogProbs:
                 name: whole_but_last(getattr(out, part), call.packed_seq_params, cp_group, self.cp_gradient)
                 for name, part in asked.items()
             }
-        return Outputs(**whole) if self.entropy else whole["log_probs"]
+        return hook.Outputs(**whole) if self.entropy else whole["log_probs"]
 
 
 def whole_but_last(share: Tensor, packed: Any, cp_group: ProcessGroup | None, gradient: Gradient) -> Tensor:
@@ -195,7 +186,7 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
     _served[model].begin()
     if kwargs.pop(FLAG, False):
         if kwargs.get(_PROCESSOR) is not None:
-            raise AttachmentError(f"this call passes both {FLAG} and another output_processor; pass only one.")
+            raise hook.AttachmentError(f"this call passes both {FLAG} and another output_processor; pass only one.")
         fused = NextTokenLogProbs(chunk_size=_flag.get("chunk_size"), numbers="nemo_rl")
         kwargs[_PROCESSOR] = Watched(fused, find.find_language_model(model))
         config: Any = model.config
@@ -213,8 +204,8 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
     kwargs |= zip(names, args, strict=False)
     if kwargs.get("labels") is None:
         raise ValueError("labels are missing, and linear CE fusion needs them; pass labels=input_ids to the model.")
-    context = replace(HookContext.of(kwargs.get(_CONTEXT)), labels=kwargs["labels"])
-    kwargs[_CONTEXT] = complete_context(context, model)
+    context = replace(hook.HookContext.of(kwargs.get(_CONTEXT)), labels=kwargs["labels"])
+    kwargs[_CONTEXT] = hook.complete_context(context, model)
     if model.config.mtp_num_layers:  # type: ignore[union-attr]
         if watched.processor.numbers == "nemo_rl":  # type: ignore[attr-defined]
             _served[model].leave_out_mtp(model, kwargs, names)
@@ -229,7 +220,7 @@ def _mtp_labels(model: Module, kwargs: dict[str, Any]) -> tuple[Tensor | None, T
     if not (model.training and torch.is_grad_enabled()):
         return None, mask
     labels, packed = kwargs["labels"], kwargs.get("packed_seq_params")
-    group = sequence_group(packed, kwargs[_CONTEXT].groups, model.config)
+    group = hook.sequence_group(packed, kwargs[_CONTEXT].groups, model.config)
     rows = (labels, torch.ones_like(labels) if mask is None else mask)
     shifted = [next_token_labels(row, packed_seq_params=packed, cp_group=group, fill=0) for row in rows]
     return shifted[0], shifted[1]
@@ -291,7 +282,7 @@ def linear_ce_fusion_kwargs(model: Module, **options: Any) -> dict[str, Any]:
         model.register_forward_pre_hook(_forget, with_kwargs=True)
         model.register_forward_hook(_check_called, with_kwargs=True)
     processor = NextTokenLogProbs(**{"chunk_size": _flag.get("chunk_size"), **options})
-    return dict(zip(find.HOOK_KEYWORDS, (Watched(processor, path), HookContext()), strict=True))
+    return dict(zip(find.HOOK_KEYWORDS, (Watched(processor, path), hook.HookContext()), strict=True))
 
 
 def _serve_new_models(module: Module, name: str, submodule: Module | None) -> None:

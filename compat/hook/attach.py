@@ -14,20 +14,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.utils._pytree import tree_leaves
 
-from mcore_unpatch.compat.hook import find
-from mcore_unpatch.compat.hook.call import (
-    AsTuple,
-    AttachmentError,
-    HookContext,
-    HookError,
-    HookMissingError,
-    HookSwallowedError,
-    Logits,
-    Processor,
-    complete_context,
-    is_inference,
-    require_processor,
-)
+from mcore_unpatch.compat.hook import call as hook, find
 from mcore_unpatch.compat.hook.find import INSTALLING, Handle, PerThread, refuse_reentrant_checkpoint
 from mcore_unpatch.compat.hook.hybrid import OutputLayerTap
 
@@ -35,12 +22,12 @@ _Kind = TypeVar("_Kind")
 Finish = Callable[[], None] | None  # called when a call ends, however it does
 # Takes the arguments of a call by name (and may remove legacy ones); returns the processor and context for that call,
 # or None to leave the call alone.
-Select = Callable[[dict[str, Any]], tuple[Processor, Any] | None]
+Select = Callable[[dict[str, Any]], tuple[hook.Processor, Any] | None]
 
 
 def attach(
     model: Module | Sequence[Module],
-    processor: Processor,
+    processor: hook.Processor,
     context: Any = None,
     *,
     legacy: Mapping[str, str] | None = None,
@@ -61,22 +48,22 @@ def attach(
     a tensor or a tuple of tensors: anything else raises. Megatron's own recompute does not call `when`.
     """
     say_once(__name__)
-    require_processor(processor)
+    hook.require_processor(processor)
     if when is not None and not callable(when):
         raise TypeError(f"when: expected a function to call at every forward, got {when!r}")
     names = dict(legacy or {})
-    HookContext().updated(dict.fromkeys(names.values()))  # raises now for a misspelt field
+    hook.HookContext().updated(dict.fromkeys(names.values()))  # raises now for a misspelt field
 
-    def select(keywords: dict[str, Any]) -> tuple[Processor, Any] | None:
+    def select(keywords: dict[str, Any]) -> tuple[hook.Processor, Any] | None:
         values = {names[name]: keywords.pop(name) for name in list(keywords) if name in names}
-        if is_inference(keywords) or (when is not None and not when()):
+        if hook.is_inference(keywords) or (when is not None and not when()):
             return None
         if keywords.get("output_processor") is not None:
-            raise AttachmentError(
+            raise hook.AttachmentError(
                 f"this call passes its own output_processor, but {processor!r} is attached to the model; remove() the "
                 "handle or drop the argument."
             )
-        return processor, HookContext.of(context).updated(values) if values else context
+        return processor, hook.HookContext.of(context).updated(values) if values else context
 
     chunks = model if isinstance(model, Sequence) else [model]
     if not chunks:
@@ -95,7 +82,7 @@ def attach_along(paths: list[find.HookPath], select: Select, identity: Any, fini
         if (first := next((attachment for attachment in attached if attachment is not None), None)) is not None:
             if all(one is not None and one.handle is first.handle and one.same_as(identity) for one in attached):
                 return first.handle.claim()
-            raise AttachmentError(
+            raise hook.AttachmentError(
                 "a processor is already attached to this model, and it differs from this one in the processor, "
                 "context, legacy or when (two lambdas are never equal); remove() its handle first, or combine the two "
                 "with Compose."
@@ -126,7 +113,7 @@ class Attachment:
         ]
         if isinstance(decoder := getattr(path.model, "decoder", None), Module):
             hooks.append(decoder.register_forward_pre_hook(self._require_entered))
-        handle.on_removal(*(hook.remove for hook in hooks))
+        handle.on_removal(*(one.remove for one in hooks))
 
     def same_as(self, identity: Any) -> bool:
         """Whether it is this one; two tensors of several numbers are the same only if they are one object."""
@@ -145,7 +132,9 @@ class Attachment:
         watched = None
         if chosen is not None:
             watched = Watched(chosen[0], self.path)
-            kwargs |= zip(find.HOOK_KEYWORDS, (watched, complete_context(chosen[1], model, chosen[0])), strict=True)
+            kwargs |= zip(
+                find.HOOK_KEYWORDS, (watched, hook.complete_context(chosen[1], model, chosen[0])), strict=True
+            )
         self.calls[get_ident()] = watched
         return args, kwargs
 
@@ -154,7 +143,7 @@ class Attachment:
 
         In a backward it does not run the model: a checkpointed decoder is computed again.
         """
-        if get_ident() not in self.calls and not is_inference() and torch._C._current_graph_task_id() == -1:
+        if get_ident() not in self.calls and not hook.is_inference() and torch._C._current_graph_task_id() == -1:
             raise find.bypassed(self.path.model)
 
     def _after(self, model: Module, args: Any, output: Any) -> None:
@@ -187,23 +176,27 @@ def provide_hook(model: Module) -> Handle:
 
 def installed_on(model: Module, kind: type[_Kind]) -> _Kind | None:
     """The `kind` one of whose methods is a forward pre-hook of `model`, if any."""
-    for hook in model._forward_pre_hooks.values():
-        if isinstance(owner := getattr(hook, "__self__", None), kind):
+    for one in model._forward_pre_hooks.values():
+        if isinstance(owner := getattr(one, "__self__", None), kind):
             return owner
     return None
 
 
-def call_with_processor(model: Module, processor: Processor, *args: Any, context: Any = None, **kwargs: Any) -> Any:
+def call_with_processor(
+    model: Module, processor: hook.Processor, *args: Any, context: Any = None, **kwargs: Any
+) -> Any:
     """Call `model(*args, **kwargs)` with `processor` at the output, through every wrapper's own `forward`.
 
     Raises if the hook is missing, refused or dropped. On a pipeline stage without output, returns its own result.
     """
     say_once(__name__)
     path = find.find_language_model(model)
-    return call_along(path, model, processor, complete_context(context, path.model, processor), args, kwargs)
+    return call_along(path, model, processor, hook.complete_context(context, path.model, processor), args, kwargs)
 
 
-def call_along(path: find.HookPath, model: Module, processor: Processor, context: Any, args: Any, kwargs: Any) -> Any:
+def call_along(
+    path: find.HookPath, model: Module, processor: hook.Processor, context: Any, args: Any, kwargs: Any
+) -> Any:
     """`call_with_processor` along a way that was looked up before, with the context as it is."""
     find.require_open_wrappers(path)
     watched = Watched(processor, path)
@@ -219,7 +212,7 @@ def call_along(path: find.HookPath, model: Module, processor: Processor, context
 
 
 def schedule_plan_with_processor(
-    model: Module, processor: Processor, *args: Any, context: Any = None, **kwargs: Any
+    model: Module, processor: hook.Processor, *args: Any, context: Any = None, **kwargs: Any
 ) -> Any:
     """Call `build_schedule_plan(*args, **kwargs)` of the language model in `model`, with `processor` at the output.
 
@@ -231,29 +224,31 @@ def schedule_plan_with_processor(
     # Nothing can check later that the processor ran.
     find.refuse_patched("schedule_plan_with_processor", inner, ("_postprocess", "build_schedule_plan"))
     if own := path.own_output_methods(["_postprocess"]):
-        raise HookError(
+        raise hook.HookError(
             f"{own[0]} is not Megatron's own, and a plan cannot tell what it makes of the processor's result; call the "
             "model with call_with_processor, which can."
         )
     build = getattr(inner, "build_schedule_plan", None)
     if build is None or not find.names_hook(build):
-        raise HookMissingError(
+        raise hook.HookMissingError(
             f"{type(inner).__name__} has no build_schedule_plan that takes output_processor; use a GPTModel "
             "(HybridModel has none)."
         )
-    hook = dict(zip(find.HOOK_KEYWORDS, (AsTuple(processor), complete_context(context, inner)), strict=True))
-    return build(*args, **hook, **kwargs)
+    keywords = dict(
+        zip(find.HOOK_KEYWORDS, (hook.AsTuple(processor), hook.complete_context(context, inner)), strict=True)
+    )
+    return build(*args, **keywords, **kwargs)
 
 
 class Watched:
     """A processor that remembers whether it was called, and what it returned."""
 
-    def __init__(self, processor: Processor, path: find.HookPath) -> None:
-        require_processor(processor)
+    def __init__(self, processor: hook.Processor, path: find.HookPath) -> None:
+        hook.require_processor(processor)
         self.processor = processor
         self.called = False
         # These may change the output, which is right for logits alone.
-        self.own_methods = [] if isinstance(processor, Logits) else path.own_output_methods()
+        self.own_methods = [] if isinstance(processor, hook.Logits) else path.own_output_methods()
         self.thread = get_ident()
         self.returned: set[Any] = set()
 
@@ -270,7 +265,7 @@ class Watched:
         """A forward hook: raise if a method of a subclass made something else of what the processor returned."""
         mine = self.own_methods and self.called and self.thread == get_ident()
         if mine and not self.returned & _contents(output):
-            raise HookError(
+            raise hook.HookError(
                 f"{' or '.join(self.own_methods)} changes what the processor returned, as if it were logits "
                 "(soft-capped?); return the output as it is where output_processor is given, or use Logits(), or a "
                 "processor derived from it."
@@ -293,7 +288,7 @@ def require_called(watched: Watched, path: find.HookPath) -> None:
     name, patches = type(path.model).__name__, find.foreign_methods(path.model)
     wrappers = [f"{type(wrapper).__module__}.{type(wrapper).__qualname__}.forward" for wrapper in path.wrappers]
     remedy = "Pass the keywords on in that wrapper, or use attach(), which hooks the inner model directly."
-    raise HookSwallowedError(
+    raise hook.HookSwallowedError(
         f"{name} returned its output without calling the processor: "
         f"{', '.join(patches or wrappers) or f'{name}.forward'} accepted output_processor and dropped it. "
         f"{'Remove that patch.' if patches else remedy}"

@@ -19,17 +19,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn import Module
 
 from mcore_unpatch.compat.fused_head.settings import check_counts
+from mcore_unpatch.compat.hook import find
 from mcore_unpatch.compat.hook.call import HookError, resolve_groups
-from mcore_unpatch.compat.hook.find import (
-    PROBING,
-    VALUE_HEADS,
-    Handle,
-    HookPath,
-    argument_names,
-    bypassed,
-    find_language_model,
-    running_forward,
-)
 
 
 def add_value_head(model: Module | Sequence[Module], layer: Module | None = None, *, outputs: int = 1) -> None:
@@ -45,7 +36,7 @@ def add_value_head(model: Module | Sequence[Module], layer: Module | None = None
     if layer is not None and outputs != 1:
         raise ValueError("outputs: the layer that is given decides how many it has; leave one of the two out.")
     for chunk in model if isinstance(model, Sequence) else [model]:
-        path = find_language_model(chunk)
+        path = find.find_language_model(chunk)
         language: Any = path.model
         if not language.post_process:
             continue
@@ -57,7 +48,7 @@ def add_value_head(model: Module | Sequence[Module], layer: Module | None = None
         language.register_module("output_layer", head)  # raises for what is no module
         language.register_forward_pre_hook(_refuse_labels, with_kwargs=True)
         head.register_forward_pre_hook(partial(_require_entered, type(language)))
-        VALUE_HEADS.add(head)
+        find.VALUE_HEADS.add(head)
 
 
 class ValueLayer(torch.nn.Linear):
@@ -91,25 +82,25 @@ class ValueLayer(torch.nn.Linear):
 
 def _refuse_labels(model: Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
     """Megatron would take the cross-entropy over one class: zeros."""
-    given = dict(zip(argument_names(model), args, strict=False)) | keywords
+    given = dict(zip(find.argument_names(model), args, strict=False)) | keywords
     if given.get("labels") is not None:
         raise ValueError("labels: this model has a value head, which returns values and no loss; leave them out.")
 
 
 def _require_entered(kind: type[Module], head: Module, args: tuple[Any, ...]) -> None:
     """Raise for labels of a `forward` that was called as a method, which runs no `_refuse_labels`."""
-    running = running_forward(kind)
+    running = find.running_forward(kind)
     if running is not None and running.f_locals.get("labels") is not None:
-        raise bypassed(running.f_locals["self"])
+        raise find.bypassed(running.f_locals["self"])
 
 
-def _require_ready(path: HookPath) -> None:
+def _require_ready(path: find.HookPath) -> None:
     model: Any = path.model
     wrapped = any(isinstance(wrapper, torch.nn.parallel.DistributedDataParallel) for wrapper in path.wrappers)
     wrapped = wrapped or any(hasattr(one, "main_grad") or isinstance(one, DTensor) for one in model.parameters())
     tied = model.share_embeddings_and_output_weights and not model.pre_process
     obstacles = {
-        "a value head is there already; add it once": getattr(model, "output_layer", None) in VALUE_HEADS,
+        "a value head is there already; add it once": getattr(model, "output_layer", None) in find.VALUE_HEADS,
         "MTP layers compute their loss with the LM head; build this model with mtp_num_layers=None": (
             model.config.mtp_num_layers
         ),
@@ -126,14 +117,14 @@ def _require_ready(path: HookPath) -> None:
             raise HookError(f"{type(model).__name__}: {obstacle}.")
 
 
-def fp32_logits(model: Module | Sequence[Module]) -> Handle:
+def fp32_logits(model: Module | Sequence[Module]) -> find.Handle:
     """Multiply by the LM head in fp32 from now on, whatever the model's dtype; `handle.remove()` undoes it.
 
     Hidden states and weight are cast in every call of the output layer, those of MTP layers included, and gradients
     come back in the dtype of what was cast. `LogProbs` and its like do not need it: they never round logits.
     """
-    handle = Handle()
-    models = [find_language_model(chunk).model for chunk in (model if isinstance(model, Sequence) else [model])]
+    handle = find.Handle()
+    models = [find.find_language_model(chunk).model for chunk in (model if isinstance(model, Sequence) else [model])]
     last: list[Any] = [model for model in models if model.post_process]
     for layer in last:
         if getattr(layer.output_layer, "gradient_accumulation_fusion", False):
@@ -151,7 +142,7 @@ def fp32_logits(model: Module | Sequence[Module]) -> Handle:
 
 
 def _in_fp32(layer: Any, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if PROBING.get():  # the product is not asked for, and `LogProbs` and its like never round it
+    if find.PROBING.get():  # the product is not asked for, and `LogProbs` and its like never round it
         return args, given
     hidden, *rest = args or (given.pop("input_"),)
     weight, *rest = rest or [given.get("weight")]
@@ -159,13 +150,13 @@ def _in_fp32(layer: Any, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[
     return (hidden.float(), weight.float(), *rest), {name: value for name, value in given.items() if name != "weight"}
 
 
-def detach_mtp_inputs(layer: Any, *, embeddings: bool = True, hidden_states: bool = True) -> Handle:
+def detach_mtp_inputs(layer: Any, *, embeddings: bool = True, hidden_states: bool = True) -> find.Handle:
     """Keep the loss of an MTP layer out of the token embeddings, and out of what gave it its hidden states.
 
     That is the decoder for the first of `model.mtp.layers`, and the layer before for the others. `handle.remove()`
     undoes it.
     """
-    handle = Handle()
+    handle = find.Handle()
     # The layer uses both inputs in their norms alone: in a plain forward, under recompute and in a schedule plan alike.
     for norm in [layer.enorm] * embeddings + [layer.hnorm] * hidden_states:
         handle.on_removal(norm.register_forward_pre_hook(_detach, prepend=True).remove)

@@ -21,13 +21,7 @@ from weakref import WeakSet
 import torch
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook.call import (
-    HookBypassedError,
-    HookError,
-    HookMissingError,
-    LegacyPatchError,
-    WrapperRefusesError,
-)
+from mcore_unpatch.compat.hook import call as hook
 
 HOOK_KEYWORDS = ("output_processor", "output_processor_context")
 # Distributed and precision wrappers, torch.compile, and vision-language models, in this order at each step.
@@ -87,7 +81,7 @@ def find_language_model(model: Module) -> HookPath:
     while not isinstance(way[-1], LanguageModule):
         inner = next((m for name in _INNER_NAMES if isinstance(m := getattr(way[-1], name, None), Module)), None)
         if inner is None:
-            raise HookMissingError(
+            raise hook.HookMissingError(
                 f"no Megatron language model (GPTModel, HybridModel) found in "
                 f"{' > '.join(type(one).__name__ for one in way)} by following "
                 f"{', '.join('.' + name for name in _INNER_NAMES)}; pass the language model itself."
@@ -134,7 +128,7 @@ def names_hook(forward: Callable[..., Any]) -> bool:
     return HOOK_KEYWORDS[0] in names and HOOK_KEYWORDS[1] in names
 
 
-def missing_hook(path: HookPath) -> HookMissingError:
+def missing_hook(path: HookPath) -> hook.HookMissingError:
     """The error for a language model whose `forward` has no hook, and that is no HybridModel."""
     from megatron.core.models.gpt.gpt_model import GPTModel
 
@@ -143,14 +137,14 @@ def missing_hook(path: HookPath) -> HookMissingError:
         remedy = f"{', '.join(foreign)} replaced Megatron's method: remove that patch"
     elif isinstance(path.model, GPTModel):
         remedy = f"accept the two keywords in {kind.forward.__module__}.{kind.forward.__qualname__} and pass them on"
-    return HookMissingError(f"{kind.__name__}.forward has no output_processor; {remedy}.")
+    return hook.HookMissingError(f"{kind.__name__}.forward has no output_processor; {remedy}.")
 
 
 def require_open_wrappers(path: HookPath) -> None:
     """Raise if a wrapper's `forward` does not accept the keywords."""
     for wrapper in path.wrappers:
         if not takes_hook(wrapper.forward):
-            raise WrapperRefusesError(
+            raise hook.WrapperRefusesError(
                 f"{type(wrapper).__name__}.forward takes neither output_processor nor **kwargs, so the hook cannot "
                 f"reach {type(path.model).__name__} through it; use attach(), which hooks the inner model directly, or "
                 "pass the keywords on in the wrapper."
@@ -177,7 +171,7 @@ def refuse_patched(shim: str, module: Module, names: Iterable[str] = _OUTPUT_MET
     """Raise if one of the methods is a patch; the error names it and says how to remove it."""
     found = foreign_methods(module, names)
     if found:
-        raise LegacyPatchError(
+        raise hook.LegacyPatchError(
             f"{shim} cannot work on a patched {type(module).__name__}: {', '.join(found)} replaced Megatron's method; "
             f"{remedy or 'do not install that patch, or undo it first'}."
         )
@@ -220,13 +214,13 @@ def running_forward(kind: type[Module]) -> FrameType | None:
     return frame
 
 
-def bypassed(model: Module) -> HookBypassedError:
+def bypassed(model: Module) -> hook.HookBypassedError:
     """The error for a `forward` called as a method; make it while `forward` runs, so that it can name the caller."""
     name, frame = type(model).__name__, running_forward(type(model))
     while frame is not None and frame.f_code.co_name == "forward" and frame.f_locals.get("self") is model:
         frame = frame.f_back
     caller = f" by {frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})" if frame else ""
-    return HookBypassedError(
+    return hook.HookBypassedError(
         f"{name}.forward was called as a plain method{caller}, so PyTorch runs no hooks, and what was installed on the "
         "model would be skipped. Call the module there, `language_model(...)` and not `language_model.forward(...)`; "
         "or, where the caller takes **kwargs, pass the processor by keyword: call_with_processor."
@@ -239,7 +233,7 @@ def refuse_reentrant_checkpoint(kind: str) -> None:
     while frame is not None and frame.f_code.co_qualname != "CheckpointFunction.forward":
         frame = frame.f_back
     if frame is not None and frame.f_locals["ctx"].next_functions:
-        raise HookError(
+        raise hook.HookError(
             f"{kind} is returned from a reentrant checkpoint, which finds no tensor to differentiate in it, so there "
             "would be no gradient; pass use_reentrant=False to torch.utils.checkpoint.checkpoint."
         )
@@ -288,7 +282,7 @@ class Handle:
 
     def __enter__(self) -> "Handle":
         if self._removed:
-            raise HookError("this handle was removed, so nothing is installed any more; attach again.")
+            raise hook.HookError("this handle was removed, so nothing is installed any more; attach again.")
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -342,7 +336,7 @@ class OneCallFields:
 
     def _require_alone(self) -> None:
         if self._inside - {threading.get_ident()}:
-            raise HookError(
+            raise hook.HookError(
                 "another thread is in a forward of this model, and the two calls need different values in its fields "
                 "(MTP off, or over other ranks); call the model from one thread at a time."
             )

@@ -23,17 +23,7 @@ from torch.nn import Module
 from mcore_unpatch.compat.fused_head.autograd import into_main_grad
 from mcore_unpatch.compat.fused_head.plan import VocabOutput, run_pass
 from mcore_unpatch.compat.fused_head.settings import BackendName, LogprobQuery, OutOfVocabGrad, check_choice
-from mcore_unpatch.compat.hook.call import (
-    HookCall,
-    HookContext,
-    MissingContextError,
-    Outputs,
-    ProcessGroups,
-    UnsupportedHeadError,
-    check_tp_group,
-    resolve_groups,
-    sequence_group,
-)
+from mcore_unpatch.compat.hook import call as hook
 from mcore_unpatch.compat.hook.find import PROBING, VALUE_HEADS, foreign_code
 from mcore_unpatch.compat.packing import next_token_labels, sum_gradient
 
@@ -86,9 +76,9 @@ class HeadOptions:
 class HeadCall:
     """One call of the hook whose head was found to be readable: its hidden states, its groups, its context."""
 
-    def __init__(self, call: HookCall, options: HeadOptions) -> None:
-        self.call, self.options, self.context = call, options, HookContext.of(call.context)
-        self.groups = self.context.groups or resolve_groups()
+    def __init__(self, call: hook.HookCall, options: HeadOptions) -> None:
+        self.call, self.options, self.context = call, options, hook.HookContext.of(call.context)
+        self.groups = self.context.groups or hook.resolve_groups()
         self.hidden = enter_head(call, self.groups)  # [s, b, h]
 
     def query(self, **asked: Any) -> LogprobQuery:
@@ -115,12 +105,12 @@ class HeadCall:
         )
 
 
-def head_pass(call: HookCall, options: HeadOptions, asked: Collection[str], topk: int = 0) -> VocabOutput:
+def head_pass(call: hook.HookCall, options: HeadOptions, asked: Collection[str], topk: int = 0) -> VocabOutput:
     """Run the one pass for the fields of `VocabOutput` that are `asked` for: `[b, s]`, or `[b, s, k]`."""
     head = HeadCall(call, options)
     context = head.context
     if "token_logprobs" in asked and context.token_ids is None:
-        raise MissingContextError("token ids are missing; pass token_ids= [b, s, k] in the context.")
+        raise hook.MissingContextError("token ids are missing; pass token_ids= [b, s, k] in the context.")
     query = head.query(
         labels=_labels(head) if "logprobs" in asked else None,
         entropy="entropy" in asked,
@@ -140,15 +130,15 @@ class HeadProcessor:
     def __init__(self, **options: Any) -> None:
         self.options = HeadOptions(**options)
 
-    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
+    def results(self, call: hook.HookCall, out: VocabOutput) -> dict[str, Any]:
         """Name and value of each result."""
         return {name: getattr(out, field) for name, field in self.gives.items()}
 
     def __call__(self, **keywords: Any) -> Any:
         """Return a single result as it is, several as `Outputs`."""
-        call = HookCall.of(keywords)
+        call = hook.HookCall.of(keywords)
         results = self.results(call, head_pass(call, self.options, self.gives.values(), self.topk))
-        return Outputs(**results) if len(results) > 1 else next(iter(results.values()))
+        return hook.Outputs(**results) if len(results) > 1 else next(iter(results.values()))
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -160,21 +150,23 @@ class HeadProcessor:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
-def selection_mask(call: HookCall, context: HookContext) -> Tensor:
+def selection_mask(call: hook.HookCall, context: hook.HookContext) -> Tensor:
     """`[b, s]`: the mask of the context, else the model's `loss_mask`; raises if both are missing."""
     mask = call.loss_mask if context.mask is None else context.mask
     if mask is None:
-        raise MissingContextError("no mask selects the tokens; pass loss_mask= to the model or mask= in the context.")
+        raise hook.MissingContextError(
+            "no mask selects the tokens; pass loss_mask= to the model or mask= in the context."
+        )
     return mask
 
 
-def enter_head(call: HookCall, groups: ProcessGroups) -> Tensor:
+def enter_head(call: hook.HookCall, groups: hook.ProcessGroups) -> Tensor:
     """Check that the head can be read, wait for its weight, and return `[s, b, h]`.
 
     If these are gathered, and so others than the call's, the backward of the gather sums their gradient over the ranks.
     """
     check_head(call)
-    check_tp_group(groups.tp, call.output_layer, call.config)
+    hook.check_tp_group(groups.tp, call.output_layer, call.config)
     run_layer_hooks(call)
     if not call.config.sequence_parallel or groups.tp is None or groups.tp.size() == 1:
         return call.hidden_states
@@ -184,7 +176,7 @@ def enter_head(call: HookCall, groups: ProcessGroups) -> Tensor:
     return hidden
 
 
-def whole_hidden(call: HookCall, groups: ProcessGroups) -> Tensor:
+def whole_hidden(call: hook.HookCall, groups: hook.ProcessGroups) -> Tensor:
     """`[s, b, h]`, whose gradient is summed over the tensor-parallel ranks, once for all that is made of it."""
     hidden = enter_head(call, groups)
     return sum_gradient(hidden, groups.tp) if hidden is call.hidden_states else hidden
@@ -195,7 +187,7 @@ def _labels(head: HeadCall) -> Tensor:
     if options.shift == "aligned":
         labels = call.labels if context.labels is None else context.labels
         if labels is None:
-            raise MissingContextError(
+            raise hook.MissingContextError(
                 'labels are missing; pass labels= to the model or in the context, or use shift="next_token".'
             )
         return labels
@@ -205,12 +197,12 @@ def _labels(head: HeadCall) -> Tensor:
             'out, or use shift="aligned".'
         )
     if call.input_ids is None:
-        raise MissingContextError('shift="next_token" needs token ids; pass input_ids= to the model.')
+        raise hook.MissingContextError('shift="next_token" needs token ids; pass input_ids= to the model.')
     return next_token_labels(
         call.input_ids,
         packed_seq_params=call.packed_seq_params,
         lengths=context.lengths,
-        cp_group=sequence_group(call.packed_seq_params, head.groups, call.config),
+        cp_group=hook.sequence_group(call.packed_seq_params, head.groups, call.config),
         fill=-100 if options.ignore_index is None else options.ignore_index,
     )
 
@@ -235,7 +227,7 @@ def batch_first(value: Tensor) -> Tensor:
 _transparent: WeakKeyDictionary[Module, tuple[Any, ...]] = WeakKeyDictionary()
 
 
-def check_head(call: HookCall) -> None:
+def check_head(call: hook.HookCall) -> None:
     """Raise unless the layer is a plain column-parallel product whose weight is present on this rank."""
     refuse_critic(call.output_layer, call.output_weight)
     if "forward" in vars(call.output_layer):
@@ -248,7 +240,7 @@ def refuse_critic(layer: Any, weight: Tensor | None = None, remedy: str = "call 
     """Raise for a value head: values have no distribution, however many a layer of one's own gives per token."""
     weight = getattr(layer, "weight", None) if weight is None else weight
     if layer in VALUE_HEADS or (isinstance(weight, Tensor) and weight.dim() == 2 and len(weight) == 1):
-        raise UnsupportedHeadError(
+        raise hook.UnsupportedHeadError(
             f"this model is a critic: its output_layer ({type(layer).__qualname__}) gives values and no logits, so "
             f"there are no log-probs; {remedy}, and it returns the values."
         )
@@ -257,20 +249,20 @@ def refuse_critic(layer: Any, weight: Tensor | None = None, remedy: str = "call 
 def refuse_head(layer: Module, reason: str, remedy: str = "use the Logits processor, which calls the layer") -> None:
     """Raise for this layer, with the reason and the way out."""
     kind = f"{type(layer).__module__}.{type(layer).__qualname__}"
-    raise UnsupportedHeadError(f"output_layer ({kind}): {reason}; {remedy}.")
+    raise hook.UnsupportedHeadError(f"output_layer ({kind}): {reason}; {remedy}.")
 
 
-def fuses_weight_grad(call: HookCall) -> bool:
+def fuses_weight_grad(call: hook.HookCall) -> bool:
     """Whether the layer adds its weight's gradient to `main_grad`; Megatron then ignores the weight's `.grad`."""
     return bool(getattr(call.output_layer, "gradient_accumulation_fusion", call.config.gradient_accumulation_fusion))
 
 
-def lent_weight(call: HookCall) -> Tensor:
+def lent_weight(call: hook.HookCall) -> Tensor:
     """The weight for code that multiplies by it directly: its gradient goes where the layer's own would."""
     return into_main_grad(call.weight) if fuses_weight_grad(call) else call.weight
 
 
-def run_layer_hooks(call: HookCall) -> None:
+def run_layer_hooks(call: hook.HookCall) -> None:
     """Run the layer's own hooks on one row: in them Megatron waits for weights that are still being gathered.
 
     A hook that changes the layer's input or output would be lost, so it raises; one that returns the same memory does
@@ -324,7 +316,7 @@ def run_layer_hooks(call: HookCall) -> None:
         _transparent[layer] = hooks
 
 
-def _obstacle(call: HookCall) -> str | None:
+def _obstacle(call: hook.HookCall) -> str | None:
     """Why the weight of this layer does not say what its logits are."""
     layer = call.output_layer
     weight = getattr(layer, "weight", None) if call.output_weight is None else call.output_weight

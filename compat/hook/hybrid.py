@@ -17,15 +17,8 @@ from torch.nn import Module
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
+from mcore_unpatch.compat.hook import find
 from mcore_unpatch.compat.hook.call import HookError, HookSwallowedError, Processor, is_inference, resolve_groups
-from mcore_unpatch.compat.hook.find import (
-    HOOK_KEYWORDS,
-    Handle,
-    HookPath,
-    PerThread,
-    argument_names,
-    find_language_model,
-)
 
 _PASSED_ON = (
     *("labels", "loss_mask", "input_ids", "position_ids", "attention_mask", "decoder_input"),
@@ -48,7 +41,7 @@ class _HybridCall:
 class OutputLayerTap:
     """The hooks on one model; removed when the last holder of the handle releases it."""
 
-    def __init__(self, path: HookPath) -> None:
+    def __init__(self, path: find.HookPath) -> None:
         model: Any = path.model
         self.model = model
         if model.config.defer_embedding_wgrad_compute:
@@ -56,8 +49,8 @@ class OutputLayerTap:
                 "config.defer_embedding_wgrad_compute needs the input of every call of the output layer, which the "
                 "hook on this model replaces; set it to False."
             )
-        self.names = argument_names(model)
-        self.calls: PerThread[_HybridCall] = {}
+        self.names = find.argument_names(model)
+        self.calls: find.PerThread[_HybridCall] = {}
         hooks: list[RemovableHandle] = [
             model.register_forward_pre_hook(self._begin, with_kwargs=True),
             model.register_forward_hook(self._finish),
@@ -72,7 +65,7 @@ class OutputLayerTap:
             ]
             if (mtp := getattr(model, "mtp", None)) is not None:
                 hooks.append(mtp.register_forward_hook(self._see_decoded))
-        self.handle = Handle()
+        self.handle = find.Handle()
         self.handle.on_removal(*(hook.remove for hook in hooks))
 
     # PyTorch registers a hook and then that it takes keywords: a thread that is in the model meanwhile, for somebody
@@ -81,8 +74,8 @@ class OutputLayerTap:
     def _begin(self, model: Any, args: Any, kwargs: dict[str, Any] | None = None) -> Any:
         if kwargs is None:
             return None
-        processor, context = (kwargs.get(name) for name in HOOK_KEYWORDS)
-        kwargs = {name: value for name, value in kwargs.items() if name not in HOOK_KEYWORDS}
+        processor, context = (kwargs.get(name) for name in find.HOOK_KEYWORDS)
+        kwargs = {name: value for name, value in kwargs.items() if name not in find.HOOK_KEYWORDS}
         self.calls.pop(get_ident(), None)
         if processor is not None and model.post_process:
             if is_inference():
@@ -140,7 +133,7 @@ class OutputLayerTap:
                 f"{type(model).__name__} returned without passing its decoder's output to output_layer, so the "
                 "processor never ran; remove the patch that replaced the forward of the model or of the layer."
             )
-        own = HookPath((), model).own_output_methods(["forward"])
+        own = find.HookPath((), model).own_output_methods(["forward"])
         if own and call.gives_logits:
             ones = model._scale_logits(call.taken["hidden_states"].new_ones(()))
             if not any(bool((leaf == ones).all()) for leaf in tree_leaves(output) if isinstance(leaf, Tensor)):
@@ -172,7 +165,7 @@ def gpt_parameter_names(model: Module) -> dict[str, str]:
     Its layers must be attention and MLP (or MoE) by turns, `*-` or `*E`. Of a pipeline stage, as of a GPTModel's, the
     layers count from 0.
     """
-    return {name: _gpt_name(name) for name in find_language_model(model).model.state_dict()}
+    return {name: _gpt_name(name) for name in find.find_language_model(model).model.state_dict()}
 
 
 def _gpt_name(name: str) -> str:

@@ -21,17 +21,8 @@ from mcore_unpatch.compat.fused_head.linear_kl import Divergence, Kind, run_kl
 from mcore_unpatch.compat.fused_head.plan import VocabOutput
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, needed
 from mcore_unpatch.compat.fused_head.settings import check_choice, check_counts
+from mcore_unpatch.compat.hook import call as hook
 from mcore_unpatch.compat.hook.attach import call_with_processor
-from mcore_unpatch.compat.hook.call import (
-    HookCall,
-    HookContext,
-    HookError,
-    MissingContextError,
-    Outputs,
-    Processor,
-    require_processor,
-    resolve_groups,
-)
 from mcore_unpatch.compat.hook.find import find_language_model, foreign_code
 from mcore_unpatch.compat.hook.head import (
     HeadCall,
@@ -69,10 +60,10 @@ class TokenLoss(HeadProcessor):
 
     gives = MappingProxyType({"loss": "logprobs"})
 
-    def results(self, call: HookCall, out: VocabOutput) -> dict[str, Any]:
+    def results(self, call: hook.HookCall, out: VocabOutput) -> dict[str, Any]:
         """`loss`; raises if the model has a loss of its own, which may be more than the cross-entropy."""
         if (foreign := foreign_code(call.compute_language_model_loss)) is not None:
-            raise HookError(
+            raise hook.HookError(
                 f"the loss of this model is its own ({foreign}), and TokenLoss() gives Megatron's cross-entropy; call "
                 "the model without a processor, or use LogProbs()."
             )
@@ -124,7 +115,7 @@ class HeadInputs:
 
     def __call__(self, **keywords: Any) -> Tensor:
         """Return the layer's input. Labels only serve the MTP loss; without MTP layers they raise a ValueError."""
-        call = HookCall.of(keywords)
+        call = hook.HookCall.of(keywords)
         if call.labels is not None and not call.config.mtp_num_layers:
             raise ValueError(
                 "labels: HeadInputs returns hidden states and no loss, and this model has no MTP layers to use labels; "
@@ -146,11 +137,11 @@ class Compose:
     has the name of its class if it has none.
     """
 
-    def __init__(self, *processors: Processor) -> None:
+    def __init__(self, *processors: hook.Processor) -> None:
         if not processors:
             raise ValueError("Compose needs at least one processor.")
         for processor in processors:
-            require_processor(processor)
+            hook.require_processor(processor)
         self.processors = processors
         self.readers = [p for p in processors if _can_share(p)]
         for reader in self.readers[1:]:
@@ -176,9 +167,9 @@ class Compose:
             if taken.setdefault(name, source) != source:
                 raise ValueError(f"Two composed processors both return {name!r}; leave one out, or rename its class.")
 
-    def __call__(self, **keywords: Any) -> Outputs:
+    def __call__(self, **keywords: Any) -> hook.Outputs:
         """Run the shared pass and every other processor."""
-        call = HookCall.of(keywords)
+        call = hook.HookCall.of(keywords)
         results: dict[str, Any] = {}
         if self.readers:
             asked = {field for reader in self.readers for field in reader.gives.values()}
@@ -189,7 +180,7 @@ class Compose:
                 results |= processor.results(call, shared)
             else:
                 results |= _named(processor, processor(**keywords))
-        return Outputs(**results)
+        return hook.Outputs(**results)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Compose) and self.processors == other.processors
@@ -198,18 +189,18 @@ class Compose:
         return hash(self.processors)
 
 
-def _can_share(processor: Processor) -> TypeGuard[HeadProcessor]:
+def _can_share(processor: hook.Processor) -> TypeGuard[HeadProcessor]:
     """Whether its results are those of the shared pass: it does no more."""
     return isinstance(processor, HeadProcessor) and type(processor).__call__ is HeadProcessor.__call__
 
 
-def _names(processor: Processor) -> tuple[str, ...]:
+def _names(processor: hook.Processor) -> tuple[str, ...]:
     """The names that the results of one called separately have."""
     return tuple(processor.gives) if isinstance(processor, HeadProcessor) else (type(processor).__name__.lower(),)
 
 
-def _named(processor: Processor, result: Any) -> dict[str, Any]:
-    if isinstance(processor, HeadProcessor) and isinstance(result, Outputs):
+def _named(processor: hook.Processor, result: Any) -> dict[str, Any]:
+    if isinstance(processor, HeadProcessor) and isinstance(result, hook.Outputs):
         return result
     names = _names(processor)
     return {names[0] if len(names) == 1 else type(processor).__name__.lower(): result}
@@ -230,7 +221,7 @@ class TeacherStates:
         with torch.no_grad():
             hidden = call_with_processor(model, head, *args, **inputs)
         if head.weight is None:
-            raise HookError(
+            raise hook.HookError(
                 "this pipeline stage of the teacher has no LM head; attach HeadInputs, run Megatron's schedule, and "
                 "give what the last stage returns to TeacherStates.from_inputs."
             )
@@ -240,12 +231,12 @@ class TeacherStates:
     def from_inputs(cls, model: Any, hidden: Tensor, weight: Tensor) -> "TeacherStates":
         """Of what a teacher with `HeadInputs` returned, and its `.weight`; MuP's factor is in the hidden states."""
         if weight.untyped_storage().size() == 0:
-            raise HookError(
+            raise hook.HookError(
                 "the weight of the teacher's LM head was freed after its forward (FSDP shards it again); leave the "
                 "output layer unsharded."
             )
         config: Any = find_language_model(model).model.config
-        group = resolve_groups(model).tp
+        group = hook.resolve_groups(model).tp
         if config.sequence_parallel and group is not None and group.size() > 1:
             hidden = gather_from_sequence_parallel_region(hidden.detach().transpose(0, 1), group=group).transpose(0, 1)
         return cls(hidden.detach(), weight.detach())
@@ -284,24 +275,24 @@ class DistillationLoss(HeadProcessor):
 
     def __call__(self, **keywords: Any) -> Tensor:
         """`[b, s]`, 0 where the mask is."""
-        call = HookCall.of(keywords)
-        teacher = HookContext.of(call.context).teacher
+        call = hook.HookCall.of(keywords)
+        teacher = hook.HookContext.of(call.context).teacher
         if teacher is None:
-            raise MissingContextError("the teacher is missing; pass teacher= in the context.")
+            raise hook.MissingContextError("the teacher is missing; pass teacher= in the context.")
         if isinstance(teacher, TeacherTopK):
             return self._from_top_k(call, teacher)
         if isinstance(teacher, TeacherStates):
             return self._from_states(call, teacher)
         raise TypeError(f"teacher: expected TeacherStates or TeacherTopK, got {type(teacher).__name__}")
 
-    def _from_states(self, call: HookCall, teacher: TeacherStates) -> Tensor:
+    def _from_states(self, call: hook.HookCall, teacher: TeacherStates) -> Tensor:
         head = HeadCall(call, self.options)
         query = head.query()
         states = as_rows("teacher.hidden", teacher.hidden.detach(), head.hidden)
         tensors = (head.hidden, call.weight, states, teacher.weight.detach())
         return batch_first(run_kl(tensors, self.divergence, query, teacher.logit_scale))
 
-    def _from_top_k(self, call: HookCall, teacher: TeacherTopK) -> Tensor:
+    def _from_top_k(self, call: hook.HookCall, teacher: TeacherTopK) -> Tensor:
         kind, beta = self.divergence.kind, self.divergence.beta
         if kind == "reverse" and self.rest == "zero":
             raise ValueError(
@@ -313,7 +304,7 @@ class DistillationLoss(HeadProcessor):
                 f"teacher.log_probs: expected {list(teacher.token_ids.shape)} as token_ids, got "
                 f"{list(teacher.log_probs.shape)}"
             )
-        asked = replace(HookContext.of(call.context), token_ids=teacher.token_ids)
+        asked = replace(hook.HookContext.of(call.context), token_ids=teacher.token_ids)
         student = needed(head_pass(replace(call, context=asked), self.options, {"token_logprobs"}).token_logprobs)
         taken = teacher.log_probs != -inf
         a = student.masked_fill(~taken, NO_LOGIT)

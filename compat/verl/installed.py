@@ -19,18 +19,9 @@ from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
 from mcore_unpatch.compat.fused_head.settings import check_choice
+from mcore_unpatch.compat.hook import find
 from mcore_unpatch.compat.hook.attach import Attachment, attach_along, installed_on
 from mcore_unpatch.compat.hook.call import HookCall, HookError, Logits, Outputs, Processor, is_inference
-from mcore_unpatch.compat.hook.find import (
-    INSTALLING,
-    Handle,
-    HookPath,
-    OneCallFields,
-    PerThread,
-    argument_names,
-    find_language_model,
-    refuse_patched,
-)
 from mcore_unpatch.compat.hook.head import HeadOptions, head_pass
 
 Numbers = Literal["verl", "megatron"]
@@ -112,21 +103,21 @@ NORMALIZATION_FACTOR = "_verl_mtp_loss_normalization_factor"
 class Installed:
     """The veRL shims on one model: state says which are active; all share the same hooks."""
 
-    def __init__(self, path: HookPath) -> None:
+    def __init__(self, path: find.HookPath) -> None:
         refuse_patches(path)
         self.model: Any = path.model
         self.fused: Numbers | None = None  # whose numbers; None: not on
         self.logits: Numbers | None = None
         self.calls = 0  # of those that ask for something, in all threads
-        self.requests: PerThread[Request] = {}
-        self.fields = OneCallFields()
+        self.requests: find.PerThread[Request] = {}
+        self.fields = find.OneCallFields()
         self.mtp_products_left = 0
         self.detached_head: RemovableHandle | None = None
-        self.handle: Handle = attach_along([path], self._begin, Installed, self._end)
+        self.handle: find.Handle = attach_along([path], self._begin, Installed, self._end)
 
     def release(self) -> None:
         """Remove the hooks if no shim is active any more."""
-        with INSTALLING:
+        with find.INSTALLING:
             if self.fused is None and self.logits is None and self.calls == 0:
                 self.let_mtp_update_head(True)
                 self.fields.restore()  # after an interrupt (Ctrl-C), which runs no hook
@@ -146,7 +137,7 @@ class Installed:
         if self.model.config.mtp_num_layers and not is_inference():
             unasked = get_ident() not in self.requests and keywords.get("output_processor") is None
             if keywords.get("labels") is None or (unasked and self.fused == "verl"):  # as in veRL's fused forward
-                self.fields.leave_out_mtp(self.model, keywords, argument_names(self.model))
+                self.fields.leave_out_mtp(self.model, keywords, find.argument_names(self.model))
             else:
                 self._with_mtp(keywords.get("packed_seq_params"))
         temperature = keywords.pop("temperature", None) if self.fused is not None else None
@@ -205,32 +196,32 @@ def _unscaled_logits(**keywords: Any) -> Any:
     return Logits()(**keywords | {"scale_logits": lambda logits: logits})
 
 
-def state_of(path: HookPath) -> Installed | None:
+def state_of(path: find.HookPath) -> Installed | None:
     """What is installed on the language model at the end of this way, if anything is."""
     attachment = installed_on(path.model, Attachment)
     state = getattr(attachment and attachment.select, "__self__", None)
     return state if isinstance(state, Installed) else None
 
 
-def install(path: HookPath) -> Installed:
+def install(path: find.HookPath) -> Installed:
     """The same, installing it if needed."""
-    with INSTALLING:
+    with find.INSTALLING:
         return state_of(path) or Installed(path)
 
 
-def refuse_patches(path: HookPath) -> None:
+def refuse_patches(path: find.HookPath) -> None:
     """Raise if one of veRL's own patches, or another, is on the language model."""
     remedy = (
         "undo it with the unpatch_ function of the file it comes from, or import that file's names from "
         "mcore_unpatch.compat.verl instead"
     )
-    refuse_patched("mcore_unpatch.compat.verl", path.model, remedy=remedy)
+    find.refuse_patched("mcore_unpatch.compat.verl", path.model, remedy=remedy)
 
 
-def path_in(model: Module, *, stacklevel: int = 3) -> HookPath | None:
+def path_in(model: Module, *, stacklevel: int = 3) -> find.HookPath | None:
     """The way to the language model in `model`; None with a warning: a stage of a vision model may have none."""
     try:
-        return find_language_model(model)
+        return find.find_language_model(model)
     except HookError:
         text = f"{type(model).__name__} contains no Megatron language model; nothing was changed."
         warnings.warn(text, stacklevel=stacklevel)

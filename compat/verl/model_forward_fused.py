@@ -19,15 +19,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from mcore_unpatch.compat.fused_head.problem import needed
+from mcore_unpatch.compat.hook import call as hook
 from mcore_unpatch.compat.hook.attach import call_along
-from mcore_unpatch.compat.hook.call import (
-    KEYWORDS,
-    HookContext,
-    HookSwallowedError,
-    MissingContextError,
-    complete_context,
-    is_inference,
-)
 from mcore_unpatch.compat.hook.find import INSTALLING, find_language_model
 from mcore_unpatch.compat.hook.head import refuse_critic
 from mcore_unpatch.compat.verl import batches, installed
@@ -61,15 +54,15 @@ def fused_output_processor(
     installed.warn_where_kept("fused_output_processor", numbers, config)
     if numbers == "verl" and labels is not None and len(labels) > 1:
         raise installed.several_rows(labels, 'use partial(fused_output_processor, numbers="megatron")')
-    if not isinstance(context, HookContext | Mapping):
+    if not isinstance(context, hook.HookContext | Mapping):
         if getattr(context, "temperature", None) is None:
-            raise MissingContextError(
+            raise hook.MissingContextError(
                 f"fused_output_processor found no temperature in its context ({type(context).__name__}); pass "
                 "output_processor_context=FusedOutputProcessorContext(temperature=...) to the model."
             )
-        context = HookContext(temperature=context.temperature)
+        context = hook.HookContext(temperature=context.temperature)
     if numbers == "verl" or not config.use_mup:
-        others = {**dict.fromkeys(KEYWORDS), "scale_logits": lambda logits: logits, **others}
+        others = {**dict.fromkeys(hook.KEYWORDS), "scale_logits": lambda logits: logits, **others}
     named = {"hidden_states": hidden_states, "output_layer": output_layer, "output_weight": output_weight}
     processor = FusedProcessor(numbers, flat=True)
     return processor(**{**others, **named, "labels": labels, "context": context, "config": config})
@@ -230,7 +223,7 @@ class _FusedTarget:
             out = self.model(**{"labels": None, **arguments})
         else:
             processor = FusedProcessor(self.numbers, entropy="entropy" in names)
-            out = self._call(processor, HookContext(labels=labels, temperature=temperature), arguments)
+            out = self._call(processor, hook.HookContext(labels=labels, temperature=temperature), arguments)
         if not self.path.has_output:
             return out
         if labels is None:
@@ -240,13 +233,13 @@ class _FusedTarget:
             results["log_probs"] = results["log_probs"].masked_fill(mask == 0, 0.0)
         return results
 
-    def _call(self, processor: FusedProcessor, context: HookContext, keywords: dict[str, Any]) -> Any:
+    def _call(self, processor: FusedProcessor, context: hook.HookContext, keywords: dict[str, Any]) -> Any:
         """The model with `processor` at its output: by keyword where nothing is in the way, else installed."""
         path, model = self.path, self.model
         config: Any = path.model.config
-        if path.passes_keywords and not config.mtp_num_layers and not is_inference(keywords):
+        if path.passes_keywords and not config.mtp_num_layers and not hook.is_inference(keywords):
             installed.refuse_patches(path)
-            return call_along(path, model, processor, complete_context(context, path.model), (), keywords)
+            return call_along(path, model, processor, hook.complete_context(context, path.model), (), keywords)
         with INSTALLING:
             state = installed.install(path)
             state.calls += 1
@@ -261,7 +254,7 @@ class _FusedTarget:
         if unserved:
             names = " > ".join(type(wrapper).__name__ for wrapper in path.wrappers) or "the call"
             inner = type(path.model).__name__
-            raise HookSwallowedError(
+            raise hook.HookSwallowedError(
                 f"{names} returned without calling {inner}, so the processor never ran; pass {inner} itself."
             )
         return result
