@@ -34,7 +34,7 @@ from mcore_unpatch.compat import (
     call_with_processor,
     gpt_parameter_names,
 )
-from mcore_unpatch.compat.names import _gpt_name
+from mcore_unpatch.compat.hook.hybrid import _gpt_name
 from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
 from mcore_unpatch.compat.skyrl import call_model_with_fused_lm_head
 from mcore_unpatch.compat.verl.model_forward_fused import fused_forward_model_engine, fused_forward_model_gen

@@ -19,7 +19,6 @@ from mcore_unpatch.compat import HookBypassedError, HookSwallowedError, Unsuppor
 from mcore_unpatch.compat.verl import installed
 from mcore_unpatch.compat.verl.model_forward_fused import (
     _FusedTarget,
-    fused_forward_gptmodel,
     fused_forward_model_engine,
     fused_forward_model_gen,
     fused_forward_no_padding_gen,
@@ -278,7 +277,7 @@ def test_value_models_get_a_clear_error(model: Any) -> None:
         patch_fused_forward(model)
     ids, real, labels = _batch(Case())
     with pytest.raises(UnsupportedHeadError, match="this model is a critic"):
-        fused_forward_gptmodel(model, ids, None, real, sequence_parallel=False, labels=labels, labels_mask=real)
+        fused_forward_model_gen()(model, ids, None, real, sequence_parallel=False, labels=labels, labels_mask=real)
     assert not model._forward_pre_hooks
 
 

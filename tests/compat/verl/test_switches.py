@@ -21,7 +21,6 @@ from mcore_unpatch.compat.verl.model_forward_1f1b_overlap import gptmodel_forwar
 from mcore_unpatch.compat.verl.model_forward_fused import (
     fused_forward_model_engine,
     fused_forward_model_gen,
-    fused_forward_qwen2_5_vl,
     patch_fused_forward,
     unpatch_fused_forward,
 )
@@ -150,7 +149,7 @@ def test_vision_models_of_verl_05_and_of_its_engine(case: Case, model: Any) -> N
     ids = torch.arange(2 * case.sequence).view(2, -1) % case.vocab * real
     images = {"pixel_values": torch.ones(2)}
     wrapper = Vision(model)
-    found = fused_forward_qwen2_5_vl(wrapper, ids, ids, real, ids, real, images, temperature=0.7)
+    found = fused_forward_model_gen(True)(wrapper, ids, ids, real, ids, real, 0.7, images)
     assert torch.equal(wrapper.seen["pixel_values"], images["pixel_values"])
     assert wrapper.seen["position_ids"] is None
     expected = fused_forward_model_gen()(model, ids, None, real, ids, real, 0.7)
