@@ -66,8 +66,7 @@ def test_a_graph_gives_what_eager_gives(case: str) -> None:
 
 @pytest.mark.slow
 def test_with_inductor() -> None:
-    for case in ("entropy", "mask"):
-        assert_same(run(in_a_graph("inductor"), **CASES[case]), run(plain, **CASES[case]))
+    assert_same(run(in_a_graph("inductor"), **CASES["mask"]), run(plain, **CASES["mask"]))
 
 
 def test_one_graph_for_every_number_of_tokens() -> None:

@@ -214,9 +214,14 @@ def _save_and_load(case: Case, other: Case, source: str, folder: str, writer: st
         assert_close(torch.stack(values), torch.stack(expected))
 
 
-@pytest.mark.parametrize(("writer", "reader"), [("legacy", "own"), ("own", "legacy")])
 @pytest.mark.parametrize(
-    ("case", "other"), [(Case(tp=2), Case(pp=2)), (Case(pp=2), Case(tp=2)), (Case(tied=True), Case(tied=True))], ids=str
+    ("case", "other", "writer", "reader"),
+    [
+        (Case(tp=2), Case(pp=2), "legacy", "own"),
+        (Case(pp=2), Case(tp=2), "own", "legacy"),
+        (Case(tied=True), Case(tied=True), "legacy", "own"),
+    ],
+    ids=str,
 )
 def test_checkpoints_are_those_of_the_replaced_layer(
     case: Case, other: Case, writer: str, reader: str, verl_value_layer: str, tmp_path: Path
@@ -241,9 +246,9 @@ def _from_a_language_model(case: Case, source: str, folder: str) -> None:
         torch.testing.assert_close(untouched, list(_layer_of(source, model.config).parameters()), rtol=0, atol=0)
 
 
-def test_a_checkpoint_of_a_language_model_loads_as_before(release: str, verl_value_layer: str, tmp_path: Path) -> None:
+def test_a_checkpoint_of_a_language_model_loads_as_before(verl_value_layer: str, tmp_path: Path) -> None:
     """With the row of the LM head that Megatron takes for the value head, or without the head."""
-    run_on_ranks(release, 1, _from_a_language_model, Case(), verl_value_layer, str(tmp_path))
+    run_on_ranks(INSTALLED, 1, _from_a_language_model, Case(), verl_value_layer, str(tmp_path))
 
 
 @on_ranks
