@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import on_ranks, run_on_ranks
+from harness import on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_config, build_model, start_world
 from harness.oracle import gradients_of, main_logits
@@ -29,13 +29,13 @@ from mcore_unpatch.compat import (
 )
 
 
-def patched(model: Any, kept: list[Tensor], flag: dict[str, bool] | None = None) -> Any:
+def patched(model: Any, kept: list[Tensor], switch: Any = None) -> Any:
     """The patch, in the way that projects write it, with or without a switch."""
     layer = model.output_layer
     original = layer.forward
 
     def forward(input_: Tensor, weight: Tensor | None = None, runtime_gather_output: bool | None = None) -> Any:
-        if flag is not None and not flag["on"]:
+        if switch is not None and not switch.on:
             return original(input_, weight=weight, runtime_gather_output=runtime_gather_output)
         kept.append(layer.weight if weight is None else weight)
         return input_, None
@@ -188,18 +188,14 @@ def test_labels_without_a_use_and_a_patch_still_in_place_are_refused() -> None:
         call_with_processor(patched(other, []), HeadInputs(), **inputs)
 
 
-def _attached_again() -> None:
-    model, _, inputs = _start(Case())
+@on_ranks
+def test_two_that_keep_the_weight_in_one_place_are_the_same(model: Any, inputs: Any) -> None:
     kept: list[Tensor] = []
     handle = attach(model, HeadInputs(keep=kept.append))
-    model(**inputs)  # what one of them has seen makes no difference
+    model(**inputs | {"labels": None})  # what one of them has seen makes no difference
     assert attach(model, HeadInputs(keep=kept.append)) is handle
     for another in (HeadInputs(), HeadInputs(keep=[].append), Entropy()):
         with pytest.raises(AttachmentError, match="Compose"):
             attach(model, another)
-
-
-def test_two_that_keep_the_weight_in_one_place_are_the_same(release: str) -> None:
-    run_on_ranks(release, 1, _attached_again)
     assert HeadInputs() == HeadInputs()
     assert hash(HeadInputs(print)) == hash(HeadInputs(print)) != hash(HeadInputs())
