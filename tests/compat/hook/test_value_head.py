@@ -13,10 +13,11 @@ from harness.oracle import gradients_of
 from harness.pages import from_page
 from harness.pool import INSTALLED
 from harness.rounding import assert_close
+from harness.training import steps, with_an_optimizer
+from hook.test_direct_calls import OpenVision
 from megatron.core import parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing import load, save
-from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
-from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.transformer.module import Float16Module
 from torch import Tensor
@@ -130,37 +131,10 @@ def test_no_vocabulary_sized_weight_is_left(case: Case, model: Any) -> None:
     assert names == (["output_layer.weight"] if model.post_process else [])
 
 
-def _train(case: Case, source: str, how: str, overlap: bool) -> tuple[list[Tensor], dict[str, Any]]:
-    model, config = _critic(case, source, how), build_config(case)
-    if case.dtype != torch.float32:
-        model = Float16Module(config, model)
-    wrapping = DistributedDataParallelConfig(
-        use_distributed_optimizer=True,
-        overlap_grad_reduce=overlap,
-        overlap_param_gather=overlap,
-        bucket_size=1 if overlap else None,
-    )
-    ddp = DistributedDataParallel(config, wrapping, model)
-    adam = OptimizerConfig(
-        optimizer="adam",
-        lr=0.01,
-        use_distributed_optimizer=True,
-        overlap_param_gather=overlap,
-        clip_grad=1.0,
-        bf16=case.dtype == torch.bfloat16,
-        params_dtype=case.dtype,
-    )
-    optimizer = get_megatron_optimizer(adam, [ddp])
+def _train(case: Case, source: str, how: str, overlap: bool) -> tuple[Tensor, dict[str, Any]]:
+    ddp, optimizer = with_an_optimizer(case, _critic(case, source, how), overlap)
     inputs = _call(case, seed=parallel_state.get_data_parallel_rank())
-    seen = []
-    for _ in range(4):
-        ddp.zero_grad_buffer()
-        optimizer.zero_grad()
-        loss = (ddp(**inputs) - 1).square().mean()
-        torch.autograd.backward(loss)
-        finalize_model_grads([ddp])
-        _, norm, _ = optimizer.step()
-        seen.append(torch.stack([loss.detach(), torch.as_tensor(norm)]))
+    seen = steps(ddp, optimizer, lambda ddp: (ddp(**inputs) - 1).square().mean())
     state = ddp.module.sharded_state_dict()
     found = optimizer.sharded_state_dict(state, metadata={"distrib_optim_sharding_type": "fully_reshardable"})
     return seen, {"model": state, "optimizer": found}
@@ -271,22 +245,10 @@ def test_a_plain_state_dict_of_the_replaced_layer_loads(case: Case, verl_value_l
         new.load_state_dict(build_model(case).state_dict())  # a language model's
 
 
-class _VisionModel(torch.nn.Module):
-    """As many vision-language models do, it calls a method and not a module."""
-
-    def __init__(self, language_model: torch.nn.Module) -> None:
-        super().__init__()
-        self.language_model = language_model
-
-    def forward(self, **inputs: Any) -> Tensor:
-        result: Tensor = self.language_model.forward(**inputs)
-        return result
-
-
 @on_ranks
 def test_a_language_model_inside_another_model(case: Case, verl_value_layer: str) -> None:
     expected = _critic(case, verl_value_layer, "legacy")(**_call(case))
-    outer = _VisionModel(build_model(case))
+    outer = OpenVision(build_model(case))
     add_value_head([outer], _layer_of(verl_value_layer, build_config(case)))
     assert torch.equal(outer(**_call(case)), expected)
     heads = [name for name, _ in outer.named_parameters() if "output_layer" in name]

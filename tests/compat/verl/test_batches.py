@@ -39,21 +39,14 @@ def nested(*rows: list[float]) -> Tensor:
 
 
 ROWS: list[tuple[dict[str, int], dict[str, Any], dict[str, Any], tuple[int, ...]]] = [
-    ({}, PLAIN, {}, (5, 3)),
-    ({"tp": 2}, PLAIN, {}, (6, 4)),
-    ({"tp": 2}, PLAIN, {"cp_layout": "contiguous"}, (6, 4)),
-    ({"cp": 2}, PLAIN, {}, (8, 4)),
     ({"tp": 3, "cp": 2}, PLAIN, {}, (12, 12)),
     ({"tp": 3, "cp": 2}, PLAIN, {"cp_layout": "contiguous"}, (6, 6)),
-    ({}, FP8, {}, (16, 112)),
     ({}, {**PLAIN, "fp8": "e4m3"}, {}, (16, 112)),
     ({"tp": 3}, FP8, {}, (48, 336)),
     ({"cp": 2}, FP8, {}, (16, 496)),
     ({}, WINDOWED, {}, (5, 19)),
     ({"cp": 2}, WINDOWED, {}, (8, 40)),
     ({}, {**WINDOWED, "csa_window_size": 4}, {}, (5, 3)),
-    ({}, PLAIN, {"pad_to_length_bucket": 1}, (5, 3)),
-    ({}, PLAIN, {"pad_to_length_bucket": 6}, (5, 7)),
     ({"cp": 2}, PLAIN, {"pad_to_length_bucket": 9}, (8, 10)),
     ({}, FP8, {"pad_to_length_bucket": 192}, (16, 368)),
     ({}, WINDOWED, {"pad_to_length_bucket": 7}, (5, 23)),
