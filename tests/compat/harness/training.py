@@ -1,11 +1,12 @@
-"""Some steps of Megatron's distributed optimizer, in turn or overlapped with the forward."""
+"""Megatron's own schedule, and steps of its distributed optimizer, in turn or overlapped with the forward."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.transformer.module import Float16Module
 from torch import Tensor
 
@@ -56,3 +57,20 @@ def steps(ddp: Any, optimizer: Any, loss_of: Callable[[Any], Tensor]) -> Tensor:
 def under_the_optimizer(case: Case, loss_of: Callable[[Any], Tensor], *, overlap: bool) -> Tensor:
     """The losses of a new model."""
     return steps(*with_an_optimizer(case, build_model(case), overlap), loss_of)[:, 0]
+
+
+def scheduled(
+    case: Case, model: Any, forward_step: Callable[..., Any], calls: Sequence[Any], forward_only: bool = False
+) -> list[Any]:
+    """What Megatron's schedule gives for these micro-batches; the gradients are left on the model."""
+    model.zero_grad()
+    results: list[Any] = get_forward_backward_func()(
+        forward_step_func=forward_step,
+        data_iterator=iter(calls),
+        model=model,
+        num_microbatches=len(calls),
+        seq_length=case.sequence,
+        micro_batch_size=case.batch,
+        forward_only=forward_only,
+    )
+    return results

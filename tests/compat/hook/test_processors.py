@@ -129,7 +129,7 @@ def test_which_labels_count_and_which_are_shifted() -> None:
         if (chosen := call if context is None else context) is not None:
             aligned = log_probs.gather(-1, chosen[..., None]).squeeze(-1)
             _close(call_with_processor(model, LogProbs(), **given), aligned)
-    with pytest.raises(MissingContextError, match="pass input_ids= to the model, or aligned labels"):
+    with pytest.raises(MissingContextError, match="pass input_ids= to the model"):
         model(None, decoder_input=torch.ones(16, 2, 16), **_without_ids(inputs), output_processor=next_token)
 
 

@@ -13,12 +13,11 @@ from harness.oracle import gradients_of
 from harness.pages import from_page
 from harness.pool import INSTALLED
 from harness.rounding import assert_close
-from harness.training import steps, with_an_optimizer
+from harness.training import scheduled, steps, with_an_optimizer
 from hook.test_direct_calls import OpenVision
 from megatron.core import parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing import load, save
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.transformer.module import Float16Module
 from torch import Tensor
 
@@ -86,15 +85,8 @@ def _values_and_gradients(case: Case, model: Any) -> tuple[list[Tensor], dict[st
         values.append(output.detach().clone())
         return _loss(output), {}
 
-    get_forward_backward_func()(
-        forward_step_func=lambda calls, chunk: (chunk(**next(calls)), finish),
-        data_iterator=iter([_call(case, seed) for seed in range(2)]),
-        model=model,
-        num_microbatches=2,
-        seq_length=case.sequence,
-        micro_batch_size=case.batch,
-        forward_only=False,
-    )
+    calls = [_call(case, seed) for seed in range(2)]
+    scheduled(case, model, lambda data, chunk: (chunk(**next(data)), finish), calls)
     return values, gradients_of(model)
 
 

@@ -9,7 +9,7 @@ from harness import on_ranks
 from harness.models import Case, batch_of, equal_pair
 from harness.oracle import gradients_of
 from harness.rounding import assert_agree, assert_close
-from megatron.core.pipeline_parallel import get_forward_backward_func
+from harness.training import scheduled
 from torch import Tensor
 
 from mcore_unpatch.compat import LogProbsAndEntropy, attach, gpt_parameter_names
@@ -29,18 +29,8 @@ def _run_schedule(case: Case, model: Any, loss_of: Callable[[Any, Tensor], Tenso
 
         return chunk(**inputs, attention_mask=None), finish
 
-    model.zero_grad()
-    data = iter([batch_of(case, seed=number) for number in range(MICRO_BATCHES)])
-    results = get_forward_backward_func()(
-        forward_step_func=forward_step,
-        data_iterator=data,
-        model=model,
-        num_microbatches=MICRO_BATCHES,
-        seq_length=case.sequence,
-        micro_batch_size=case.batch,
-        forward_only=forward_only,
-    )
-    return [result["loss"] for result in results]
+    batches = [batch_of(case, seed=number) for number in range(MICRO_BATCHES)]
+    return [result["loss"] for result in scheduled(case, model, forward_step, batches, forward_only)]
 
 
 CASES = [
