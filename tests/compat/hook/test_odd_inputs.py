@@ -13,16 +13,6 @@ from torch import Tensor
 from mcore_unpatch.compat import LogProbsAndEntropy, call_with_processor
 
 
-class Strided(LogProbsAndEntropy):
-    """The processor behind a hook call whose hidden states lie in memory in another order."""
-
-    def __call__(self, **keywords: Any) -> Any:
-        hidden = keywords["hidden_states"]
-        scattered = hidden.permute(2, 1, 0).contiguous().permute(2, 1, 0)
-        assert not scattered.is_contiguous()
-        return super().__call__(**keywords | {"hidden_states": scattered})
-
-
 def _agrees(
     case: Case,
     model: Any,
@@ -30,7 +20,6 @@ def _agrees(
     mask_dtype: torch.dtype = torch.bool,
     label_dtype: torch.dtype = torch.int64,
     frozen: bool = False,
-    strided: bool = False,
 ) -> None:
     """Only the rows of the mask count, in both paths."""
     exact = in_float64(case, model)
@@ -48,7 +37,7 @@ def _agrees(
     truth = default_path(exact, inputs, inputs["labels"], TEMPERATURE, loss_of)
     default = default_path(model, inputs, inputs["labels"], TEMPERATURE, loss_of)
     model.zero_grad()
-    processor = (Strided if strided else LogProbsAndEntropy)(temperature=TEMPERATURE)
+    processor = LogProbsAndEntropy(temperature=TEMPERATURE)
     context = {"mask": (3 * mask).to(mask_dtype), "labels": inputs["labels"].to(label_dtype)}
     out = call_with_processor(model, processor, context=context, **inputs)
     loss = weighted(out.log_probs, out.entropy)
@@ -88,9 +77,3 @@ def test_labels_and_masks_of_other_integers(case: Case, model: Any, inputs: Any,
 @on_ranks
 def test_a_frozen_head(case: Case, model: Any, inputs: Any) -> None:
     _agrees(case, model, inputs, frozen=True)
-
-
-@pytest.mark.parametrize("case", [Case(), Case(tp=2), Case(tp=2, sequence_parallel=True)], ids=str)
-@on_ranks(release="0.19.2")
-def test_hidden_states_in_another_order_of_memory(case: Case, model: Any, inputs: Any) -> None:
-    _agrees(case, model, inputs, strided=True)

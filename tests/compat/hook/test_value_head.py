@@ -195,28 +195,6 @@ def test_checkpoints_are_those_of_the_replaced_layer(
     run_on_ranks(INSTALLED, case.ranks, _save_and_load, case, other, verl_value_layer, str(tmp_path), writer, reader)
 
 
-def _from_a_language_model(case: Case, source: str, folder: str) -> None:
-    start_world(case)
-    model = build_model(case)
-    save(model.sharded_state_dict(), folder)
-    for how in ("legacy", "own"):
-        critic = _critic(case, source, how)
-        state = load(critic.sharded_state_dict(), folder)
-        assert torch.equal(state["output_layer.weight"], model.output_layer.weight[:1])
-        critic = _critic(case, source, how)
-        wanted = {name: part for name, part in critic.sharded_state_dict().items() if "output_layer" not in name}
-        critic.load_state_dict(load(wanted, folder), strict=False)
-        for one, other in zip(critic.decoder.parameters(), model.decoder.parameters(), strict=True):
-            assert torch.equal(one, other)
-        untouched = [p for name, p in critic.named_parameters() if "output_layer" in name]
-        torch.testing.assert_close(untouched, list(_layer_of(source, model.config).parameters()), rtol=0, atol=0)
-
-
-def test_a_checkpoint_of_a_language_model_loads_as_before(verl_value_layer: str, tmp_path: Path) -> None:
-    """With the row of the LM head that Megatron takes for the value head, or without the head."""
-    run_on_ranks(INSTALLED, 1, _from_a_language_model, Case(), verl_value_layer, str(tmp_path))
-
-
 @on_ranks
 def test_the_page(case: Case, verl_value_layer: str) -> None:
     critic_of, config = from_page("compat-value-head.md", "critic_of"), build_config(case)

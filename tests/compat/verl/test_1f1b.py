@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from downstream.overlap import MICRO_BATCHES, build_moe_model, micro_batches, no_streams, step
-from downstream.verl import verl_files
 from harness import on_ranks
 from harness.models import Case
 from harness.rounding import assert_agree, assert_close
@@ -66,15 +65,3 @@ def test_what_a_plan_cannot_do_is_said(case: Case, model: Any) -> None:
     fails(NotImplementedError, "has no effect in a schedule plan")
     model._postprocess = micro_batches
     fails(LegacyPatchError, "micro_batches")
-
-
-@on_ranks(2)
-def test_the_original_stays_on_the_model_and_breaks_on_this_megatron(verl_091: str) -> None:
-    with no_streams():
-        model = build_moe_model(Case())
-        batch = micro_batches(Case())[0] | {"multi_modal_inputs": None}
-        with verl_files(verl_091) as files:
-            plan = files("model_forward_1f1b_overlap").gptmodel_forward_1f1b_overlap(model, **batch)
-        assert "_postprocess" in vars(model)
-        with pytest.raises(TypeError, match="unexpected keyword argument"):
-            TransformerModelChunkSchedulePlan.run(plan, None)
