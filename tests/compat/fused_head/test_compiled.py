@@ -11,7 +11,6 @@ from harness import on_ranks
 from torch import Tensor
 
 from mcore_unpatch.compat import LogprobOptions, LogprobOutput, linear_logprob
-from mcore_unpatch.compat.fused_head import compiled
 
 Results = list[Tensor]
 
@@ -89,24 +88,6 @@ def test_only_the_gradients_that_are_needed(frozen: str) -> None:
         found.append([x.grad for x in (hidden, weight) if x.grad is not None])
     assert_same(*found)
     assert len(found[0]) == (frozen != "both")
-
-
-def test_the_operators_are_sound() -> None:
-    """torch's own checks: the schema, what it says of shapes, and the gradients through a graph."""
-    made = make_inputs((2, 5), 16, 40)
-    options = {"logit_scale": 0.5, "max_rows": None, "reduce_hidden_grad": True, "fuse_main_grad": False}
-    options |= {"out_of_vocab_grad": "zero", "backend": "torch", "tile_bytes": None}
-    own = {
-        "temperature": 0.7,
-        "entropy": True,
-        "ignore_index": -100,
-        "vocab_size": None,
-        "tp_group": "",
-        "keep_bytes": 0,
-    }
-    settings = [{**own, **options}[name] for name in compiled._SETTINGS]
-    leaves = (made.hidden.requires_grad_(), made.weight.requires_grad_())
-    torch.library.opcheck(compiled._results, (*leaves, made.labels, None, None, *settings))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from mcore_unpatch.compat import (
 )
 from mcore_unpatch.compat.nemo_rl import NextTokenLogProbs
 
-
 REAL = torch.arange(16) < torch.tensor([16, 10])[:, None]
 
 

@@ -7,7 +7,6 @@ from unittest import mock
 
 import pytest
 import torch
-from torch import Tensor
 
 from mcore_unpatch.compat.verl import batches
 
@@ -32,10 +31,6 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     lay_out()
     return lay_out
-
-
-def nested(*rows: list[float]) -> Tensor:
-    return torch.nested.nested_tensor([torch.tensor(row) for row in rows], layout=torch.jagged)
 
 
 ROWS: list[tuple[dict[str, int], dict[str, Any], dict[str, Any], tuple[int, ...]]] = [
@@ -120,17 +115,3 @@ def test_a_row_in_one_piece_needs_a_megatron_that_knows_it(monkeypatch: pytest.M
     newer = make_dataclass("PackedSeqParams", [("cp_partition_mode", Any, None)], bases=(batches.PackedSeqParams,))
     monkeypatch.setattr(batches, "PackedSeqParams", newer)
     assert [row(2, layout).cp_partition_mode for layout in ("zigzag", "contiguous")] == ["zigzag", "contiguous"]
-
-
-TOKENS = ([1.0, 2.0, 3.0], [4.0], [5.0, 6.0])
-
-
-@pytest.mark.parametrize(
-    ("ranks", "length"), [({}, 3), ({"tp": 2}, 4), ({"cp": 2}, 4), ({"tp": 3}, 3), ({"tp": 3, "cp": 3}, 18)]
-)
-def test_tokens_of_a_vision_model_are_padded(world: Any, ranks: dict[str, int], length: int) -> None:
-    world(**ranks)
-    tokens, mask = batches.vision_tokens(nested(*TOKENS), 9)
-    assert tokens.shape == mask.shape == (3, length)
-    assert tokens.tolist() == [row + [9] * (length - len(row)) for row in TOKENS]
-    assert mask.tolist() == [[at < len(row) for at in range(length)] for row in TOKENS]
