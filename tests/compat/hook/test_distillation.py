@@ -33,10 +33,8 @@ CASES = [
     Case(tied=True, mtp=1),
     Case(mup=True),
     Case(hybrid=True, mtp=1),
-    Case(packed=True, mtp=1),
     Case(tp=2),
     Case(tp=2, sequence_parallel=True, tied=True, mtp=2),
-    Case(cp=2),
     Case(cp=2, packed=True, mtp=1),
     Case(tp=2, cp=2, sequence_parallel=True, packed=True),
 ]

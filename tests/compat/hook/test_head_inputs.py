@@ -62,15 +62,12 @@ def _start(case: Case) -> tuple[Any, Any, dict[str, Any]]:
 
 CASES = [
     Case(),
-    Case(tied=True),
-    Case(mup=True),
     Case(tied=True, mup=True, hybrid=True),
     Case(dtype=torch.bfloat16, mup=True),
     Case(tp=2),
     Case(tp=2, sequence_parallel=True),
     Case(tp=2, sequence_parallel=True, tied=True, mup=True, packed=True, batch=3),
     Case(tp=2, sequence_parallel=True, hybrid=True),
-    Case(packed=True, batch=3),
     Case(packed=True, batch=3, cp=2),
 ]
 

@@ -74,17 +74,6 @@ def test_the_same_call_with_the_mtp_loss_and_without_the_main_product(model: Any
         assert not module._forward_pre_hooks
 
 
-@on_ranks(CASE)
-def test_without_labels_and_without_gradients(model: Any, inputs: Any) -> None:
-    unlabelled = {**inputs, "labels": None}
-    logits = model(**unlabelled)
-    out = call_with_processor(model, LogProbs(shift="next_token"), **unlabelled)
-    picked = logits.log_softmax(-1)[:, :-1].gather(-1, inputs["input_ids"][:, 1:, None]).squeeze(-1)
-    assert_close(out[:, :-1], picked)
-    with torch.no_grad():
-        assert torch.equal(call_with_processor(model, LogProbs(shift="next_token"), **unlabelled), out)
-
-
 def _checkpoint_keys(model: Any) -> dict[str, Any]:
     """Names, shapes and places of all that a distributed checkpoint would hold."""
     return {

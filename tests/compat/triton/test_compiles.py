@@ -32,23 +32,8 @@ CARDS |= {card: GPUTarget("hip", card, 64) for card in ("gfx942", "gfx950")}
 # What a program may have of shared memory.
 SHARED_MEMORY = {90: 227 << 10, 80: 163 << 10, 89: 99 << 10, 100: 227 << 10, "gfx942": 64 << 10, "gfx950": 160 << 10}
 SIZES = (
-    "rows",
-    "columns",
-    "vocabulary",
-    "width",
-    "x_width",
-    "y_width",
-    "kept_columns",
-    "first_row",
-    "first_column",
-    "height",
-    "splits",
-    "segment",
-    "segments",
-    "per_row",
-    "count",
-    "topk",
-    "stride",
+    *("rows", "columns", "vocabulary", "width", "x_width", "y_width", "kept_columns", "first_row", "first_column"),
+    *("height", "splits", "segment", "segments", "per_row", "count", "topk", "stride"),
 )
 
 

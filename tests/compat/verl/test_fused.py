@@ -81,27 +81,6 @@ def test_no_hook_stays_on_an_unpatched_model(release: str) -> None:
     assert run_on_ranks(release, 1, _hooks_left, Case()) == [["True"]]
 
 
-def _parallel(case: Case) -> list[Any]:
-    start_world(case)
-    model = build_model(case)
-    patch_fused_forward(model, numbers="megatron")
-    ids, real, labels = _batch(case)
-    whole = run(model, lambda: fused_forward_model_gen()(model, ids, None, real, labels, real, 0.7, {}))
-    return [whole.results, {name: value for name, value in whole.gradients.items() if "layernorm" in name}]
-
-
-@pytest.mark.parametrize("case", [Case(tp=2), Case(tp=2, sequence_parallel=True), Case(cp=2)], ids=str)
-def test_the_same_on_several_ranks_as_on_one(release: str, case: Case) -> None:
-    one = run_on_ranks(release, 1, _parallel, Case())[0]
-    several = run_on_ranks(release, 2, _parallel, case)
-    for results, gradients in several:
-        assert_agree(results, one[0])
-        if case == Case(tp=2):
-            assert_agree(gradients, one[1])
-    if case.cp == 2:  # each rank holds the gradient of its own tokens
-        assert_agree({name: several[0][1][name] + several[1][1][name] for name in one[1]}, one[1])
-
-
 def _sum(one: Run, other: Run) -> dict[str, Tensor]:
     return {name: gradient + other.gradients[name] for name, gradient in one.gradients.items()}
 
