@@ -15,8 +15,7 @@ from torch import Tensor
 
 from mcore_unpatch.compat.fused_head.problem import Problem
 from mcore_unpatch.compat.fused_head.triton.grad_kernel import FARTHEST, STEP, columns_that_fit, padded, to_steps
-from mcore_unpatch.compat.fused_head.triton.launch import by_nvidia
-from mcore_unpatch.compat.fused_head.triton.logits_tile import exp, log2, store_block
+from mcore_unpatch.compat.fused_head.triton.launch import by_nvidia, exp, log2, store_block
 
 PAIR_BLOCK = 128  # rows and columns: the logits of two heads take the registers of one block twice as wide
 _ROWS_AT_ONCE = 16
@@ -41,33 +40,23 @@ class KeptPair:
     def sums(self, factors: Tensor, options: dict[str, Any]) -> Tensor:
         """`Divergence.sums` of these columns, `[2, rows]`."""
         parts = torch.empty_like(self.maxima)
-        self._launch(_kept_sums, self.steps, self.apart, self.maxima, parts, parts.stride(), factors, options)
+        self._launch(_kept_sums, parts, factors, options)
         return parts.sum(1)
 
     def to_grad(self, factors: Tensor, r: slice, c: slice, dtype: torch.dtype, options: dict[str, Any]) -> Tensor:
         """Turn a tile into the gradient of the first head's raw product, in place."""
-        steps, out = self.steps[r, c], self.steps[r, c].view(dtype)
-        maxima = self.maxima[:, c.start // PAIR_BLOCK :, r]
-        self._launch(_kept_to_grad, steps, self.apart[r, c], maxima, out, out.stride(), factors[:, r], options)
+        tile = KeptPair(self.steps[r, c], self.apart[r, c], self.maxima[:, c.start // PAIR_BLOCK :, r])
+        out = tile.steps.view(dtype)
+        tile._launch(_kept_to_grad, out, factors[:, r], options)
         return out
 
-    def _launch(
-        self,
-        kernel: Any,
-        steps: Tensor,
-        apart: Tensor,
-        maxima: Tensor,
-        out: Tensor,
-        out_stride: tuple[int, ...],
-        factors: Tensor,
-        options: dict[str, Any],
-    ) -> None:
-        rows, columns = steps.shape
+    def _launch(self, kernel: Any, out: Tensor, factors: Tensor, options: dict[str, Any]) -> None:
+        rows, columns = self.steps.shape
         kernel[(-(-rows // _ROWS_AT_ONCE), -(-columns // PAIR_BLOCK))](
-            steps, apart, steps.stride(0), maxima, maxima.stride(0), maxima.stride(1), out, *out_stride[:2],
-            factors, factors.stride(0), rows, columns,
+            self.steps, self.apart, self.steps.stride(0), self.maxima, self.maxima.stride(0), self.maxima.stride(1),
+            out, out.stride(0), out.stride(1), factors, factors.stride(0), rows, columns,
             **{name: options[name] for name in ("kind", "beta", "log_beta", "log_rest")},
-            block_rows=_ROWS_AT_ONCE, block_columns=PAIR_BLOCK, by_nvidia=by_nvidia(steps.device),
+            block_rows=_ROWS_AT_ONCE, block_columns=PAIR_BLOCK, by_nvidia=by_nvidia(self.steps.device),
         )  # fmt: skip
 
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from mcore_unpatch.compat.fused_head.linear_kl import Divergence, Pair, merge_pair_stats
 from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, GradOfTile, Problem
 from mcore_unpatch.compat.fused_head.torch_backend import Tiles, spans
+from mcore_unpatch.compat.fused_head.triton import launch
 from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend, TritonTiles, fits
 from mcore_unpatch.compat.fused_head.triton.kept_pair import PAIR_BLOCK, KeptPair, keep_pair, log_mixture, room_for_pair
-from mcore_unpatch.compat.fused_head.triton.launch import cut_columns, kernel_options, multiprocessors, operand
-from mcore_unpatch.compat.fused_head.triton.logits_tile import block_position, block_product, exp, store_block
+from mcore_unpatch.compat.fused_head.triton.launch import block_position, block_product, exp, store_block
 
 _STAGES = 5  # of blocks of operands in shared memory, where the blocks of kept logits leave room for no more
 _NO_LOGIT = tl.constexpr(NO_LOGIT)
@@ -61,15 +61,14 @@ class TritonPair(Pair):
         return sums + self._parts(divergence, 2, kept.steps.shape[1]).sum(1)
 
     def _parts(self, divergence: Divergence, count: int, start: int = 0) -> Tensor:
-        """So many numbers of each segment of the columns from `start` on and row, `[count, segments, rows]`.
-
-        Where there are five, what there is room for is kept.
-        """
+        """`[count, segments, rows]` of the columns from `start` on; where there are five, what has room is kept."""
         first, second = (TritonTiles(head.problem) for head in self.heads)
         rows, columns, device = first.problem.row_count, first.column_count - start, first.problem.weight.device
         most_rows = min(first.forward_rows, second.forward_rows)
         column_blocks = max(1, -(-columns // PAIR_BLOCK))  # a shard may have no column
-        height, splits, segment = cut_columns(-(-most_rows // PAIR_BLOCK), column_blocks, multiprocessors(device))
+        height, splits, segment = launch.cut_columns(
+            -(-most_rows // PAIR_BLOCK), column_blocks, launch.multiprocessors(device)
+        )
         parts = first.new(count, splits, rows).zero_()
         if count == 5:
             parts[:2] = NO_LOGIT
@@ -79,8 +78,7 @@ class TritonPair(Pair):
         for r in spans(rows if columns else 0, most_rows):
             _pair_sums[(height * splits,)](
                 *self._operands(first.load_rows(r), second.load_rows(r), slice(start, first.column_count)),
-                parts[:, :, r], parts.stride(0), parts.stride(1), r.stop - r.start, columns, r.start, height, splits,
-                segment,
+                parts[:, :, r], *parts.stride()[:2], r.stop - r.start, columns, r.start, height, splits, segment,
                 *self._row_arguments(torch.zeros_like(parts[0, 0]), torch.zeros_like(parts[0, 0])),
                 *self._room(r if count == 5 else None, options["tma"]),
                 stats=count == 5, scaled=scaled, ragged=columns % PAIR_BLOCK != 0, **options,
@@ -92,7 +90,7 @@ class TritonPair(Pair):
         if self._kept is None or r is None:
             return [None] * 3 + [0] * 4
         kept = self._kept.rows(r)
-        numbers = (operand(matrix, PAIR_BLOCK, PAIR_BLOCK, tma) for matrix in (kept.steps, kept.apart))
+        numbers = (launch.operand(matrix, PAIR_BLOCK, PAIR_BLOCK, tma) for matrix in (kept.steps, kept.apart))
         strides = (kept.steps.stride(0), kept.maxima.stride(0), kept.maxima.stride(1))
         return [*numbers, kept.maxima, *strides, kept.steps.shape[1]]
 
@@ -104,7 +102,7 @@ class TritonPair(Pair):
         first = TritonTiles(head, weight_grad, 0 if kept is None else kept.steps.shape[1])
         second = TritonTiles(self.heads[1].problem)
         row_arguments, options = self._row_arguments(mean_f, grad), self._options(divergence)
-        available = multiprocessors(first.problem.weight.device)
+        available = launch.multiprocessors(first.problem.weight.device)
 
         def grad_of_tile(x: Tensor, w: Tensor, r: slice, c: slice) -> Tensor:
             if kept is not None and c.start < first.kept_columns:
@@ -113,8 +111,8 @@ class TritonPair(Pair):
             rows, columns = dz.shape
             _pair_grad[(min(available, -(-rows // PAIR_BLOCK) * -(-columns // PAIR_BLOCK)),)](
                 *self._operands(x, second.load_rows(r), slice(first.column_count)),
-                operand(dz, PAIR_BLOCK, PAIR_BLOCK, options["tma"]), dz.stride(0), rows, columns, first.column_count,
-                r.start, c.start,
+                launch.operand(dz, PAIR_BLOCK, PAIR_BLOCK, options["tma"]), dz.stride(0), rows, columns,
+                first.column_count, r.start, c.start,
                 *row_arguments, **options,
             )  # fmt: skip
             return dz
@@ -125,7 +123,7 @@ class TritonPair(Pair):
         options = self._options(Divergence("forward"))
         matrices = [x, self.heads[0].problem.weight[c], y, self.heads[1].problem.weight[c]]
         return [
-            *(operand(matrix, PAIR_BLOCK, options["block_width"], options["tma"]) for matrix in matrices),
+            *(launch.operand(matrix, PAIR_BLOCK, options["block_width"], options["tma"]) for matrix in matrices),
             *(matrix.stride(0) for matrix in matrices),
             x.shape[1],
             y.shape[1],
@@ -133,7 +131,7 @@ class TritonPair(Pair):
 
     def _options(self, divergence: Divergence) -> dict[str, Any]:
         problems = [head.problem for head in self.heads]
-        options, others = (kernel_options(problem.scale, problem.weight.device) for problem in problems)
+        options, others = (launch.kernel_options(problem.scale, problem.weight.device) for problem in problems)
         widths = [head.problem.weight.shape[1] for head in self.heads]
         return options | {
             "block_columns": PAIR_BLOCK,
@@ -148,9 +146,7 @@ class TritonPair(Pair):
         }
 
     def _row_arguments(self, mean_f: Tensor, grad: Tensor) -> tuple[Tensor, int]:
-        """Of each row, `[8, rows]`: scale, maximum and log_sum of both heads, the mean of `f`, the gradient, and the
-        scale of the second head.
-        """
+        """Of each row: scale, both heads' maximum and log_sum, the mean of `f`, the gradient, the second's scale."""
         first, second = self.heads
         scales = [
             scale.squeeze(1) if isinstance(scale, Tensor) else torch.full_like(mean_f, scale)
@@ -165,8 +161,7 @@ class TritonPair(Pair):
 
 @triton.jit
 def _two_blocks(
-    x, w, y, v, x_stride, w_stride, y_stride, v_stride, x_width, y_width,
-    first_row, first_column, rows, vocabulary,
+    x, w, y, v, x_stride, w_stride, y_stride, v_stride, x_width, y_width, first_row, first_column, rows, vocabulary,
     tma: tl.constexpr, even_width: tl.constexpr, block_rows: tl.constexpr, block_columns: tl.constexpr,
     block_width: tl.constexpr,
 ):  # fmt: skip

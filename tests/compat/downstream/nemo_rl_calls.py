@@ -1,12 +1,19 @@
 """Calls in NeMo RL's form, and the models they are made on."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from harness.faithful import inputs_for
-from harness.models import Case, batch_of
+from harness.models import Case, batch_of, build_model
 from harness.oracle import gradients_of
 from torch import Tensor
+
+from mcore_unpatch.compat.nemo_rl import (
+    patch_gpt_model_forward_for_linear_ce_fusion,
+    unpatch_gpt_model_forward_for_linear_ce_fusion,
+)
 
 CHUNK = 5
 FLAG = {"return_logprobs_for_linear_ce_fusion": True}
@@ -23,6 +30,22 @@ def call_of(case: Case) -> dict[str, Any]:
         "attention_mask": None,
         "labels": batch["input_ids"],
     }
+
+
+@contextmanager
+def patched(chunk_size: int = CHUNK) -> Iterator[None]:
+    """Models that are built in the block take the flag."""
+    patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=chunk_size)
+    try:
+        yield
+    finally:
+        unpatch_gpt_model_forward_for_linear_ce_fusion()
+
+
+def with_the_flag(case: Case) -> Any:
+    """A model that takes the flag."""
+    with patched():
+        return build_model(case)
 
 
 def values_and_gradients(model: Any, **call: Any) -> tuple[Tensor, dict[str, Tensor]]:

@@ -9,10 +9,10 @@ import torch
 from harness.attention import CpuAttention
 from harness.models import Case, build_config
 from harness.oracle import gradients_of
+from harness.training import scheduled
 from harness.worlds import lay_out
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec, get_gpt_mtp_block_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
-from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from torch import Tensor
 
@@ -82,7 +82,6 @@ def micro_batches(case: Case) -> list[dict[str, Any]]:
 
 def step(model: Any, batches: list[dict[str, Any]], *, overlap: bool, entropy: bool) -> Any:
     """All micro-batches forward and backward: what the loss function saw of each, and every gradient."""
-    model.zero_grad()
     model.config.overlap_moe_expert_parallel_comm = overlap
 
     def forward_step(data: Any, model: Any, return_schedule_plan: bool = False) -> Any:
@@ -93,16 +92,7 @@ def step(model: Any, batches: list[dict[str, Any]], *, overlap: bool, entropy: b
         out = fused_forward_model_gen()(model, **batch, data_format=form, mtp_enable_train=form == "bshd")
         return out, lambda out: _loss(out["log_probs"], out["entropy"] if entropy else None)
 
-    seen = get_forward_backward_func()(
-        forward_step_func=forward_step,
-        data_iterator=iter(batches),
-        model=[model],
-        num_microbatches=len(batches),
-        seq_length=1,
-        micro_batch_size=1,
-        forward_only=False,
-    )
-    return seen, gradients_of(model)
+    return scheduled(Case(), model, forward_step, batches), gradients_of(model)
 
 
 def _loss(log_probs: Tensor, entropy: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:

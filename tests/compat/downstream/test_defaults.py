@@ -1,7 +1,7 @@
 """Frameworks change torch's default device and dtype while they build models: nothing here depends on them."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -37,15 +37,13 @@ def parts(out: Any) -> list[Tensor]:
 
 
 Call = Callable[[], Any]
-ANYWHERE: dict[str, Call] = {
+CALLS: dict[str, Call] = {
     "veRL's next tokens": lambda: [next_in_sequence(NESTED, None), next_in_sequence(NESTED, -100)],
     "skyrl, by a mask": lambda: skyrl.places_of(BOUNDS, 6, 12, MASK, None),
     "skyrl, by lengths": lambda: skyrl.places_of(BOUNDS, 6, 12, None, [[4, 3]]),
     "skyrl, left-aligned": lambda: skyrl.places_of(BOUNDS, 6, 12, None, None),
     "labels of packed rows": lambda: next_token_labels(TOKENS, fill=0),
     "zigzag": lambda: zigzag_split(TOKENS[:, :4], 2, 1),
-}  # fmt: skip
-PASSES: dict[str, Call] = {
     "log-probs": lambda: linear_logprob(HIDDEN, WEIGHT, TOKENS, mask=MASK, temperature=0.7, entropy=True),
     "all statistics": lambda: vocab_pass(HIDDEN, WEIGHT, labels=TOKENS, entropy=True, topk=3, sum_pi_squared=True),
     "divergence": lambda: [linear_kl(HIDDEN, WEIGHT, HIDDEN, OTHER, kind=kind) for kind in ("forward", "jsd")],
@@ -61,16 +59,6 @@ PASSES: dict[str, Call] = {
 }
 
 
-@contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
 @pytest.fixture(autouse=True)
 def _without_a_world(monkeypatch: pytest.MonkeyPatch) -> None:
     from megatron.core import parallel_state
@@ -79,22 +67,16 @@ def _without_a_world(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_state, "get_context_parallel_world_size", lambda: 1)
 
 
-def assert_the_same(found: Any, expected: Any) -> None:
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float64, torch.device("meta")], ids=str)
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_another_default_dtype_or_device(call: Call, default: Any) -> None:
+    expected, dtype = call(), torch.get_default_dtype()
+    with default if isinstance(default, torch.device) else nullcontext():
+        torch.set_default_dtype(default if isinstance(default, torch.dtype) else dtype)
+        try:
+            found = call()
+        finally:
+            torch.set_default_dtype(dtype)
     for mine, theirs in zip(parts(found), parts(expected), strict=True):
         assert (mine.dtype, mine.device) == (theirs.dtype, theirs.device)
         assert torch.equal(mine, theirs)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("call", (ANYWHERE | PASSES).values(), ids=ANYWHERE | PASSES)
-def test_another_default_dtype(call: Call, dtype: torch.dtype) -> None:
-    expected = call()
-    with default_dtype(dtype):
-        assert_the_same(call(), expected)
-
-
-@pytest.mark.parametrize("call", (ANYWHERE | PASSES).values(), ids=ANYWHERE | PASSES)
-def test_another_default_device(call: Call) -> None:
-    expected = call()
-    with torch.device("meta"):
-        assert_the_same(call(), expected)

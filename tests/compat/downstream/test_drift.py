@@ -16,44 +16,36 @@ def from_parallel_hidden_states_to_logprobs(
 """
 
 
-def drift(folder: Path, source: str) -> tuple[int, str]:
-    file = folder / "nemo_rl" / "distributed" / "model_utils.py"
-    file.parent.mkdir(parents=True)
-    file.write_text(source)
+def drift(folder: Path) -> tuple[int, str]:
     done = subprocess.run([sys.executable, str(TOOL), str(folder)], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
-
-
-def test_nothing_has_drifted(tmp_path: Path) -> None:
-    code, text = drift(tmp_path, SAME)
-    assert code == 0, text
-    assert "2 functions read, 0 drifted" in text
 
 
 @pytest.mark.parametrize(
     ("was", "now", "said"),
     [
+        ("", "", "2 functions read, 0 drifted"),
         ("cp_group=None,", "cp_group=None, fast=False,", "has no argument 'fast'"),
         ("target, vocab_start_index", "vocab_start_index, target", "'target' stands at another place"),
         (
             "inference_only: bool = False",
             "inference_only: bool = True",
-            "inference_only=False here, inference_only=True",
+            "inference_only=False here, inference_only=Tru",
         ),
         ("def from_parallel_hidden_states", "def from_hidden_states", "gone from nemo_rl/distributed/model_utils.py"),
     ],
 )
 def test_what_a_caller_would_notice_is_named(tmp_path: Path, was: str, now: str, said: str) -> None:
-    code, text = drift(tmp_path, SAME.replace(was, now, 1))
+    file = tmp_path / "nemo_rl" / "distributed" / "model_utils.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(SAME.replace(was, now, 1))
+    code, text = drift(tmp_path)
     assert said in text
-    assert code == 1
+    assert code == (was != "")
 
 
 def test_a_folder_without_a_trainer_is_no_success(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, str(TOOL), str(tmp_path)], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    done = subprocess.run(
-        [sys.executable, str(TOOL), str(tmp_path / "none")], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert "no folder" in done.stderr
+    assert drift(tmp_path)[0] == 1
+    code, text = drift(tmp_path / "none")
+    assert code == 2
+    assert "no folder" in text

@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class _Watcher(TorchDispatchMode):
+class Watcher(TorchDispatchMode):
     """Sees every operation of torch by its name, arguments and result."""
 
     def see(self, name: str, args: Sequence[Any], result: Any) -> None:
@@ -28,7 +28,7 @@ class _Watcher(TorchDispatchMode):
         return result
 
 
-class ProductCounter(_Watcher):
+class ProductCounter(Watcher):
     """Counts the multiplications of every matrix product under it."""
 
     multiplications = 0
@@ -39,20 +39,8 @@ class ProductCounter(_Watcher):
             self.multiplications += left.shape[0] * left.shape[1] * right.shape[1]
 
 
-class CollectiveCounter(_Watcher):
-    """The names of the collectives of torch.distributed called under it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def see(self, name: str, args: Sequence[Any], result: Any) -> None:
-        if name.startswith("c10d"):
-            self.names.append(name.split(".")[1])
-
-
-class OrderOfWork(_Watcher):
-    """Matrix products and collectives in the order in which they were begun."""
+class OrderOfWork(Watcher):
+    """Matrix products and collectives of torch.distributed in the order in which they were begun."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,8 +52,12 @@ class OrderOfWork(_Watcher):
         elif name.startswith("c10d"):
             self.names.append(name.split(".")[1])
 
+    def collectives(self) -> list[str]:
+        """Without the products."""
+        return [name for name in self.names if name != "product"]
 
-class GatheredRows(_Watcher):
+
+class GatheredRows(Watcher):
     """Every copy of gathered rows, and the most of them that lived at once."""
 
     def __init__(self) -> None:

@@ -1,5 +1,7 @@
 """Heads that are DTensors, on real gloo ranks: tensor parallelism by DTensor, and FSDP2's `fully_shard`."""
 
+from typing import Any
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -37,22 +39,6 @@ def test_shards_of_the_vocabulary(traced: bool) -> None:
     assert_agree(found, truth)
 
 
-class Model(nn.Module):
-    """A body and a head, whose log-probs are those of the operator."""
-
-    def __init__(self, unshards: bool) -> None:
-        super().__init__()
-        self.body, self.head = nn.Linear(16, 16), nn.Linear(16, 40, bias=False)
-        self.unshards = unshards
-
-    def forward(self, states: Tensor, labels: Tensor) -> Tensor:
-        hidden = self.body(states)
-        if self.unshards:
-            self.head.unshard()  # type: ignore[operator]
-        out = linear_logprob(hidden, self.head.weight, labels, entropy=True)
-        return out.logprobs.sum() + needed(out.entropy).square().sum()
-
-
 def needed(value: Tensor | None) -> Tensor:
     assert value is not None
     return value
@@ -61,35 +47,34 @@ def needed(value: Tensor | None) -> Tensor:
 @on_ranks(2, release=RELEASE)
 @pytest.mark.parametrize("apart", [False, True])
 def test_fully_shard(apart: bool) -> None:
-    """Each rank has its own tokens; a head that is wrapped apart is made whole by `unshard`."""
-    mesh, rank = init_device_mesh("cpu", (2,)), dist.get_rank()
+    """A head that is wrapped apart is made whole by `unshard`, as the error says."""
+    mesh, made = init_device_mesh("cpu", (2,)), make_inputs(7, 16, 40)
     torch.manual_seed(0)
-    model, whole = Model(unshards=apart), Model(unshards=False)
+    model, whole = (nn.ModuleDict({"body": nn.Linear(16, 16), "head": nn.Linear(16, 40)}) for _ in range(2))
     whole.load_state_dict(model.state_dict())
     if apart:
         fully_shard(model.head, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    made = [make_inputs(7, 16, 40, seed=seed) for seed in range(2)]
-    loss = model(made[rank].hidden, made[rank].labels)
-    loss.backward()
-    expected = [whole(each.hidden, each.labels) for each in made]
-    (sum(expected, torch.zeros(())) / 2).backward()
-    found = {name: grad_of(p).full_tensor() for name, p in model.named_parameters()}  # type: ignore[attr-defined]
-    truth = {name: grad_of(p) for name, p in whole.named_parameters()}
-    assert_agree({"loss": loss.detach(), **found}, {"loss": expected[rank].detach(), **truth})
+    fully_shard(model, mesh=mesh).unshard()  # type: ignore[attr-defined]
+
+    def loss(of: Any) -> Tensor:
+        return linear_logprob(of.body(made.hidden), of.head.weight, made.labels).logprobs.sum()
+
+    if apart:
+        with pytest.raises(
+            TypeError, match=r"weight: expected a plain tensor, got a DTensor; .* or unshard\(\) before"
+        ):
+            loss(model)
+        model.head.unshard()
+    assert_agree({"loss": loss(model).detach()}, {"loss": loss(whole).detach()})
 
 
 @on_ranks(2, release=RELEASE)
-def test_errors_say_what_to_do() -> None:
+def test_what_is_no_plain_tensor_is_refused() -> None:
     mesh, made = mesh_of_all(), make_inputs((2, 5), 16, 40)
-    shard = distribute_tensor(made.weight, mesh, [Shard(0)])
-    spread = distribute_tensor(made.hidden, mesh, [Replicate()])
-
+    shard, spread = (
+        distribute_tensor(made.weight, mesh, [Shard(0)]),
+        distribute_tensor(made.hidden, mesh, [Replicate()]),
+    )
     for hidden, weight, name in ((made.hidden, shard, "weight"), (spread, made.weight, "hidden")):
         with pytest.raises(TypeError, match=rf"{name}: expected a plain tensor, got a DTensor; pass its to_local\(\)"):
             linear_logprob(hidden, weight, made.labels)
-    model = Model(unshards=False)
-    fully_shard(model.head, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    with pytest.raises(TypeError, match=r"or unshard\(\) before"):
-        model(made.hidden, made.labels)

@@ -107,13 +107,6 @@ def test_where_no_gradient_is_due_no_main_grad_is_needed() -> None:
     backward(inputs, inputs.weight)
 
 
-def test_a_frozen_weight_is_left_alone() -> None:
-    inputs = make_inputs(6, 16, 70)
-    weight = parameter(inputs, main_grad=torch.zeros(70, 16)).requires_grad_(False)
-    backward(inputs, weight)
-    assert not weight.main_grad.any()
-
-
 def train_under_megatron_ddp(fuse: bool, overlap: bool, tied: bool, distributed_optimizer: bool) -> dict[str, Tensor]:
     """Two micro-batches of a tiny language model; the gradients as Megatron's wrapper reduced them."""
     torch.manual_seed(0)

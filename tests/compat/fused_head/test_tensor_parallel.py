@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from fused_head.all_statistics import check_statistics
-from fused_head.counters import CollectiveCounter, OrderOfWork
+from fused_head.counters import OrderOfWork
 from fused_head.oracle import Inputs, Results, assert_exact, grad_of, linear_logprob, make_inputs, materialised, results
 from harness import on_ranks, run_on_ranks
 from harness.rounding import assert_agree, assert_close
@@ -119,15 +119,15 @@ def test_the_callers_own_reduction_of_the_hidden_gradient() -> None:
 def count_collectives(tile_bytes: int, **options: Any) -> tuple[list[str], list[str]]:
     inputs = make_inputs(20, 8, 150)
     hidden, weight = inputs.hidden.requires_grad_(), my_part(inputs.weight).requires_grad_()
-    with CollectiveCounter() as forward:
+    with OrderOfWork() as forward:
         out = vocab_pass(
             hidden, weight, inputs.labels, tp_group=dist.group.WORLD, entropy=True, tile_bytes=tile_bytes, **options
         )
     assert out.logprobs is not None
     assert out.entropy is not None
-    with CollectiveCounter() as backward:
+    with OrderOfWork() as backward:
         (out.logprobs.sum() + out.entropy.sum()).backward()
-    return forward.names, backward.names
+    return forward.collectives(), backward.collectives()
 
 
 @on_ranks(2, release=RELEASE)

@@ -32,12 +32,7 @@ def _lacking(name: str) -> type:
 
 # On a machine with a GPU these are only lacking in the ranks.
 LACKING = (
-    "Event",
-    "ExternalStream",
-    "Stream",
-    "CUDAGraph",
-    "MemPool",
-    "graph_pool_handle",
+    *("Event", "ExternalStream", "Stream", "CUDAGraph", "MemPool", "graph_pool_handle"),
     "is_current_stream_capturing",
 )
 

@@ -1,8 +1,6 @@
 """The ranks themselves: a job that fails, dies or hangs ends soon, says why, and leaves fresh ranks behind."""
 
 import os
-import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -41,18 +39,6 @@ def _one_exits(culprit: int) -> None:
     _wait_for_the_others()
 
 
-def _one_is_killed(culprit: int) -> None:
-    if dist.get_rank() == culprit:
-        os.kill(os.getpid(), signal.SIGKILL)
-    _wait_for_the_others()
-
-
-def _one_leaves(culprit: int) -> None:
-    if dist.get_rank() == culprit:
-        sys.exit("left early")
-    _wait_for_the_others()
-
-
 def _one_answers_what_cannot_travel(culprit: int) -> Any:
     return (lambda: None) if dist.get_rank() == culprit else None
 
@@ -68,8 +54,6 @@ def _one_fails_because_the_other_has_died(culprit: int) -> None:
 WAYS = [
     (_one_fails, r"ArithmeticError: the one that failed"),
     (_one_exits, r"died without a traceback \(exit code 3\)"),
-    (_one_is_killed, r"died without a traceback \(SIGKILL\)"),
-    (_one_leaves, r"SystemExit: left early"),
     (_one_answers_what_cannot_travel, r"Can't (get|pickle) local object"),
     (_one_fails_because_the_other_has_died, r"died without a traceback \(exit code 4\)"),
 ]

@@ -13,6 +13,7 @@ from harness import run_on_ranks
 from harness.faithful import TEMPERATURE, in_float64, inputs_for, through_the_hook, weighted
 from harness.models import Case, build_model, start_world
 from harness.oracle import assert_no_worse, default_path
+from harness.pool import INSTALLED
 from harness.rounding import FLOOR, assert_agree, assert_close, tolerance
 from mcore_unpatch.compat import linear_logprob
 
@@ -35,9 +36,7 @@ def test_every_tolerance_of_float32_lies_below_the_fault() -> None:
 
 
 @pytest.mark.parametrize("name", ["logprobs", "entropy", "hidden.grad", "weight.grad"])
-@pytest.mark.parametrize(
-    ("tokens", "width", "vocab"), [(1, 1, 7), (4097, 1, 7), (4097, 33, 7), (3, 33, 50257), (3, 33, 151936)]
-)
+@pytest.mark.parametrize(("tokens", "width", "vocab"), [(1, 1, 7), (4097, 33, 7), (3, 33, 151936)])
 def test_in_the_operator(tokens: int, width: int, vocab: int, name: str) -> None:
     inputs = make_inputs(tokens, width, vocab)
     truth, plain = results(materialised, inputs.in_float64()), results(materialised, inputs)
@@ -73,9 +72,9 @@ def _in_a_model(case: Case) -> tuple[dict[str, float], dict[str, float]]:
 @pytest.mark.parametrize(
     "case", [Case(), Case(tp=2, mtp=1, mup=True), Case(packed=True, cp=2), Case(bias=True)], ids=str
 )
-def test_in_a_model(release: str, case: Case) -> None:
+def test_in_a_model(case: Case) -> None:
     """Left out is only what is nothing but rounding: far below the floor, beside gradients of another size."""
-    for seen, missed in run_on_ranks(release, case.ranks, _in_a_model, case):
+    for seen, missed in run_on_ranks(INSTALLED, case.ranks, _in_a_model, case):
         assert len(seen) > len(missed)
         assert all(size < FLOOR * max(seen.values()) / 5 for size in missed.values()), missed
 

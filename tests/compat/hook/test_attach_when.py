@@ -7,6 +7,7 @@ import torch
 from harness import on_ranks
 from harness.models import Case, build_model
 from harness.oracle import gradients_of
+from hook.test_head_inputs import patched
 from megatron.core.inference.utils import InferenceMode
 from torch.utils.checkpoint import checkpoint
 
@@ -24,19 +25,6 @@ class Switch:
         return self.on
 
 
-def _with_a_switch_in_its_head(model: Any, switch: Switch) -> Any:
-    """The patch that projects write: hidden states for logits while the flag is on."""
-    original = model.output_layer.forward
-
-    def forward(input_: Any, weight: Any = None, runtime_gather_output: Any = None) -> Any:
-        if switch.on:
-            return input_, None
-        return original(input_, weight=weight, runtime_gather_output=runtime_gather_output)
-
-    model.output_layer.forward = forward
-    return model
-
-
 def _step(model: Any, inputs: dict[str, Any]) -> tuple[Any, Any]:
     model.zero_grad()
     output = model(**inputs)
@@ -48,7 +36,7 @@ def _step(model: Any, inputs: dict[str, Any]) -> tuple[Any, Any]:
 @on_ranks
 def test_switched_between_calls_it_gives_what_a_patch_with_a_switch_gave(case: Case, model: Any, inputs: Any) -> None:
     switch = Switch(on=False)
-    other = _with_a_switch_in_its_head(build_model(case), switch)
+    other = patched(build_model(case), [], switch)
     unlabelled = {**inputs, "labels": None}
     attach(model, HeadInputs(), when=switch.ask)
     shapes = []

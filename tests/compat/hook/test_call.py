@@ -12,7 +12,6 @@ from mcore_unpatch.compat import (
     HookContext,
     LogProbs,
     Outputs,
-    TopKLogits,
 )
 from mcore_unpatch.compat.hook.call import KEYWORDS
 
@@ -73,5 +72,3 @@ def test_a_processor_is_an_instance_that_can_be_called() -> None:
             make(LogProbs)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="expected a callable that takes the hook's keywords, got 3"):
             make(3)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="k: expected at least 1, got 0"):
-        TopKLogits(k=0)

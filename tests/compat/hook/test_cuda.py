@@ -4,12 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from harness.attention import CpuAttention
-from harness.gpu import CASE, needs_gpu
-from harness.models import batch_of, build_config
+from harness.gpu import CASE, batch_on_gpu, gpt_on_gpu, needs_gpu
+from harness.models import batch_of
 from harness.packing import Packer
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.pipeline_parallel.utils import set_streams
 from torch import Tensor
 
@@ -28,25 +25,11 @@ class CapturableAttention(torch.nn.Module):
         return out.permute(2, 0, 1, 3).flatten(2)
 
 
-def _model(moe: bool, attention: Any = CpuAttention) -> Any:
-    config = build_config(CASE)
-    experts = None
-    if moe:
-        experts = config.num_moe_experts = 4
-        config.moe_token_dispatcher_type = "alltoall"
-        config.moe_router_topk = 2
-        config.moe_ffn_hidden_size = 2 * CASE.hidden
-    spec = get_gpt_layer_local_spec(num_experts=experts)
-    spec.submodules.self_attention.submodules.core_attention = attention
-    model = GPTModel(config, spec, CASE.vocab, CASE.sequence, position_embedding_type="rope")
-    return model.cuda()
-
-
 @needs_gpu
 @pytest.mark.parametrize("labelled", [False, True])
 def test_the_hook_never_waits_for_the_device(world: None, labelled: bool) -> None:
     """Not for the model's own tokens, and not for labels with a bound."""
-    model, device = _model(moe=False), torch.device("cuda")
+    (_, model), device = gpt_on_gpu(), torch.device("cuda")
     packer = Packer(torch.ones(2, 32))
     params = packer.packed_seq_params()
     tokens = batch_of(CASE)["input_ids"].to(device).view(1, -1)
@@ -68,8 +51,7 @@ def test_the_hook_never_waits_for_the_device(world: None, labelled: bool) -> Non
 
 @needs_gpu
 def test_the_output_stage_of_a_schedule_plan_gives_what_the_plain_forward_gives(world: None) -> None:
-    model = _model(moe=True)
-    batch = {name: value.cuda() for name, value in batch_of(CASE).items()}
+    (_, model), batch = gpt_on_gpu(experts=4), batch_on_gpu()
     seen: dict[str, Any] = {}
 
     def processor(**keywords: Any) -> Any:
@@ -77,12 +59,12 @@ def test_the_output_stage_of_a_schedule_plan_gives_what_the_plain_forward_gives(
         return LogProbsAndEntropy()(**keywords)
 
     with attach(model, processor):
-        plain = model(**batch, attention_mask=None)
+        plain = model(**batch)
     weights = [torch.rand_like(one) for one in plain.values()]
     hidden = seen["hidden_states"]
     (expected,) = torch.autograd.grad(tuple(plain.values()), hidden, weights)
     set_streams()
-    plan = schedule_plan_with_processor(model, LogProbsAndEntropy(), **batch, attention_mask=None)
+    plan = schedule_plan_with_processor(model, LogProbsAndEntropy(), **batch)
     plan.record_current_stream()
     plan.pre_process.forward()
     out = plan.post_process.forward(hidden.detach().requires_grad_())
@@ -102,11 +84,10 @@ def test_a_model_without_plans_is_named() -> None:
 @needs_gpu
 @pytest.mark.parametrize("keep_bytes", [0, 1 << 30])
 def test_forward_and_backward_in_a_cuda_graph(world: None, keep_bytes: int) -> None:
-    model = _model(moe=False, attention=CapturableAttention).bfloat16()
-    batch = {name: value.cuda() for name, value in batch_of(CASE).items()}
+    model, batch = gpt_on_gpu(CapturableAttention)[1].bfloat16(), batch_on_gpu()
 
     def step() -> Tensor:
-        out = model(**batch, attention_mask=None, output_processor=LogProbsAndEntropy(keep_bytes=keep_bytes))
+        out = model(**batch, output_processor=LogProbsAndEntropy(keep_bytes=keep_bytes))
         torch.autograd.backward(out.log_probs.sum() + out.entropy.sum())
         result: Tensor = out.log_probs.detach()
         return result

@@ -1,19 +1,13 @@
 """On a GPU: Megatron's own FSDP, and real gradient accumulation fusion. Skipped where there is none."""
 
 from importlib.util import find_spec
-from typing import Any
 
 import pytest
 import torch
-from harness.attention import CpuAttention, Norm
-from harness.gpu import CASE, needs_gpu
-from harness.models import batch_of, build_config
+from harness.gpu import batch_on_gpu, gpt_on_gpu, needs_gpu
 from harness.rounding import assert_agree
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.distributed.fsdp.mcore_fsdp_adapter import FullyShardedDataParallel
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-from megatron.core.models.gpt.gpt_model import GPTModel
-from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 
 from mcore_unpatch.compat import HeadInputs, TokenLoss, attach
 
@@ -23,23 +17,6 @@ needs_apex = pytest.mark.skipif(
 needs_einops = pytest.mark.skipif(find_spec("einops") is None, reason="Megatron's FSDP needs einops, and a GPU")
 
 
-def _model(**options: Any) -> tuple[Any, Any]:
-    torch.manual_seed(99)
-    config = build_config(CASE)
-    for name, value in options.items():
-        setattr(config, name, value)
-    spec = get_gpt_layer_local_spec()
-    spec.submodules.self_attention.submodules.core_attention = CpuAttention
-    spec.submodules.input_layernorm = spec.submodules.pre_mlp_layernorm = Norm
-    block = TransformerBlockSubmodules(layer_specs=[spec] * config.num_layers, layer_norm=Norm)
-    model = GPTModel(config, block, CASE.vocab, CASE.sequence, position_embedding_type="rope")
-    return config, model.cuda()
-
-
-def _batch() -> dict[str, Any]:
-    return {**{name: value.cuda() for name, value in batch_of(CASE).items()}, "attention_mask": None}
-
-
 @needs_gpu
 @needs_einops
 @pytest.mark.parametrize("strategy", ["no_shard", "optim_grads", "optim_grads_params"])
@@ -47,13 +24,13 @@ def test_megatron_fsdp_gives_the_same_losses_and_gradients(world: None, strategy
     """The default path and the hook under the same wrapper; what the wrapper keeps of the gradients is compared."""
     results = []
     for hooked in (False, True):
-        config, model = _model()
+        config, model = gpt_on_gpu()
         ddp_config = DistributedDataParallelConfig(
             use_distributed_optimizer=True, use_megatron_fsdp=True, data_parallel_sharding_strategy=strategy
         )
         wrapped = FullyShardedDataParallel(config, ddp_config, model)
         handle = attach(wrapped, TokenLoss()) if hooked else None
-        loss = wrapped(**_batch())
+        loss = wrapped(**batch_on_gpu())
         torch.autograd.backward(loss.mean())
         wrapped.finish_grad_sync()
         if handle is not None:
@@ -75,13 +52,13 @@ def test_head_inputs_beside_the_real_fused_accumulation(world: None) -> None:
     """What `test_fused_accumulation.py` shows with a stand-in for the CUDA extension."""
     results = []
     for fused in (False, True):
-        config, model = _model(gradient_accumulation_fusion=fused)
+        config, model = gpt_on_gpu(gradient_accumulation_fusion=fused)
         model.output_layer.gradient_accumulation_fusion = fused
         wrapped = DistributedDataParallel(config, DistributedDataParallelConfig(), model)
-        torch.autograd.backward(wrapped(**_batch()).mean())
+        torch.autograd.backward(wrapped(**batch_on_gpu()).mean())
         processor = HeadInputs()
         with attach(wrapped, processor):
-            hidden = wrapped(**{**_batch(), "labels": None})
+            hidden = wrapped(**{**batch_on_gpu(), "labels": None})
         assert processor.weight is not None
         torch.autograd.backward((hidden @ processor.weight.T).square().mean())
         results.append({name: parameter.main_grad.clone() for name, parameter in model.named_parameters()})

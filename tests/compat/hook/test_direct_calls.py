@@ -19,22 +19,13 @@ class DirectVision(torch.nn.Module):
         super().__init__()
         self.language_model = language_model
 
-    def forward(
-        self,
-        input_ids: Any,
-        position_ids: Any = None,
-        attention_mask: Any = None,
-        labels: Any = None,
-        loss_mask: Any = None,
-        packed_seq_params: Any = None,
-    ) -> Any:
+    def forward(self, input_ids: Any, position_ids: Any, attention_mask: Any, labels: Any, loss_mask: Any) -> Any:
         return self.language_model.forward(
             input_ids=input_ids,
             position_ids=position_ids,
             attention_mask=attention_mask,
             labels=labels,
             loss_mask=loss_mask,
-            packed_seq_params=packed_seq_params,
         )
 
 

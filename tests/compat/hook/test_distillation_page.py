@@ -12,8 +12,8 @@ from harness.oracle import gradients_of
 from harness.packing import Packer
 from harness.pages import from_page
 from harness.rounding import assert_agree, assert_close
+from harness.training import scheduled
 from megatron.core import parallel_state
-from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
 page = partial(from_page, "compat-distillation.md")
@@ -98,17 +98,8 @@ def test_a_top_k_teacher_with_packing_and_context_parallelism(release: str) -> N
         assert_agree(ours, gradients)
 
 
-def _schedule(case: Case, model: Any, calls: list[Any], finish: Any, forward_only: bool) -> list[Any]:
-    results: list[Any] = get_forward_backward_func()(
-        forward_step_func=lambda data, chunk: (chunk(**next(data)), finish),
-        data_iterator=iter(calls),
-        model=model,
-        num_microbatches=len(calls),
-        seq_length=case.sequence,
-        micro_batch_size=case.batch,
-        forward_only=forward_only,
-    )
-    return results
+def _with_logits(finish: Any) -> Any:
+    return lambda data, chunk: (chunk(**next(data)), finish)
 
 
 def _stages(case: Case) -> int:
@@ -119,18 +110,17 @@ def _stages(case: Case) -> int:
     sizes = {"sequence_length": case.sequence, "micro_batch_size": case.batch}
     found = page("distil_over_stages")(student, teacher, calls, **sizes)
     ours = gradients_of(student)
-    student.zero_grad()
 
     def keep(logits: Tensor) -> Any:
         return torch.zeros(()), {"log_softmax": logits.log_softmax(-1)}
 
-    targets = iter(_schedule(case, teacher, calls, keep, forward_only=True))
+    targets = iter(scheduled(case, teacher, _with_logits(keep), calls, forward_only=True))
 
     def finish(logits: Tensor) -> Any:
         loss = _reverse(logits.log_softmax(-1), next(targets)["log_softmax"]).mean()
         return loss, {"loss": loss.detach().clone()}  # Megatron divides the loss in place
 
-    expected = _schedule(case, student, calls, finish, forward_only=False)
+    expected = scheduled(case, student, _with_logits(finish), calls)
     assert_agree(ours, gradients_of(student))
     for one, other in zip(found, expected, strict=True):
         assert_close(one["loss"], other["loss"])

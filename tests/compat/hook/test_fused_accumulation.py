@@ -6,8 +6,8 @@ from unittest import mock
 
 import pytest
 import torch
-from harness import on_ranks, run_on_ranks
-from harness.models import Case, batch_of, build_config, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, batch_of, build_config, build_model
 from harness.rounding import assert_agree
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
@@ -74,57 +74,55 @@ STEPS = {
 }
 
 
-def _train(case: Case, steps: str, fused: bool) -> dict[str, Tensor]:
-    """One accumulation of several micro-batches under Megatron's own data-parallel wrapper."""
-    start_world(case)
+def _wrapped(case: Case, fused: bool) -> tuple[Any, Any]:
+    """A model under Megatron's own data-parallel wrapper."""
     model = build_model(case)
     model.output_layer.gradient_accumulation_fusion = fused
-    wrapped = DistributedDataParallel(build_config(case), DistributedDataParallelConfig(), model)
-    for number, step in enumerate(STEPS[steps]):
-        inputs = {**batch_of(case, number), "attention_mask": None}
-        torch.autograd.backward(step(wrapped, inputs))
+    return model, DistributedDataParallel(build_config(case), DistributedDataParallelConfig(), model)
+
+
+def _main_gradients(model: Any) -> dict[str, Tensor]:
     return {name: parameter.main_grad.clone() for name, parameter in model.named_parameters()}
 
 
-def _loses_nothing(case: Case, steps: str) -> None:
+def _train(case: Case, steps: str, fused: bool) -> dict[str, Tensor]:
+    """One accumulation of several micro-batches."""
+    model, wrapped = _wrapped(case, fused)
+    for number, step in enumerate(STEPS[steps]):
+        torch.autograd.backward(step(wrapped, {**batch_of(case, number), "attention_mask": None}))
+    return _main_gradients(model)
+
+
+ALONE = "head inputs alone"
+
+
+@pytest.mark.parametrize(
+    ("case", "steps"),
+    [*((Case(), steps) for steps in STEPS), (Case(mtp=1), ALONE), (Case(mtp=1, hybrid=True), ALONE)],
+    ids=str,
+)
+@on_ranks
+def test_the_heads_gradient_is_whole(case: Case, steps: str) -> None:
     with _in_place_of_apex():
-        expected = _train(case, steps, fused=False)
-        found = _train(case, steps, fused=True)
+        expected, found = (_train(case, steps, fused) for fused in (False, True))
     assert_agree(found, expected)
     assert expected["output_layer.weight"].abs().max() > 1e-4
 
 
-@pytest.mark.parametrize("steps", STEPS)
-def test_the_heads_gradient_is_whole(release: str, steps: str) -> None:
-    run_on_ranks(release, 1, _loses_nothing, Case(), steps)
-
-
-@pytest.mark.parametrize("case", [Case(mtp=1), Case(mtp=1, hybrid=True)], ids=str)
-def test_beside_the_mtp_loss(release: str, case: Case) -> None:
-    run_on_ranks(release, 1, _loses_nothing, case, "head inputs alone")
-
-
-def _toggled(fused: bool) -> dict[str, Tensor]:
-    case = Case()
-    start_world(case)
-    model = build_model(case)
-    model.output_layer.gradient_accumulation_fusion = fused
-    wrapped = DistributedDataParallel(build_config(case), DistributedDataParallelConfig(), model)
+def _toggled(case: Case, fused: bool) -> dict[str, Tensor]:
+    model, wrapped = _wrapped(case, fused)
     on = {"": True}
     processor = HeadInputs()
     attach(wrapped, processor, when=lambda: on[""])
     for number in range(3):
         on[""] = number != 1
-        inputs = {**batch_of(case, number), "attention_mask": None, "labels": None}
-        out = wrapped(**inputs)
+        out = wrapped(**{**batch_of(case, number), "attention_mask": None, "labels": None})
         loss = _loss_of_logits(out, processor.weight) if on[""] else (out.float() ** 2).mean()  # type: ignore[arg-type]
         torch.autograd.backward(loss)
-    return {name: parameter.main_grad.clone() for name, parameter in model.named_parameters()}
+    return _main_gradients(model)
 
 
 @on_ranks
-def test_switched_on_and_off_between_micro_batches() -> None:
+def test_switched_on_and_off_between_micro_batches(case: Case) -> None:
     with _in_place_of_apex():
-        expected = _toggled(False)
-        found = _toggled(True)
-    assert_agree(found, expected)
+        assert_agree(_toggled(case, True), _toggled(case, False))

@@ -1,18 +1,15 @@
 """HeadInputs beside the patch it replaces: on a second model, an `output_layer.forward` that hands its input on."""
 
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
-from harness import on_ranks, run_on_ranks
+from harness import on_ranks
 from harness.faithful import inputs_for
-from harness.models import Case, build_config, build_model, start_world
+from harness.models import Case, build_model, start_world
 from harness.oracle import gradients_of, main_logits
 from harness.rounding import assert_agree, assert_close
 from megatron.core import parallel_state
-from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-from megatron.core.transformer.module import Float16Module
 from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 from torch import Tensor
 
@@ -29,13 +26,13 @@ from mcore_unpatch.compat import (
 )
 
 
-def patched(model: Any, kept: list[Tensor], flag: dict[str, bool] | None = None) -> Any:
+def patched(model: Any, kept: list[Tensor], switch: Any = None) -> Any:
     """The patch, in the way that projects write it, with or without a switch."""
     layer = model.output_layer
     original = layer.forward
 
     def forward(input_: Tensor, weight: Tensor | None = None, runtime_gather_output: bool | None = None) -> Any:
-        if flag is not None and not flag["on"]:
+        if switch is not None and not switch.on:
             return original(input_, weight=weight, runtime_gather_output=runtime_gather_output)
         kept.append(layer.weight if weight is None else weight)
         return input_, None
@@ -65,15 +62,12 @@ def _start(case: Case) -> tuple[Any, Any, dict[str, Any]]:
 
 CASES = [
     Case(),
-    Case(tied=True),
-    Case(mup=True),
     Case(tied=True, mup=True, hybrid=True),
     Case(dtype=torch.bfloat16, mup=True),
     Case(tp=2),
     Case(tp=2, sequence_parallel=True),
     Case(tp=2, sequence_parallel=True, tied=True, mup=True, packed=True, batch=3),
     Case(tp=2, sequence_parallel=True, hybrid=True),
-    Case(packed=True, batch=3),
     Case(packed=True, batch=3, cp=2),
 ]
 
@@ -104,32 +98,6 @@ def test_hidden_states_and_all_gradients_are_those_of_the_patch(case: Case) -> N
     assert_close(hidden @ weight.T, logits, case.dtype)
 
 
-WRAPPED = [Case(dtype=torch.bfloat16), Case(dtype=torch.bfloat16, tied=True, mup=True, dp=2)]
-
-
-@pytest.mark.parametrize("case", WRAPPED, ids=str)
-@on_ranks
-def test_through_ddp_and_float16module(case: Case) -> None:
-    model, other, inputs = _start(case)
-    config, ddp_config = build_config(case), DistributedDataParallelConfig(grad_reduce_in_fp32=True)
-
-    def run(model: Any, weight_of: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        ddp = DistributedDataParallel(config, ddp_config, Float16Module(config, model))
-        hidden = ddp(**inputs)
-        backward(hidden, weight_of())
-        ddp.finish_grad_sync()
-        return hidden, {name: parameter.main_grad.clone() for name, parameter in model.named_parameters()}
-
-    kept: list[Tensor] = []
-    expected, gradients = run(patched(other, kept), lambda: kept[-1])
-    processor = HeadInputs()
-    with attach(model, processor):
-        hidden, ours = run(model, lambda: processor.weight)
-    assert hidden.dtype == expected.dtype == torch.float32  # Float16Module's doing
-    assert torch.equal(hidden, expected)
-    assert_equal(ours, gradients)
-
-
 def _mtp_losses() -> dict[str, Tensor]:
     logged = {name: value.clone() for name, value in MTPLossLoggingHelper.tracker.items() if torch.is_tensor(value)}
     MTPLossLoggingHelper.tracker.clear()
@@ -142,10 +110,8 @@ MTP = [Case(mtp=1), Case(mtp=2, tied=True, mup=True), Case(mtp=1, hybrid=True)]
 @pytest.mark.parametrize("labelled", [True, False], ids=["labels", "no labels"])
 @pytest.mark.parametrize("case", MTP, ids=str)
 @on_ranks
-def test_the_mtp_loss_is_megatrons_own_where_the_patch_made_one_of_hidden_states(
-    case: Case, release: str, labelled: bool
-) -> None:
-    model, other, inputs = _start(case)
+def test_the_mtp_loss_is_megatrons_own(case: Case, release: str, labelled: bool) -> None:
+    model, _, inputs = _start(case)
     if labelled:
         inputs["labels"] = inputs_for(case)["labels"]
     logits = main_logits(model, inputs).transpose(0, 1)
@@ -164,13 +130,6 @@ def test_the_mtp_loss_is_megatrons_own_where_the_patch_made_one_of_hidden_states
     assert all(torch.equal(ours[name], value) for name, value in losses.items())
     assert_agree(gradients_of(model), gradients)
 
-    if losses:
-        # The cross-entropy of hidden states in fp32 writes to them in place; MuP's product makes a copy before that.
-        with nullcontext() if case.mup else pytest.raises(RuntimeError, match="modified inplace"):
-            patched(other, [])(**inputs)
-        name = next(name for name in losses if name.endswith("values"))
-        assert not torch.allclose(_mtp_losses()[name], losses[name], rtol=1e-2)
-
 
 @on_ranks
 def test_labels_without_a_use_and_a_patch_still_in_place_are_refused() -> None:
@@ -188,18 +147,14 @@ def test_labels_without_a_use_and_a_patch_still_in_place_are_refused() -> None:
         call_with_processor(patched(other, []), HeadInputs(), **inputs)
 
 
-def _attached_again() -> None:
-    model, _, inputs = _start(Case())
+@on_ranks
+def test_two_that_keep_the_weight_in_one_place_are_the_same(model: Any, inputs: Any) -> None:
     kept: list[Tensor] = []
     handle = attach(model, HeadInputs(keep=kept.append))
-    model(**inputs)  # what one of them has seen makes no difference
+    model(**inputs | {"labels": None})  # what one of them has seen makes no difference
     assert attach(model, HeadInputs(keep=kept.append)) is handle
     for another in (HeadInputs(), HeadInputs(keep=[].append), Entropy()):
         with pytest.raises(AttachmentError, match="Compose"):
             attach(model, another)
-
-
-def test_two_that_keep_the_weight_in_one_place_are_the_same(release: str) -> None:
-    run_on_ranks(release, 1, _attached_again)
     assert HeadInputs() == HeadInputs()
     assert hash(HeadInputs(print)) == hash(HeadInputs(print)) != hash(HeadInputs())

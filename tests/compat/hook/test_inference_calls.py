@@ -31,14 +31,17 @@ def test_a_call_that_failed_before_its_processor_ran_is_not_held_against_the_nex
             assert torch.equal(model(**inputs), logits)
 
 
-@pytest.mark.parametrize("name", ["inference_context", "inference_params"])
 @on_ranks
-def test_both_names_of_the_inference_context_are_known(name: str) -> None:
-    case = Case()
+def test_every_way_to_name_the_inference_context_is_known(case: Case) -> None:
     model, inputs, logits = _model_and_logits(case)
-    context = StaticInferenceContext(max_batch_size=case.batch, max_sequence_length=case.sequence)
-    context.config = model.config
-    with attach(model, Entropy()), torch.no_grad():
-        result = model(**inputs, **{name: context})
-    assert result.shape[-1] == case.vocab  # logits, where the processor would give one entropy per token
-    assert_close(result, logits)
+    first = [inputs[name] for name in ("input_ids", "position_ids", "attention_mask")]
+    for given in ("inference_context", "inference_params", "by position"):
+        context = StaticInferenceContext(max_batch_size=case.batch, max_sequence_length=case.sequence)
+        context.config = model.config
+        with attach(model, Entropy()), torch.no_grad():
+            if given == "by position":  # the sixth
+                result = model(*first, None, None, context, runtime_gather_output=True)
+            else:
+                result = model(**inputs, **{given: context})
+        assert result.shape[-1] == case.vocab  # logits, where the processor would give one entropy per token
+        assert_close(result, logits)

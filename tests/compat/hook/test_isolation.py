@@ -11,8 +11,6 @@ from harness.models import Case, build_model
 from harness.rounding import assert_close
 
 from mcore_unpatch.compat import (
-    AttachmentError,
-    Entropy,
     HookError,
     HookMissingError,
     LogProbs,
@@ -66,10 +64,6 @@ def test_blocks_restore_what_they_found(inputs: Any) -> None:
     held.remove()
     with pytest.raises(ZeroDivisionError), attach(model, LogProbs()):
         _ = 1 / 0
-    with attach(model, LogProbs()):
-        with pytest.raises(AttachmentError, match="passes its own output_processor"):
-            call_with_processor(model, Entropy(), **inputs)
-        assert_close(model(**inputs), -loss)
     for wrong in (LogProbs, None):
         with pytest.raises(TypeError, match=r"processor: (pass an instance|expected a callable)"):
             attach(model, wrong)  # type: ignore[arg-type]
@@ -127,20 +121,3 @@ def test_a_model_that_is_let_go_while_attached_is_freed(case: Case) -> None:
     del model
     gc.collect()
     assert gone() is None
-
-
-@on_ranks
-def test_arguments_by_position_are_seen_by_name(inputs: Any) -> None:
-    model = build_model(Case())
-    loss = model(**inputs)
-    first = [inputs[name] for name in ("input_ids", "position_ids", "attention_mask")]
-    with attach(model, LogProbs(), legacy={"temperature": "temperature"}):
-        out = model(*first, None, inputs["labels"], temperature=1.0)
-        assert_close(out, -loss)
-        seen: list[Any] = []
-        # What comes sixth is the inference context: such a call keeps Megatron's own path.
-        watch = model.register_forward_pre_hook(lambda m, args, kwargs: seen.append(dict(kwargs)), with_kwargs=True)
-        with pytest.raises(AttributeError):  # this stand-in for a context gets as far as the model
-            model(*first, None, None, object())
-        watch.remove()
-    assert "output_processor" not in seen[0]

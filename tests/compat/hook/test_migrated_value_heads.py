@@ -3,13 +3,13 @@
 The pairs are those of the codemod's own tests; each side builds a real model of its own from the same seed.
 """
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from harness import on_ranks
+from harness.files import load_file
 from harness.models import Case, batch_of, block_of, build_config
 from harness.oracle import gradients_of
 
@@ -22,11 +22,7 @@ NAMES = sorted(
 
 
 def _critic(name: str, side: str) -> Any:
-    spec = importlib.util.spec_from_file_location(f"{name}_{side}", PAIRS / f"{name}.{side}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module: Any = load_file(PAIRS / f"{name}.{side}.py")
     torch.manual_seed(11)
     config = build_config(Case())
     return module.model_provider(config, block_of(config.num_layers))

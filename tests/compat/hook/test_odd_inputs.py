@@ -4,35 +4,24 @@ from typing import Any
 
 import pytest
 import torch
-from harness import on_releases, run_on_ranks
-from harness.faithful import TEMPERATURE, in_float64, inputs_for, weighted
-from harness.models import Case, build_model, start_world
+from harness import on_ranks, on_releases
+from harness.faithful import TEMPERATURE, in_float64, weighted
+from harness.models import Case
 from harness.oracle import Result, assert_no_worse, default_path, gradients_of
 from torch import Tensor
 
 from mcore_unpatch.compat import LogProbsAndEntropy, call_with_processor
 
 
-class Strided(LogProbsAndEntropy):
-    """The processor behind a hook call whose hidden states lie in memory in another order."""
-
-    def __call__(self, **keywords: Any) -> Any:
-        hidden = keywords["hidden_states"]
-        scattered = hidden.permute(2, 1, 0).contiguous().permute(2, 1, 0)
-        assert not scattered.is_contiguous()
-        return super().__call__(**keywords | {"hidden_states": scattered})
-
-
 def _agrees(
     case: Case,
-    mask_dtype: torch.dtype,
+    model: Any,
+    inputs: Any,
+    mask_dtype: torch.dtype = torch.bool,
     label_dtype: torch.dtype = torch.int64,
     frozen: bool = False,
-    strided: bool = False,
 ) -> None:
     """Only the rows of the mask count, in both paths."""
-    start_world(case)
-    model, inputs = build_model(case), inputs_for(case)
     exact = in_float64(case, model)
     for one in (model, exact):
         head = one.shared_embedding_or_output_weight() if case.tied else one.output_layer.weight
@@ -48,7 +37,7 @@ def _agrees(
     truth = default_path(exact, inputs, inputs["labels"], TEMPERATURE, loss_of)
     default = default_path(model, inputs, inputs["labels"], TEMPERATURE, loss_of)
     model.zero_grad()
-    processor = (Strided if strided else LogProbsAndEntropy)(temperature=TEMPERATURE)
+    processor = LogProbsAndEntropy(temperature=TEMPERATURE)
     context = {"mask": (3 * mask).to(mask_dtype), "labels": inputs["labels"].to(label_dtype)}
     out = call_with_processor(model, processor, context=context, **inputs)
     loss = weighted(out.log_probs, out.entropy)
@@ -73,20 +62,18 @@ MASKED = [*((case, torch.bool) for case in CASES), (CASES[0], torch.float32), (C
 
 
 @pytest.mark.parametrize(("release", "case", "mask_dtype"), on_releases(MASKED, older=4), ids=str)
-def test_rows_outside_the_mask_count_for_nothing(release: str, case: Case, mask_dtype: torch.dtype) -> None:
-    run_on_ranks(release, case.ranks, _agrees, case, mask_dtype)
+@on_ranks
+def test_rows_outside_the_mask_count_for_nothing(case: Case, model: Any, inputs: Any, mask_dtype: torch.dtype) -> None:
+    _agrees(case, model, inputs, mask_dtype)
 
 
 @pytest.mark.parametrize("label_dtype", [torch.int32, torch.uint8, torch.int16], ids=str)
-def test_labels_and_masks_of_other_integers(release: str, label_dtype: torch.dtype) -> None:
-    run_on_ranks(release, 1, _agrees, Case(), torch.int64, label_dtype)
+@on_ranks(Case(), release="0.19.2")
+def test_labels_and_masks_of_other_integers(case: Case, model: Any, inputs: Any, label_dtype: torch.dtype) -> None:
+    _agrees(case, model, inputs, torch.int64, label_dtype)
 
 
 @pytest.mark.parametrize("case", [Case(), Case(tp=2), Case(tied=True, mtp=1), Case(hybrid=True)], ids=str)
-def test_a_frozen_head(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _agrees, case, torch.bool, torch.int64, True)
-
-
-@pytest.mark.parametrize("case", [Case(), Case(tp=2), Case(tp=2, sequence_parallel=True)], ids=str)
-def test_hidden_states_in_another_order_of_memory(release: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _agrees, case, torch.bool, torch.int64, False, True)
+@on_ranks
+def test_a_frozen_head(case: Case, model: Any, inputs: Any) -> None:
+    _agrees(case, model, inputs, frozen=True)

@@ -84,15 +84,6 @@ def test_a_plan_of_a_subclass_with_an_output_of_its_own(model: Any, inputs: Any)
         schedule_plan_with_processor(model, LogProbs(), **inputs)
 
 
-@on_ranks(release="0.19.2")
-def test_a_plan_that_takes_any_keyword_is_none_that_takes_the_hook(model: Any, inputs: Any) -> None:
-    """It may pass the processor on to nobody, and no output would tell."""
-    for build in (lambda **rest: rest, lambda labels=None, output_processor=None, **rest: rest):
-        model.build_schedule_plan = build
-        with pytest.raises(HookError, match=r"no build_schedule_plan that takes output_processor|replaced"):
-            schedule_plan_with_processor(model, LogProbs(), **inputs)
-
-
 @on_ranks
 def test_a_loss_of_the_models_own(model: Any, inputs: Any) -> None:
     """Smoothed labels, a z-loss, distillation: the processor's cross-entropy is none of them."""

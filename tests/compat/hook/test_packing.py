@@ -68,7 +68,7 @@ def test_where_a_sequence_ends() -> None:
     assert next_token_labels(tokens, lengths=torch.tensor([3, 1]), fill=-1).tolist() == [[2, 3, -1], [-1, -1, -1]]
 
 
-def _train_on(case: Case) -> tuple[Tensor, dict[str, Tensor]]:
+def train_on(case: Case, packed: Any) -> tuple[Tensor, dict[str, Tensor]]:
     """Log-probs per batch row, and gradients summed over context ranks, each of which has its share of the loss."""
     start_world(case)
     model = build_model(case)
@@ -79,8 +79,7 @@ def _train_on(case: Case) -> tuple[Tensor, dict[str, Tensor]]:
     packer = Packer(real, tp_size=case.tp, cp_size=case.cp, cp_rank=groups.cp.rank())
     inputs: dict[str, Any] = {"input_ids": packer.pack(batch["input_ids"]), "attention_mask": None}
     inputs |= {"position_ids": packer.position_ids, "packed_seq_params": packer.packed_seq_params()}
-    with attach(model, LogProbs(shift="next_token"), {"lengths": torch.tensor(LENGTHS)}):
-        row = model(**inputs)
+    row = packed(model, inputs)
     torch.autograd.backward((row * packer.pack(torch.arange(1.0, 4.0)[:, None].expand(3, case.sequence))).sum())
     gradients = gradients_of(model)
     for gradient in gradients.values():
@@ -88,7 +87,7 @@ def _train_on(case: Case) -> tuple[Tensor, dict[str, Tensor]]:
     return packer.unpack(row.detach(), cp_group=groups.cp), gradients
 
 
-def _one_at_a_time(case: Case) -> tuple[Tensor, dict[str, Tensor]]:
+def one_at_a_time(case: Case) -> tuple[Tensor, dict[str, Tensor]]:
     """The same without packing: each sequence alone through the default path, log-softmax in float64."""
     start_world(case)
     model = build_model(case).double()
@@ -103,9 +102,18 @@ def _one_at_a_time(case: Case) -> tuple[Tensor, dict[str, Tensor]]:
     return rows, gradients_of(model)
 
 
+def _attached(case: Case) -> tuple[Tensor, dict[str, Tensor]]:
+    def packed(model: Any, inputs: dict[str, Any]) -> Tensor:
+        with attach(model, LogProbs(shift="next_token"), {"lengths": torch.tensor(LENGTHS)}):
+            row: Tensor = model(**inputs)
+        return row
+
+    return train_on(case, packed)
+
+
 @pytest.mark.parametrize("case", [Case(batch=3), Case(batch=3, cp=2), Case(batch=3, cp=4)], ids=str)
 def test_packing_and_context_parallelism_change_nothing(release: str, case: Case) -> None:
-    rows, gradients = run_on_ranks(release, 1, _one_at_a_time, Case(batch=3))[0]
-    for mine, mine_gradients in run_on_ranks(release, case.ranks, _train_on, case):
+    rows, gradients = run_on_ranks(release, 1, one_at_a_time, Case(batch=3))[0]
+    for mine, mine_gradients in run_on_ranks(release, case.ranks, _attached, case):
         assert_close(mine, rows)
         assert_agree(mine_gradients, gradients)

@@ -5,8 +5,8 @@ from unittest import mock
 
 import pytest
 import torch
-from harness import on_ranks, run_on_ranks
-from harness.models import Case, batch_of, build_model, start_world
+from harness import on_ranks
+from harness.models import Case, build_model
 from megatron.core.models.common.language_module.language_module import LanguageModule
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.models.hybrid.hybrid_model import HybridModel
@@ -67,60 +67,42 @@ def postprocess_that_ignores_the_hook(self: Any, hidden_states: Any, *args: Any,
     return logits.transpose(0, 1)
 
 
-def _ways_to_fail() -> dict[str, str]:
-    case = Case()
-    start_world(case)
-    inputs = {**batch_of(case), "attention_mask": None}
-    said: dict[str, str] = {}
+@on_ranks
+def test_missing_refused_and_swallowed_are_told_apart(case: Case, model: Any, inputs: Any) -> None:
+    def fails(kind: type[Exception], said: str, function: Any, *args: Any, **kwargs: Any) -> None:
+        with pytest.raises(kind, match=said):
+            function(*args, **kwargs)
 
-    def fails(name: str, kind: type[Exception], action: Any) -> None:
-        with pytest.raises(kind) as caught:
-            action()
-        said[name] = str(caught.value)
-
-    model = build_model(case)
-    closed, swallowing = Closed(model), Swallowing(model)
-    fails("refuses", WrapperRefusesError, lambda: call_with_processor(closed, LogProbs(), **inputs))
-    fails("wrapper swallows", HookSwallowedError, lambda: call_with_processor(swallowing, LogProbs(), **inputs))
+    called, closed, swallowing = call_with_processor, Closed(model), Swallowing(model)
+    refuses = r"^Closed\.forward takes neither output_processor nor \*\*kwargs.*use attach\(\), which hooks the inner"
+    fails(WrapperRefusesError, refuses, called, closed, LogProbs(), **inputs)
+    fails(HookSwallowedError, r"Swallowing\.forward", called, swallowing, LogProbs(), **inputs)
     for wrapper in (closed, swallowing):
         with attach(wrapper, LogProbs()):
             assert (wrapper(**inputs) <= 0).all()
 
     model._postprocess = postprocess_that_ignores_the_hook.__get__(model)
-    fails("patch swallows", HookSwallowedError, lambda: call_with_processor(model, LogProbs(), **inputs))
+    patch = "postprocess_that_ignores_the_hook"
+    fails(HookSwallowedError, patch, called, model, LogProbs(), **inputs)
     with attach(model, LogProbs()):
-        fails("patch swallows from an attached one", HookSwallowedError, lambda: model(**inputs))
-    fails("patch in a plan", LegacyPatchError, lambda: schedule_plan_with_processor(model, LogProbs(), **inputs))
+        fails(HookSwallowedError, patch, model, **inputs)
+    in_a_plan = f"{patch} replaced Megatron's method"
+    fails(LegacyPatchError, in_a_plan, schedule_plan_with_processor, model, LogProbs(), **inputs)
     del model._postprocess
 
     model.forward = forward_of_an_old_release
-    fails("patched forward", HookMissingError, lambda: call_with_processor(model, LogProbs(), **inputs))
-    fails("patched forward, attach", HookMissingError, lambda: attach(model, LogProbs()))
-    fails("patched forward, provide", HookMissingError, lambda: provide_hook(model))
+    remove = "forward_of_an_old_release.*remove that patch"
+    fails(HookMissingError, remove, called, model, LogProbs(), **inputs)
+    fails(HookMissingError, remove, attach, model, LogProbs())
+    fails(HookMissingError, remove, provide_hook, model)
     del model.forward
     subclassed, stranger = build_model(case), build_model(case)
-    subclassed.__class__ = OwnForward
-    stranger.__class__ = Stranger
-    fails("subclass", HookMissingError, lambda: attach(subclassed, LogProbs()))
-    fails("stranger", HookMissingError, lambda: attach(stranger, LogProbs()))
-    fails("no model", HookMissingError, lambda: find_language_model(Closed(torch.nn.Linear(1, 1))))
-    return said
-
-
-def test_missing_refused_and_swallowed_are_told_apart(release: str) -> None:
-    said = run_on_ranks(release, 1, _ways_to_fail)[0]
-    assert said["refuses"].startswith("Closed.forward takes neither output_processor nor **kwargs")
-    assert "use attach(), which hooks the inner model directly" in said["refuses"]
-    assert "Swallowing.forward" in said["wrapper swallows"]
-    assert "postprocess_that_ignores_the_hook" in said["patch swallows"]
-    assert "postprocess_that_ignores_the_hook" in said["patch swallows from an attached one"]
-    assert "postprocess_that_ignores_the_hook replaced Megatron's method" in said["patch in a plan"]
-    for name in ("patched forward", "patched forward, attach", "patched forward, provide"):
-        assert "forward_of_an_old_release" in said[name]
-        assert "remove that patch" in said[name]
-    assert "OwnForward.forward and pass them on" in said["subclass"]
-    assert "Stranger.forward has no output_processor; only GPTModel and HybridModel are supported" in said["stranger"]
-    assert "no Megatron language model (GPTModel, HybridModel) found in Closed > Linear" in said["no model"]
+    subclassed.__class__, stranger.__class__ = OwnForward, Stranger
+    fails(HookMissingError, r"OwnForward\.forward and pass them on", attach, subclassed, LogProbs())
+    only = r"Stranger\.forward has no output_processor; only GPTModel and HybridModel are supported"
+    fails(HookMissingError, only, attach, stranger, LogProbs())
+    none = r"no Megatron language model \(GPTModel, HybridModel\) found in Closed > Linear"
+    fails(HookMissingError, none, find_language_model, Closed(torch.nn.Linear(1, 1)))
 
 
 class PassingOn(GPTModel):

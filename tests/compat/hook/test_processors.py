@@ -1,12 +1,11 @@
 """Each processor of the library on the real model: values, shapes, and one pass over the vocabulary for all."""
 
-import re
 from typing import Any
 from unittest import mock
 
 import pytest
 import torch
-from harness import on_ranks, run_on_ranks
+from harness import on_ranks
 from harness.models import Case, batch_of, build_model, start_world
 from harness.rounding import assert_close
 from megatron.core import parallel_state
@@ -25,7 +24,6 @@ from mcore_unpatch.compat import (
     LogProbsAt,
     MissingContextError,
     Outputs,
-    Processor,
     SumPiSquared,
     TokenLoss,
     TopKLogits,
@@ -96,32 +94,6 @@ def test_every_processor_gives_what_the_logits_say(case: Case) -> None:
     assert torch.equal(gathered, model(**{**inputs, "labels": None, "runtime_gather_output": True}))
 
 
-@on_ranks
-def test_several_processors_share_one_pass_over_the_vocabulary() -> None:
-    model, inputs, _ = _model(Case())
-    parts: list[Processor] = [LogProbs(), Entropy(), TokenLoss(), TopKLogits(k=3), Logits(), LogProbsAndEntropy()]
-    alone = [call_with_processor(model, part, **inputs) for part in parts]
-    with mock.patch.object(head, "run_pass", wraps=head.run_pass) as spy:
-        out = call_with_processor(model, Compose(*parts), **inputs)
-    assert spy.call_count == 1
-    assert isinstance(out, Outputs)
-    assert set(out.keys()) == {"log_probs", "entropy", "loss", "topk_logits", "topk_ids", "logsumexp", "logits"}
-    for mine, part in zip([out.log_probs, out.entropy, out.loss], alone, strict=False):
-        assert torch.equal(mine, part)
-    assert torch.equal(out.logits, alone[4])
-    assert torch.equal(out.topk_ids, alone[3].topk_ids)
-    assert torch.equal(out.topk_logits, alone[3].topk_logits)
-    for part in parts[:2]:  # no more is computed than is given
-        with mock.patch.object(head, "run_pass", wraps=head.run_pass) as spy:
-            call_with_processor(model, part, **inputs)
-        query = spy.call_args.args[2]
-        assert (query.labels is not None, query.entropy) == (part == LogProbs(), part == Entropy())
-    twice = call_with_processor(model, Compose(TopKLogits(k=3), TopKLogits(k=3), LogProbs()), **inputs)
-    assert torch.equal(twice.topk_logits, alone[3].topk_logits)
-    with pytest.raises(ValueError, match="the 2 and the 3 largest logits under one name; ask for k=3"):
-        Compose(TopKLogits(k=3), TopKLogits(k=2))
-
-
 def test_processors_that_disagree_cannot_share_a_pass() -> None:
     with pytest.raises(ValueError, match=r"LogProbs has temperature=1\.0, Entropy has temperature=2\.0"):
         Compose(LogProbs(), Entropy(temperature=2.0))
@@ -136,54 +108,6 @@ def test_processors_that_disagree_cannot_share_a_pass() -> None:
     with pytest.raises(ValueError, match="both return 'logits'; leave one out"):
         Compose(Logits(), LogProbs(), Logits())
     Compose(TokenLoss(), TokenLoss())
-
-
-@pytest.mark.parametrize(
-    ("processor", "options", "message"),
-    [
-        (LogProbs, {"shift": "left"}, "shift: expected 'aligned' or 'next_token', got 'left'"),
-        (LogProbs, {"temperature": 0.0}, "temperature: expected a finite number above 0, got 0.0"),
-        (LogProbs, {"temperature": torch.tensor(1)}, "temperature: expected a floating-point dtype"),
-        (Entropy, {"backend": "cuda"}, "backend: expected 'auto', 'torch' or 'triton', got 'cuda'"),
-        (LogProbs, {"out_of_vocab_grad": "one"}, "out_of_vocab_grad: expected 'zero' or 'legacy', got 'one'"),
-        (LogProbs, {"ignore_index": 1.5}, "ignore_index: expected an integer, got float"),
-        (LogProbs, {"vocab_size": 0}, "vocab_size: expected at least 1, got 0"),
-        (LogProbs, {"tile_bytes": -1}, "tile_bytes: expected at least 1, got -1"),
-        (LogProbs, {"keep_bytes": "auto"}, "keep_bytes: expected an integer, got str"),
-        (LogProbs, {"keep_bytes": None}, "keep_bytes: expected an integer, got None"),
-        (TopKLogits, {"k": 0}, "k: expected at least 1, got 0"),
-        (HeadInputs, {"keep": []}, "keep: expected a function"),
-        (DistillationLoss, {"rest": "none"}, "rest: expected 'zero', 'renormalised' or 'ignored', got 'none'"),
-    ],
-)
-def test_wrong_options_raise_where_the_processor_is_made(processor: Any, options: Any, message: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
-        processor(**options)
-
-
-EVERY: list[Any] = [
-    *(LogProbs, Entropy, LogProbsAndEntropy, TokenLoss, LogProbsAt, SumPiSquared, TopKLogits, DistillationLoss)
-]
-
-
-@pytest.mark.parametrize("processor", EVERY)
-@pytest.mark.parametrize(
-    "options", [{"shift": "left"}, {"temperature": 0.0}, {"backend": "cuda"}, {"vocab_size": 0}], ids=str
-)
-def test_every_processor_checks_the_options_that_all_have(processor: Any, options: Any) -> None:
-    own = {"k": 2} if processor is TopKLogits else {}
-    processor(**own)
-    with pytest.raises(ValueError, match=f"{next(iter(options))}: expected"):
-        processor(**own, **options)
-
-
-@on_ranks
-def test_next_token_labels_come_from_the_input_ids() -> None:
-    model, inputs, logits = _model(Case())
-    tokens = inputs["input_ids"]
-    expected = torch.zeros(tokens.shape, dtype=torch.float64)
-    expected[:, :-1] = logits.log_softmax(-1)[:, :-1].gather(-1, tokens[:, 1:, None]).squeeze(-1)
-    _close(call_with_processor(model, LogProbs(shift="next_token"), **{**inputs, "labels": None}), expected)
 
 
 @on_ranks
@@ -205,7 +129,7 @@ def test_which_labels_count_and_which_are_shifted() -> None:
         if (chosen := call if context is None else context) is not None:
             aligned = log_probs.gather(-1, chosen[..., None]).squeeze(-1)
             _close(call_with_processor(model, LogProbs(), **given), aligned)
-    with pytest.raises(MissingContextError, match="pass input_ids= to the model, or aligned labels"):
+    with pytest.raises(MissingContextError, match="pass input_ids= to the model"):
         model(None, decoder_input=torch.ones(16, 2, 16), **_without_ids(inputs), output_processor=next_token)
 
 
@@ -261,39 +185,89 @@ def test_a_subclass_composed_gives_what_it_gives_alone(model: Any, inputs: Any) 
     assert torch.equal(out.log_probs, out.loss)
 
 
-def _fill(weight: Tensor, values: Tensor) -> None:
-    weight.data.copy_(values)
+def test_composed_processors_compare_by_their_parts() -> None:
+    assert Compose(LogProbs(), LogProbsAndEntropy()) == Compose(LogProbs(), LogProbsAndEntropy())
+    assert Compose(LogProbs()) != Compose(LogProbsAndEntropy())
+    assert Compose(LogProbs()) != LogProbs()
+    assert len({Compose(LogProbs()), Compose(LogProbs())}) == 1
+
+
+EVERY: list[Any] = [
+    *(LogProbs, Entropy, LogProbsAndEntropy, TokenLoss, LogProbsAt, SumPiSquared, TopKLogits, DistillationLoss)
+]
+
+
+@pytest.mark.parametrize("processor", EVERY)
+def test_wrong_options_raise_where_the_processor_is_made(processor: Any) -> None:
+    own = {"k": 2} if processor is TopKLogits else {}
+    processor(**own)
+    wrong: dict[str, Any] = {"shift": "left", "temperature": 0.0, "backend": "cuda", "vocab_size": 0}
+    wrong |= {TopKLogits: {"k": 0}, DistillationLoss: {"rest": "none", "beta": 1}}.get(processor, {})
+    for name, value in wrong.items():
+        with pytest.raises(ValueError, match=f"{name}: expected"):
+            processor(**own | {name: value})
+    with pytest.raises(TypeError, match="keep: expected a function"):
+        HeadInputs(keep=[])  # type: ignore[arg-type]
 
 
 @on_ranks
-def test_weights_that_arrive_in_the_layers_pre_hook_are_waited_for() -> None:
+def test_several_processors_share_one_pass_over_the_vocabulary(model: Any, inputs: Any) -> None:
+    ids = torch.rand(2, 16, 48, generator=torch.Generator().manual_seed(1)).topk(4).indices
+
+    def run(processor: Any) -> Any:
+        return call_with_processor(model, processor, context={"token_ids": ids}, **inputs)
+
+    log_probs, entropy, loss, top, logits, at = parts = [
+        *(LogProbs(), Entropy(), TokenLoss(), TopKLogits(k=3), Logits(), LogProbsAt())
+    ]
+    with mock.patch.object(head, "run_pass", wraps=head.run_pass) as spy:
+        out = run(Compose(*parts, LogProbsAndEntropy(), top))
+    assert spy.call_count == 1
+    assert isinstance(out, Outputs)
+    alone = {"log_probs": run(log_probs), "entropy": run(entropy), "loss": run(loss), "logits": run(logits)}
+    alone |= {**run(top), "log_probs_at": run(at)}
+    assert out.keys() == alone.keys()
+    assert all(torch.equal(out[name], value) for name, value in alone.items())
+    for part in parts[:2]:  # no more is computed than is given
+        with mock.patch.object(head, "run_pass", wraps=head.run_pass) as spy:
+            run(part)
+        query = spy.call_args.args[2]
+        assert (query.labels is not None, query.entropy) == (part is log_probs, part is entropy)
+    with pytest.raises(ValueError, match="the 2 and the 3 largest logits under one name; ask for k=3"):
+        Compose(top, TopKLogits(k=2))
+
+
+@on_ranks
+def test_weights_that_arrive_in_the_layers_pre_hook_are_waited_for(model: Any, inputs: Any) -> None:
     """What `overlap_param_gather` does: the weight is whole only once the layer's pre-hook has run."""
-    model, inputs, _ = _model(Case())
     expected = call_with_processor(model, LogProbs(), **inputs)
     weight = model.output_layer.weight
     arrived = weight.detach().clone()
     with torch.no_grad():
         weight.zero_()
-    model.output_layer.register_forward_pre_hook(lambda layer, args: _fill(weight, arrived))
+
+    def arrive(layer: Any, args: Any) -> None:
+        weight.data.copy_(arrived)
+
+    model.output_layer.register_forward_pre_hook(arrive)
     assert torch.equal(call_with_processor(model, LogProbs(), **inputs), expected)
 
 
-def _errors() -> dict[str, str]:
-    model, inputs, _ = _model(Case())
-    unlabelled = {**inputs, "labels": None, "loss_mask": None}
-    failures: dict[str, str] = {}
+@on_ranks
+def test_what_is_missing_or_wrong_is_named(model: Any, inputs: Any) -> None:
+    bare = {**inputs, "labels": None, "loss_mask": None}
 
-    def fails(name: str, kind: type[Exception], processor: Any, arguments: dict[str, Any], context: Any = None) -> None:
-        with pytest.raises(kind) as caught:
+    def fails(kind: type[Exception], said: str, processor: Any, arguments: dict[str, Any], context: Any = None) -> None:
+        with pytest.raises(kind, match=said):
             call_with_processor(model, processor, context=context, **arguments)
-        failures[name] = str(caught.value)
 
-    fails("no labels", MissingContextError, LogProbs(), unlabelled)
-    fails("no mask", MissingContextError, LogProbs(use_loss_mask=True), {**unlabelled, "labels": inputs["labels"]})
-    fails("odd labels", ValueError, LogProbs(), inputs, {"labels": inputs["labels"][:, :3]})
-    fails("odd mask", ValueError, LogProbs(), inputs, {"mask": torch.ones(3)})
-    fails("odd temperature", ValueError, LogProbs(), inputs, {"temperature": torch.ones(3)})
-    fails("odd context", TypeError, LogProbs(), inputs, 7)
+    shape, masked = r"expected \[batch, sequence\] = \[2, 16\]", LogProbs(use_loss_mask=True)
+    fails(MissingContextError, 'pass labels= to the model or in the context, or use shift="next_', LogProbs(), bare)
+    fails(MissingContextError, "pass loss_mask= to the model or mask= in", masked, {**inputs, "loss_mask": None})
+    fails(ValueError, f"labels: {shape}", LogProbs(), inputs, {"labels": inputs["labels"][:, :3]})
+    for name in ("mask", "temperature"):
+        fails(ValueError, f"{name}: {shape}", LogProbs(), inputs, {name: torch.ones(3)})
+    fails(TypeError, "expected a HookContext, a mapping or None, got int", LogProbs(), inputs, 7)
     keywords: dict[str, Any] = {}
     call_with_processor(model, lambda **seen: keywords.update(seen), **inputs)
     model.config.defer_embedding_wgrad_compute = True
@@ -302,27 +276,7 @@ def _errors() -> dict[str, str]:
     model.config.defer_embedding_wgrad_compute = False
     # What people do to value models and to heads with adapters.
     model.output_layer.forward = model.output_layer.forward
-    fails("patched head", UnsupportedHeadError, LogProbs(), inputs)
+    fails(UnsupportedHeadError, "its forward was replaced on the instance", LogProbs(), inputs)
     del model.output_layer.forward
     model.output_layer = torch.nn.Linear(16, 1, bias=False)
-    fails("value head", UnsupportedHeadError, LogProbs(), {**inputs, "labels": inputs["labels"]})
-    return failures
-
-
-def test_what_is_missing_or_wrong_is_named(release: str) -> None:
-    failures = run_on_ranks(release, 1, _errors)[0]
-    assert 'pass labels= to the model or in the context, or use shift="next_token"' in failures["no labels"]
-    assert "pass loss_mask= to the model or mask= in the context" in failures["no mask"]
-    assert "labels: expected [batch, sequence] = [2, 16]" in failures["odd labels"]
-    assert "mask: expected [batch, sequence] = [2, 16]" in failures["odd mask"]
-    assert "temperature: expected [batch, sequence] = [2, 16]" in failures["odd temperature"]
-    assert "expected a HookContext, a mapping or None, got int" in failures["odd context"]
-    assert "its forward was replaced on the instance" in failures["patched head"]
-    assert "this model is a critic" in failures["value head"]
-
-
-def test_composed_processors_compare_by_their_parts() -> None:
-    assert Compose(LogProbs(), LogProbsAndEntropy()) == Compose(LogProbs(), LogProbsAndEntropy())
-    assert Compose(LogProbs()) != Compose(LogProbsAndEntropy())
-    assert Compose(LogProbs()) != LogProbs()
-    assert len({Compose(LogProbs()), Compose(LogProbs())}) == 1
+    fails(UnsupportedHeadError, "this model is a critic", LogProbs(), inputs)

@@ -26,14 +26,10 @@ def _at_once(work: Any) -> list[Any]:
         return list(threads.map(work, range(CALLS)))
 
 
-def _batches(case: Case) -> list[dict[str, Any]]:
-    return [{**batch_of(case, seed), "attention_mask": None} for seed in range(CALLS)]
-
-
 def _two_threads(case: Case) -> None:
     start_world(case)
     model = build_model(case)
-    batches = _batches(case)
+    batches = [{**batch_of(case, seed), "attention_mask": None} for seed in range(CALLS)]
     expected = [call_with_processor(model, LogProbs(), **batch).detach() for batch in batches]
     with attach(model, LogProbs()):
         found = _at_once(lambda number: model(**batches[number]).detach())

@@ -13,11 +13,11 @@ from harness.oracle import gradients_of
 from harness.pages import from_page
 from harness.pool import INSTALLED
 from harness.rounding import assert_close
+from harness.training import scheduled, steps, with_an_optimizer
+from hook.test_direct_calls import OpenVision
 from megatron.core import parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing import load, save
-from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
-from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
-from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.transformer.module import Float16Module
 from torch import Tensor
 
@@ -85,15 +85,8 @@ def _values_and_gradients(case: Case, model: Any) -> tuple[list[Tensor], dict[st
         values.append(output.detach().clone())
         return _loss(output), {}
 
-    get_forward_backward_func()(
-        forward_step_func=lambda calls, chunk: (chunk(**next(calls)), finish),
-        data_iterator=iter([_call(case, seed) for seed in range(2)]),
-        model=model,
-        num_microbatches=2,
-        seq_length=case.sequence,
-        micro_batch_size=case.batch,
-        forward_only=False,
-    )
+    calls = [_call(case, seed) for seed in range(2)]
+    scheduled(case, model, lambda data, chunk: (chunk(**next(data)), finish), calls)
     return values, gradients_of(model)
 
 
@@ -130,37 +123,10 @@ def test_no_vocabulary_sized_weight_is_left(case: Case, model: Any) -> None:
     assert names == (["output_layer.weight"] if model.post_process else [])
 
 
-def _train(case: Case, source: str, how: str, overlap: bool) -> tuple[list[Tensor], dict[str, Any]]:
-    model, config = _critic(case, source, how), build_config(case)
-    if case.dtype != torch.float32:
-        model = Float16Module(config, model)
-    wrapping = DistributedDataParallelConfig(
-        use_distributed_optimizer=True,
-        overlap_grad_reduce=overlap,
-        overlap_param_gather=overlap,
-        bucket_size=1 if overlap else None,
-    )
-    ddp = DistributedDataParallel(config, wrapping, model)
-    adam = OptimizerConfig(
-        optimizer="adam",
-        lr=0.01,
-        use_distributed_optimizer=True,
-        overlap_param_gather=overlap,
-        clip_grad=1.0,
-        bf16=case.dtype == torch.bfloat16,
-        params_dtype=case.dtype,
-    )
-    optimizer = get_megatron_optimizer(adam, [ddp])
+def _train(case: Case, source: str, how: str, overlap: bool) -> tuple[Tensor, dict[str, Any]]:
+    ddp, optimizer = with_an_optimizer(case, _critic(case, source, how), overlap)
     inputs = _call(case, seed=parallel_state.get_data_parallel_rank())
-    seen = []
-    for _ in range(4):
-        ddp.zero_grad_buffer()
-        optimizer.zero_grad()
-        loss = (ddp(**inputs) - 1).square().mean()
-        torch.autograd.backward(loss)
-        finalize_model_grads([ddp])
-        _, norm, _ = optimizer.step()
-        seen.append(torch.stack([loss.detach(), torch.as_tensor(norm)]))
+    seen = steps(ddp, optimizer, lambda ddp: (ddp(**inputs) - 1).square().mean())
     state = ddp.module.sharded_state_dict()
     found = optimizer.sharded_state_dict(state, metadata={"distrib_optim_sharding_type": "fully_reshardable"})
     return seen, {"model": state, "optimizer": found}
@@ -214,36 +180,19 @@ def _save_and_load(case: Case, other: Case, source: str, folder: str, writer: st
         assert_close(torch.stack(values), torch.stack(expected))
 
 
-@pytest.mark.parametrize(("writer", "reader"), [("legacy", "own"), ("own", "legacy")])
 @pytest.mark.parametrize(
-    ("case", "other"), [(Case(tp=2), Case(pp=2)), (Case(pp=2), Case(tp=2)), (Case(tied=True), Case(tied=True))], ids=str
+    ("case", "other", "writer", "reader"),
+    [
+        (Case(tp=2), Case(pp=2), "legacy", "own"),
+        (Case(pp=2), Case(tp=2), "own", "legacy"),
+        (Case(tied=True), Case(tied=True), "legacy", "own"),
+    ],
+    ids=str,
 )
 def test_checkpoints_are_those_of_the_replaced_layer(
     case: Case, other: Case, writer: str, reader: str, verl_value_layer: str, tmp_path: Path
 ) -> None:
     run_on_ranks(INSTALLED, case.ranks, _save_and_load, case, other, verl_value_layer, str(tmp_path), writer, reader)
-
-
-def _from_a_language_model(case: Case, source: str, folder: str) -> None:
-    start_world(case)
-    model = build_model(case)
-    save(model.sharded_state_dict(), folder)
-    for how in ("legacy", "own"):
-        critic = _critic(case, source, how)
-        state = load(critic.sharded_state_dict(), folder)
-        assert torch.equal(state["output_layer.weight"], model.output_layer.weight[:1])
-        critic = _critic(case, source, how)
-        wanted = {name: part for name, part in critic.sharded_state_dict().items() if "output_layer" not in name}
-        critic.load_state_dict(load(wanted, folder), strict=False)
-        for one, other in zip(critic.decoder.parameters(), model.decoder.parameters(), strict=True):
-            assert torch.equal(one, other)
-        untouched = [p for name, p in critic.named_parameters() if "output_layer" in name]
-        torch.testing.assert_close(untouched, list(_layer_of(source, model.config).parameters()), rtol=0, atol=0)
-
-
-def test_a_checkpoint_of_a_language_model_loads_as_before(release: str, verl_value_layer: str, tmp_path: Path) -> None:
-    """With the row of the LM head that Megatron takes for the value head, or without the head."""
-    run_on_ranks(release, 1, _from_a_language_model, Case(), verl_value_layer, str(tmp_path))
 
 
 @on_ranks
@@ -266,22 +215,10 @@ def test_a_plain_state_dict_of_the_replaced_layer_loads(case: Case, verl_value_l
         new.load_state_dict(build_model(case).state_dict())  # a language model's
 
 
-class _VisionModel(torch.nn.Module):
-    """As many vision-language models do, it calls a method and not a module."""
-
-    def __init__(self, language_model: torch.nn.Module) -> None:
-        super().__init__()
-        self.language_model = language_model
-
-    def forward(self, **inputs: Any) -> Tensor:
-        result: Tensor = self.language_model.forward(**inputs)
-        return result
-
-
 @on_ranks
 def test_a_language_model_inside_another_model(case: Case, verl_value_layer: str) -> None:
     expected = _critic(case, verl_value_layer, "legacy")(**_call(case))
-    outer = _VisionModel(build_model(case))
+    outer = OpenVision(build_model(case))
     add_value_head([outer], _layer_of(verl_value_layer, build_config(case)))
     assert torch.equal(outer(**_call(case)), expected)
     heads = [name for name, _ in outer.named_parameters() if "output_layer" in name]

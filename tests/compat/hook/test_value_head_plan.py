@@ -8,7 +8,7 @@ from harness import on_ranks
 from harness.models import Case, batch_of
 from harness.oracle import gradients_of
 from harness.rounding import assert_agree
-from megatron.core.pipeline_parallel import get_forward_backward_func
+from harness.training import scheduled
 from torch import Tensor
 
 from mcore_unpatch.compat import add_value_head
@@ -20,7 +20,6 @@ def _loss(values: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
 
 
 def _step(model: Any, calls: list[Any], overlap: bool) -> Any:
-    model.zero_grad()
     model.config.overlap_moe_expert_parallel_comm = overlap
 
     def forward_step(data: Any, model: Any, return_schedule_plan: bool = False) -> Any:
@@ -29,15 +28,7 @@ def _step(model: Any, calls: list[Any], overlap: bool) -> Any:
             return model.build_schedule_plan(**call), _loss
         return model(**call), _loss
 
-    seen = get_forward_backward_func()(
-        forward_step_func=forward_step,
-        data_iterator=iter(calls),
-        model=[model],
-        num_microbatches=len(calls),
-        seq_length=1,
-        micro_batch_size=1,
-        forward_only=False,
-    )
+    seen = scheduled(Case(), model, forward_step, calls)
     return {f"values {i}": one["values"] for i, one in enumerate(seen)} | gradients_of(model)
 
 

@@ -4,15 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 from harness import on_ranks
-from harness.models import Case, batch_of, equal_pair
+from harness.models import Case, batch_of
 from harness.oracle import gradients_of
 from harness.rounding import assert_agree, assert_close
-from megatron.core.pipeline_parallel import get_forward_backward_func
+from harness.training import scheduled
 from torch import Tensor
 
-from mcore_unpatch.compat import LogProbsAndEntropy, attach, gpt_parameter_names
+from mcore_unpatch.compat import LogProbsAndEntropy, attach
 
 MICRO_BATCHES = 4
 
@@ -29,18 +28,8 @@ def _run_schedule(case: Case, model: Any, loss_of: Callable[[Any, Tensor], Tenso
 
         return chunk(**inputs, attention_mask=None), finish
 
-    model.zero_grad()
-    data = iter([batch_of(case, seed=number) for number in range(MICRO_BATCHES)])
-    results = get_forward_backward_func()(
-        forward_step_func=forward_step,
-        data_iterator=data,
-        model=model,
-        num_microbatches=MICRO_BATCHES,
-        seq_length=case.sequence,
-        micro_batch_size=case.batch,
-        forward_only=forward_only,
-    )
-    return [result["loss"] for result in results]
+    batches = [batch_of(case, seed=number) for number in range(MICRO_BATCHES)]
+    return [result["loss"] for result in scheduled(case, model, forward_step, batches, forward_only)]
 
 
 CASES = [
@@ -73,19 +62,3 @@ def test_the_schedule_gives_the_same_losses_and_gradients(case: Case, model: Any
             assert_close(mine, other)
     assert_agree(gradients, expected)
     assert any(gradient.abs().max() > 0 for gradient in expected.values())
-
-
-@pytest.mark.parametrize("case", [Case(pp=2, tied=True, mtp=1), Case(pp=2, moe=True), Case(pp=2, tp=2)], ids=str)
-@on_ranks(release="0.19.2")
-def test_a_hybrid_model_gives_the_bits_of_a_gptmodel(case: Case) -> None:
-    hybrid, gpt = equal_pair(case)
-    found = []
-    for model in (hybrid, gpt):
-        with attach(model, LogProbsAndEntropy()):
-            losses = _run_schedule(case, model, lambda out, mask: ((out.log_probs + out.entropy) * mask).sum())
-        found.append((losses, gradients_of(model)))
-    (losses, gradients), (of_gpt, expected) = found
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(losses, of_gpt, strict=True))
-    names = gpt_parameter_names(hybrid)
-    assert {names[name] for name in gradients} == expected.keys()
-    assert all(torch.equal(gradient, expected[names[name]]) for name, gradient in gradients.items())

@@ -1,7 +1,7 @@
 """NeMo RL's own class patch, from its checkout, and the shim: the same model, the same call, the same numbers.
 
 The flag and `numbers="nemo_rl"`, which a migration writes, give them everywhere; Megatron's own are the same in most
-places, and test_differences.py has the others.
+places; test_promised_numbers.py says where they are others.
 """
 
 import inspect
@@ -9,17 +9,13 @@ from typing import Any
 
 import pytest
 from downstream.checkouts import NEMO_RL, checkouts, nemo_rl_patch
-from downstream.nemo_rl_calls import CHUNK, FLAG, KEPT, SAME, call_of, values_and_gradients
+from downstream.nemo_rl_calls import CHUNK, FLAG, KEPT, SAME, call_of, values_and_gradients, with_the_flag
 from harness import on_ranks
-from harness.models import Case, build_model
+from harness.models import Case
 from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
-from mcore_unpatch.compat.nemo_rl import (
-    linear_ce_fusion_kwargs,
-    patch_gpt_model_forward_for_linear_ce_fusion,
-    unpatch_gpt_model_forward_for_linear_ce_fusion,
-)
+from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
 
 
 def assert_same(ours: tuple[Tensor, dict[str, Tensor]], theirs: tuple[Tensor, dict[str, Tensor]]) -> None:
@@ -49,12 +45,7 @@ def test_values_and_every_gradient_are_those_of_the_patch(case: Case, model: Any
             return
         theirs = values_and_gradients(model, **call, **FLAG)
     assert theirs[0].shape == (call["labels"].shape[0], call["labels"].shape[1] - 1)
-    patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=CHUNK)
-    try:
-        with_flag = build_model(case)
-    finally:
-        unpatch_gpt_model_forward_for_linear_ce_fusion()
-    assert_same(values_and_gradients(with_flag, **call, **FLAG), theirs)
+    assert_same(values_and_gradients(with_the_flag(case), **call, **FLAG), theirs)
     kept = linear_ce_fusion_kwargs(model, chunk_size=CHUNK, numbers="nemo_rl")
     assert_same(values_and_gradients(model, **call, **kept), theirs)
     if case in SAME:

@@ -1,11 +1,9 @@
 """NeMo RL's own student log-probs at a teacher's top k, from its checkout, and the same at the hook."""
 
-from typing import Any
-
 import pytest
 import torch
-from downstream.checkouts import NEMO_RL, checkouts, loaded, nemo_rl_patch
-from harness import on_ranks, run_on_ranks
+from downstream.checkouts import NEMO_RL, checkouts, loaded
+from harness import run_on_ranks
 from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import gradients_of
 from harness.packing import Packer
@@ -86,15 +84,3 @@ def test_the_same_losses_packed_and_context_parallel(release: str, checkout: str
             expected, truth = theirs[rank % 2]
             assert_close(losses, expected)
             assert_agree(gradients, truth)
-
-
-@pytest.mark.parametrize("checkout", checkouts(NEMO_RL))
-@on_ranks
-def test_their_fused_log_probs_leave_nothing_to_distil_from(case: Case, checkout: str) -> None:
-    batch, (logits, ids) = batch_of(case), _teacher(case)
-    call: dict[str, Any] = {"labels": batch["input_ids"], "return_logprobs_for_linear_ce_fusion": True}
-    with nemo_rl_patch(checkout, 8) as utils:
-        output = build_model(case)(batch["input_ids"], batch["position_ids"], None, **call)
-        assert output.dim() == 2  # log-probs of the labels: nothing to take other tokens from
-        with pytest.raises((RuntimeError, IndexError)):
-            utils.get_distillation_topk_logprobs_from_logits(output, logits, ids, True, False)

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 from downstream.checkouts import NEMO_RL, checkouts, loaded
-from fused_head.counters import peak_memory
 from harness import on_ranks
 from harness.models import Case
 from harness.packing import Row
@@ -172,23 +171,3 @@ def test_wrong_arguments_are_named_and_inference_keeps_no_graph() -> None:
         hidden.requires_grad_(), weight, None, tokens, 0, VOCAB, tp_group, inference_only=True
     )
     assert not kept.requires_grad
-
-
-def _peak(length: int, chunk_size: int) -> int:
-    tp_group = parallel_state.get_tensor_model_parallel_group()
-    hidden = torch.randn(length, 1, 16).requires_grad_()
-    weight = torch.randn(4_000, 16).requires_grad_()
-    tokens = torch.randint(0, 4_000, (1, length))
-    with peak_memory() as memory:
-        result = from_parallel_hidden_states_to_logprobs(
-            hidden, weight, None, tokens, 0, 4_000, tp_group, chunk_size=chunk_size
-        )
-        torch.autograd.backward(result.sum())
-    return memory.peak - 4 * (hidden.numel() + weight.numel())
-
-
-@on_ranks(release="0.19.2")
-def test_the_chunk_size_bounds_the_memory() -> None:
-    for length, chunk_size in ((64, 8), (512, 8), (512, 64)):
-        logits = chunk_size * 4_000 * 4  # of one chunk in fp32
-        assert _peak(length, chunk_size) <= logits + 200 * length + 20_000

@@ -1,15 +1,14 @@
 """The ways in: nothing is patched, others who use the hook are left alone, and what cannot work says so."""
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
 import pytest
 import torch
+from downstream.nemo_rl_calls import FLAG, call_of, patched, with_the_flag
 from harness import on_ranks
-from harness.models import Case, batch_of, build_config, build_model
+from harness.models import Case, build_config, build_model
 from harness.rounding import assert_close
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.inference.contexts import StaticInferenceContext
@@ -25,32 +24,11 @@ from mcore_unpatch.compat import (
     WrapperRefusesError,
     attach,
 )
-from mcore_unpatch.compat.nemo_rl import (
-    linear_ce_fusion_kwargs,
-    patch_gpt_model_forward_for_linear_ce_fusion,
-    unpatch_gpt_model_forward_for_linear_ce_fusion,
-)
-
-FLAG = {"return_logprobs_for_linear_ce_fusion": True}
+from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs, patch_gpt_model_forward_for_linear_ce_fusion
 
 
 def tokens_of(case: Case) -> dict[str, Any]:
-    batch = batch_of(case)
-    return {"input_ids": batch["input_ids"], "position_ids": batch["position_ids"], "attention_mask": None}
-
-
-def call_of(case: Case) -> dict[str, Any]:
-    call = tokens_of(case)
-    return {**call, "labels": call["input_ids"]}
-
-
-@contextmanager
-def patched(chunk_size: int = 4) -> Iterator[None]:
-    patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=chunk_size)
-    try:
-        yield
-    finally:
-        unpatch_gpt_model_forward_for_linear_ce_fusion()
+    return {name: value for name, value in call_of(case).items() if name != "labels"}
 
 
 def expected_log_probs(model: Any, case: Case) -> torch.Tensor:
@@ -73,8 +51,7 @@ def test_no_class_and_no_instance_is_patched(case: Case) -> None:
 @pytest.mark.parametrize("case", [Case(), Case(tied=True)], ids=str)
 @on_ranks
 def test_the_flag_alone_changes_a_call(case: Case) -> None:
-    with patched():
-        model = build_model(case)
+    model = with_the_flag(case)
     expected = expected_log_probs(model, case)
     assert_close(model(**call_of(case), **FLAG), expected)
     positional = (*tokens_of(case).values(), None, call_of(case)["labels"])
@@ -99,8 +76,7 @@ def test_a_model_that_is_wrapped_later_is_served(case: Case, model: Any) -> None
 
 @on_ranks
 def test_other_users_of_the_hook_are_left_alone(case: Case) -> None:
-    with patched():
-        model = build_model(case)
+    model = with_the_flag(case)
     plain, call = build_model(case), call_of(case)
     assert torch.equal(model(**call, output_processor=Logits()), plain(**tokens_of(case)))
     with attach(model, TokenLoss()):
@@ -187,31 +163,20 @@ def test_the_chunk_size_is_that_of_the_last_call(case: Case) -> None:
         patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=0)
 
 
-@on_ranks(Case(mtp=1, mup=True))
+@pytest.mark.parametrize("case", [Case(), Case(mtp=1), Case(mup=True), Case(mtp=1, mup=True)], ids=str)
+@on_ranks
 def test_the_flag_says_where_it_keeps_other_numbers_than_megatrons(case: Case) -> None:
-    with patched():
-        model = build_model(case)
-    said = r"keeps NeMo RL's numbers: MTP layers are not trained; the logits are not scaled by MuP's factor\. For"
-    with pytest.warns(UserWarning, match=said):
+    model = with_the_flag(case)
+    kept = ["MTP layers are not trained"] * bool(case.mtp) + ["the logits are not scaled by MuP's factor"] * case.mup
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
         model(**call_of(case), **FLAG)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
         model(**call_of(case), **linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
+    said = [str(one.message) for one in caught if "NeMo RL's numbers" in str(one.message)]
+    assert [f"keeps NeMo RL's numbers: {'; '.join(kept)}. For" in text for text in said] == [True] * bool(kept)
     with pytest.raises(ValueError, match="numbers: expected 'megatron' or 'nemo_rl'"):
         linear_ce_fusion_kwargs(model, numbers="mine")
     model.decoder.register_forward_pre_hook(lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         model(**call_of(case), **linear_ce_fusion_kwargs(model, numbers="nemo_rl"))
-    assert (model.config.mtp_num_layers, model.mtp_process) == (1, True)  # as before the call that failed
-
-
-@pytest.mark.parametrize("case", [Case(), Case(mtp=1), Case(mup=True)], ids=str)
-@on_ranks
-def test_the_flag_says_no_more_than_is_so(case: Case) -> None:
-    with patched():
-        model = build_model(case)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        model(**call_of(case), **FLAG)
-    said = " ".join(str(one.message) for one in caught if "NeMo RL's numbers" in str(one.message))
-    assert ("MTP layers" in said, "MuP's factor" in said) == (bool(case.mtp), case.mup)
+    assert (model.config.mtp_num_layers, model.mtp_process) == (case.mtp or None, bool(case.mtp))  # as before

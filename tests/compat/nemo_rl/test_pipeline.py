@@ -4,21 +4,16 @@ from typing import Any
 
 import pytest
 import torch
+from downstream.nemo_rl_calls import FLAG, with_the_flag
 from harness import on_ranks
-from harness.models import Case, batch_of, build_model
+from harness.models import Case, batch_of
 from harness.oracle import gradients_of
 from harness.rounding import assert_agree, assert_close
+from harness.training import scheduled
 from megatron.core import parallel_state
-from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
-from mcore_unpatch.compat.nemo_rl import (
-    linear_ce_fusion_kwargs,
-    patch_gpt_model_forward_for_linear_ce_fusion,
-    unpatch_gpt_model_forward_for_linear_ce_fusion,
-)
-
-FLAG = {"return_logprobs_for_linear_ce_fusion": True}
+from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
 
 
 def run(case: Case, model: Any, flagged: bool) -> tuple[list[Tensor], dict[str, Tensor]]:
@@ -40,28 +35,15 @@ def run(case: Case, model: Any, flagged: bool) -> tuple[list[Tensor], dict[str, 
         mask = torch.ones_like(tokens).index_fill(1, torch.tensor([case.sequence - 1]), 0)
         return chunk(tokens, positions, None, labels=tokens.roll(-1, 1), loss_mask=mask), finish
 
-    model.zero_grad()
     batches = [batch_of(case, seed) for seed in range(3)]
-    results = get_forward_backward_func()(
-        forward_step_func=forward_step,
-        data_iterator=iter([(batch["input_ids"], batch["position_ids"]) for batch in batches]),
-        model=model,
-        num_microbatches=3,
-        seq_length=case.sequence,
-        micro_batch_size=case.batch,
-        forward_only=False,
-    )
-    return [result["loss"] for result in results], gradients_of(model)
+    calls = [(batch["input_ids"], batch["position_ids"]) for batch in batches]
+    return [result["loss"] for result in scheduled(case, model, forward_step, calls)], gradients_of(model)
 
 
 @pytest.mark.parametrize("case", [Case(pp=2), Case(pp=2, tied=True, mtp=1)], ids=str)
 @on_ranks
 def test_losses_and_gradients_are_those_of_the_default_path(case: Case) -> None:
-    patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=4)
-    try:
-        model = build_model(case)
-    finally:
-        unpatch_gpt_model_forward_for_linear_ce_fusion()
+    model = with_the_flag(case)
     losses, gradients = run(case, model, flagged=True)
     expected_losses, expected = run(case, model, flagged=False)
     assert len(losses) == (3 if parallel_state.is_pipeline_last_stage() else 0)

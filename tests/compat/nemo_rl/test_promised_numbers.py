@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from downstream.nemo_rl_calls import CHUNK, FLAG, KEPT, SAME, call_of, values_and_gradients
+from downstream.nemo_rl_calls import CHUNK, FLAG, KEPT, SAME, call_of, values_and_gradients, with_the_flag
 from harness import on_ranks
 from harness.models import Case, build_model
 from harness.oracle import gradients_of
@@ -18,11 +18,7 @@ from harness.rounding import assert_agree
 from megatron.core import parallel_state
 from torch import Tensor
 
-from mcore_unpatch.compat.nemo_rl import (
-    linear_ce_fusion_kwargs,
-    patch_gpt_model_forward_for_linear_ce_fusion,
-    unpatch_gpt_model_forward_for_linear_ce_fusion,
-)
+from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
 
 
 def twin_of(case: Case, model: Any, dtype: torch.dtype | None = None) -> Any:
@@ -57,11 +53,7 @@ def by_hand(model: Any, call: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]
 @on_ranks
 def test_values_and_gradients_by_hand(case: Case) -> None:
     call = call_of(case)
-    patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=CHUNK)
-    try:
-        model = build_model(case)
-    finally:
-        unpatch_gpt_model_forward_for_linear_ce_fusion()
+    model = with_the_flag(case)
     untrained = {name: torch.zeros_like(p) for name, p in model.named_parameters() if name.startswith("mtp.")}
     (truth, gradients), (plain, plain_gradients) = (
         by_hand(twin_of(case, model, dtype), call) for dtype in (torch.float64, None)

@@ -10,10 +10,9 @@ from harness import run_on_ranks
 from harness.faithful import in_float64
 from harness.models import Case, batch_of, build_config, build_model, equal_pair, start_world
 from harness.oracle import gradients_of
-from harness.packing import Packer
 from harness.pages import DOCS, blocks_of, from_page
 from harness.rounding import assert_agree, assert_close
-from megatron.core import parallel_state
+from hook.test_packing import LENGTHS, one_at_a_time, train_on
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.pipeline_parallel.utils import set_streams
 from megatron.core.transformer.module import Float16Module
@@ -23,7 +22,6 @@ import mcore_unpatch.compat as compat
 from mcore_unpatch.compat import HookContext, call_with_processor
 
 PAGE = "compat.md"
-LENGTHS = [16, 9, 3]
 
 
 def example(name: str) -> Any:
@@ -129,34 +127,21 @@ def test_examples_of_one_rank(release: str, one: Any) -> None:
     run_on_ranks(release, 1, one)
 
 
-def _alone(case: Case) -> Tensor:
-    """Each sequence by itself through the default path."""
-    start_world(case)
-    model, tokens = build_model(case), batch_of(case)["input_ids"]
-    rows = torch.zeros(tokens.shape, dtype=torch.float64)
-    for number, length in enumerate(LENGTHS):
-        row = tokens[number : number + 1, :length]
-        logits = model(row, torch.arange(length)[None], None).detach()
-        rows[number, : length - 1] = _picked(logits[:, :-1], row[:, 1:])[0]
-    return rows
+def _of_the_page(case: Case) -> tuple[Tensor, dict[str, Tensor]]:
+    def packed(model: Any, row: dict[str, Any]) -> Tensor:
+        arguments = (row["input_ids"], row["position_ids"], row["packed_seq_params"])
+        found: Tensor = example("packed_log_probs")(model, *arguments, torch.tensor(LENGTHS))
+        return found
 
-
-def _packed(case: Case) -> Tensor:
-    start_world(case)
-    real = torch.arange(case.sequence) < torch.tensor(LENGTHS)[:, None]
-    rank = parallel_state.get_context_parallel_rank()
-    packer = Packer(real, cp_size=case.cp, cp_rank=rank)
-    row = (packer.pack(batch_of(case)["input_ids"]), packer.position_ids, packer.packed_seq_params())
-    found: Tensor = example("packed_log_probs")(build_model(case), *row, torch.tensor(LENGTHS))
-    torch.autograd.backward(found.sum())
-    return packer.unpack(found.detach(), cp_group=parallel_state.get_context_parallel_group())
+    return train_on(case, packed)
 
 
 @pytest.mark.parametrize("case", [Case(batch=3), Case(batch=3, cp=2)], ids=str)
 def test_packed_log_probs(release: str, case: Case) -> None:
-    expected = run_on_ranks(release, 1, _alone, Case(batch=3))[0]
-    for found in run_on_ranks(release, case.ranks, _packed, case):
-        _close(found, expected)
+    rows, gradients = run_on_ranks(release, 1, one_at_a_time, Case(batch=3))[0]
+    for found, ours in run_on_ranks(release, case.ranks, _of_the_page, case):
+        assert_close(found, rows)
+        assert_agree(ours, gradients)
 
 
 def test_every_block_is_run_and_every_name_exists() -> None:

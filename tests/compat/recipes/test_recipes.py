@@ -10,8 +10,8 @@ from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import gradients_of
 from harness.pages import from_page
 from harness.rounding import assert_agree, assert_close
+from harness.training import scheduled
 from megatron.core import parallel_state
-from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
 from mcore_unpatch.compat.packing import zigzag_split
@@ -61,22 +61,13 @@ def _pipeline(case: Case) -> tuple[list[Tensor], Tensor]:
     gradients = gradients_of(model)
     again = recipe("train_pipeline")(model, calls, loss_of, **how, forward_only=True)
     assert all(torch.equal(one["log_probs"], other["log_probs"]) for one, other in zip(results, again, strict=True))
-    model.zero_grad()
 
     def forward_step(data: Any, chunk: Any) -> Any:
         """The same with the loss of Megatron's own output stage, which is minus the log-prob of the label."""
         call = next(data)
         return chunk(**call, labels=call["input_ids"].roll(-1, 1)), lambda output: (loss_of(-output, call), {})
 
-    get_forward_backward_func()(
-        forward_step_func=forward_step,
-        data_iterator=iter(calls),
-        model=model,
-        num_microbatches=3,
-        seq_length=case.sequence,
-        micro_batch_size=case.batch,
-        forward_only=False,
-    )
+    scheduled(case, model, forward_step, calls)
     assert_same_gradients(gradients, gradients_of(model))
     return [one["loss"] for one in results], torch.stack([one["log_probs"] for one in results])
 

@@ -3,17 +3,19 @@
 On a CPU and in float32; the same in bf16 on a GPU is in `benchmarks/verl_gpu_proof.py`.
 """
 
+from typing import Any
+
 import pytest
 import torch
 from downstream.overlap import MICRO_BATCHES, build_moe_model, micro_batches, no_streams, step
-from downstream.verl import verl_files
-from harness import on_ranks, run_on_ranks
-from harness.models import Case, build_model, start_world
-from harness.rounding import assert_agree
+from harness import on_ranks
+from harness.models import Case
+from harness.rounding import assert_agree, assert_close
 from megatron.core.models.common.model_chunk_schedule_plan import TransformerModelChunkSchedulePlan
 
 from mcore_unpatch.compat.hook.call import LegacyPatchError
 from mcore_unpatch.compat.verl.model_forward_1f1b_overlap import gptmodel_forward_1f1b_overlap
+from mcore_unpatch.compat.verl.model_forward_fused import fused_forward_model_gen
 from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
 
 
@@ -33,35 +35,33 @@ def test_the_combined_schedule_gives_what_plain_forwards_give(case: Case, entrop
     assert not set(vars(model)) & {"forward", "_postprocess"}
 
 
-def _refusals() -> None:
-    case = Case(mtp=1)
-    start_world(case)
-    model, batch = build_model(case), micro_batches(case)[0]
-    with pytest.raises(NotImplementedError, match="logits_processor"):
-        gptmodel_forward_1f1b_overlap(model, **batch, logits_processor=print)
-    with pytest.raises(ValueError, match="make up labels for the MTP loss"):
-        gptmodel_forward_1f1b_overlap(model, **batch | {"labels": None})
-    with pytest.raises(NotImplementedError, match="multi_modal_inputs"):
-        gptmodel_forward_1f1b_overlap(model, **batch | {"multi_modal_inputs": {"pixel_values": torch.ones(1)}})
-    patch_postprocess(model, mtp_updates_lm_head=False)
-    with pytest.raises(NotImplementedError, match="has no effect in a schedule plan"):
-        gptmodel_forward_1f1b_overlap(model, **batch)
-    model._postprocess = _refusals
-    with pytest.raises(LegacyPatchError, match="_refusals"):
-        gptmodel_forward_1f1b_overlap(model, **batch)
-
-
-def test_what_a_plan_cannot_do_is_said(release: str) -> None:
-    run_on_ranks(release, 1, _refusals)
-
-
-@on_ranks(2)
-def test_the_original_stays_on_the_model_and_breaks_on_this_megatron(verl_091: str) -> None:
+@on_ranks(Case(dp=2), release="0.19.2")
+def test_one_plan_without_labels_or_their_mask(case: Case) -> None:
+    """Logits, or the log-probs of all that is real."""
     with no_streams():
-        model = build_moe_model(Case())
-        batch = micro_batches(Case())[0] | {"multi_modal_inputs": None}
-        with verl_files(verl_091) as files:
-            plan = files("model_forward_1f1b_overlap").gptmodel_forward_1f1b_overlap(model, **batch)
-        assert "_postprocess" in vars(model)
-        with pytest.raises(TypeError, match="unexpected keyword argument"):
-            TransformerModelChunkSchedulePlan.run(plan, None)
+        model, batch = build_moe_model(case), micro_batches(case)[0] | {"labels_mask": None}
+        del batch["multi_modal_inputs"]
+        (log_probs,) = TransformerModelChunkSchedulePlan.run(gptmodel_forward_1f1b_overlap(model, **batch), None)
+        assert_close(log_probs.detach(), fused_forward_model_gen()(model, **batch)["log_probs"].detach())
+        assert torch.equal(log_probs != 0, batch["attention_mask"])
+        batch = {name: batch[name] for name in ("input_ids", "position_ids", "attention_mask")}
+        batch["position_ids"] = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0) * 2
+        (logits,) = TransformerModelChunkSchedulePlan.run(gptmodel_forward_1f1b_overlap(model, **batch), None)
+        assert_close(logits.detach(), fused_forward_model_gen()(model, **batch).detach())
+
+
+@on_ranks(Case(mtp=1))
+def test_what_a_plan_cannot_do_is_said(case: Case, model: Any) -> None:
+    batch = micro_batches(case)[0]
+
+    def fails(kind: type[Exception], said: str, **other: Any) -> None:
+        with pytest.raises(kind, match=said):
+            gptmodel_forward_1f1b_overlap(model, **batch | other)
+
+    fails(NotImplementedError, "logits_processor", logits_processor=print)
+    fails(ValueError, "make up labels for the MTP loss", labels=None)
+    fails(NotImplementedError, "multi_modal_inputs", multi_modal_inputs={"pixel_values": torch.ones(1)})
+    patch_postprocess(model, mtp_updates_lm_head=False)
+    fails(NotImplementedError, "has no effect in a schedule plan")
+    model._postprocess = micro_batches
+    fails(LegacyPatchError, "micro_batches")

@@ -1,15 +1,13 @@
 """The fused shim where veRL's original could not go: MTP, value heads, no labels, wrappers, MuP, tensor parallelism."""
 
-import warnings
-from types import SimpleNamespace
-from typing import Any, cast
+import sys
+from typing import Any
 
 import pytest
 import torch
 from downstream.comparing import Run, assert_same, run
-from downstream.verl import stand_in
+from downstream.verl import CausalLMOutputForPPO, stand_in
 from harness import on_ranks, run_on_ranks
-from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
 from harness.pool import forget_ranks
 from harness.rounding import assert_agree, assert_close
@@ -18,14 +16,13 @@ from torch import Tensor
 from mcore_unpatch.compat import HookBypassedError, HookSwallowedError, Outputs, UnsupportedHeadError
 from mcore_unpatch.compat.verl import installed
 from mcore_unpatch.compat.verl.model_forward_fused import (
-    _FusedTarget,
     fused_forward_model_engine,
     fused_forward_model_gen,
     fused_forward_no_padding_gen,
     patch_fused_forward,
     unpatch_fused_forward,
 )
-from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
+from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess, unpatch_postprocess
 
 LENGTHS = [11, 4, 16]
 
@@ -82,27 +79,6 @@ def test_no_hook_stays_on_an_unpatched_model(release: str) -> None:
     """In ranks of its own: what other tests have imported twice there would be another shim."""
     forget_ranks(release, 1)
     assert run_on_ranks(release, 1, _hooks_left, Case()) == [["True"]]
-
-
-def _parallel(case: Case) -> list[Any]:
-    start_world(case)
-    model = build_model(case)
-    patch_fused_forward(model, numbers="megatron")
-    ids, real, labels = _batch(case)
-    whole = run(model, lambda: fused_forward_model_gen()(model, ids, None, real, labels, real, 0.7, {}))
-    return [whole.results, {name: value for name, value in whole.gradients.items() if "layernorm" in name}]
-
-
-@pytest.mark.parametrize("case", [Case(tp=2), Case(tp=2, sequence_parallel=True), Case(cp=2)], ids=str)
-def test_the_same_on_several_ranks_as_on_one(release: str, case: Case) -> None:
-    one = run_on_ranks(release, 1, _parallel, Case())[0]
-    several = run_on_ranks(release, 2, _parallel, case)
-    for results, gradients in several:
-        assert_agree(results, one[0])
-        if case == Case(tp=2):
-            assert_agree(gradients, one[1])
-    if case.cp == 2:  # each rank holds the gradient of its own tokens
-        assert_agree({name: several[0][1][name] + several[1][1][name] for name in one[1]}, one[1])
 
 
 def _sum(one: Run, other: Run) -> dict[str, Tensor]:
@@ -221,12 +197,19 @@ def test_a_vision_wrapper_is_served_from_inside_and_one_that_passes_by_is_found(
     out = fused_forward_model_gen(vision_model=True)(wrapper, ids, None, real, labels, real, 0.7, images)
     assert_close(out["log_probs"], plain["log_probs"])
     assert {"pixel_values", "image_grid_thw"} <= wrapper.seen.keys()
+    assert wrapper.seen["position_ids"] is None
     assert "other" not in wrapper.seen
     nested = torch.nested.nested_tensor([row[keep] for row, keep in zip(ids, real, strict=True)], layout=torch.jagged)
     engine = fused_forward_model_engine(vision_model=True)
     text = fused_forward_model_engine()(model, nested, nested, {}, 0.7, True, 0)
     seen = engine(wrapper, nested, nested, images, 0.7, True, 0)
     assert_close(seen["entropy"].values(), text["entropy"].values())
+    padding, given = torch.zeros(1, sum(LENGTHS), dtype=torch.bool), []
+    look = model.register_forward_pre_hook(lambda _, args, kwargs: given.append(kwargs), with_kwargs=True)
+    for more in ({}, {"router_padding_mask": padding}):
+        fused_forward_model_engine()(model, nested, nested, {}, 0.7, False, 0, **more)
+    look.remove()
+    assert [one.get("padding_mask") for one in given] == [None, padding]
     with pytest.raises(HookBypassedError, match=r"was called as a plain method by Wrapper\.forward"):
         engine(Wrapper(model, by_forward=True), nested, nested, images, 0.7, True, 0)
     with pytest.raises(HookSwallowedError, match=r"Idle returned without calling GPTModel"):
@@ -253,47 +236,20 @@ def test_pipeline_stages_without_output_pass_on_what_they_have(case: Case, model
         assert_close(out[name], value * real)
 
 
-@pytest.mark.parametrize(("numbers", "told"), [("verl", True), ("megatron", False)])
-@on_ranks(release="0.19.2")
-def test_numbers_that_are_verls_own_are_told(model: Any, numbers: Any, told: bool) -> None:
-    model.config.use_mup = True
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        patch_fused_forward(model, numbers=numbers)
-    assert any("the logits are not scaled by MuP's factor" in str(one.message) for one in seen) is told
-    unpatch_fused_forward(model)
-    with pytest.raises(ValueError, match="numbers: expected"):
-        patch_fused_forward(model, numbers="ours")
-
-
-class ValueHead(torch.nn.Linear):
-    """Stands for veRL's value head: one number per token."""
-
-
 @on_ranks
 def test_value_models_get_a_clear_error(model: Any) -> None:
-    model.output_layer = ValueHead(16, 1, bias=False)
-    with pytest.raises(UnsupportedHeadError, match="this model is a critic"):
-        patch_fused_forward(model)
+    model.output_layer = torch.nn.Linear(16, 1, bias=False)
     ids, real, labels = _batch(Case())
-    with pytest.raises(UnsupportedHeadError, match="this model is a critic"):
-        fused_forward_model_gen()(model, ids, None, real, sequence_parallel=False, labels=labels, labels_mask=real)
+    for call in (lambda: patch_fused_forward(model), lambda: fused_forward_model_gen()(model, ids, None, real, labels)):
+        with pytest.raises(UnsupportedHeadError, match="this model is a critic"):
+            call()
     assert not model._forward_pre_hooks
 
 
-@on_ranks
-def test_the_result_is_verls_own_class_where_verl_can_be_imported() -> None:
-    class CausalLMOutputForPPO:
-        def __init__(self, **values: Any) -> None:
-            vars(self).update(values)
-
-    case = Case(packed=True)
-    start_world(case)
-    model, inputs = build_model(case), inputs_for(case)
+@on_ranks(Case(packed=True))
+def test_the_result_is_verls_own_class_where_verl_can_be_imported(model: Any, inputs: Any) -> None:
     patch_fused_forward(model)
     assert type(model(**inputs)) is Outputs
-    import sys
-
     names = ["verl", "verl.utils", "verl.utils.model"]
     for name in names:  # veRL itself cannot be imported here: it needs ray, transformers and more
         stand_in(name, CausalLMOutputForPPO=CausalLMOutputForPPO)
@@ -306,41 +262,35 @@ def test_the_result_is_verls_own_class_where_verl_can_be_imported() -> None:
         installed._output_class.cache_clear()
 
 
-@pytest.mark.parametrize("numbers", ["verl", "megatron"])
-@pytest.mark.parametrize("has_mtp", [None, False, True])
-@pytest.mark.parametrize(("training", "grad"), [(True, True), (True, False), (False, True), (False, False)])
-@pytest.mark.parametrize("asked", [None, False, True])
-def test_when_mtp_is_trained(
-    asked: bool | None, training: bool, grad: bool, has_mtp: bool | None, numbers: str
-) -> None:
-    """As asked; else where the shim of the MTP is installed and it trains, but veRL's fused forward leaves it out."""
-    state = None if has_mtp is None else SimpleNamespace(logits=object() if has_mtp else None)
-    path = SimpleNamespace(model=SimpleNamespace(training=training))
-    target = SimpleNamespace(state=state, path=path, numbers=numbers)
-    wanted = bool(has_mtp) and training and grad
-    told = asked is None and wanted and numbers == "verl"
-    with warnings.catch_warnings(record=True) as caught, torch.set_grad_enabled(grad):
-        warnings.simplefilter("always")
-        trains = _FusedTarget.trains_mtp(cast("Any", target), asked)
-    assert trains == (asked if asked is not None else wanted and numbers == "megatron")
-    assert ["MTP is not trained" in str(one.message) for one in caught] == [True] * told
+@on_ranks(Case(mtp=1), release="0.19.2")
+def test_one_shim_is_undone_while_the_other_stays(model: Any, inputs: Any) -> None:
+    head = model.output_layer._forward_pre_hooks
+    patch_fused_forward(model, numbers="megatron")
+    patch_postprocess(model, mtp_updates_lm_head=False)
+    assert head
+    unpatch_postprocess(model)
+    assert not head
+    assert model(**inputs).log_probs is not None
+    patch_postprocess(model, mtp_updates_lm_head=False)
+    patch_postprocess(model)
+    assert not head
+    unpatch_fused_forward(model)
+    assert torch.is_tensor(model(**inputs))
+    unpatch_postprocess(model)
+    assert not model._forward_pre_hooks
 
 
-@pytest.mark.parametrize("numbers", ["verl", "megatron"])
-@pytest.mark.parametrize("use_mup", [False, True])
-@pytest.mark.parametrize(("ranks", "sequence_parallel"), [(1, False), (1, True), (2, False), (2, True)])
-@pytest.mark.parametrize("logits_alone", [None, False, True])
-def test_where_other_numbers_are_told(
-    numbers: Any, use_mup: bool, ranks: int, sequence_parallel: bool, logits_alone: bool | None
-) -> None:
-    config = SimpleNamespace(use_mup=use_mup, tensor_model_parallel_size=ranks, sequence_parallel=sequence_parallel)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        installed.warn_where_kept(
-            "f()", numbers, config, **{} if logits_alone is None else {"logits_alone": logits_alone}
-        )
-    gradients = ranks > 1 and not sequence_parallel and not logits_alone
-    said = [str(one.message) for one in caught]
-    assert len(said) == (numbers == "verl" and (use_mup or gradients))
-    for text in said:
-        assert ("MuP" in text, "over the 2 tensor-parallel ranks" in text) == (use_mup, gradients)
+@on_ranks(Case(batch=3), release="0.19.2")
+def test_positions_of_the_callers_own_and_one_row_for_verls_numbers(case: Case, model: Any, inputs: Any) -> None:
+    """Of the batch's shape they are packed with it; others are those of the model's own making."""
+    ids, real, _ = _batch(case)
+    seen: list[Tensor] = []
+    model.register_forward_pre_hook(lambda _, args, kwargs: seen.append(kwargs["position_ids"]), with_kwargs=True)
+    own = torch.arange(case.sequence).expand(3, -1)
+    for given in (None, own, own[None].expand(3, -1, -1)):
+        fused_forward_model_gen()(model, ids, given, real, ids)
+    counted = torch.cat([torch.arange(n) for n in LENGTHS])
+    assert [one[0].tolist() for one in seen] == [counted.tolist(), own[real].tolist(), counted.tolist()]
+    patch_fused_forward(model)
+    with pytest.raises(ValueError, match=r'labels \[3, 16\].*or call patch_fused_forward\(model, numbers="megatron"\)'):
+        model(**inputs)

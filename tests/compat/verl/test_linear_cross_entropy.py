@@ -123,7 +123,7 @@ else:
 @pytest.mark.ranks
 def test_it_needs_no_megatron_and_a_guarded_import_falls_back() -> None:
     said = printed_in_forks(
-        "import torch, sys\n",
+        "import torch, torch.distributed.tensor\n",
         [
             (f"import sys; sys.modules['megatron'] = None\n{GUARDED}", {}),
             (GUARDED, {"MCORE_UNPATCH_OFF": "skyrl,verl.linear"}),

@@ -5,20 +5,19 @@ import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from downstream.comparing import Run, assert_same, run
 from downstream.verl import verl_files
-from harness import on_ranks, run_on_ranks
-from harness.faithful import inputs_for
-from harness.models import Case, build_model, start_world
-from harness.pool import MAIN, RELEASES
-from harness.rounding import assert_close
+from harness import on_ranks
+from harness.models import Case, build_model
 from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper, MultiTokenPredictionLayer
 
-from mcore_unpatch.compat import HookError, LogProbs, attach
+from mcore_unpatch.compat import HookError
 from mcore_unpatch.compat.hook.call import LegacyPatchError
+from mcore_unpatch.compat.verl import installed
 from mcore_unpatch.compat.verl.model_forward_fused import patch_fused_forward, unpatch_fused_forward
 from mcore_unpatch.compat.verl.mtp_patch import (
     patch_mtp_layer_checkpointed_forward,
@@ -54,14 +53,11 @@ def test_without_labels_there_is_no_mtp_even_where_megatron_would_make_labels_up
     assert model.config.mtp_num_layers == 1
     with pytest.raises(Exception):  # noqa: B017 a forward that fails leaves nothing behind either
         model(None, None, None, labels=None)
-    assert model.mtp_process
-    assert model.config.mtp_num_layers == 1
     model.decoder.register_forward_pre_hook(_interrupt)
     with pytest.raises(KeyboardInterrupt):
         model(**inputs)
     unpatch_postprocess(model)  # PyTorch ran no hook of ours after the interrupt
-    assert model.mtp_process
-    assert model.config.mtp_num_layers == 1
+    assert (model.mtp_process, model.config.mtp_num_layers) == (True, 1)
 
 
 def _interrupt(*_: Any) -> None:
@@ -75,10 +71,7 @@ def test_an_interrupted_forward_leaves_the_next_one_its_mtp(model: Any, inputs: 
     expected = _logits(model, inputs)
     assert expected.logged
 
-    def interrupt(module: Any, args: Any) -> None:
-        raise KeyboardInterrupt
-
-    stop = model.decoder.layers[1].register_forward_pre_hook(interrupt)
+    stop = model.decoder.layers[1].register_forward_pre_hook(_interrupt)
     with pytest.raises(KeyboardInterrupt):
         model(**{**inputs, "labels": None})
     stop.remove()
@@ -233,39 +226,26 @@ def test_a_patched_model_is_not_kept_alive() -> None:
     assert alive() is None
 
 
-@on_ranks(Case(mtp=1, hybrid=True))
-def test_hybrid_models_too(model: Any, inputs: Any) -> None:
-    logits = model(**inputs | {"labels": None})
-    patch_postprocess(model)
-    MTPLossLoggingHelper.tracker.clear()
-    assert_close(model(**inputs), logits)
-    assert MTPLossLoggingHelper.tracker
-    MTPLossLoggingHelper.tracker.clear()
-    assert_close(model(**inputs | {"labels": None}), logits)
-    assert not MTPLossLoggingHelper.tracker
+@on_ranks(Case(mtp=1, recompute=True), release="0.19.2")
+def test_narrow_layers_with_a_padding_mask_are_not_recomputed(model: Any) -> None:
+    """Layers as of a Megatron that cannot recompute them by itself."""
+    with mock.patch.object(installed, "can_recompute", lambda layer: False):
+        assert patch_mtp_layer_checkpointed_forward(model) is True
+    layer = model.mtp.layers[0]
+    for narrow in ("fp8", "fp4"):
+        layer.config.fp8 = layer.config.fp4 = None
+        setattr(layer.config, narrow, "hybrid")
+        with pytest.raises(HookError, match="cannot recompute an MTP layer with a padding mask in fp8 or fp4; upgrade"):
+            layer._checkpointed_forward(torch.zeros(1), torch.zeros(1), torch.zeros(1))
 
 
-def _switched_by_argument() -> None:
-    """HybridModel's own argument, given by the caller to an attached model and by the shim for a reference pass."""
-    case = Case(hybrid=True, mtp=1)
-    start_world(case)
-    model, inputs = build_model(case), inputs_for(case)
-    with attach(model, LogProbs()):
-        expected = model(**inputs)
-        assert MTPLossLoggingHelper.tracker
-        MTPLossLoggingHelper.tracker.clear()
-        assert torch.equal(model(**inputs, compute_mtp_loss=False), expected)
-        assert not MTPLossLoggingHelper.tracker
-    patch_postprocess(model)
-    given: list[Any] = []
-    model.decoder.register_forward_hook(lambda *_: given.append((model.mtp_process, model.config.mtp_num_layers)))
-    logits = _logits(model, {**inputs, "labels": None})
-    assert not logits.logged
-    assert given == [(True, 1)]  # no field of the model had to change
-
-
-@pytest.mark.skipif(
-    MAIN not in RELEASES, reason="HybridModel.forward takes compute_mtp_loss on Megatron's main branch alone"
-)
-def test_reference_passes_use_the_models_own_switch() -> None:
-    run_on_ranks(MAIN, 1, _switched_by_argument)
+@pytest.mark.parametrize("method", ["_get_embeddings", "_checkpointed_forward"])
+@on_ranks(Case(mtp=2), release="0.19.2")
+def test_layers_that_are_patched_stay_as_they_are(model: Any, method: str) -> None:
+    setattr(model.mtp.layers[1], method, _interrupt)
+    with pytest.raises(LegacyPatchError, match="_interrupt"):
+        patch_mtp_layer_get_embeddings(model)
+    cannot = mock.patch.object(installed, "can_recompute", lambda layer: False)
+    with cannot, pytest.raises(LegacyPatchError, match="_interrupt"):
+        patch_mtp_layer_checkpointed_forward(model)
+    assert {type(layer) for layer in model.mtp.layers} == {MultiTokenPredictionLayer}

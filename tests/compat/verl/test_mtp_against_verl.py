@@ -13,7 +13,6 @@ from harness import on_ranks, run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
 from harness.rounding import assert_close
-from megatron.core.models.gpt.gpt_model import GPTModel
 
 from mcore_unpatch.compat.verl import mtp_patch as ours
 
@@ -173,23 +172,3 @@ def test_mup_scales_the_logits_where_it_is_asked_for_and_else_as_there(model: An
     scale = model._scale_logits(torch.ones(()))
     assert scale != 1
     assert_close(theirs.results["logits"] * scale, default)
-
-
-def _older(folder: str) -> None:
-    case = Case(mtp=1)
-    start_world(case)
-    model, inputs = build_model(case), inputs_for(case)
-    with verl_files(folder) as files:
-        files("mtp_patch").patch_postprocess(model)
-        with pytest.raises(TypeError, match="unexpected keyword"):
-            model(**inputs)
-    del model._postprocess
-    assert type(model)._postprocess is GPTModel._postprocess
-    assert _shim(model, inputs, detach=False).logged
-
-
-@pytest.mark.parametrize("version", ["0.7.1", "0.8.0"])
-def test_older_patches_break_on_this_megatron_and_the_shim_does_not(
-    release: str, version: str, verl: Callable[[str], str]
-) -> None:
-    run_on_ranks(release, 1, _older, verl(version))
