@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
-from mcore_unpatch.compat.requirements import missing_from_extra
+from .requirements import missing_from_extra
 
 _HOME = {
     alias.name: node.module

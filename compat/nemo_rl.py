@@ -1,6 +1,6 @@
 """NeMo RL's fused linear log-probs on Megatron's output hook; replaces the class patch of `GPTModel.forward`."""
 
-from mcore_unpatch.compat.requirements import require_hook, say_once
+from .requirements import require_hook, say_once
 
 require_hook(__name__, unpatched=True)
 
@@ -18,14 +18,14 @@ from torch.distributed import ProcessGroup
 from torch.nn import Module
 from torch.nn.modules.module import register_module_module_registration_hook
 
-from mcore_unpatch.compat.fused_head.linear_logprob import linear_logprob
-from mcore_unpatch.compat.fused_head.settings import LogprobOptions, check_choice, check_counts, check_vocab_range
-from mcore_unpatch.compat.fused_head.torch_backend import chunk_tile_bytes
-from mcore_unpatch.compat.hook import call as hook, find
-from mcore_unpatch.compat.hook.attach import Watched, provide_hook, require_called
-from mcore_unpatch.compat.hook.find import OneCallFields
-from mcore_unpatch.compat.hook.head import HeadOptions, head_pass
-from mcore_unpatch.compat.packing import Gradient, gather_packed_row, gather_sequence, next_token_labels
+from .fused_head.linear_logprob import linear_logprob
+from .fused_head.settings import LogprobOptions, check_choice, check_counts, check_vocab_range
+from .fused_head.torch_backend import chunk_tile_bytes
+from .hook import call as hook, find
+from .hook.attach import Watched, provide_hook, require_called
+from .hook.find import OneCallFields
+from .hook.head import HeadOptions, head_pass
+from .packing import Gradient, gather_sequence, next_token_labels, row_bounds
 
 
 def from_parallel_hidden_states_to_logprobs(
@@ -147,12 +147,7 @@ class NextTokenLogProbs:
 
 def whole_but_last(share: Tensor, packed: Any, cp_group: ProcessGroup | None, gradient: Gradient) -> Tensor:
     """The shares of all context-parallel ranks as one row per sequence, without the last position."""
-    if cp_group is None or cp_group.size() == 1:
-        return share[:, :-1]
-    if packed is None:
-        return gather_sequence(share, cp_group, gradient)[:, :-1]
-    bounds = packed.cu_seqlens_q if packed.cu_seqlens_q_padded is None else packed.cu_seqlens_q_padded
-    return gather_packed_row(share, bounds, cp_group, gradient)[:, :-1]
+    return gather_sequence(share, cp_group, gradient, None if packed is None else row_bounds(packed))[:, :-1]
 
 
 _SHIM = "mcore_unpatch.compat.nemo_rl"

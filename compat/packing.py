@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.fused_head.autograd import with_gradient
-from mcore_unpatch.compat.fused_head.settings import check_choice
+from .fused_head.autograd import with_gradient
+from .fused_head.settings import check_choice
 
 
 def size_and_rank(group: ProcessGroup | None) -> tuple[int, int]:
@@ -31,16 +31,6 @@ def zigzag_split(whole: Tensor, cp_size: int, cp_rank: int, dim: int = 1) -> Ten
         )
     chunks = whole.chunk(2 * cp_size, dim)
     return torch.cat([chunks[cp_rank], chunks[2 * cp_size - 1 - cp_rank]], dim)
-
-
-def zigzag_merge(shares: list[Tensor] | tuple[Tensor, ...], dim: int = 1) -> Tensor:
-    """The whole sequence from the shares of all ranks in rank order: the inverse of `zigzag_split`."""
-    if len(shares) == 1:
-        return shares[0]
-    if shares[0].shape[dim] % 2:
-        raise ValueError(f"expected zigzag shares, two chunks of equal length, got {list(shares[0].shape)}")
-    halves = [share.chunk(2, dim) for share in shares]
-    return torch.cat([front for front, _ in halves] + [back for _, back in reversed(halves)], dim)
 
 
 def zigzag_places(bounds: Tensor, tokens: int, cp_size: int) -> Tensor:
@@ -81,22 +71,24 @@ def gather_shares(share: Tensor, cp_group: ProcessGroup | None, gradient: Gradie
     return sum_gradient(gathered, cp_group) if gradient == "summed" else gathered
 
 
-def gather_sequence(share: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own", dim: int = 1) -> Tensor:
-    """The whole padded sequence, in order, from each rank's zigzag share along `dim`."""
+def gather_sequence(
+    share: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own", bounds: Tensor | None = None
+) -> Tensor:
+    """The whole rows `[b, tokens, ...]` from each rank's `[b, tokens / cp, ...]`; `bounds`: of a packed one."""
     check_choice("gradient", gradient, *get_args(Gradient))
     if cp_group is None or cp_group.size() == 1:
         return share
-    return zigzag_merge(gather_shares(share, cp_group, gradient).unbind(), dim)
+    if share.shape[1] % 2:
+        raise ValueError(f"expected a zigzag share, two chunks of equal length, got {list(share.shape)}")
+    rows = torch.cat(gather_shares(share, cp_group, gradient).unbind(), 1)
+    bounds = torch.tensor([0, rows.shape[1]]) if bounds is None else bounds
+    return rows.index_select(1, zigzag_places(bounds.to(share.device), rows.shape[1], cp_group.size()))
 
 
-def gather_packed_row(
-    share: Tensor, bounds: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own"
-) -> Tensor:
-    """`[1, tokens / cp, ...]` on each rank to the whole row `[1, tokens, ...]`."""
-    if cp_group is None or cp_group.size() == 1:
-        return share
-    rows = gather_shares(share, cp_group, gradient).flatten(0, 2)
-    return rows[zigzag_places(bounds.to(share.device), len(rows), cp_group.size())][None]
+def row_bounds(packed_seq_params: Any) -> Tensor:
+    """Those of Megatron's packed row."""
+    padded: Tensor | None = packed_seq_params.cu_seqlens_q_padded
+    return packed_seq_params.cu_seqlens_q if padded is None else padded
 
 
 def split_packed_row(row: Tensor, bounds: Tensor, cp_group: ProcessGroup | None) -> Tensor:
@@ -134,21 +126,16 @@ def next_token_labels(
     packed sequence (else from `cu_seqlens_q`) or one per row. With `cp_group` each rank passes its zigzag share and
     gets the labels of that share: one small collective, no host sync.
     """
-    ranks, rank = size_and_rank(cp_group)
-    if ranks > 1 and tokens.shape[1] % 2:
-        raise ValueError(f"tokens: expected a zigzag share, two chunks of equal length, got {list(tokens.shape)}")
     if packed_seq_params is None:
         sequences, what = len(tokens), "row"
-        whole = gather_sequence(tokens, cp_group)
-        bounds = torch.arange(2, device=tokens.device) * whole.shape[1]  # [sequences + 1], over all ranks
+        bounds = torch.arange(2, device=tokens.device) * tokens.shape[1] * size_and_rank(cp_group)[0]
     else:
         if tokens.shape[0] != 1:
             raise ValueError(f"tokens: expected one packed row, [1, tokens], got {list(tokens.shape)}")
-        padded = packed_seq_params.cu_seqlens_q_padded
-        bounds = (packed_seq_params.cu_seqlens_q if padded is None else padded).to(tokens.device).long()
+        bounds = row_bounds(packed_seq_params).to(tokens.device).long()
         sequences, what = bounds.numel() - 1, "packed sequence"
-        whole = gather_packed_row(tokens, bounds, cp_group)
         lengths = packed_seq_params.cu_seqlens_q.diff() if lengths is None else lengths
+    whole = gather_sequence(tokens, cp_group, bounds=bounds)
     place = torch.arange(whole.shape[1], device=tokens.device)
     sequence = torch.searchsorted(bounds[1:], place, right=True).clamp_(max=bounds.numel() - 2)
     end = bounds.diff()[sequence]  # of the real tokens: of one row per token, of several rows per row
@@ -157,7 +144,4 @@ def next_token_labels(
             raise ValueError(f"lengths: expected one per {what}, [{sequences}], got {list(lengths.shape)}")
         lengths = lengths.to(tokens.device)
         end = lengths[:, None] if packed_seq_params is None else lengths[sequence]
-    labels = whole.roll(-1, 1).where(place - bounds[sequence] + 1 < end, fill)
-    if packed_seq_params is None:
-        return zigzag_split(labels, ranks, rank)
-    return split_packed_row(labels, bounds, cp_group)
+    return split_packed_row(whole.roll(-1, 1).where(place - bounds[sequence] + 1 < end, fill), bounds, cp_group)

@@ -3,7 +3,7 @@
 As in SkyRL the gradient of the hidden states is this rank's part; `fused_lm_head_output_processor` sums the parts.
 """
 
-from mcore_unpatch.compat.requirements import require_hook, say_once
+from .requirements import require_hook, say_once
 
 require_hook(__name__, unpatched=True)
 
@@ -15,16 +15,16 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.nn import Module
 
-from mcore_unpatch.compat import packing
-from mcore_unpatch.compat.fused_head.linear_logprob import vocab_pass
-from mcore_unpatch.compat.fused_head.plan import VocabOutput
-from mcore_unpatch.compat.fused_head.problem import needed
-from mcore_unpatch.compat.fused_head.settings import BackendName, check_vocab_range
-from mcore_unpatch.compat.fused_head.torch_backend import chunk_tile_bytes
-from mcore_unpatch.compat.hook.attach import call_along
-from mcore_unpatch.compat.hook.call import HookCall, Processor, resolve_groups
-from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
-from mcore_unpatch.compat.hook.head import lent_weight, whole_hidden
+from . import packing
+from .fused_head.linear_logprob import vocab_pass
+from .fused_head.plan import VocabOutput
+from .fused_head.problem import needed
+from .fused_head.settings import BackendName, check_vocab_range
+from .fused_head.torch_backend import chunk_tile_bytes
+from .hook.attach import call_along
+from .hook.call import HookCall, Processor, resolve_groups
+from .hook.find import find_language_model, refuse_patched
+from .hook.head import lent_weight, whole_hidden
 
 
 def fused_lm_head_output_processor(**keywords: Any) -> Tensor:
@@ -135,7 +135,7 @@ def from_parallel_hidden_to_logprobs_packed_sequences(
     labels = packing.split_packed_row(target.roll(-1, 1), bounds, cp_group)
     with torch.set_grad_enabled(torch.is_grad_enabled() and not inference_only):
         out = _pass(hidden, lm_head_weight, group, chunk_size, temperature, fused_backend, labels=labels)
-        return packing.gather_packed_row(needed(out.logprobs), bounds, cp_group)[0, token].where(follows, 0)
+        return packing.gather_sequence(needed(out.logprobs), cp_group, bounds=bounds)[0, token].where(follows, 0)
 
 
 def _pass(

@@ -15,18 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.problem import (
-    NO_LOGIT,
-    GradBuffer,
-    Problem,
-    RowGrads,
-    TakeGrad,
-    VocabShard,
-    WeightGradBuffer,
-    merge_stats,
-    needed,
-)
-from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend, spans
+from .problem import NO_LOGIT, Backward, Problem, RowGrads, VocabShard, WeightGradBuffer, merge_stats, needed
+from .torch_backend import TorchBackend, spans
 
 # Rows whose gradient is rounded at a time where it goes back to all tokens: all at once would be another copy of it.
 _SPREAD_ROWS = 4096
@@ -43,11 +33,7 @@ class PassOptions:
     backend: TorchBackend = field(default_factory=TorchBackend)
 
     def gradients(
-        self,
-        problem: Problem,
-        main_grad_of: Tensor | None,
-        needed: Sequence[bool],
-        backward: Callable[[TakeGrad, GradBuffer], None],
+        self, problem: Problem, main_grad_of: Tensor | None, needed: Sequence[bool], backward: Backward
     ) -> tuple[Tensor | None, Tensor | None]:
         """Those of hidden states and weight, as `needed`, which `backward` adds up as `TorchBackend.backward` does."""
         need_hidden, need_weight = needed

@@ -10,20 +10,11 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.fused_head.autograd import PassOptions
-from mcore_unpatch.compat.fused_head.plan import located, row_scale
-from mcore_unpatch.compat.fused_head.problem import (
-    NO_LOGIT,
-    GradBuffer,
-    GradOfTile,
-    Problem,
-    TakeGrad,
-    gather,
-    gather_stats,
-    needed,
-)
-from mcore_unpatch.compat.fused_head.settings import LogprobQuery, check_choice, check_number, check_tensors, math_dtype
-from mcore_unpatch.compat.fused_head.torch_backend import Tiles, TorchBackend, TorchTiles
+from .autograd import PassOptions
+from .plan import located, row_scale
+from .problem import NO_LOGIT, GradBuffer, GradOfTile, Problem, TakeGrad, gather, gather_stats, needed
+from .settings import LogprobQuery, check_choice, check_number, check_tensors, math_dtype
+from .torch_backend import Tiles, TorchBackend, TorchTiles
 
 Kind = Literal["forward", "reverse", "jsd"]
 
@@ -279,7 +270,7 @@ class _KlOptions:
         first, second = heads[::-1] if swapped else heads
         if type(self.plan.backend) is TorchBackend:
             return Pair(first, second, kept)
-        from mcore_unpatch.compat.fused_head.triton.pair_kernels import TritonPair, pair_fits
+        from .triton.pair_kernels import TritonPair, pair_fits
 
         return (TritonPair if pair_fits(first.problem, second.problem) else Pair)(first, second, kept)
 

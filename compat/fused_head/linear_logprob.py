@@ -10,16 +10,10 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.fused_head.autograd import input_grads, row_results
-from mcore_unpatch.compat.fused_head.plan import PassPlan, VocabOutput, plan_pass, run_pass
-from mcore_unpatch.compat.fused_head.problem import needed
-from mcore_unpatch.compat.fused_head.settings import (
-    LogprobOptions,
-    LogprobQuery,
-    check_tensors,
-    group_named,
-    math_dtype,
-)
+from .autograd import input_grads, row_results
+from .plan import PassPlan, VocabOutput, plan_pass, run_pass
+from .problem import needed
+from .settings import LogprobOptions, LogprobQuery, check_tensors, group_named, math_dtype
 
 # The arguments that are no tensors, and their types in the schema of both operators.
 _SETTINGS = {

@@ -10,18 +10,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.autograd import PassOptions, VocabPass, has_main_grad
-from mcore_unpatch.compat.fused_head.problem import Problem, VocabShard
-from mcore_unpatch.compat.fused_head.settings import (
-    DEFAULT_TILE_BYTES,
-    LogprobQuery,
-    being_captured,
-    check_tensors,
-    check_vocabulary,
-    math_dtype,
-    waiting_is_free,
-)
-from mcore_unpatch.compat.fused_head.torch_backend import choose_backend
+from .autograd import PassOptions, VocabPass, has_main_grad
+from .problem import Problem, VocabShard
+from .settings import DEFAULT_TILE_BYTES, LogprobQuery, check_tensors, check_vocabulary, math_dtype, waiting_is_free
+from .torch_backend import choose_backend
 
 
 @dataclass(frozen=True)
@@ -198,6 +190,11 @@ def select_rows(hidden: Tensor, query: LogprobQuery) -> Rows:
         return Rows(shape, None, chosen, None)
     index = _first(chosen, bound)
     return Rows(shape, index, chosen[index], chosen.count_nonzero() <= bound)
+
+
+def being_captured(tensor: Tensor) -> bool:
+    """Whether a CUDA graph is captured now, which cannot wait."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _first(chosen: Tensor, count: int) -> Tensor:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.fused_head.settings import waiting_is_free
+from .settings import waiting_is_free
 
 # Stands for "no logit": its exponential is 0, and, unlike -inf, 0 times it is 0 and not NaN.
 NO_LOGIT = -1e30
@@ -92,6 +92,7 @@ TakeGrad = Callable[[Tensor], None] | None  # None where a gradient is not neede
 GradBuffer = WeightGradBuffer | None
 
 
+Backward = Callable[[TakeGrad, GradBuffer], None]  # as `TorchBackend.backward`, of what is known
 # From the operands of a tile's rows and columns, and where these are, to the gradient of its logits.
 GradOfTile = Callable[[Tensor, Tensor, slice, slice], Tensor]
 

@@ -24,11 +24,6 @@ def waiting_is_free(tensor: Tensor) -> bool:
     return tensor.is_cpu
 
 
-def being_captured(tensor: Tensor) -> bool:
-    """Whether a CUDA graph is captured now, which cannot wait."""
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
-
-
 def _wrong(kind: type[Exception], argument: str, expected: str, got: object) -> Exception:
     return kind(f"{argument}: expected {expected}, got {got}")
 

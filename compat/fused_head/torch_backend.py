@@ -11,17 +11,8 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.problem import (
-    NO_LOGIT,
-    GradBuffer,
-    GradOfTile,
-    Problem,
-    RowGrads,
-    RowStats,
-    TakeGrad,
-    needed,
-)
-from mcore_unpatch.compat.fused_head.settings import DEFAULT_TILE_BYTES, check_counts, math_dtype
+from .problem import NO_LOGIT, GradBuffer, GradOfTile, Problem, RowGrads, RowStats, TakeGrad, needed
+from .settings import DEFAULT_TILE_BYTES, check_counts, math_dtype
 
 # The block of logits that one program of the fused kernels makes at a time.
 BLOCK_ROWS = 128
@@ -310,7 +301,7 @@ def choose_backend(name: str, device: torch.device) -> TorchBackend:
         warnings.warn(f"backend={name!r} {said}: {reason}.", RuntimeWarning, stacklevel=6)
     if name == "torch" or reason:
         return TorchBackend()
-    from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend
+    from .triton.backend import TritonBackend
 
     return TritonBackend()
 

@@ -1,6 +1,6 @@
 """How a processor gets into a call of a model: for one call, or attached to a model whose callers cannot change."""
 
-from mcore_unpatch.compat.requirements import require_hook, say_once
+from ..requirements import require_hook, say_once
 
 require_hook(__name__)
 
@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import Module
 from torch.utils._pytree import tree_leaves
 
-from mcore_unpatch.compat.hook import call as hook, find
-from mcore_unpatch.compat.hook.find import INSTALLING, Handle, PerThread, refuse_reentrant_checkpoint
-from mcore_unpatch.compat.hook.hybrid import OutputLayerTap
+from . import call as hook, find
+from .find import INSTALLING, Handle, PerThread, refuse_reentrant_checkpoint
+from .hybrid import OutputLayerTap
 
 _Kind = TypeVar("_Kind")
 Finish = Callable[[], None] | None  # called when a call ends, however it does

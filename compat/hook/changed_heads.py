@@ -4,7 +4,7 @@ The head of a critic is `model.output_layer`, a submodule under the name that Me
 know. Nothing here needs Megatron's hook.
 """
 
-from mcore_unpatch.compat.requirements import require_megatron, say_once
+from ..requirements import require_megatron, say_once
 
 require_megatron(__name__)
 
@@ -18,9 +18,9 @@ from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 from torch.nn import Module
 
-from mcore_unpatch.compat.fused_head.settings import check_counts
-from mcore_unpatch.compat.hook import find
-from mcore_unpatch.compat.hook.call import HookError, resolve_groups
+from ..fused_head.settings import check_counts
+from . import find
+from .call import HookError, resolve_groups
 
 
 def add_value_head(model: Module | Sequence[Module], layer: Module | None = None, *, outputs: int = 1) -> None:

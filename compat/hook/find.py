@@ -21,7 +21,7 @@ from weakref import WeakSet
 import torch
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook import call as hook
+from . import call as hook
 
 HOOK_KEYWORDS = ("output_processor", "output_processor_context")
 # Distributed and precision wrappers, torch.compile, and vision-language models, in this order at each step.

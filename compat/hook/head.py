@@ -4,7 +4,7 @@ Only the layer's weight is read: a layer that does more than multiply by it is r
 what goes in or out.
 """
 
-from mcore_unpatch.compat.requirements import require_hook
+from ..requirements import require_hook
 
 require_hook(__name__)
 
@@ -20,12 +20,12 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.nn import Module
 
-from mcore_unpatch.compat.fused_head.autograd import into_main_grad
-from mcore_unpatch.compat.fused_head.plan import VocabOutput, run_pass
-from mcore_unpatch.compat.fused_head.settings import BackendName, LogprobQuery, OutOfVocabGrad, check_choice
-from mcore_unpatch.compat.hook import call as hook
-from mcore_unpatch.compat.hook.find import PROBING, VALUE_HEADS, foreign_code
-from mcore_unpatch.compat.packing import next_token_labels, sum_gradient
+from ..fused_head.autograd import into_main_grad
+from ..fused_head.plan import VocabOutput, run_pass
+from ..fused_head.settings import BackendName, LogprobQuery, OutOfVocabGrad, check_choice
+from ..packing import next_token_labels, sum_gradient
+from . import call as hook
+from .find import PROBING, VALUE_HEADS, foreign_code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,11 +216,6 @@ def as_rows(name: str, value: Tensor, hidden: Tensor) -> Tensor:
             f"{list(value.shape)}"
         )
     return value.transpose(0, 1)
-
-
-def batch_first(value: Tensor) -> Tensor:
-    """`[s, b, ...]` to `[b, s, ...]`."""
-    return value.transpose(0, 1).contiguous()
 
 
 # The hooks on a layer that were seen to hand gradients through.

@@ -17,8 +17,8 @@ from torch.nn import Module
 from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
-from mcore_unpatch.compat.hook import find
-from mcore_unpatch.compat.hook.call import HookError, HookSwallowedError, Processor, is_inference, resolve_groups
+from . import find
+from .call import HookError, HookSwallowedError, Processor, is_inference, resolve_groups
 
 _PASSED_ON = (
     *("labels", "loss_mask", "input_ids", "position_ids", "attention_mask", "decoder_input"),

@@ -3,7 +3,7 @@
 Everything is per token, distillation too: under packing and context parallelism a teacher has the same tokens here.
 """
 
-from mcore_unpatch.compat.requirements import require_hook
+from ..requirements import require_hook
 
 require_hook(__name__)
 
@@ -17,24 +17,14 @@ import torch
 from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.linear_kl import Divergence, Kind, run_kl
-from mcore_unpatch.compat.fused_head.plan import VocabOutput
-from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, needed
-from mcore_unpatch.compat.fused_head.settings import check_choice, check_counts
-from mcore_unpatch.compat.hook import call as hook
-from mcore_unpatch.compat.hook.attach import call_with_processor
-from mcore_unpatch.compat.hook.find import find_language_model, foreign_code
-from mcore_unpatch.compat.hook.head import (
-    HeadCall,
-    HeadProcessor,
-    as_rows,
-    batch_first,
-    check_head,
-    head_pass,
-    lent_weight,
-    run_layer_hooks,
-    selection_mask,
-)
+from ..fused_head.linear_kl import Divergence, Kind, run_kl
+from ..fused_head.plan import VocabOutput
+from ..fused_head.problem import NO_LOGIT, needed
+from ..fused_head.settings import check_choice, check_counts
+from . import call as hook
+from .attach import call_with_processor
+from .find import find_language_model, foreign_code
+from .head import HeadCall, HeadProcessor, as_rows, check_head, head_pass, lent_weight, run_layer_hooks, selection_mask
 
 
 class LogProbs(HeadProcessor):
@@ -290,7 +280,7 @@ class DistillationLoss(HeadProcessor):
         query = head.query()
         states = as_rows("teacher.hidden", teacher.hidden.detach(), head.hidden)
         tensors = (head.hidden, call.weight, states, teacher.weight.detach())
-        return batch_first(run_kl(tensors, self.divergence, query, teacher.logit_scale))
+        return run_kl(tensors, self.divergence, query, teacher.logit_scale).transpose(0, 1).contiguous()
 
     def _from_top_k(self, call: hook.HookCall, teacher: TeacherTopK) -> Tensor:
         kind, beta = self.divergence.kind, self.divergence.beta

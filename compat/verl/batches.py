@@ -12,8 +12,8 @@ from megatron.core.packed_seq_params import PackedSeqParams
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.fused_head.settings import check_choice, check_counts
-from mcore_unpatch.compat.packing import gather_shares, held_by, size_and_rank, zigzag_places
+from ..fused_head.settings import check_choice, check_counts
+from ..packing import gather_shares, held_by, size_and_rank, zigzag_places
 
 CpLayout = Literal["zigzag", "contiguous"]
 DataFormat = Literal["thd", "bshd"]

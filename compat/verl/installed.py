@@ -18,11 +18,11 @@ from torch import Tensor
 from torch.nn import Module
 from torch.utils.hooks import RemovableHandle
 
-from mcore_unpatch.compat.fused_head.settings import check_choice
-from mcore_unpatch.compat.hook import find
-from mcore_unpatch.compat.hook.attach import Attachment, attach_along, installed_on
-from mcore_unpatch.compat.hook.call import HookCall, HookError, Logits, Outputs, Processor, is_inference
-from mcore_unpatch.compat.hook.head import HeadOptions, head_pass
+from ..fused_head.settings import check_choice
+from ..hook import find
+from ..hook.attach import Attachment, attach_along, installed_on
+from ..hook.call import HookCall, HookError, Logits, Outputs, Processor, is_inference
+from ..hook.head import HeadOptions, head_pass
 
 Numbers = Literal["verl", "megatron"]
 

@@ -3,7 +3,7 @@
 It needs no Megatron. Without torch and triton that the fused kernels can use, its import raises.
 """
 
-from mcore_unpatch.compat.requirements import falls_back, missing_from_extra, require_switched_on, say_once
+from ..requirements import falls_back, missing_from_extra, require_switched_on, say_once
 
 require_switched_on(__name__)
 try:
@@ -11,7 +11,7 @@ try:
 except ModuleNotFoundError as error:
     raise missing_from_extra(__name__, error, "ops") from error
 
-from mcore_unpatch.compat.fused_head.torch_backend import missing_for_triton
+from ..fused_head.torch_backend import missing_for_triton
 
 if missing := missing_for_triton():
     raise falls_back(f"{__name__} would be slower than what it replaces: {missing}.")
@@ -19,9 +19,9 @@ if missing := missing_for_triton():
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from mcore_unpatch.compat.fused_head.linear_logprob import vocab_pass
-from mcore_unpatch.compat.fused_head.problem import needed
-from mcore_unpatch.compat.fused_head.settings import check_choice
+from ..fused_head.linear_logprob import vocab_pass
+from ..fused_head.problem import needed
+from ..fused_head.settings import check_choice
 
 
 def linear_cross_entropy(

@@ -1,6 +1,6 @@
 """veRL's `model_forward_1f1b_overlap` on the hook: log-probs in a schedule plan, with no state left on the model."""
 
-from mcore_unpatch.compat.requirements import require_hook, say_once
+from ..requirements import require_hook, say_once
 
 require_hook(__name__, unpatched=True)
 
@@ -9,11 +9,11 @@ from typing import Any, cast
 from torch import Tensor
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook.attach import schedule_plan_with_processor
-from mcore_unpatch.compat.hook.call import Logits
-from mcore_unpatch.compat.hook.find import find_language_model, refuse_patched
-from mcore_unpatch.compat.verl.batches import batch_of
-from mcore_unpatch.compat.verl.installed import FusedProcessor, Numbers, state_of, warn_where_kept
+from ..hook.attach import schedule_plan_with_processor
+from ..hook.call import Logits
+from ..hook.find import find_language_model, refuse_patched
+from .batches import batch_of
+from .installed import FusedProcessor, Numbers, state_of, warn_where_kept
 
 
 def gptmodel_forward_1f1b_overlap(

@@ -4,7 +4,7 @@
 functions returned by the others pack a batch, call the model through any wrapper and unpack the results.
 """
 
-from mcore_unpatch.compat.requirements import require_hook, say_once
+from ..requirements import require_hook, say_once
 
 require_hook(__name__, unpatched=True)
 
@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from mcore_unpatch.compat.fused_head.problem import needed
-from mcore_unpatch.compat.hook import call as hook
-from mcore_unpatch.compat.hook.attach import call_along
-from mcore_unpatch.compat.hook.find import INSTALLING, find_language_model
-from mcore_unpatch.compat.hook.head import refuse_critic
-from mcore_unpatch.compat.verl import batches, installed
-from mcore_unpatch.compat.verl.installed import FusedProcessor, Numbers
+from ..fused_head.problem import needed
+from ..hook import call as hook
+from ..hook.attach import call_along
+from ..hook.find import INSTALLING, find_language_model
+from ..hook.head import refuse_critic
+from . import batches, installed
+from .installed import FusedProcessor, Numbers
 
 
 @dataclass

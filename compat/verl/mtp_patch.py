@@ -1,6 +1,6 @@
 """veRL's `mtp_patch` on the hook: train MTP together with a policy that needs logits."""
 
-from mcore_unpatch.compat.requirements import require_hook, say_once
+from ..requirements import require_hook, say_once
 
 require_hook(__name__, unpatched=True)
 
@@ -15,11 +15,11 @@ from megatron.core.transformer.multi_token_prediction import MultiTokenPredictio
 from torch import Tensor
 from torch.nn import Module
 
-from mcore_unpatch.compat.hook.call import HookError
-from mcore_unpatch.compat.hook.changed_heads import detach_mtp_inputs
-from mcore_unpatch.compat.hook.find import Handle, refuse_patched
-from mcore_unpatch.compat.verl import installed
-from mcore_unpatch.compat.verl.installed import Numbers
+from ..hook.call import HookError
+from ..hook.changed_heads import detach_mtp_inputs
+from ..hook.find import Handle, refuse_patched
+from . import installed
+from .installed import Numbers
 
 logger = logging.getLogger(__name__)
 _detached: WeakKeyDictionary[Module, Handle] = WeakKeyDictionary()

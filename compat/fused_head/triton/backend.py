@@ -5,11 +5,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, Problem, RowGrads, RowStats, TakeGrad
-from mcore_unpatch.compat.fused_head.torch_backend import Tiles, TorchBackend, spans
-from mcore_unpatch.compat.fused_head.triton import grad_kernel, launch
-from mcore_unpatch.compat.fused_head.triton.grad_kernel import KeptLogits, to_steps
-from mcore_unpatch.compat.fused_head.triton.launch import block_product, exp, store_block
+from ..problem import NO_LOGIT, GradBuffer, Problem, RowGrads, RowStats, TakeGrad
+from ..torch_backend import Tiles, TorchBackend, spans
+from . import grad_kernel, launch
+from .grad_kernel import KeptLogits, to_steps
+from .launch import block_product, exp, store_block
 
 # A list and a block of logits must fit into the registers together.
 LARGEST_K = 64

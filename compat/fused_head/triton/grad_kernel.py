@@ -9,9 +9,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.problem import Problem, RowGrads, needed
-from mcore_unpatch.compat.fused_head.triton import launch
-from mcore_unpatch.compat.fused_head.triton.launch import block_position, block_product, exp, store_block
+from ..problem import Problem, RowGrads, needed
+from . import launch
+from .launch import block_position, block_product, exp, store_block
 
 # Rows begin at multiples of so many numbers: the TMA and fast products ask for it.
 STRIDE_STEP = 64

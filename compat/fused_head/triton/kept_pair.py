@@ -13,9 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.problem import Problem
-from mcore_unpatch.compat.fused_head.triton.grad_kernel import FARTHEST, STEP, columns_that_fit, padded, to_steps
-from mcore_unpatch.compat.fused_head.triton.launch import by_nvidia, exp, log2, store_block
+from ..problem import Problem
+from .grad_kernel import FARTHEST, STEP, columns_that_fit, padded, to_steps
+from .launch import by_nvidia, exp, log2, store_block
 
 PAIR_BLOCK = 128  # rows and columns: the logits of two heads take the registers of one block twice as wide
 _ROWS_AT_ONCE = 16

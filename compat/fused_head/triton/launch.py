@@ -10,8 +10,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from mcore_unpatch.compat.fused_head.problem import Problem
-from mcore_unpatch.compat.fused_head.torch_backend import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH, least_tile_bytes
+from ..problem import Problem
+from ..torch_backend import BLOCK_COLUMNS, BLOCK_ROWS, BLOCK_WIDTH, least_tile_bytes
 
 # The most rows of a forward launch and of a tile of gradients, whatever the memory: more are no faster.
 _MOST_ROWS = 32_768

@@ -11,13 +11,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mcore_unpatch.compat.fused_head.linear_kl import Divergence, Pair, merge_pair_stats
-from mcore_unpatch.compat.fused_head.problem import NO_LOGIT, GradBuffer, GradOfTile, Problem
-from mcore_unpatch.compat.fused_head.torch_backend import Tiles, spans
-from mcore_unpatch.compat.fused_head.triton import launch
-from mcore_unpatch.compat.fused_head.triton.backend import TritonBackend, TritonTiles, fits
-from mcore_unpatch.compat.fused_head.triton.kept_pair import PAIR_BLOCK, KeptPair, keep_pair, log_mixture, room_for_pair
-from mcore_unpatch.compat.fused_head.triton.launch import block_position, block_product, exp, store_block
+from ..linear_kl import Divergence, Pair, merge_pair_stats
+from ..problem import NO_LOGIT, GradBuffer, GradOfTile, Problem
+from ..torch_backend import Tiles, spans
+from . import launch
+from .backend import TritonBackend, TritonTiles, fits
+from .kept_pair import PAIR_BLOCK, KeptPair, keep_pair, log_mixture, room_for_pair
+from .launch import block_position, block_product, exp, store_block
 
 _STAGES = 5  # of blocks of operands in shared memory, where the blocks of kept logits leave room for no more
 _NO_LOGIT = tl.constexpr(NO_LOGIT)

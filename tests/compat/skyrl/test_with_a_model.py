@@ -14,7 +14,7 @@ from megatron.core import parallel_state
 from torch import Tensor
 
 from mcore_unpatch.compat import attach, call_with_processor
-from mcore_unpatch.compat.packing import gather_packed_row, split_packed_row
+from mcore_unpatch.compat.packing import gather_sequence, split_packed_row
 from mcore_unpatch.compat.skyrl import (
     call_model_with_fused_lm_head,
     from_parallel_hidden_to_logprobs,
@@ -80,7 +80,7 @@ class Batch:
         """`[b, actions]` from per-token values of this rank's call."""
         if not self.case.packed:
             return share[:, -ACTIONS - 1 : -1]
-        row = gather_packed_row(share, self.bounds, parallel_state.get_context_parallel_group(), "own")
+        row = gather_sequence(share, parallel_state.get_context_parallel_group(), "own", self.bounds)
         token, follows = places_of(self.bounds, self.case.sequence, row.shape[1], self.attention_mask, None)
         return row[0, token].where(follows, 0)[:, -ACTIONS:]
 
