@@ -14,7 +14,6 @@ from .hook.attach import (
     schedule_plan_with_processor as schedule_plan_with_processor,
 )
 from .hook.call import (
-    AsTuple as AsTuple,
     AttachmentError as AttachmentError,
     HookBypassedError as HookBypassedError,
     HookCall as HookCall,

@@ -22,7 +22,7 @@ from .fused_head.linear_logprob import linear_logprob
 from .fused_head.settings import LogprobOptions, check_choice, check_counts, check_vocab_range
 from .fused_head.torch_backend import chunk_tile_bytes
 from .hook import call as hook, find
-from .hook.attach import Watched, provide_hook, require_called
+from .hook.attach import Watched, hook_keywords, provide_hook, require_called
 from .hook.find import OneCallFields
 from .hook.head import HeadOptions, head_pass
 from .packing import Gradient, gather_sequence, next_token_labels, row_bounds
@@ -277,7 +277,7 @@ def linear_ce_fusion_kwargs(model: Module, **options: Any) -> dict[str, Any]:
         model.register_forward_pre_hook(_forget, with_kwargs=True)
         model.register_forward_hook(_check_called, with_kwargs=True)
     processor = NextTokenLogProbs(**{"chunk_size": _flag.get("chunk_size"), **options})
-    return dict(zip(find.HOOK_KEYWORDS, (Watched(processor, path), hook.HookContext()), strict=True))
+    return hook_keywords(Watched(processor, path), hook.HookContext())
 
 
 def _serve_new_models(module: Module, name: str, submodule: Module | None) -> None:

@@ -59,10 +59,8 @@ def attach(
         if hook.is_inference(keywords) or (when is not None and not when()):
             return None
         if keywords.get("output_processor") is not None:
-            raise hook.AttachmentError(
-                f"this call passes its own output_processor, but {processor!r} is attached to the model; remove() the "
-                "handle or drop the argument."
-            )
+            text = f"this call passes its own output_processor, but {processor!r} is attached to the model"
+            raise hook.AttachmentError(f"{text}; remove() the handle or drop the argument.")
         return processor, hook.HookContext.of(context).updated(values) if values else context
 
     chunks = model if isinstance(model, Sequence) else [model]
@@ -87,14 +85,18 @@ def attach_along(paths: list[find.HookPath], select: Select, identity: Any, fini
                 "context, legacy or when (two lambdas are never equal); remove() its handle first, or combine the two "
                 "with Compose."
             )
-        handle = Handle()
-        try:
+        with ExitStack() as on_error:
+            handle = Handle()
+            on_error.callback(handle.remove)
             for path in paths:
                 Attachment(path, select, identity, handle, finish)
-        except BaseException:
-            handle.remove()
-            raise
+            on_error.pop_all()
         return handle.claim()
+
+
+def hook_keywords(processor: hook.Processor, context: Any) -> dict[str, Any]:
+    """Both keywords of the hook."""
+    return dict(zip(find.HOOK_KEYWORDS, (processor, context), strict=True))
 
 
 class Attachment:
@@ -132,9 +134,7 @@ class Attachment:
         watched = None
         if chosen is not None:
             watched = Watched(chosen[0], self.path)
-            kwargs |= zip(
-                find.HOOK_KEYWORDS, (watched, hook.complete_context(chosen[1], model, chosen[0])), strict=True
-            )
+            kwargs |= hook_keywords(watched, hook.complete_context(chosen[1], model, chosen[0]))
         self.calls[get_ident()] = watched
         return args, kwargs
 
@@ -176,10 +176,8 @@ def provide_hook(model: Module) -> Handle:
 
 def installed_on(model: Module, kind: type[_Kind]) -> _Kind | None:
     """The `kind` one of whose methods is a forward pre-hook of `model`, if any."""
-    for one in model._forward_pre_hooks.values():
-        if isinstance(owner := getattr(one, "__self__", None), kind):
-            return owner
-    return None
+    owners = (getattr(one, "__self__", None) for one in model._forward_pre_hooks.values())
+    return next((owner for owner in owners if isinstance(owner, kind)), None)
 
 
 def call_with_processor(
@@ -200,7 +198,7 @@ def call_along(
     """`call_with_processor` along a way that was looked up before, with the context as it is."""
     find.require_open_wrappers(path)
     watched = Watched(processor, path)
-    keywords = {**kwargs, **dict(zip(find.HOOK_KEYWORDS, (watched, context), strict=True))}
+    keywords = {**kwargs, **hook_keywords(watched, context)}
     with ExitStack() as installed:
         if not path.has_hook:
             installed.enter_context(provide_hook(model))
@@ -224,20 +222,19 @@ def schedule_plan_with_processor(
     # Nothing can check later that the processor ran.
     find.refuse_patched("schedule_plan_with_processor", inner, ("_postprocess", "build_schedule_plan"))
     if own := path.own_output_methods(["_postprocess"]):
-        raise hook.HookError(
-            f"{own[0]} is not Megatron's own, and a plan cannot tell what it makes of the processor's result; call the "
-            "model with call_with_processor, which can."
-        )
+        text = f"{own[0]} is not Megatron's own, and a plan cannot tell what it makes of the processor's result"
+        raise hook.HookError(f"{text}; call the model with call_with_processor, which can.")
     build = getattr(inner, "build_schedule_plan", None)
     if build is None or not find.names_hook(build):
-        raise hook.HookMissingError(
-            f"{type(inner).__name__} has no build_schedule_plan that takes output_processor; use a GPTModel "
-            "(HybridModel has none)."
-        )
-    keywords = dict(
-        zip(find.HOOK_KEYWORDS, (hook.AsTuple(processor), hook.complete_context(context, inner)), strict=True)
-    )
-    return build(*args, **keywords, **kwargs)
+        text = f"{type(inner).__name__} has no build_schedule_plan that takes output_processor"
+        raise hook.HookMissingError(f"{text}; use a GPTModel (HybridModel has none).")
+    hook.require_processor(processor)
+
+    def as_tuple(**keywords: Any) -> Any:
+        result = processor(**keywords)
+        return tuple(result.values()) if isinstance(result, hook.Outputs) else result
+
+    return build(*args, **hook_keywords(as_tuple, hook.complete_context(context, inner)), **kwargs)
 
 
 class Watched:
@@ -267,8 +264,7 @@ class Watched:
         if mine and not self.returned & _contents(output):
             raise hook.HookError(
                 f"{' or '.join(self.own_methods)} changes what the processor returned, as if it were logits "
-                "(soft-capped?); return the output as it is where output_processor is given, or use Logits(), or a "
-                "processor derived from it."
+                "(soft-capped?); return it as it is where output_processor is given, or use Logits() or one like it."
             )
 
 
@@ -286,10 +282,10 @@ def require_called(watched: Watched, path: find.HookPath) -> None:
     if watched.called or not path.has_output:
         return
     name, patches = type(path.model).__name__, find.foreign_methods(path.model)
+    own = f"{name}.forward"
     wrappers = [f"{type(wrapper).__module__}.{type(wrapper).__qualname__}.forward" for wrapper in path.wrappers]
     remedy = "Pass the keywords on in that wrapper, or use attach(), which hooks the inner model directly."
     raise hook.HookSwallowedError(
-        f"{name} returned its output without calling the processor: "
-        f"{', '.join(patches or wrappers) or f'{name}.forward'} accepted output_processor and dropped it. "
-        f"{'Remove that patch.' if patches else remedy}"
+        f"{name} returned its output without calling the processor: {', '.join(patches or wrappers or [own])} "
+        f"accepted output_processor and dropped it. {'Remove that patch.' if patches else remedy}"
     )

@@ -101,10 +101,8 @@ class HookCall:
     def of(cls, keywords: Mapping[str, Any]) -> "HookCall":
         """The typed view of one call; raises a TypeError that names the missing keywords."""
         if missing := [name for name in KEYWORDS if name not in keywords]:
-            raise TypeError(
-                f"this call of the processor is missing {', '.join(missing)}; let Megatron call it, or pass all "
-                f"{len(KEYWORDS)} keywords that Megatron passes."
-            )
+            way = f"let Megatron call it, or pass all {len(KEYWORDS)} keywords that Megatron passes"
+            raise TypeError(f"this call of the processor is missing {', '.join(missing)}; {way}.")
         extras = MappingProxyType({name: value for name, value in keywords.items() if name not in KEYWORDS})
         return cls(**{name: keywords[name] for name in KEYWORDS}, extras=extras)
 
@@ -119,9 +117,7 @@ class HookCall:
         """The factor by which `scale_logits` (MuP) multiplies the logits, measured by calling it."""
         zero, one, two = self.scale_logits(torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64)).tolist()
         if zero != 0 or two != 2 * one:
-            raise NotImplementedError(
-                "this model's scale_logits does not multiply by a constant; use the Logits processor."
-            )
+            raise NotImplementedError("scale_logits does not multiply by a constant; use the Logits processor.")
         return float(one)
 
     def finish(self, logits: Tensor) -> Tensor:
@@ -177,21 +173,6 @@ class Logits:
         return call.finish(logits)
 
 
-@dataclass(frozen=True)
-class AsTuple:
-    """The same processor, returning several results as a plain tuple, as a schedule plan requires."""
-
-    processor: Processor
-
-    def __post_init__(self) -> None:
-        require_processor(self.processor)
-
-    def __call__(self, **keywords: Any) -> Any:
-        """Return `Outputs` as a tuple, anything else as it is."""
-        result = self.processor(**keywords)
-        return tuple(result.values()) if isinstance(result, Outputs) else result
-
-
 _WAYS_TO_GROUPS = (
     "use attach(), which reads the model's groups, pass HookContext(groups=resolve_groups(model)), or initialise "
     "megatron.core.parallel_state."
@@ -221,10 +202,8 @@ def resolve_groups(
     def resolve(name: str, given: ProcessGroup | None, megatrons: Callable[..., Any]) -> ProcessGroup | None:
         own: ProcessGroup | None = getattr(collection, name, None)
         if own is not None and given is not None and not _same_ranks(own, given):
-            raise ValueError(
-                f"{name}={_ranks(given)} was passed, but the model's pg_collection.{name} is {_ranks(own)}; leave "
-                f"{name} out."
-            )
+            text = f"{name}={_ranks(given)} was passed, but the model's pg_collection.{name} is {_ranks(own)}"
+            raise ValueError(f"{text}; leave {name} out.")
         found = given if own is None else own
         return megatrons(check_initialized=False) if found is None and initialised else found
 
@@ -300,17 +279,14 @@ class HookContext:
             return cls()
         if isinstance(context, Mapping):
             return cls().updated(context)
-        raise TypeError(
-            f"output_processor_context: expected a HookContext, a mapping or None, got {type(context).__name__}"
-        )
+        got = type(context).__name__
+        raise TypeError(f"output_processor_context: expected a HookContext, a mapping or None, got {got}")
 
     def updated(self, values: Mapping[str, Any]) -> "HookContext":
         """The same with other fields."""
         if unknown := [name for name in values if name not in _NAMES]:
-            raise TypeError(
-                f"output_processor_context: unknown key {unknown[0]!r}; the keys are {', '.join(_NAMES)}. Put keys of "
-                "your own under 'extra'."
-            )
+            text = f"output_processor_context: unknown key {unknown[0]!r}; the keys are {', '.join(_NAMES)}."
+            raise TypeError(f"{text} Put keys of your own under 'extra'.")
         return replace(self, **values)
 
 

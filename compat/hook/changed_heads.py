@@ -128,14 +128,12 @@ def fp32_logits(model: Module | Sequence[Module]) -> find.Handle:
     last: list[Any] = [model for model in models if model.post_process]
     for layer in last:
         if getattr(layer.output_layer, "gradient_accumulation_fusion", False):
-            raise HookError(
+            text = (
                 "the output layer adds its weight's gradient to main_grad by itself, which a cast weight has not; set "
-                "model.output_layer.gradient_accumulation_fusion = False first."
             )
+            raise HookError(f"{text}model.output_layer.gradient_accumulation_fusion = False first.")
         if layer.config.defer_embedding_wgrad_compute:
-            raise HookError(
-                "config.defer_embedding_wgrad_compute keeps the LM head's inputs for later; set it to False."
-            )
+            raise HookError("config.defer_embedding_wgrad_compute keeps the LM head's inputs; set it to False.")
     for layer in last:
         handle.on_removal(layer.output_layer.register_forward_pre_hook(_in_fp32, with_kwargs=True).remove)
     return handle

@@ -51,14 +51,6 @@ class HookPath:
         return isinstance(self.model, HybridModel)
 
     @property
-    def passes_keywords(self) -> bool:
-        """Whether keywords of a call surely reach the hook: through wrappers of Megatron and PyTorch alone."""
-        return self.has_hook and all(
-            type(wrapper).__module__.startswith(("megatron.core.", "torch.")) and takes_hook(wrapper.forward)
-            for wrapper in self.wrappers
-        )
-
-    @property
     def has_output(self) -> bool:
         """Whether this pipeline stage makes the model's output."""
         return bool(getattr(self.model, "post_process", True))
@@ -124,8 +116,7 @@ def takes_hook(forward: Callable[..., Any]) -> bool:
 
 def names_hook(forward: Callable[..., Any]) -> bool:
     """Whether `forward` has both keywords by name."""
-    names, _ = _parameters(getattr(forward, "__func__", forward))
-    return HOOK_KEYWORDS[0] in names and HOOK_KEYWORDS[1] in names
+    return {*HOOK_KEYWORDS} <= {*_parameters(getattr(forward, "__func__", forward))[0]}
 
 
 def missing_hook(path: HookPath) -> hook.HookMissingError:
@@ -142,20 +133,15 @@ def missing_hook(path: HookPath) -> hook.HookMissingError:
 
 def require_open_wrappers(path: HookPath) -> None:
     """Raise if a wrapper's `forward` does not accept the keywords."""
-    for wrapper in path.wrappers:
-        if not takes_hook(wrapper.forward):
-            raise hook.WrapperRefusesError(
-                f"{type(wrapper).__name__}.forward takes neither output_processor nor **kwargs, so the hook cannot "
-                f"reach {type(path.model).__name__} through it; use attach(), which hooks the inner model directly, or "
-                "pass the keywords on in the wrapper."
-            )
+    if (closed := next((one for one in path.wrappers if not takes_hook(one.forward)), None)) is not None:
+        raise hook.WrapperRefusesError(
+            f"{type(closed).__name__}.forward takes neither output_processor nor **kwargs, so the hook cannot reach "
+            f"{type(path.model).__name__}; use attach(), which hooks that directly, or pass the keywords on there."
+        )
 
 
 def foreign_methods(module: Module, names: Iterable[str] = _OUTPUT_METHODS) -> list[str]:
-    """The qualified names of the functions that replaced any of these methods, on the instance or on its class.
-
-    A method overridden in a subclass is no patch, nor is Megatron's own, which an undone patch set on the instance.
-    """
+    """The functions that replaced any of these methods, on the instance or its class; to override one is no patch."""
     owners = {cls.__module__ for cls in type(module).__mro__}
     foreign = []
     for name in names:
@@ -169,12 +155,9 @@ def foreign_methods(module: Module, names: Iterable[str] = _OUTPUT_METHODS) -> l
 
 def refuse_patched(shim: str, module: Module, names: Iterable[str] = _OUTPUT_METHODS, remedy: str = "") -> None:
     """Raise if one of the methods is a patch; the error names it and says how to remove it."""
-    found = foreign_methods(module, names)
-    if found:
-        raise hook.LegacyPatchError(
-            f"{shim} cannot work on a patched {type(module).__name__}: {', '.join(found)} replaced Megatron's method; "
-            f"{remedy or 'do not install that patch, or undo it first'}."
-        )
+    if found := foreign_methods(module, names):
+        text = f"{shim} cannot work on a patched {type(module).__name__}: {', '.join(found)} replaced Megatron's method"
+        raise hook.LegacyPatchError(f"{text}; {remedy or 'do not install that patch, or undo it first'}.")
 
 
 def foreign_code(*methods: Any) -> str | None:
@@ -221,9 +204,9 @@ def bypassed(model: Module) -> hook.HookBypassedError:
         frame = frame.f_back
     caller = f" by {frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})" if frame else ""
     return hook.HookBypassedError(
-        f"{name}.forward was called as a plain method{caller}, so PyTorch runs no hooks, and what was installed on the "
-        "model would be skipped. Call the module there, `language_model(...)` and not `language_model.forward(...)`; "
-        "or, where the caller takes **kwargs, pass the processor by keyword: call_with_processor."
+        f"{name}.forward was called as a plain method{caller}, so PyTorch runs no hooks, and what was installed would "
+        "be skipped. Call the module there, `language_model(...)` and not `language_model.forward(...)`; or, where the "
+        "caller takes **kwargs, pass the processor by keyword: call_with_processor."
     )
 
 

@@ -62,15 +62,10 @@ class HeadOptions:
     def query(self, **asked: Any) -> LogprobQuery:
         """What is asked of the head, with these options."""
         asked.setdefault("temperature", self.temperature)
-        return LogprobQuery(
-            ignore_index=self.ignore_index,
-            vocab_size=self.vocab_size,
-            out_of_vocab_grad=self.out_of_vocab_grad,
-            keep_bytes=self.keep_bytes,
-            backend=self.backend,
-            tile_bytes=self.tile_bytes,
-            **asked,
-        )
+        return LogprobQuery(**{name: getattr(self, name) for name in _ALSO_ASKED}, **asked)
+
+
+_ALSO_ASKED = ("ignore_index", "vocab_size", "out_of_vocab_grad", "keep_bytes", "backend", "tile_bytes")
 
 
 class HeadCall:
@@ -154,9 +149,7 @@ def selection_mask(call: hook.HookCall, context: hook.HookContext) -> Tensor:
     """`[b, s]`: the mask of the context, else the model's `loss_mask`; raises if both are missing."""
     mask = call.loss_mask if context.mask is None else context.mask
     if mask is None:
-        raise hook.MissingContextError(
-            "no mask selects the tokens; pass loss_mask= to the model or mask= in the context."
-        )
+        raise hook.MissingContextError("no mask: pass loss_mask= to the model or mask= in the context.")
     return mask
 
 
@@ -187,15 +180,12 @@ def _labels(head: HeadCall) -> Tensor:
     if options.shift == "aligned":
         labels = call.labels if context.labels is None else context.labels
         if labels is None:
-            raise hook.MissingContextError(
-                'labels are missing; pass labels= to the model or in the context, or use shift="next_token".'
-            )
+            way = 'pass labels= to the model or in the context, or use shift="next_token"'
+            raise hook.MissingContextError(f"labels are missing; {way}.")
         return labels
     if context.labels is not None:
-        raise ValueError(
-            'shift="next_token" makes labels of input_ids, and labels= in the context are labels already: leave them '
-            'out, or use shift="aligned".'
-        )
+        text = 'shift="next_token" makes labels of input_ids, and labels= in the context are labels already'
+        raise ValueError(f'{text}: leave them out, or use shift="aligned".')
     if call.input_ids is None:
         raise hook.MissingContextError('shift="next_token" needs token ids; pass input_ids= to the model.')
     return next_token_labels(
@@ -211,10 +201,8 @@ def as_rows(name: str, value: Tensor, hidden: Tensor) -> Tensor:
     """`[b, s]`, or `[b, s, k]` of what has several numbers per token, as the rows of `hidden` `[s, b, h]`."""
     shape, k = [hidden.shape[1], hidden.shape[0]], ["k"] * (name in ("token_ids", "teacher.hidden"))
     if list(value.shape[:2]) != shape or value.dim() != 2 + len(k):
-        raise ValueError(
-            f"{name}: expected [batch, sequence{', k' * len(k)}] = {shape + k} to match the hidden states, got "
-            f"{list(value.shape)}"
-        )
+        expected = f"[batch, sequence{', k' * len(k)}] = {shape + k} to match the hidden states"
+        raise ValueError(f"{name}: expected {expected}, got {list(value.shape)}")
     return value.transpose(0, 1)
 
 
@@ -260,8 +248,7 @@ def lent_weight(call: hook.HookCall) -> Tensor:
 def run_layer_hooks(call: hook.HookCall) -> None:
     """Run the layer's own hooks on one row: in them Megatron waits for weights that are still being gathered.
 
-    A hook that changes the layer's input or output would be lost, so it raises; one that returns the same memory does
-    not. The gradient is tried once for the hooks of a layer: its output is then a leaf.
+    One that changes the input, the output or its gradient (tried once, with the output as a leaf) would be lost: raise.
     """
     layer = call.output_layer
     hooks = tuple(layer._forward_hooks.values())
@@ -324,10 +311,8 @@ def _obstacle(call: hook.HookCall) -> str | None:
     if call.config.defer_embedding_wgrad_compute:
         return "config.defer_embedding_wgrad_compute computes its weight gradient from inputs it would never see"
     if not isinstance(layer, ColumnParallelLinear):
-        return (
-            "it is not a ColumnParallelLinear of Megatron (an adapter around the head, or a head of "
-            "Transformer Engine, which multiplies in fp8?)"
-        )
+        others = "an adapter around the head, or a head of Transformer Engine, which multiplies in fp8?"
+        return f"it is not a ColumnParallelLinear of Megatron ({others})"
     rows = getattr(layer, "output_size_per_partition", len(weight))
     if len(weight) != rows or max(getattr(layer, "gtp_remat_size", 1), getattr(weight, "gtp_remat_size", 1)) > 1:
         return f"its weight is sharded further: only {len(weight)} of its {rows} rows are on this rank"

@@ -45,10 +45,8 @@ class OutputLayerTap:
         model: Any = path.model
         self.model = model
         if model.config.defer_embedding_wgrad_compute:
-            raise HookError(
-                "config.defer_embedding_wgrad_compute needs the input of every call of the output layer, which the "
-                "hook on this model replaces; set it to False."
-            )
+            text = "config.defer_embedding_wgrad_compute needs the input of every call of the output layer, which the "
+            raise HookError(f"{text}hook on this model replaces; set it to False.")
         self.names = find.argument_names(model)
         self.calls: find.PerThread[_HybridCall] = {}
         hooks: list[RemovableHandle] = [
@@ -79,9 +77,7 @@ class OutputLayerTap:
         self.calls.pop(get_ident(), None)
         if processor is not None and model.post_process:
             if is_inference():
-                raise HookError(
-                    "this model cannot use output_processor in Megatron's inference mode; call it without one."
-                )
+                raise HookError("this model takes no output_processor in Megatron's inference mode; leave it out.")
             arguments = dict(zip(self.names, args, strict=False)) | kwargs
             keywords = {name: arguments.get(name) for name in _PASSED_ON} | {"context": context}
             for_mtp = model.config.mtp_num_layers or len(args) > len(self.names)
@@ -129,18 +125,14 @@ class OutputLayerTap:
         if call is None:
             return None
         if not call.taken:
-            raise HookSwallowedError(
-                f"{type(model).__name__} returned without passing its decoder's output to output_layer, so the "
-                "processor never ran; remove the patch that replaced the forward of the model or of the layer."
-            )
+            text = f"{type(model).__name__} returned without passing its decoder's output to output_layer, so the "
+            raise HookSwallowedError(f"{text}processor never ran; remove the patch of the forward of model or layer.")
         own = find.HookPath((), model).own_output_methods(["forward"])
         if own and call.gives_logits:
             ones = model._scale_logits(call.taken["hidden_states"].new_ones(()))
             if not any(bool((leaf == ones).all()) for leaf in tree_leaves(output) if isinstance(leaf, Tensor)):
-                raise HookError(
-                    f"{own[0]} changes the logits (soft-capped?), and the hook on this model runs after it, so the "
-                    "processor would not know; call the model without one."
-                )
+                text = f"{own[0]} changes the logits (soft-capped?), and the hook on this model runs after it"
+                raise HookError(f"{text}, so the processor would not know; call the model without one.")
         return call.processor(
             **call.keywords,
             **call.taken,

@@ -53,10 +53,8 @@ class TokenLoss(HeadProcessor):
     def results(self, call: hook.HookCall, out: VocabOutput) -> dict[str, Any]:
         """`loss`; raises if the model has a loss of its own, which may be more than the cross-entropy."""
         if (foreign := foreign_code(call.compute_language_model_loss)) is not None:
-            raise hook.HookError(
-                f"the loss of this model is its own ({foreign}), and TokenLoss() gives Megatron's cross-entropy; call "
-                "the model without a processor, or use LogProbs()."
-            )
+            text = f"the loss of this model is its own ({foreign}), and TokenLoss() gives Megatron's cross-entropy; "
+            raise hook.HookError(f"{text}call the model without a processor, or use LogProbs().")
         return {"loss": -needed(out.logprobs)}
 
 
@@ -107,10 +105,11 @@ class HeadInputs:
         """Return the layer's input. Labels only serve the MTP loss; without MTP layers they raise a ValueError."""
         call = hook.HookCall.of(keywords)
         if call.labels is not None and not call.config.mtp_num_layers:
-            raise ValueError(
+            text = (
                 "labels: HeadInputs returns hidden states and no loss, and this model has no MTP layers to use labels; "
-                "leave them out (other processors take them from HookContext(labels=...)), or use TokenLoss."
             )
+            text += "leave them out (other processors take them from HookContext(labels=...)), or use TokenLoss."
+            raise ValueError(text)
         check_head(call)
         run_layer_hooks(call)
         self.weight = lent_weight(call)
@@ -139,16 +138,14 @@ class Compose:
             for option, mine in vars(first.options).items():
                 theirs = getattr(reader.options, option)
                 if mine is not theirs and (isinstance(mine, Tensor) or isinstance(theirs, Tensor) or mine != theirs):
-                    raise ValueError(
-                        f"composed processors must have the same options, but {type(first).__name__} has "
-                        f"{option}={mine!r}, {type(reader).__name__} has {option}={theirs!r}."
+                    both = (
+                        f"{type(first).__name__} has {option}={mine!r}, {type(reader).__name__} has {option}={theirs!r}"
                     )
+                    raise ValueError(f"composed processors must have the same options, but {both}.")
         lengths = sorted({reader.topk for reader in self.readers} - {0})
         if len(lengths) > 1:
-            raise ValueError(
-                f"k: composed processors ask for the {' and the '.join(map(str, lengths))} largest logits under one "
-                f"name; ask for k={lengths[-1]} and take the first of them."
-            )
+            text = f"k: composed processors ask for the {' and the '.join(map(str, lengths))} largest logits under one "
+            raise ValueError(f"{text}name; ask for k={lengths[-1]} and take the first of them.")
         taken: dict[str, Any] = {}
         for processor, name in [(p, name) for p in processors for name in _names(p)]:
             source = processor if _can_share(processor) else object()
@@ -211,20 +208,16 @@ class TeacherStates:
         with torch.no_grad():
             hidden = call_with_processor(model, head, *args, **inputs)
         if head.weight is None:
-            raise hook.HookError(
-                "this pipeline stage of the teacher has no LM head; attach HeadInputs, run Megatron's schedule, and "
-                "give what the last stage returns to TeacherStates.from_inputs."
-            )
+            text = "this pipeline stage of the teacher has no LM head; attach HeadInputs, run Megatron's schedule, and "
+            raise hook.HookError(f"{text}give what the last stage returns to TeacherStates.from_inputs.")
         return cls.from_inputs(model, hidden, head.weight)
 
     @classmethod
     def from_inputs(cls, model: Any, hidden: Tensor, weight: Tensor) -> "TeacherStates":
         """Of what a teacher with `HeadInputs` returned, and its `.weight`; MuP's factor is in the hidden states."""
         if weight.untyped_storage().size() == 0:
-            raise hook.HookError(
-                "the weight of the teacher's LM head was freed after its forward (FSDP shards it again); leave the "
-                "output layer unsharded."
-            )
+            text = "the weight of the teacher's LM head was freed after its forward (FSDP shards it again)"
+            raise hook.HookError(f"{text}; leave the output layer unsharded.")
         config: Any = find_language_model(model).model.config
         group = hook.resolve_groups(model).tp
         if config.sequence_parallel and group is not None and group.size() > 1:
@@ -285,15 +278,11 @@ class DistillationLoss(HeadProcessor):
     def _from_top_k(self, call: hook.HookCall, teacher: TeacherTopK) -> Tensor:
         kind, beta = self.divergence.kind, self.divergence.beta
         if kind == "reverse" and self.rest == "zero":
-            raise ValueError(
-                'rest="zero" makes the reverse KL infinite, because the student has tokens that the teacher has not; '
-                'use "renormalised" or "ignored".'
-            )
+            text = 'rest="zero" makes the reverse KL infinite, because the student has tokens that the teacher has not'
+            raise ValueError(f'{text}; use "renormalised" or "ignored".')
         if teacher.log_probs.shape != teacher.token_ids.shape:
-            raise ValueError(
-                f"teacher.log_probs: expected {list(teacher.token_ids.shape)} as token_ids, got "
-                f"{list(teacher.log_probs.shape)}"
-            )
+            expected, got = list(teacher.token_ids.shape), list(teacher.log_probs.shape)
+            raise ValueError(f"teacher.log_probs: expected {expected} as token_ids, got {got}")
         asked = replace(hook.HookContext.of(call.context), token_ids=teacher.token_ids)
         student = needed(head_pass(replace(call, context=asked), self.options, {"token_logprobs"}).token_logprobs)
         taken = teacher.log_probs != -inf
@@ -311,8 +300,6 @@ class DistillationLoss(HeadProcessor):
         ids, words = teacher.token_ids, self.options.vocab_size or call.output_layer.output_size
         unknown = ((ids < 0) | (ids >= words)) & taken & live[..., None]
         if ids.is_cpu and unknown.any():
-            raise ValueError(
-                f"teacher.token_ids: {int(ids[unknown][0])} is no token of the student's vocabulary; give tokens that "
-                "are to be left out a log-prob of minus infinity."
-            )
+            text = f"teacher.token_ids: {int(ids[unknown][0])} is no token of the student's vocabulary"
+            raise ValueError(f"{text}; give tokens that are to be left out a log-prob of minus infinity.")
         return loss.masked_fill(unknown.any(-1), nan).where(live, 0)  # an error, or NaN where that would mean waiting

@@ -98,10 +98,8 @@ def packed_seq_params(row: PackedRow, device: torch.device) -> Any:
     if hasattr(params, "cp_partition_mode"):
         params.cp_partition_mode = "contiguous" if row.contiguous else "zigzag"
     elif row.contiguous and row.cp_size > 1:
-        raise ValueError(
-            'cp_layout="contiguous" needs PackedSeqParams.cp_partition_mode, which this megatron-core lacks, so its '
-            'attention would read the row as zigzag; use cp_layout="zigzag", or a megatron-core that has the field.'
-        )
+        text = 'cp_layout="contiguous" needs PackedSeqParams.cp_partition_mode, which this megatron-core lacks, so its '
+        raise ValueError(f'{text}attention would read the row as zigzag; use cp_layout="zigzag", or a newer one.')
     return params
 
 
@@ -124,10 +122,8 @@ def cp_group_of(size: int | None) -> ProcessGroup | None:
         getter = next(getattr(parallel_state, name) for name in names if hasattr(parallel_state, name))
         group: ProcessGroup = getter(group_size=size)
     except (StopIteration, AssertionError, KeyError) as error:
-        raise ValueError(
-            f"local_cp_size={size}: Megatron has no context-parallel group of that size; initialise Megatron with "
-            "hybrid_context_parallel=True, if it has that, and use a power of two."
-        ) from error
+        text = f"local_cp_size={size}: Megatron has no context-parallel group of that size; initialise it with "
+        raise ValueError(f"{text}hybrid_context_parallel=True, if it has that, and use a power of two.") from error
     return group
 
 

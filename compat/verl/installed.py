@@ -35,10 +35,8 @@ def warn_where_kept(shim: str, numbers: Numbers, config: Any, *, logits_alone: b
     kept = ["the logits are not scaled by MuP's factor"] if config.use_mup else []
     ranks = config.tensor_model_parallel_size
     if ranks > 1 and not config.sequence_parallel and not logits_alone:
-        kept.append(
-            f"without sequence parallelism, hidden-state gradients are not summed over the {ranks} "
-            "tensor-parallel ranks"
-        )
+        others = f"the {ranks} tensor-parallel ranks"
+        kept.append(f"without sequence parallelism, hidden-state gradients are not summed over {others}")
     if kept:
         text = f"{shim} keeps veRL's numbers: {'; '.join(kept)}. Pass numbers=\"megatron\" for Megatron's."
         warnings.warn(text, UserWarning, stacklevel=3)
@@ -46,10 +44,8 @@ def warn_where_kept(shim: str, numbers: Numbers, config: Any, *, logits_alone: b
 
 def several_rows(labels: Tensor, instead: str) -> ValueError:
     """The error for a call with veRL's numbers in a shape for which its kernel is wrong."""
-    return ValueError(
-        f"labels {list(labels.shape)}: with several rows, veRL's kernel pairs labels with the hidden states of other "
-        f"tokens; pass one packed row, or {instead}."
-    )
+    text = f"labels {list(labels.shape)}: with several rows, veRL's kernel pairs labels with the hidden states of other"
+    return ValueError(f"{text} tokens; pass one packed row, or {instead}.")
 
 
 @dataclass(frozen=True)
@@ -73,10 +69,8 @@ class FusedProcessor:
             values = {name: getattr(call, name) for name in logged}
             values |= {"logprobs": out.logprobs, "entropy": out.entropy}
             log_config_to_disk(call.config, OrderedDict(values), prefix="input_and_logits")
-        results = {"log_probs": out.logprobs, "entropy": out.entropy}
-        if self.flat:
-            results = {name: value if value is None else value.flatten() for name, value in results.items()}
-        return _output_class()(hidden_states=call.hidden_states, **results)
+        results = [one.flatten() if self.flat and one is not None else one for one in (out.logprobs, out.entropy)]
+        return _output_class()(hidden_states=call.hidden_states, log_probs=results[0], entropy=results[1])
 
 
 _HOW: dict[Numbers, HeadOptions] = {
@@ -104,7 +98,6 @@ class Installed:
     """The veRL shims on one model: state says which are active; all share the same hooks."""
 
     def __init__(self, path: find.HookPath) -> None:
-        refuse_patches(path)
         self.model: Any = path.model
         self.fused: Numbers | None = None  # whose numbers; None: not on
         self.logits: Numbers | None = None
@@ -204,18 +197,17 @@ def state_of(path: find.HookPath) -> Installed | None:
 
 
 def install(path: find.HookPath) -> Installed:
-    """The same, installing it if needed."""
+    """The same, installing it if needed; raises if the model is patched."""
+    refuse_patches(path)
     with find.INSTALLING:
         return state_of(path) or Installed(path)
 
 
 def refuse_patches(path: find.HookPath) -> None:
     """Raise if one of veRL's own patches, or another, is on the language model."""
-    remedy = (
-        "undo it with the unpatch_ function of the file it comes from, or import that file's names from "
-        "mcore_unpatch.compat.verl instead"
-    )
-    find.refuse_patched("mcore_unpatch.compat.verl", path.model, remedy=remedy)
+    ours = "mcore_unpatch.compat.verl"
+    remedy = f"undo it with the unpatch_ function of its file, or import that file's names from {ours} instead"
+    find.refuse_patched(ours, path.model, remedy=remedy)
 
 
 def path_in(model: Module, *, stacklevel: int = 3) -> find.HookPath | None:

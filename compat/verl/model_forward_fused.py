@@ -20,7 +20,6 @@ from torch.nn import Module
 
 from ..fused_head.problem import needed
 from ..hook import call as hook
-from ..hook.attach import call_along
 from ..hook.find import INSTALLING, find_language_model
 from ..hook.head import refuse_critic
 from . import batches, installed
@@ -56,10 +55,9 @@ def fused_output_processor(
         raise installed.several_rows(labels, 'use partial(fused_output_processor, numbers="megatron")')
     if not isinstance(context, hook.HookContext | Mapping):
         if getattr(context, "temperature", None) is None:
-            raise hook.MissingContextError(
-                f"fused_output_processor found no temperature in its context ({type(context).__name__}); pass "
-                "output_processor_context=FusedOutputProcessorContext(temperature=...) to the model."
-            )
+            text = f"fused_output_processor found no temperature in its context ({type(context).__name__}); pass "
+            text += "output_processor_context=FusedOutputProcessorContext(temperature=...) to the model."
+            raise hook.MissingContextError(text)
         context = hook.HookContext(temperature=context.temperature)
     if numbers == "verl" or not config.use_mup:
         others = {**dict.fromkeys(hook.KEYWORDS), "scale_logits": lambda logits: logits, **others}
@@ -167,7 +165,7 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
         batch = batches.batch_of(input_ids, None, target.path.model.config, data_format, cp_layout=cp_layout, **row)
         arguments = batches.vision_arguments(multi_modal_inputs, input_ids.device)
         if vision_model:
-            arguments |= {**batch.arguments, **_unpacked(*batches.vision_tokens(input_ids, pad_token_id))}
+            arguments |= batch.arguments | _unpacked(*batches.vision_tokens(input_ids, pad_token_id))
         else:
             arguments |= batch.model_arguments(input_ids)
         if router_padding_mask is not None:
@@ -234,18 +232,14 @@ class _FusedTarget:
         return results
 
     def _call(self, processor: FusedProcessor, context: hook.HookContext, keywords: dict[str, Any]) -> Any:
-        """The model with `processor` at its output: by keyword where nothing is in the way, else installed."""
-        path, model = self.path, self.model
-        config: Any = path.model.config
-        if path.passes_keywords and not config.mtp_num_layers and not hook.is_inference(keywords):
-            installed.refuse_patches(path)
-            return call_along(path, model, processor, hook.complete_context(context, path.model), (), keywords)
+        """The model with `processor` installed at its output."""
+        path = self.path
         with INSTALLING:
             state = installed.install(path)
             state.calls += 1
         state.requests[get_ident()] = (processor, context)
         try:
-            result = model(**keywords)
+            result = self.model(**keywords)
         finally:
             unserved = state.requests.pop(get_ident(), None) is not None
             with INSTALLING:
@@ -253,10 +247,8 @@ class _FusedTarget:
                 state.release()
         if unserved:
             names = " > ".join(type(wrapper).__name__ for wrapper in path.wrappers) or "the call"
-            inner = type(path.model).__name__
-            raise hook.HookSwallowedError(
-                f"{names} returned without calling {inner}, so the processor never ran; pass {inner} itself."
-            )
+            text = "returned without calling {0}, so the processor never ran; pass {0} itself."
+            raise hook.HookSwallowedError(f"{names} {text.format(type(path.model).__name__)}")
         return result
 
     def trains_mtp(self, asked: bool | None) -> bool:
@@ -266,12 +258,10 @@ class _FusedTarget:
         training = self.path.model.training and torch.is_grad_enabled()
         wanted = self.state is not None and self.state.logits is not None and training
         if wanted and self.numbers == "verl":
-            warnings.warn(
+            text = (
                 "MTP is not trained, because veRL's fused forward leaves it out; pass mtp_enable_train=True, or call "
-                'patch_fused_forward(model, numbers="megatron").',
-                UserWarning,
-                stacklevel=3,
             )
+            warnings.warn(f'{text}patch_fused_forward(model, numbers="megatron").', UserWarning, stacklevel=3)
             return False
         return wanted
 
@@ -290,9 +280,7 @@ def _row_temperature(temperature: float | Tensor, tokens: Tensor, batch: batches
     elif not tokens.is_nested:
         per_row = temperature[:, None] if temperature.dim() == 1 else temperature
         if len(per_row) != len(tokens) or per_row.dim() != 2 or per_row.shape[1] not in (1, tokens.shape[1]):
-            shape, given = list(tokens.shape), list(temperature.shape)
-            raise ValueError(
-                f"temperature: expected a number, one per sequence or one per token of {shape}, got {given}"
-            )
+            text = f"a number, one per sequence or one per token of {list(tokens.shape)}"
+            raise ValueError(f"temperature: expected {text}, got {list(temperature.shape)}")
         temperature = per_row.expand(tokens.shape)
     return batch.pack(temperature, fill=1)

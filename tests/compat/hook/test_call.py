@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from mcore_unpatch.compat import (
-    AsTuple,
     Compose,
     HookCall,
     HookContext,
@@ -67,8 +66,7 @@ def test_a_context_may_be_none_a_mapping_or_itself() -> None:
 
 
 def test_a_processor_is_an_instance_that_can_be_called() -> None:
-    for make in (Compose, AsTuple):
-        with pytest.raises(TypeError, match=r"pass an instance: LogProbs\(\)"):
-            make(LogProbs)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="expected a callable that takes the hook's keywords, got 3"):
-            make(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"pass an instance: LogProbs\(\)"):
+        Compose(LogProbs)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected a callable that takes the hook's keywords, got 3"):
+        Compose(3)  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """Shares of context-parallel ranks and packed rows: labels stay in their sequence, gathers have the asked gradient."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
 from mcore_unpatch.compat import LogProbs, attach, resolve_groups
-from mcore_unpatch.compat.packing import Gradient, gather_sequence, next_token_labels, zigzag_merge, zigzag_split
+from mcore_unpatch.compat.packing import Gradient, gather_sequence, next_token_labels, zigzag_split
 
 LENGTHS = [16, 9, 3]
 
@@ -44,8 +45,9 @@ def test_gradients_are_neither_doubled_nor_lost(release: str) -> None:
 def test_wrong_shares_are_named() -> None:
     with pytest.raises(ValueError, match="gradient: expected 'own' or 'summed', got 'twice'"):
         gather_sequence(torch.zeros(1), None, "twice")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"zigzag shares, two chunks of equal length, got \[1, 3\]"):
-        zigzag_merge([torch.zeros(1, 3)] * 2)  # one position dropped: the order of the others would be lost
+    two: Any = SimpleNamespace(size=lambda: 2)
+    with pytest.raises(ValueError, match=r"zigzag share, two chunks of equal length, got \[1, 3\]"):
+        gather_sequence(torch.zeros(1, 3), two)  # one position dropped: the order of the others would be lost
     params = Packer(torch.ones(1, 4)).packed_seq_params()
     with pytest.raises(ValueError, match=r"\[1, tokens\], got \[2, 4\]"):
         next_token_labels(torch.zeros(2, 4, dtype=torch.long), packed_seq_params=params)

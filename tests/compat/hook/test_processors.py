@@ -12,7 +12,6 @@ from megatron.core import parallel_state
 from torch import Tensor
 
 from mcore_unpatch.compat import (
-    AsTuple,
     Compose,
     DistillationLoss,
     Entropy,
@@ -88,7 +87,6 @@ def test_every_processor_gives_what_the_logits_say(case: Case) -> None:
         _close(run(LogProbs(temperature=one)), expected)
     narrow = logits[..., :40].log_softmax(-1).gather(-1, labels.clamp(max=39)[..., None]).squeeze(-1)
     _close(run(LogProbs(vocab_size=40)), narrow.where(labels < 40, 0))
-    assert isinstance(run(AsTuple(LogProbsAndEntropy())), tuple)
 
     gathered = call_with_processor(model, Logits(), **{**inputs, "runtime_gather_output": True})
     assert torch.equal(gathered, model(**{**inputs, "labels": None, "runtime_gather_output": True}))
