@@ -47,10 +47,7 @@ def missing_from_extra(what: str, error: ModuleNotFoundError, extra: str = "comp
 
 
 def require_switched_on(what: str) -> None:
-    """Raise an ImportError if the environment has MCORE_UNPATCH=0, or MCORE_UNPATCH_OFF with the name of `what`.
-
-    The names are those below `mcore_unpatch.compat`, with commas between them; that of a package is for all in it.
-    """
+    """Raise an ImportError if MCORE_UNPATCH=0, or if MCORE_UNPATCH_OFF=a,b.c names `what` or its package."""
     everything, some = os.environ.get(_SWITCH) == "0", os.environ.get(_SOME_OFF, "")
     if everything or any(f"{_short(what)}.".startswith(f"{name}.") for name in _switched_off(some)):
         switch = f"{_SWITCH}=0" if everything else f"{_SOME_OFF}={some}"

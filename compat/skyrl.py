@@ -178,8 +178,7 @@ def from_parallel_hidden_to_entropy_packed_sequences(
 ) -> tuple[Tensor, Tensor]:
     """The mean entropy over the last `num_actions` positions of each row, weighted by `loss_mask` `[b, num_actions]`.
 
-    Two numbers: that of all context-parallel ranks, without gradient; and this rank's part of it, with its gradient,
-    for a loss that is summed over the ranks. Positions without weight are not computed.
+    That of all context-parallel ranks, without gradient; and this rank's part of it, with its gradient.
     """
     ranks, _ = packing.size_and_rank(cp_group)
     bounds, tokens = cu_seqlens_padded.to(hidden.device), hidden.shape[1] * ranks

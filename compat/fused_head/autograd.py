@@ -1,9 +1,8 @@
 """The one autograd function: statistics of the vocabulary per row, and their gradients.
 
-The weight's goes to a new `.grad`, or to `main_grad`, the buffer that Megatron's optimizer reads. Megatron's
-data-parallel wrappers hang more on a parameter: `grad_added_to_main_grad`, set here so that the wrapper's hook does not
-add `.grad` again; `zero_out_wgrad` on a tied weight, whose `.grad` the hook adds nevertheless: ours must be zeros. The
-parameters of Megatron FSDP have `__fsdp_param__` and lend the buffer by `get_main_grad()`, with nothing worth keeping.
+The weight's goes to a new `.grad`, or to `main_grad`, the buffer that Megatron's optimizer reads: then
+`grad_added_to_main_grad` keeps the hook of the data-parallel wrapper from adding `.grad` again, but on a tied weight
+(`zero_out_wgrad`), where ours must be zeros. Megatron FSDP lends the buffer, with nothing worth keeping in it.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,19 +35,15 @@ class PassOptions:
         self, problem: Problem, main_grad_of: Tensor | None, needed: Sequence[bool], backward: Backward
     ) -> tuple[Tensor | None, Tensor | None]:
         """Those of hidden states and weight, as `needed`, which `backward` adds up as `TorchBackend.backward` does."""
-        need_hidden, need_weight = needed
-        hidden, weight = problem.hidden, problem.weight
+        (need_hidden, need_weight), hidden, weight = needed, problem.hidden, problem.weight
         with torch.autocast(hidden.device.type, enabled=False):
-            sink = None
-            if need_weight and main_grad_of is not None:
-                sink = main_grad(main_grad_of)
-            elif need_weight:
+            sink = None if main_grad_of is None or not need_weight else main_grad(main_grad_of)
+            if need_weight and sink is None:
                 sink = WeightGradBuffer(torch.empty_like(weight, memory_format=torch.contiguous_format), False)
             group = self.shard.group if self.reduce_hidden_grad else None
             sums: list[tuple[Tensor, dist.Work | None]] = []
 
-            def sum_shards(part: Tensor) -> None:
-                """In place, beside what is still computed; nobody reads or writes `part` meanwhile."""
+            def sum_shards(part: Tensor) -> None:  # in place, beside what is still computed
                 summed = group is not None and part.numel()
                 sums.append((part, dist.all_reduce(part, group=group, async_op=True) if summed else None))
 

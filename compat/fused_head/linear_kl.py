@@ -87,8 +87,8 @@ class Head:
 def merge_pair_stats(parts: Tensor, weighing: int) -> Tensor:
     """`[5, rows]` of both heads from those of several parts of the columns, `[parts, 5, rows]`.
 
-    Each head's maximum and sum of `exp(z - row_max)`, where `z` is a logit, and `cross`, for a KL divergence in one
-    pass: the sum of `exp(z - row_max) * ((z - row_max) - (z' - row_max'))` with `z` of the head that weighs.
+    The maxima, the sums of `exp(z - row_max)` of logits `z`, and `cross`, for a KL divergence in one pass: the sum of
+    `exp(z - row_max) * ((z - row_max) - (z' - row_max'))` with `z` of the head that weighs.
     """
     maxima, sums_exp = parts[:, :2], parts[:, 2:4]
     row_max = maxima.amax(0)
@@ -196,10 +196,8 @@ def linear_kl(
     Gradients go to whatever requires them: the student, and the teacher too unless it is detached.
 
     Args:
-        student_hidden: `[..., h]`.
-        student_weight: `[vocab / tp, h]`, this rank's shard of the student's LM head.
-        teacher_hidden: `[..., h']`; the hidden sizes may differ.
-        teacher_weight: `[vocab / tp, h']`, the same tokens as the student's shard.
+        student_hidden: `[..., h]`, and `teacher_hidden` `[..., h']`: the hidden sizes may differ.
+        student_weight: `[vocab / tp, h]`, this rank's shard; `teacher_weight` `[vocab / tp, h']` has the same tokens.
         kind: "forward" is KL(teacher, student), "reverse" KL(student, teacher), "jsd" the generalised Jensen-Shannon
             divergence, `beta * KL(teacher, m) + (1 - beta) * KL(student, m)` with the mixture
             `m = beta * teacher + (1 - beta) * student`.

@@ -1,6 +1,7 @@
-"""`linear_logprob` inside `torch.compile`: two opaque operators, one for the results and one for the gradients.
+"""The public functions: log-probs, entropy and more from hidden states and the LM-head weight.
 
-A compiled graph saves what an operator returns: so the forward returns what the backward needs of every token, too.
+In `torch.compile` two opaque operators, for results and gradients. A graph saves what an operator returns: so the
+forward returns what the backward needs of every token, too.
 """
 
 from collections.abc import Sequence

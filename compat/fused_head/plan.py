@@ -65,13 +65,12 @@ class PassPlan:
 def plan_pass(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> PassPlan:
     """Check the tensors, and find out which rows of which shard are asked for."""
     check_tensors(hidden, weight, query.temperature, labels=query.labels, mask=query.mask, token_ids=query.token_ids)
-    shape, vocab_size = hidden.shape[:-1], query.vocab_size
+    shape = hidden.shape[:-1]
     rows, options = located(hidden, weight, query)
-    labels = ids = None
-    if query.labels is not None:
-        labels = sort_labels(rows.take(query.labels), options.shard, vocab_size, query.ignore_index)
-    if query.token_ids is not None:
-        ids = sort_labels(rows.take(query.token_ids), options.shard, vocab_size, ignore_index=None)
+    labels, ids = (
+        None if given is None else sort_labels(rows.take(given), options.shard, query.vocab_size, ignored)
+        for given, ignored in ((query.labels, query.ignore_index), (query.token_ids, None))
+    )
     chosen = ([] if labels is None else [labels.targets[:, None]]) + ([] if ids is None else [ids.targets])
     columns = [part for part in chosen if part.shape[1]]
     problem = partial(
@@ -93,8 +92,7 @@ def located(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> tuple["Rows"
         raise ValueError(
             "fuse_main_grad: expected a weight with main_grad (a parameter under Megatron's DDP or FSDP), got none"
         )
-    words, group = len(weight), query.tp_group
-    group = group if group is not None and group.size() > 1 else None
+    words, group = len(weight), None if query.tp_group is None or query.tp_group.size() == 1 else query.tp_group
     ranks, rank = (1, 0) if group is None else (group.size(), group.rank())
     if query.topk or query.vocab_size is not None:
         check_vocabulary(ranks * words, query.vocab_size, query.topk)

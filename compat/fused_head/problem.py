@@ -145,17 +145,13 @@ def _merge_topk(stats: RowStats, logits: Tensor, ids: Tensor, group: ProcessGrou
 
 
 def gather_stats(mine: Tensor, shard: VocabShard) -> Tensor:
-    """Everyone's numbers of the rows, `[ranks, numbers, rows]`; with them goes the size, which all must have in common.
-
-    Another size would be wrong in silence: it raises, or makes everything NaN where that would mean to wait.
-    """
+    """Everyone's numbers of the rows, `[ranks, numbers, rows]`; shards of another size raise, or make them NaN."""
     everyone = gather(torch.cat([mine, torch.full_like(mine[:1], shard.size)]), needed(shard.group))
     sizes = everyone[:, -1]
     equal = (sizes == shard.size).all()
     if waiting_is_free(equal) and not equal:
-        raise ValueError(
-            f"weight: expected the same number of rows on every rank of tp_group, got {sizes[:, 0].long().tolist()}"
-        )
+        got = sizes[:, 0].long().tolist()
+        raise ValueError(f"weight: expected the same number of rows on every rank of tp_group, got {got}")
     return everyone[:, :-1].where(equal, torch.nan)
 
 

@@ -106,9 +106,8 @@ def check_vocabulary(total: int, vocab_size: int | None, topk: int) -> None:
         raise _wrong(ValueError, "topk", f"at most vocab_size = {vocab_size}", topk)
     for name, value in {"vocab_size": vocab_size or 0, "topk": topk}.items():
         if value > total:
-            raise _wrong(
-                ValueError, name, f"at most {total}, the number of weight rows on all ranks of tp_group", value
-            )
+            most = f"at most {total}, the number of weight rows on all ranks of tp_group"
+            raise _wrong(ValueError, name, most, value)
 
 
 def group_named(name: str) -> ProcessGroup:
@@ -124,10 +123,8 @@ def check_vocab_range(start: int, end: int, weight: Tensor, group: ProcessGroup)
     """Raise unless the caller's range is that of the shard: the operator derives it from the rank and the shard."""
     expected = (group.rank() * len(weight), (group.rank() + 1) * len(weight))
     if (start, end) != expected:
-        raise ValueError(
-            f"vocab_start_index, vocab_end_index: expected {expected} for the {len(weight)} rows on rank "
-            f"{group.rank()} of the tensor-parallel group, got {(start, end)}"
-        )
+        where = f"{expected} for the {len(weight)} rows on rank {group.rank()} of the tensor-parallel group"
+        raise _wrong(ValueError, "vocab_start_index, vocab_end_index", where, (start, end))
 
 
 OutOfVocabGrad = Literal["zero", "legacy"]
@@ -192,8 +189,8 @@ class LogprobQuery(LogprobOptions):
         check_temperature(self.temperature)
         if self.keep_bytes is None:
             raise _wrong(TypeError, "keep_bytes", "an integer", "None")
-        sizes = {"vocab_size": (self.vocab_size, 1), "keep_bytes": (self.keep_bytes, 0), "topk": (self.topk, 0)}
-        check_counts(ignore_index=(self.ignore_index, None), **sizes)
+        check_counts(ignore_index=(self.ignore_index, None), vocab_size=(self.vocab_size, 1))
+        check_counts(keep_bytes=(self.keep_bytes, 0), topk=(self.topk, 0))
         group = self.tp_group
         if group is not None and (not isinstance(group, ProcessGroup) or group.rank() < 0):
             raise _wrong(TypeError, "tp_group", "a process group this rank belongs to, or None", group)

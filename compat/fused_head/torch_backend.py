@@ -18,12 +18,9 @@ from .settings import DEFAULT_TILE_BYTES, check_counts, math_dtype
 BLOCK_ROWS = 128
 BLOCK_COLUMNS = 256
 BLOCK_WIDTH = 64  # of the hidden size, per step of the product
-# Below this width a matrix product is too thin to be fast: split the rows instead.
-_THINNEST = 256
-# A GPU multiplies matrices of such a width several times faster than odd ones.
-_ALIGNED = 128
-# Vectors of one number per row that live beside a tile.
-_VECTORS = 8
+_THINNEST = 256  # below this width a matrix product is too thin to be fast: split the rows instead
+_ALIGNED = 128  # a GPU multiplies matrices of such a width several times faster than odd ones
+_VECTORS = 8  # of one number per row, that live beside a tile
 
 
 def tile_cost(problem: Problem, number: int, keeps_low_precision: bool) -> tuple[int, int, int]:
@@ -51,9 +48,8 @@ def plan_tiles(rows: int, columns: int, cost: tuple[int, int, int], budget: int)
         tall = (budget - thin * column) // (thin * cell + row)
         if tall >= min(rows, 32) or (thin == 1 and tall >= 1):
             return min(rows, tall), thin
-    raise ValueError(
-        f"tile_bytes: expected at least {sum(cost)} for these tensors (one cell of the logits), got {budget}"
-    )
+    text = f"at least {sum(cost)} for these tensors (one cell of the logits)"
+    raise ValueError(f"tile_bytes: expected {text}, got {budget}")
 
 
 def spans(total: int, size: int) -> list[slice]:
@@ -216,9 +212,9 @@ class TorchBackend:
         return RowStats(row_max, sum_exp, sum_exp_z, sum_exp_squared, chosen, top_logits, top_columns)
 
     def backward(self, problem: Problem, grads: RowGrads, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
-        """Fill `weight_grad`; pass this shard's part of the rows' gradient to `hidden_grad`, once and early.
+        """Fill `weight_grad`; pass this shard's part `[rows, h]` of the gradient to `hidden_grad`, once and early.
 
-        That is `[rows, h]` in the math dtype and not shared: the shards are summed in it while `weight_grad` is filled.
+        It is not shared: the shards are summed in it while `weight_grad` is filled.
         """
         tiles = TorchTiles(problem)
 

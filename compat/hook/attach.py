@@ -35,17 +35,14 @@ def attach(
 ) -> Handle:
     """Run `processor` at the output of every forward of `model` until the handle is removed.
 
-    `model` may be wrapped (DDP, Float16Module, FSDP, a vision-language model) or be the list of chunks of a virtual
-    pipeline. `legacy` translates keywords that callers of an old patch still pass into fields of the context, such as
-    `{"temperature": "temperature"}`. Calls for inference take Megatron's own path, and so does a forward at whose start
-    `when` returns False.
-    Attaching the same processor again changes nothing and returns the same handle; attaching a different one, or the
-    same one with a different `when`, raises `AttachmentError`. The handle is also a context manager; leaving its block
-    does not remove what was attached before the block.
+    `model` may be wrapped or be the list of chunks of a virtual pipeline. `legacy` translates keywords that callers of
+    an old patch still pass into fields of the context, such as `{"temperature": "temperature"}`. Calls for inference
+    take Megatron's own path, and so does a forward at whose start `when` returns False. Attaching the same again
+    returns the same handle, anything else raises `AttachmentError`. The handle is also a context manager, whose block
+    does not remove what was attached before it.
 
-    If a whole model is checkpointed, its forward runs again in the backward: stay attached until then, and make `when`
-    return what it returned the first time, or with `use_reentrant=True` gradients may be wrong. There a result must be
-    a tensor or a tuple of tensors: anything else raises. Megatron's own recompute does not call `when`.
+    If a whole model is checkpointed, its forward runs again in the backward: stay attached until then, and let `when`
+    return the same, or with `use_reentrant=True` gradients may be wrong (results are tensors or a tuple there).
     """
     say_once(__name__)
     hook.require_processor(processor)

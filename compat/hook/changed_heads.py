@@ -1,8 +1,4 @@
-"""Another output layer: a value head, or one that multiplies in fp32; and MTP layers whose gradients stop early.
-
-The head of a critic is `model.output_layer`, a submodule under the name that Megatron calls, checkpoints and bridges
-know. Nothing here needs Megatron's hook.
-"""
+"""Without Megatron's hook: a value head, an output layer that multiplies in fp32, MTP gradients that stop early."""
 
 from ..requirements import require_megatron, say_once
 
@@ -27,9 +23,8 @@ def add_value_head(model: Module | Sequence[Module], layer: Module | None = None
     """Make `model` a critic: its output becomes `[b, s, outputs]`, and its LM head is given up.
 
     Call it on every pipeline stage before the model is wrapped for data parallelism; only the last stage changes.
-    `model` may be the list of chunks of a virtual pipeline, or have a `.language_model`. `layer`, else a `ValueLayer`,
-    becomes `model.output_layer`; Megatron calls `layer(hidden, weight=None, runtime_gather_output=None)` and takes
-    `(values, None)`.
+    `model` may be a list of chunks. `layer`, else a `ValueLayer`, becomes `model.output_layer`; Megatron calls
+    `layer(hidden, weight=None, runtime_gather_output=None)` and takes `(values, None)`.
     """
     say_once(__name__, "a value layer of its own")
     check_counts(outputs=(outputs, 1))

@@ -1,8 +1,4 @@
-"""The LM head of a hook call, read in one pass over the vocabulary.
-
-Only the layer's weight is read: a layer that does more than multiply by it is refused, and so is one whose hooks change
-what goes in or out.
-"""
+"""The LM head of a hook call, read in one pass over the vocabulary; what does more than multiply is refused."""
 
 from ..requirements import require_hook
 
@@ -33,14 +29,12 @@ class HeadOptions:
     """How the head is read; the same for all processors that share a pass.
 
     `shift="aligned"`: the label at position i is what position i predicts, as in Megatron's own `labels`.
-    `shift="next_token"`: the labels are the model's `input_ids`, shifted one to the left here, within each packed
-    sequence and across context-parallel chunks; the last token of a sequence has no label. The model's `labels` are
-    then for its MTP loss alone.
+    `shift="next_token"`: the labels are the model's `input_ids`, shifted one to the left here, within each sequence;
+    its last token has no label. The model's `labels` are then for its MTP loss alone.
     `use_loss_mask`: rows where the model's `loss_mask` (not shifted) is zero are not computed and return 0, as with a
     `mask` in the context, and so are those whose label is `ignore_index`; None computes all rows.
-    `scale_logits`: apply MuP's factor. `reduce_hidden_grad`: if every tensor-parallel rank has the whole hidden states,
-    sum their gradient over the ranks. Megatron does both; without them are the numbers of code that did neither.
-    The other options are those of `linear_logprob` and `LogprobOptions`.
+    `scale_logits` (by MuP's factor), `reduce_hidden_grad` (over tensor-parallel ranks with the whole hidden states):
+    as Megatron does. The other options are those of `linear_logprob` and `LogprobOptions`.
     """
 
     temperature: float | Tensor = 1.0
@@ -154,10 +148,7 @@ def selection_mask(call: hook.HookCall, context: hook.HookContext) -> Tensor:
 
 
 def enter_head(call: hook.HookCall, groups: hook.ProcessGroups) -> Tensor:
-    """Check that the head can be read, wait for its weight, and return `[s, b, h]`.
-
-    If these are gathered, and so others than the call's, the backward of the gather sums their gradient over the ranks.
-    """
+    """Check the head, wait for its weight, and return `[s, b, h]`; if gathered, the backward sums their gradient."""
     check_head(call)
     hook.check_tp_group(groups.tp, call.output_layer, call.config)
     run_layer_hooks(call)

@@ -1,9 +1,8 @@
 """The hook for a model whose `forward` has none (HybridModel), through official PyTorch hooks only.
 
-The output layer is called once per MTP layer and then once for the main output, whose input is what the decoder (or the
-MTP block) returned: the same memory. There the hidden states are captured and the product is avoided: the layer gets a
-single row, and its result is replaced by logits over a vocabulary of one per rank, from which the model's own loss
-costs next to nothing. When `forward` returns, the processor is called, and its result becomes the model's.
+The output layer is called once per MTP layer and then for the main output, whose input is what the decoder (or the MTP
+block) returned: the same memory. There the layer gets a single row, and its result is replaced by logits over one word
+per rank. When `forward` returns, the processor is called with the hidden states, and its result becomes the model's.
 """
 
 import re

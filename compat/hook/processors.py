@@ -122,8 +122,7 @@ class Compose:
     """Several processors in one call, with all results in one `Outputs`.
 
     Those that read the head share a single pass, with equal `HeadOptions`; if one of them takes labels, all their
-    results are 0 in a row without. Any other, and one that overrides `__call__`, is called separately, and its result
-    has the name of its class if it has none.
+    results are 0 in a row without. Any other is called by itself, and its result has the name of its class.
     """
 
     def __init__(self, *processors: hook.Processor) -> None:

@@ -70,10 +70,9 @@ def patch_fused_forward(model: Module, *, numbers: Numbers = "verl") -> None:
     """Return fused results from every forward with labels, until `unpatch_fused_forward`.
 
     A forward for inference or with its own `output_processor` is left alone. A second call only changes `numbers`:
-    "megatron" are those of Megatron's own logits. "verl", for a direct call and for the functions below: MuP does not
-    scale the logits; with TP but no SP, hidden-state gradients are not summed over ranks; the last token of a sequence
-    in a nested batch predicts the next token of the row; no MTP unless asked for. A direct call then takes one packed
-    row and returns flat results.
+    "megatron" are those of Megatron's own logits. With "verl" MuP does not scale the logits; with TP but no SP,
+    hidden-state gradients are not summed over ranks; the last token of a sequence in a nested batch predicts the next
+    token of the row; no MTP unless asked for; and a direct call takes one packed row and returns flat results.
     """
     say_once(__name__)
     path = installed.path_in(model)
@@ -112,8 +111,7 @@ def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
     ) -> Any:
         """All tensors `[b, s]`, labels aligned with the outputs; log-probs are 0 where `labels_mask` is false.
 
-        Without labels, logits `[b, s, vocab / tp]`. On a pipeline stage without output, the stage's own result.
-        `sequence_parallel` is read from the model; `data_format="bshd"` leaves the batch padded. `temperature` may be
+        Without labels, logits `[b, s, vocab / tp]`. `sequence_parallel` is read from the model. `temperature` may be
         one per sequence or per token. `mtp_enable_train`: also train MTP, on the labels that `labels_mask` selects;
         None: with Megatron's numbers, if `patch_postprocess` was called.
         """

@@ -78,10 +78,7 @@ def patch_mtp_layer_get_embeddings(model: Module, *, every_depth: bool = False) 
 
 
 def _detach_first_depth(handle: Handle, mtp: Any, layer: Any) -> None:
-    """Detach what the decoder gives a layer that all depths share, and not what one depth gives the next.
-
-    In the layer's call and not in its norm, which a backward with recomputation runs again, whatever the depth.
-    """
+    """Detach what the decoder gives a layer that all depths share; in its call, as its norm may be recomputed."""
     from_decoder: list[bool] = []
 
     def begin(_: Module, args: tuple[Any, ...]) -> None:

@@ -67,10 +67,7 @@ def split_stats(
     asked: Problem,
     kept: KeptLogits | None,  # to be written
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """One launch: the sums of these rows in every segment, `[3 or 4, segments, rows]`, and the largest logits.
-
-    Those are lists of every split with their columns, each `[splits, rows, k]`.
-    """
+    """`[3 or 4, segments, rows]` sums, and lists of the largest logits and their columns, each `[splits, rows, k]`."""
     (rows, width), columns = x.shape, len(w)
     options = launch.kernel_options(scale, x.device)
     tma, block_columns = options["tma"], options["block_columns"]

@@ -201,11 +201,7 @@ def chosen_logits(
     scale: float | Tensor,
     out: Tensor,  # [rows, k], to be written
 ) -> None:
-    """The logits of chosen columns, with the same bits as in the statistics.
-
-    To look for them in every block of logits would cost more: this multiplies blocks of `_PAIRS` rows with as many
-    gathered columns, by the same instructions, and takes the diagonals.
-    """
+    """The logits of chosen columns, with the same bits as in the statistics: the diagonals of gathered blocks."""
     chosen = chosen.contiguous()
     options = launch.kernel_options(scale, x.device)
     row_scale = isinstance(scale, Tensor)
@@ -220,10 +216,9 @@ def chosen_logits(
 
 
 class TargetGrads:
-    """Puts the gradients of chosen columns into tiles of gradients.
+    """Puts the gradients of chosen columns into tiles, from the log-probs of the forward.
 
-    Whole, from the log-probs of the forward, and not added to what is there: that is rounded to 16 bits, and where the
-    model is confident, a target's own gradient and that of the softmax cancel.
+    Not added to what is there: that is rounded, and where the model is confident, it and a target's own cancel.
     """
 
     def __init__(self, grads: RowGrads, factors: Tensor) -> None:

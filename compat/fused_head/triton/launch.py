@@ -22,10 +22,9 @@ _ENOUGH_BYTES = 128 << 20
 
 
 def tile_sizes(problem: Problem, columns: int, sums_apart: bool) -> tuple[int, int, int]:
-    """For so many columns of vocabulary the rows of a forward launch, and the rows and columns of a tile of gradients.
+    """The rows of a forward launch, and the rows and columns of a tile of gradients.
 
-    `tile_bytes` bounds a tile together with the float32 sums of its columns, where these are kept apart; and, for
-    itself, the copy of a tile's or a launch's rows, though a block of rows is the least.
+    `tile_bytes` bounds a tile with the float32 sums of its columns, where these are apart, and a copy of its rows.
     """
     rows, budget = max(problem.row_count, 1), problem.tile_bytes
     cell, column_sum = problem.weight.itemsize, 4 * problem.weight.shape[1]
@@ -78,10 +77,9 @@ def block_columns_on(device: torch.device) -> int:
 
 
 def kernel_options(scale: float | Tensor, device: torch.device) -> dict[str, Any]:
-    """How both kernels are compiled: by the same options, for both must make the same logits.
+    """How all kernels are compiled: alike, so that they make the same logits.
 
-    With fused multiply-add the compiler makes one instruction of `z * scale - max` in one kernel and two in the other,
-    which round differently, unless the scale is a power of two and rounds nothing.
+    Fused multiply-add rounds `z * scale - max` differently in two of them, unless the scale is a power of two.
     """
     exact = not isinstance(scale, Tensor) and abs(frexp(scale)[0]) == 0.5
     tma = has_tma(device)
@@ -99,11 +97,8 @@ def kernel_options(scale: float | Tensor, device: torch.device) -> dict[str, Any
 
 def tma_can_read(matrix: Tensor) -> bool:
     """Whether the TMA can read this matrix as it lies."""
-    return (
-        matrix.stride(1) == 1
-        and matrix.data_ptr() % _TMA_BYTES == 0
-        and matrix.stride(0) * matrix.itemsize % _TMA_BYTES == 0
-    )
+    aligned = matrix.data_ptr() % _TMA_BYTES == 0 and matrix.stride(0) * matrix.itemsize % _TMA_BYTES == 0
+    return aligned and matrix.stride(1) == 1
 
 
 def operand(matrix: Tensor, block_rows: int, block_columns: int, tma: bool) -> Any:
@@ -133,8 +128,8 @@ def cut_columns(
 ) -> tuple[int, int, int]:
     """How many blocks of rows are taken at a time, the number of splits, and the blocks of a segment.
 
-    The columns are cut into segments, dealt to the splits in turn. Statistics are summed in order within a segment, and
-    over the segments afterwards. There are at most `available` programs, one per block of rows and split.
+    The segments of columns are dealt to the splits in turn. A program, of at most `available`, has one block of rows
+    and one split.
     """
     units = -(-column_blocks // segment) if segment else column_blocks
 
@@ -185,8 +180,7 @@ def block_product(
 ):  # fmt: skip
     """`x[rows] @ w[columns].T` in float32; beyond the ends of `x` and `w` the block holds nothing of use.
 
-    `tma`: `x` and `w` are descriptors for the TMA; otherwise pointers, of rows `x_stride` and `w_stride`
-    apart.
+    `tma`: `x` and `w` are descriptors for the TMA; otherwise pointers.
     """
     z = tl.zeros((block_rows, block_columns), tl.float32)
     if tma:
