@@ -51,15 +51,11 @@ def from_parallel_hidden_states_to_logprobs(
     say_once(__name__, "linear_logprob")
     hidden, weight = tensor_parallel_hidden_states, output_weight_layer
     if not isinstance(target, Tensor):
-        raise TypeError(
-            f"target: expected token ids [b, s], got {type(target).__name__}; use the arguments of NeMo RL "
-            "0.7.0 and later (0.6.0 had output_weight as the third, which was removed)."
-        )
+        text = f"target: expected token ids [b, s], got {type(target).__name__}"
+        raise TypeError(f"{text}; use the arguments of NeMo RL 0.7.0 and later (0.6.0 had output_weight as the third).")
     if hidden.shape[0] not in (target.shape[1], target.shape[1] // tp_group.size()):
-        raise ValueError(
-            f"tensor_parallel_hidden_states: expected [s, b, h] or [s / tp, b, h] with s = {target.shape[1]} "
-            f"(from target) and tp = {tp_group.size()}, got {list(hidden.shape)}"
-        )
+        expected = f"[s, b, h] or [s / tp, b, h] with s = {target.shape[1]} (from target) and tp = {tp_group.size()}"
+        raise ValueError(f"tensor_parallel_hidden_states: expected {expected}, got {list(hidden.shape)}")
     check_vocab_range(vocab_start_index, vocab_end_index, weight, tp_group)
     shared = hidden.shape[0] != target.shape[1]
     labels = next_token_labels(target, packed_seq_params=packed_seq_params, cp_group=cp_group, fill=NO_TOKEN)
@@ -93,12 +89,11 @@ Numbers = Literal["megatron", "nemo_rl"]
 class NextTokenLogProbs:
     """`[b, s - 1]` fp32: at position i the log-prob of token i + 1. With `entropy`, `Outputs(log_probs, entropy)`.
 
-    `labels` are the token ids themselves; they are shifted by one here, within each packed sequence: where the next
-    token belongs to another sequence, both results are 0. Under context parallelism every rank gets the whole sequence;
-    `cp_gradient="summed"` sums the gradients over the ranks, as NeMo RL does, for a loss divided by `cp`; `"own"` is
-    for a loss that is not. No temporary is larger than the fp32 logits of `chunk_size` positions.
-    `numbers="nemo_rl"` is what NeMo RL's patch computes: MuP does not scale the logits, and without context parallelism
-    a packed row counts as one sequence.
+    `labels` are token ids, shifted by one here, within each packed sequence: where the next token belongs to another
+    one, both results are 0. Under context parallelism every rank gets the whole sequence; `cp_gradient="summed"` sums
+    the gradients over the ranks, for a loss divided by `cp`; `"own"` is for a loss that is not. `chunk_size` bounds
+    temporaries to the fp32 logits of so many positions. `numbers="nemo_rl"`: MuP does not scale the logits, and without
+    context parallelism a packed row counts as one sequence.
     """
 
     chunk_size: int | None = None
@@ -134,15 +129,12 @@ class NextTokenLogProbs:
         one_sequence = self.numbers == "nemo_rl" and (cp_group is None or cp_group.size() == 1)
         tile_bytes = chunk_tile_bytes(self.chunk_size, call.hidden_states.shape[1], call.weight)
         options = replace(self.options, tile_bytes=tile_bytes)
-        asked = {"log_probs": "logprobs"} | ({"entropy": "entropy"} if self.entropy else {})
+        asked = ("logprobs", "entropy")[: 1 + self.entropy]
         with torch.set_grad_enabled(torch.is_grad_enabled() and call.inference_context is None):
-            shifted = replace(call, packed_seq_params=None) if one_sequence else call
-            out = head_pass(shifted, options, asked.values())
-            whole = {
-                name: whole_but_last(getattr(out, part), call.packed_seq_params, cp_group, self.cp_gradient)
-                for name, part in asked.items()
-            }
-        return hook.Outputs(**whole) if self.entropy else whole["log_probs"]
+            out = head_pass(replace(call, packed_seq_params=None) if one_sequence else call, options, asked)
+            packed, how = call.packed_seq_params, self.cp_gradient
+            whole = [whole_but_last(getattr(out, name), packed, cp_group, how) for name in asked]
+        return hook.Outputs(zip(("log_probs", "entropy"), whole, strict=True)) if self.entropy else whole[0]
 
 
 def whole_but_last(share: Tensor, packed: Any, cp_group: ProcessGroup | None, gradient: Gradient) -> Tensor:
@@ -265,8 +257,8 @@ def unpatch_gpt_model_forward_for_linear_ce_fusion() -> None:
 def linear_ce_fusion_kwargs(model: Module, **options: Any) -> dict[str, Any]:
     """The keywords for `model(..., labels=input_ids, **keywords)` that return log-probs `[b, s - 1]`, as the flag does.
 
-    `model` is the module that will be called, with all its wrappers. The options are those of `NextTokenLogProbs`;
-    `chunk_size` defaults to that of `patch_gpt_model_forward_for_linear_ce_fusion`. NeMo RL's numbers have no MTP loss.
+    `model` is what will be called, wrappers and all; the options are those of `NextTokenLogProbs`, and `chunk_size`
+    may come from `patch_gpt_model_forward_for_linear_ce_fusion`. NeMo RL's numbers have no MTP loss.
     """
     say_once(__name__)
     path = find.find_language_model(model)

@@ -101,10 +101,8 @@ def from_parallel_hidden_to_logprobs(
     ranks, rank = packing.size_and_rank(cp_group)
     length = target.shape[1]
     if (padding := hidden.shape[1] * ranks - length) < 0:
-        raise ValueError(
-            f"hidden: expected [b, s / cp, h] with at least the {length} positions of target over {ranks} "
-            f"context-parallel ranks, got {list(hidden.shape)}"
-        )
+        expected = f"[b, s / cp, h] with at least the {length} positions of target over {ranks} context-parallel ranks"
+        raise ValueError(f"hidden: expected {expected}, got {list(hidden.shape)}")
     labels = packing.zigzag_split(torch.nn.functional.pad(target.roll(-1, 1), (0, padding)), ranks, rank)
     with torch.set_grad_enabled(torch.is_grad_enabled() and not inference_only):
         out = _pass(hidden, lm_head_weight, tp_group, chunk_size, temperature, fused_backend, labels=labels)

@@ -77,11 +77,9 @@ def attach_along(paths: list[find.HookPath], select: Select, identity: Any, fini
         if (first := next((attachment for attachment in attached if attachment is not None), None)) is not None:
             if all(one is not None and one.handle is first.handle and one.same_as(identity) for one in attached):
                 return first.handle.claim()
-            raise hook.AttachmentError(
-                "a processor is already attached to this model, and it differs from this one in the processor, "
-                "context, legacy or when (two lambdas are never equal); remove() its handle first, or combine the two "
-                "with Compose."
-            )
+            text = "a processor is already attached to this model, and it differs from this one in the processor, "
+            text += "context, legacy or when (two lambdas are never equal); remove() its handle first, or use Compose for both."
+            raise hook.AttachmentError(text)
         with ExitStack() as on_error:
             handle = Handle()
             on_error.callback(handle.remove)

@@ -222,26 +222,19 @@ def check_tp_group(group: ProcessGroup | None, output_layer: Any, config: Any) -
     if size != expected or (own is not None and group is not None and not _same_ranks(own, group)):
         layers = f"{expected} tensor-parallel ranks" if own is None else f"ranks {_ranks(own)}"
         others = "none" if group is None else _ranks(group)
-        raise MissingContextError(
-            f"the output layer is sharded over {layers}, but the processor's tensor-parallel group is {others}; "
-            f"{_WAYS_TO_GROUPS}"
-        )
+        text = f"the output layer is sharded over {layers}, but the processor's tensor-parallel group is {others}"
+        raise MissingContextError(f"{text}; {_WAYS_TO_GROUPS}")
 
 
 def sequence_group(packed_seq_params: Any, groups: ProcessGroups, config: Any) -> ProcessGroup | None:
-    """The ranks that share the sequences of a call. With dynamic context parallelism Megatron names them in every call.
-
-    Raises for another group, with which labels would be silently wrong.
-    """
+    """The ranks that share the sequences of a call, in which Megatron may name them; raises for others than its own."""
     own: ProcessGroup | None = getattr(packed_seq_params, "cp_group", None)
     if own is not None or getattr(packed_seq_params, "local_cp_size", None) is not None:
         return own  # a size without a group is 1
     size = 1 if groups.cp is None else groups.cp.size()
     if size != config.context_parallel_size:
-        raise MissingContextError(
-            f"config.context_parallel_size is {config.context_parallel_size}, but the processor's context-parallel "
-            f"group has {size}; {_WAYS_TO_GROUPS}"
-        )
+        text = f"config.context_parallel_size is {config.context_parallel_size}, but the processor's context-parallel "
+        raise MissingContextError(f"{text}group has {size}; {_WAYS_TO_GROUPS}")
     return groups.cp
 
 
@@ -291,10 +284,7 @@ class HookContext:
 
 
 def complete_context(context: Any, model: Any, processor: Any = None) -> Any:
-    """Fill in the model's groups; a context of another type, for a processor of your own, is returned unchanged.
-
-    A mapping for a processor with `takes_own_context` only gets "groups".
-    """
+    """Fill in the model's groups; a context of another type, or of one with `takes_own_context`, stays what it is."""
     if getattr(processor, "takes_own_context", False):
         context = {} if context is None else context
         context.setdefault("groups", resolve_groups(model))

@@ -216,10 +216,8 @@ def refuse_reentrant_checkpoint(kind: str) -> None:
     while frame is not None and frame.f_code.co_qualname != "CheckpointFunction.forward":
         frame = frame.f_back
     if frame is not None and frame.f_locals["ctx"].next_functions:
-        raise hook.HookError(
-            f"{kind} is returned from a reentrant checkpoint, which finds no tensor to differentiate in it, so there "
-            "would be no gradient; pass use_reentrant=False to torch.utils.checkpoint.checkpoint."
-        )
+        text = f"{kind} is returned from a reentrant checkpoint, which finds no tensor to differentiate in it"
+        raise hook.HookError(f"{text}: no gradient; pass use_reentrant=False to torch.utils.checkpoint.checkpoint.")
 
 
 _Value = TypeVar("_Value")
@@ -319,7 +317,7 @@ class OneCallFields:
 
     def _require_alone(self) -> None:
         if self._inside - {threading.get_ident()}:
-            raise hook.HookError(
+            text = (
                 "another thread is in a forward of this model, and the two calls need different values in its fields "
-                "(MTP off, or over other ranks); call the model from one thread at a time."
             )
+            raise hook.HookError(f"{text}(MTP off, or over other ranks); call the model from one thread at a time.")

@@ -214,10 +214,8 @@ def refuse_critic(layer: Any, weight: Tensor | None = None, remedy: str = "call 
     """Raise for a value head: values have no distribution, however many a layer of one's own gives per token."""
     weight = getattr(layer, "weight", None) if weight is None else weight
     if layer in VALUE_HEADS or (isinstance(weight, Tensor) and weight.dim() == 2 and len(weight) == 1):
-        raise hook.UnsupportedHeadError(
-            f"this model is a critic: its output_layer ({type(layer).__qualname__}) gives values and no logits, so "
-            f"there are no log-probs; {remedy}, and it returns the values."
-        )
+        text = f"this model is a critic: its output_layer ({type(layer).__qualname__}) gives values and no logits"
+        raise hook.UnsupportedHeadError(f"{text}, so there are no log-probs; {remedy}, and it returns the values.")
 
 
 def refuse_head(layer: Module, reason: str, remedy: str = "use the Logits processor, which calls the layer") -> None:

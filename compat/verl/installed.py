@@ -156,11 +156,11 @@ class Installed:
     def _with_mtp(self, packed_seq_params: Any) -> None:
         model, config = self.model, self.model.config
         if model.training and config.recompute_granularity == "full" and not all(map(can_recompute, mtp_layers(model))):
-            raise HookError(
-                "config.recompute_granularity='full' with MTP: this megatron-core cannot recompute an MTP layer "
-                "(_checkpointed_forward takes no padding_mask); call patch_mtp_layer_checkpointed_forward(model) from "
-                "mcore_unpatch.compat.verl.mtp_patch, or use megatron-core 0.19."
+            text = (
+                "config.recompute_granularity='full' with MTP: this megatron-core cannot recompute an MTP layer; call "
             )
+            text += "mcore_unpatch.compat.verl.mtp_patch.patch_mtp_layer_checkpointed_forward(model), or use 0.19."
+            raise HookError(text)
         factor = getattr(packed_seq_params, NORMALIZATION_FACTOR, None)
         if factor is not None and config.calculate_per_token_loss:
             if factor <= 0:

@@ -41,11 +41,8 @@ def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, number
     state.logits = numbers
     state.let_mtp_update_head(mtp_updates_lm_head)
     if mtp_updates_lm_head and getattr(path.model.config, "mtp_detach_heads", False):
-        warnings.warn(
-            "config.mtp_detach_heads keeps the MTP loss from the LM head, so mtp_updates_lm_head=True has no effect.",
-            UserWarning,
-            stacklevel=2,
-        )
+        text = "config.mtp_detach_heads keeps the MTP loss from the LM head, so mtp_updates_lm_head=True has no effect."
+        warnings.warn(text, UserWarning, stacklevel=2)
 
 
 def unpatch_postprocess(model: Module) -> None:
@@ -150,9 +147,8 @@ class RecomputedMtpLayer(MultiTokenPredictionLayer):  # type: ignore[misc]
             result: Tensor = super()._checkpointed_forward(hidden_states, decoder_input, **rest)
             return result
         if self.config.fp8 or self.config.fp4:
-            raise HookError(
-                "this megatron-core cannot recompute an MTP layer with a padding mask in fp8 or fp4; upgrade to 0.19."
-            )
+            text = "this megatron-core cannot recompute an MTP layer with a padding mask in fp8 or fp4"
+            raise HookError(f"{text}; upgrade to 0.19.")
 
         def run(hidden_states: Tensor, decoder_input: Tensor) -> Tensor:
             result: Tensor = self._proj_and_transformer_layer(

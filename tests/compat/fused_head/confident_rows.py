@@ -1,15 +1,16 @@
-"""Rows whose label has a given probability, over a wide tail, and a head whose rows share a component.
+"""Rows that are nearly sure, on any device: what the forward and the backward make of `1 - p`.
 
-Trained heads share one. No logit shows it, but the hidden gradient does: what a gradient of the logits loses in its
-tail, where each number is tiny and together they are `1 - p`, is multiplied by it.
+Trained heads share a component. No logit shows it, but the hidden gradient does: what a gradient of the logits loses in
+its tail, where each number is tiny and together they are `1 - p`, is multiplied by it.
 """
 
 import math
 from typing import Any
 
 import torch
-from fused_head.oracle import Inputs, Results, linear_logprob, materialised, results
+from fused_head.oracle import Inputs, Results, grad_of, linear_logprob, materialised, results
 from harness.rounding import assert_agree, distance
+from torch import Tensor
 
 PROBABILITIES = (0.1, 0.5, 0.9, 0.999, 0.99999)
 WIDTH, SHARED = 40, 8
@@ -64,3 +65,31 @@ def errors(found: Results, truth: Results) -> dict[str, Any]:
     name = "hidden.grad"
     by_row = [distance(row, true) for row, true in zip(found[name], truth[name], strict=True)]
     return {"dH": sorted(by_row)[len(by_row) // 2], "dW": distance(found["weight.grad"], truth["weight.grad"])}
+
+
+ROWS, SURE_WIDTH, VOCAB = 64, 512, 1000
+TEMPERATURES = (1.0, 1.3)  # the reciprocal of the second is no power of two: scaling by it rounds
+
+
+def check_same_logits(dtype: torch.dtype, device: str, temperature: float) -> None:
+    """Of a token that is all but sure, the gradient is `1 - p`: it must be the `1 - p` of the forward's log-prob.
+
+    All logits stand near 256, where two orders of addition, or a scaled product rounded here and not there, differ by
+    some 3e-5; `1 - p` is near 1e-4. The first columns of the hidden states are the identity, so that the weight's
+    gradient shows that of each row's own logit.
+    """
+    draw = torch.Generator().manual_seed(0)
+    hidden = torch.randn(ROWS, SURE_WIDTH, generator=draw)
+    weight = torch.randn(VOCAB, SURE_WIDTH, generator=draw) * 2 / SURE_WIDTH**0.5
+    hidden[:, :ROWS], weight[:, :ROWS] = torch.eye(ROWS), 0
+    hidden[:, -1], weight[:, -1] = 32, 8
+    labels = torch.randperm(VOCAB, generator=draw)[:ROWS]
+    weight[labels, ROWS:-1] = hidden[:, ROWS:-1] * (20 * temperature / SURE_WIDTH)
+    x, w, t = hidden.to(device, dtype), weight.to(device, dtype).requires_grad_(), labels.to(device)
+    logprobs, _ = linear_logprob(x, w, t, temperature=temperature)
+    logprobs.sum().backward()
+    left = -torch.expm1(logprobs.detach())
+    assert 1e-5 < left.median() < 1e-3
+    own: Tensor = grad_of(w)[t, torch.arange(ROWS, device=device)] * temperature
+    # `1 - p` is left of a difference of numbers near 1; logits that differ would move it by a third.
+    assert_agree({"1 - p": own}, {"1 - p": left}, dtype, sums=1, peak=1 / left.median().item())

@@ -50,21 +50,21 @@ def test_fully_shard(apart: bool) -> None:
     """A head that is wrapped apart is made whole by `unshard`, as the error says."""
     mesh, made = init_device_mesh("cpu", (2,)), make_inputs(7, 16, 40)
     torch.manual_seed(0)
-    model, whole = (nn.ModuleDict({"body": nn.Linear(16, 16), "head": nn.Linear(16, 40)}) for _ in range(2))
+    model, whole = (nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 40)) for _ in range(2))
     whole.load_state_dict(model.state_dict())
     if apart:
-        fully_shard(model.head, mesh=mesh)
+        fully_shard(model[1], mesh=mesh)
     fully_shard(model, mesh=mesh).unshard()  # type: ignore[attr-defined]
 
     def loss(of: Any) -> Tensor:
-        return linear_logprob(of.body(made.hidden), of.head.weight, made.labels).logprobs.sum()
+        return linear_logprob(of[0](made.hidden), of[1].weight, made.labels).logprobs.sum()
 
     if apart:
         with pytest.raises(
             TypeError, match=r"weight: expected a plain tensor, got a DTensor; .* or unshard\(\) before"
         ):
             loss(model)
-        model.head.unshard()
+        model[1].unshard()  # type: ignore[operator]
     assert_agree({"loss": loss(model).detach()}, {"loss": loss(whole).detach()})
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from fused_head.confident_rows import TEMPERATURES, check_same_logits
 from fused_head.oracle import (
     assert_as_exact_as_materialised,
     assert_exact,
@@ -12,7 +13,6 @@ from fused_head.oracle import (
     materialised,
     results,
 )
-from fused_head.same_logits import TEMPERATURES, check_same_logits
 from harness.rounding import assert_agree
 
 from mcore_unpatch.compat import vocab_pass

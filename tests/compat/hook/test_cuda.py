@@ -1,16 +1,30 @@
-"""On a GPU: the hook without a wait for the device, and in Megatron's schedule plan. Skipped where there is none."""
+"""On a GPU: the hook without a wait, in a graph and in a plan; Megatron's FSDP, its fused accumulation, offloading."""
 
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch
+from harness.files import from_page
 from harness.gpu import CASE, batch_on_gpu, gpt_on_gpu, needs_gpu
-from harness.models import batch_of
+from harness.models import batch_of, build_config, build_model
 from harness.packing import Packer
+from harness.rounding import assert_agree
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+from megatron.core.distributed.fsdp.mcore_fsdp_adapter import FullyShardedDataParallel
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.pipeline_parallel.utils import set_streams
+from megatron.core.transformer.module import Float16Module
 from torch import Tensor
 
-from mcore_unpatch.compat import HookMissingError, LogProbsAndEntropy, attach, schedule_plan_with_processor
+from mcore_unpatch.compat import (
+    HeadInputs,
+    HookMissingError,
+    LogProbsAndEntropy,
+    TokenLoss,
+    attach,
+    schedule_plan_with_processor,
+)
 
 
 class CapturableAttention(torch.nn.Module):
@@ -110,3 +124,102 @@ def test_forward_and_backward_in_a_cuda_graph(world: None, keep_bytes: int) -> N
     model.zero_grad(set_to_none=True)
     assert torch.equal(step(), logprobs)
     assert all(torch.equal(parameter.grad, replayed[name]) for name, parameter in model.named_parameters())
+
+
+needs_apex = pytest.mark.skipif(
+    find_spec("fused_weight_gradient_mlp_cuda") is None, reason="needs Apex' fused_weight_gradient_mlp_cuda"
+)
+needs_einops = pytest.mark.skipif(find_spec("einops") is None, reason="Megatron's FSDP needs einops, and a GPU")
+
+
+@needs_gpu
+@needs_einops
+@pytest.mark.parametrize("strategy", ["no_shard", "optim_grads", "optim_grads_params"])
+def test_megatron_fsdp_gives_the_same_losses_and_gradients(world: None, strategy: str) -> None:
+    """The default path and the hook under the same wrapper; what the wrapper keeps of the gradients is compared."""
+    results = []
+    for hooked in (False, True):
+        config, model = gpt_on_gpu()
+        ddp_config = DistributedDataParallelConfig(
+            use_distributed_optimizer=True, use_megatron_fsdp=True, data_parallel_sharding_strategy=strategy
+        )
+        wrapped = FullyShardedDataParallel(config, ddp_config, model)
+        handle = attach(wrapped, TokenLoss()) if hooked else None
+        loss = wrapped(**batch_on_gpu())
+        torch.autograd.backward(loss.mean())
+        wrapped.finish_grad_sync()
+        if handle is not None:
+            handle.remove()
+        found = {"loss": loss.detach()}
+        for name, parameter in wrapped.named_parameters():
+            gradient = parameter.grad if getattr(parameter, "main_grad", None) is None else parameter.main_grad
+            if gradient is not None:
+                found[name] = getattr(gradient, "_local_tensor", gradient).detach().clone()
+        results.append(found)
+    default, ours = results
+    assert len(default) > 2
+    assert_agree(ours, default)
+
+
+@needs_gpu
+@needs_apex
+def test_head_inputs_beside_the_real_fused_accumulation(world: None) -> None:
+    """What `test_fused_accumulation.py` shows with a stand-in for the CUDA extension."""
+    results = []
+    for fused in (False, True):
+        config, model = gpt_on_gpu(gradient_accumulation_fusion=fused)
+        model.output_layer.gradient_accumulation_fusion = fused
+        wrapped = DistributedDataParallel(config, DistributedDataParallelConfig(), model)
+        torch.autograd.backward(wrapped(**batch_on_gpu()).mean())
+        processor = HeadInputs()
+        with attach(wrapped, processor):
+            hidden = wrapped(**{**batch_on_gpu(), "labels": None})
+        assert processor.weight is not None
+        torch.autograd.backward((hidden @ processor.weight.T).square().mean())
+        results.append({name: parameter.main_grad.clone() for name, parameter in model.named_parameters()})
+    assert_agree(results[1], results[0])
+
+
+STEPS, TRIP = 4, 2
+
+
+def _trained(dtype: torch.dtype, distributed: bool, *, trip: bool, weights: bool) -> tuple[list[Tensor], list[int]]:
+    """The weights after some steps of Adam, and the bytes in use before, during and after the trip to the CPU."""
+    torch.manual_seed(1)
+    bf16, config = dtype is torch.bfloat16, build_config(CASE)
+    config.bf16, config.params_dtype = bf16, dtype
+    model: Any = build_model(CASE).cuda()
+    model = Float16Module(config, model) if bf16 else model
+    chunk = DistributedDataParallel(
+        config, DistributedDataParallelConfig(use_distributed_optimizer=distributed, overlap_grad_reduce=False), model
+    )
+    settings = {"bf16": bf16, "params_dtype": dtype, "use_distributed_optimizer": distributed, "clip_grad": 1.0}
+    optimizer = get_megatron_optimizer(OptimizerConfig(optimizer="adam", lr=1e-2, **settings), [chunk])
+    used = []
+    for step in range(STEPS):
+        if trip and step == TRIP:
+            used.append(torch.cuda.memory_allocated())
+            from_page("recipes.md", "offload")([chunk], optimizer, weights=weights)
+            used.append(torch.cuda.memory_allocated())
+            from_page("recipes.md", "restore")([chunk], optimizer, weights=weights)
+            used.append(torch.cuda.memory_allocated())
+        chunk.zero_grad_buffer()
+        optimizer.zero_grad()
+        batch = {name: value.cuda() for name, value in batch_of(CASE, step).items()}
+        call = {name: batch[name] for name in ("input_ids", "position_ids", "labels")}
+        chunk(**call, attention_mask=None).mean().backward()
+        finalize_model_grads([chunk])
+        optimizer.step()
+    return [one.detach().float().cpu() for one in chunk.parameters()], used
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    ("dtype", "distributed"), [(torch.bfloat16, True), (torch.float32, True), (torch.bfloat16, False)]
+)
+def test_training_goes_on_as_if_nothing_had_moved(world: None, dtype: torch.dtype, distributed: bool) -> None:
+    expected, _ = _trained(dtype, distributed, trip=False, weights=False)
+    for weights in (False, True) if distributed else (False,):
+        found, (before, during, _) = _trained(dtype, distributed, trip=True, weights=weights)
+        assert during < before
+        assert all(map(torch.equal, found, expected))

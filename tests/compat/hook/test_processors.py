@@ -5,6 +5,7 @@ from unittest import mock
 
 import pytest
 import torch
+from fused_head.test_labels_and_mask import rows_of_the_backend
 from harness import on_ranks
 from harness.models import Case, batch_of, build_model, start_world
 from harness.rounding import assert_close
@@ -29,6 +30,7 @@ from mcore_unpatch.compat import (
     UnsupportedHeadError,
     call_with_processor,
 )
+from mcore_unpatch.compat.fused_head import plan
 from mcore_unpatch.compat.hook import head
 
 
@@ -278,3 +280,21 @@ def test_what_is_missing_or_wrong_is_named(model: Any, inputs: Any) -> None:
     del model.output_layer.forward
     model.output_layer = torch.nn.Linear(16, 1, bias=False)
     fails(UnsupportedHeadError, "this model is a critic", LogProbs(), inputs)
+
+
+@on_ranks(Case(), release="0.19.2")
+def test_the_models_own_tokens_are_not_waited_for(model: Any, inputs: Any) -> None:
+    """Only the last of each sequence has no label, unless there are lengths: then it pays to look how many have one."""
+    batch, length = inputs["labels"].shape
+    lengths = torch.arange(batch) + length // 2
+    processor = LogProbsAndEntropy(shift="next_token")
+    for context, computed in (
+        (HookContext(), batch * length),
+        (HookContext(lengths=lengths), int((lengths - 1).sum())),
+    ):
+        exact = call_with_processor(model, processor, context=context, **inputs)
+        with mock.patch.object(plan, "waiting_is_free", return_value=False), rows_of_the_backend() as rows:
+            found = call_with_processor(model, processor, context=context, **inputs)
+        assert rows == [computed]
+        for ours, truth in zip(found, exact, strict=True):
+            assert_close(ours.detach(), truth.detach())

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 import torch
 from harness import on_ranks, run_on_ranks
+from harness.files import from_page
 from harness.models import Case, batch_of, build_config, build_model, start_world
 from harness.oracle import gradients_of
-from harness.pages import from_page
 from harness.pool import INSTALLED
 from harness.rounding import assert_close
 from harness.training import scheduled, steps, with_an_optimizer
-from hook.test_direct_calls import OpenVision
+from hook.test_probing import OpenVision
 from megatron.core import parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing import load, save
+from megatron.core.dist_checkpointing.strategies.filesystem_async import get_write_results_queue
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.transformer.module import Float16Module
 from torch import Tensor
@@ -165,6 +166,7 @@ def test_the_distributed_optimizer_trains_it_as_before(case: Case, verl_value_la
 
 
 def _save_and_load(case: Case, other: Case, source: str, folder: str, writer: str, reader: str) -> None:
+    get_write_results_queue("fork")  # else the queue's process would import torch anew
     start_world(case)
     model = _critic(case, source, writer)
     expected, _ = _values_and_gradients(case, model)

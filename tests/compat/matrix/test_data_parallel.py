@@ -1,12 +1,14 @@
-"""Megatron's DDP around the model: gradients in `main_grad`, reduced over ranks, fused into it or not."""
+"""Megatron's DDP and its distributed optimizer: the same gradients in `main_grad`, the same losses step by step."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
-from harness import on_ranks
+from harness import on_ranks, on_releases
 from harness.models import Case, batch_of, build_config
-from harness.rounding import assert_agree
+from harness.rounding import assert_agree, assert_same_losses
+from harness.training import under_the_optimizer
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 
 from mcore_unpatch.compat import TokenLoss, attach
@@ -48,3 +50,26 @@ def test_main_grad_is_what_the_default_path_leaves_there(case: Case, model: Any,
     assert head.grad_added_to_main_grad == fused
     assert_agree(ours, expected, case.dtype)
     assert all(gradient.abs().max() > 0 for name, gradient in expected.items() if "weight" in name)
+
+
+TRAINED = [Case(dp=2), Case(dp=2, tied=True), Case(dp=2, hybrid=True, mtp=1)]
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["in turn", "overlapped"])
+@pytest.mark.parametrize(("release", "case"), on_releases(TRAINED, older=1), ids=str)
+@on_ranks
+def test_the_distributed_optimizer_steps_the_same(case: Case, overlap: bool) -> None:
+    inputs = {**batch_of(case, seed=torch.distributed.get_rank()), "attention_mask": None}
+
+    def losses(processor: Any) -> list[float]:
+        def loss_of(ddp: Any) -> torch.Tensor:
+            with attach(ddp, processor) if processor is not None else nullcontext():
+                loss: torch.Tensor = ddp(**inputs).mean()
+            return loss
+
+        found: list[float] = under_the_optimizer(case, loss_of, overlap=overlap).tolist()
+        return found
+
+    expected = losses(None)
+    assert_same_losses(losses(TokenLoss()), expected)
+    assert expected[0] - expected[-1] > 1e-3

@@ -8,9 +8,9 @@ import pytest
 import torch
 from harness import run_on_ranks
 from harness.faithful import in_float64
+from harness.files import DOCS, blocks_of, from_page
 from harness.models import Case, batch_of, build_config, build_model, equal_pair, start_world
 from harness.oracle import gradients_of
-from harness.pages import DOCS, blocks_of, from_page
 from harness.rounding import assert_agree, assert_close
 from hook.test_packing import LENGTHS, one_at_a_time, train_on
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig

@@ -8,8 +8,8 @@ import pytest
 import torch
 from downstream.importing import MEGATRON, printed_in_forks
 from harness import on_ranks
+from harness.files import DOCS, blocks_of, from_page
 from harness.models import Case, batch_of, build_model
-from harness.pages import DOCS, blocks_of, from_page
 from harness.rounding import assert_close
 from megatron.core import parallel_state
 from torch import Tensor

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 from harness import run_on_ranks
+from harness.files import from_page
 from harness.models import Case, batch_of, build_model, start_world
 from harness.oracle import gradients_of
-from harness.pages import from_page
 from harness.rounding import assert_agree, assert_close
 from harness.training import scheduled
 from megatron.core import parallel_state

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import torch
 from harness import on_ranks
-from harness.files import load_file
+from harness.files import from_page, load_file
 from harness.models import Case, build_config
-from harness.pages import from_page
 from harness.rounding import assert_agree
 from megatron.core.process_groups_config import ProcessGroupCollection
 from megatron.core.transformer.moe.router import TopKRouter

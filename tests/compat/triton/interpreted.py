@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from fused_head.all_statistics import check_statistics
 from fused_head.backend_checks import check_rows_are_gathered_one_tile_at_a_time, check_the_hidden_gradient_comes_early
-from fused_head.confident_rows import check_kept_is_no_worse
+from fused_head.confident_rows import TEMPERATURES, check_kept_is_no_worse, check_same_logits
 from fused_head.oracle import (
     Results,
     assert_as_exact_as_materialised,
@@ -22,7 +22,6 @@ from fused_head.oracle import (
     materialised,
     results,
 )
-from fused_head.same_logits import TEMPERATURES, check_same_logits
 from harness import run_on_ranks
 from harness.rounding import assert_close
 from torch import Tensor

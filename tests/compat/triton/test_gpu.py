@@ -7,8 +7,8 @@ from unittest import mock
 import pytest
 import torch
 from fused_head.all_statistics import check_statistics
+from fused_head.confident_rows import TEMPERATURES, check_same_logits
 from fused_head.oracle import Inputs, assert_exact, grad_of, linear_logprob, make_inputs, materialised, results
-from fused_head.same_logits import TEMPERATURES, check_same_logits
 from harness.rounding import assert_close
 from torch import Tensor
 

@@ -15,3 +15,9 @@ def verl() -> Callable[[str], str]:
 @pytest.fixture
 def verl_091(verl: Callable[[str], str]) -> str:
     return verl("0.9.1")
+
+
+@pytest.fixture
+def folder(verl: Callable[[str], str], version: str) -> str:
+    """That of the release which a test has as its parameter `version`."""
+    return verl(version)

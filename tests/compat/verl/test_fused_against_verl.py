@@ -1,6 +1,5 @@
 """veRL's own fused forward and the shim's, on the same model and batch: log-probs, entropy, every gradient."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,9 +7,9 @@ import pytest
 import torch
 from downstream.comparing import assert_same, run
 from downstream.verl import verl_files
-from harness import on_ranks, run_on_ranks
-from harness.faithful import inputs_for
-from harness.models import Case, build_model, start_world
+from harness import on_ranks
+from harness.models import Case
+from harness.pool import RELEASES
 from megatron.core import packed_seq_params as megatron_packed
 from torch import Tensor
 
@@ -27,6 +26,7 @@ from mcore_unpatch.compat.verl.batches import (
 LENGTHS = [11, 4, 16]
 TEMPERATURE = 0.7
 PADDED = [Case(batch=3), Case(batch=3, tied=True), Case(batch=3, cp=2)]
+NEWEST = [(release, "0.9.1") for release in RELEASES]
 OLDER = [("0.18.2", "0.7.1"), ("0.19.2", "0.8.0")]  # of Megatron and of veRL, each once
 # Where Megatron's own numbers are others.
 KEPT_NESTED = [Case(mup=True), Case(tp=2)]
@@ -68,9 +68,17 @@ def but_last(results: dict[str, Tensor]) -> dict[str, Tensor]:
     return results | {"log_probs": flat * kept}
 
 
-def _padded(folder: str, case: Case) -> None:
-    start_world(case)
-    model, inputs = build_model(case), padded_inputs(case)
+OLDER_PADDED = [(*pair, case) for pair in OLDER for case in (Case(batch=3), Case(batch=3, mtp=1), *KEPT)]
+
+
+@pytest.mark.parametrize(
+    ("release", "version", "case"),
+    [*((*pair, case) for pair in NEWEST for case in (*PADDED, *KEPT)), *OLDER_PADDED],
+    ids=str,
+)
+@on_ranks
+def test_the_same_as_verl_for_padded_batches(case: Case, model: Any, folder: str) -> None:
+    inputs = padded_inputs(case)
     with verl_files(folder) as files:
         theirs = files("model_forward_fused")
         theirs.patch_fused_forward(model)
@@ -85,23 +93,11 @@ def _padded(folder: str, case: Case) -> None:
     assert_same(padded.over_ranks(), legacy.over_ranks())
 
 
-@pytest.mark.parametrize("case", [*PADDED, *KEPT], ids=str)
-def test_the_same_as_verl_for_padded_batches(release: str, verl_091: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _padded, verl_091, case)
-
-
 @pytest.mark.parametrize(("release", "version"), OLDER)
-@pytest.mark.parametrize("case", [Case(batch=3), Case(batch=3, mtp=1), *KEPT], ids=str)
-def test_the_same_as_the_forward_patch_of_older_verl(
-    release: str, case: Case, version: str, verl: Callable[[str], str]
-) -> None:
-    run_on_ranks(release, case.ranks, _padded, verl(version), case)
-
-
-def _direct(folder: str, case: Case) -> None:
+@pytest.mark.parametrize("case", [Case(packed=True), Case(packed=True, mtp=1), Case(packed=True, tp=2)], ids=str)
+@on_ranks
+def test_the_same_as_a_model_that_verl_patched(case: Case, model: Any, inputs: Any, folder: str) -> None:
     """The patched model itself, called with one packed row: flat results, and with MTP layers no MTP loss."""
-    start_world(case)
-    model, inputs = build_model(case), inputs_for(case)
 
     def call() -> dict[str, Tensor]:
         out = model(**inputs, temperature=TEMPERATURE)
@@ -122,17 +118,21 @@ def _direct(folder: str, case: Case) -> None:
     assert right.results["log_probs"].shape == inputs["labels"].shape
 
 
-@pytest.mark.parametrize(("release", "version"), OLDER)
-@pytest.mark.parametrize("case", [Case(packed=True), Case(packed=True, mtp=1), Case(packed=True, tp=2)], ids=str)
-def test_the_same_as_a_model_that_verl_patched(
-    release: str, case: Case, version: str, verl: Callable[[str], str]
-) -> None:
-    run_on_ranks(release, case.ranks, _direct, verl(version), case)
+NESTED = [
+    *((Case(), {}), (Case(tied=True), {"pad_to_length_bucket": 32}), (Case(cp=2), {"pad_to_length_bucket": 24})),
+    *((case, {}) for case in KEPT_NESTED),
+]
+OLDER_NESTED = [(*pair, case, {}) for pair in OLDER for case in (Case(), Case(cp=2), *KEPT_NESTED)]
 
 
-def _nested(folder: str, case: Case, options: dict[str, Any]) -> None:
-    start_world(case)
-    model, inputs = build_model(case), nested_inputs(case) | options
+@pytest.mark.parametrize(
+    ("release", "version", "case", "options"),
+    [*((*pair, *row) for pair in NEWEST for row in NESTED), *OLDER_NESTED],
+    ids=lambda value: str(value) or "default",
+)
+@on_ranks
+def test_the_same_as_verl_for_nested_batches(case: Case, model: Any, folder: str, options: dict[str, Any]) -> None:
+    inputs = nested_inputs(case) | options
     with verl_files(folder) as files:
         theirs = files("model_forward_fused")
         theirs.patch_fused_forward(model)
@@ -155,28 +155,6 @@ def _nested(folder: str, case: Case, options: dict[str, Any]) -> None:
         ours.patch_fused_forward(model, numbers="megatron")
         assert_same(run(model, lambda: but_last(forward(model, **inputs))), known)
         assert forward(model, **inputs)["log_probs"].unbind()[0][-1] == 0
-
-
-@pytest.mark.parametrize(
-    ("case", "options"),
-    [
-        (Case(), {}),
-        (Case(tied=True), {"pad_to_length_bucket": 32}),
-        (Case(cp=2), {"pad_to_length_bucket": 24}),
-        *((case, {}) for case in KEPT_NESTED),
-    ],
-    ids=lambda value: str(value) or "default",
-)
-def test_the_same_as_verl_for_nested_batches(release: str, verl_091: str, case: Case, options: dict[str, Any]) -> None:
-    run_on_ranks(release, case.ranks, _nested, verl_091, case, options)
-
-
-@pytest.mark.parametrize(("release", "version"), OLDER)
-@pytest.mark.parametrize("case", [Case(), Case(cp=2), *KEPT_NESTED], ids=str)
-def test_the_same_as_older_verl_for_nested_batches(
-    release: str, case: Case, version: str, verl: Callable[[str], str]
-) -> None:
-    run_on_ranks(release, case.ranks, _nested, verl(version), case, {})
 
 
 @dataclass
@@ -232,8 +210,10 @@ def test_rows_are_laid_out_as_verl_lays_them(
     assert torch.equal(labels[known], rolled[known])
 
 
-def _padded_rows(folder: str, case: Case) -> None:
-    start_world(case)
+@pytest.mark.parametrize("version", ["0.5.0", "0.6.1", "0.7.1", "0.8.0", "0.9.1"])
+@pytest.mark.parametrize("case", [Case(), Case(tp=2, cp=2)], ids=str)
+@on_ranks(release="0.19.2")
+def test_padded_batches_are_packed_as_every_release_packs_them(case: Case, folder: str) -> None:
     inputs = padded_inputs(case)
     ids, mask = inputs["input_ids"], inputs["attention_mask"]
     with verl_files(folder) as files:
@@ -243,11 +223,3 @@ def _padded_rows(folder: str, case: Case) -> None:
     assert torch.equal(batch.pack(ids), row)
     assert torch.equal(batch.arguments["packed_seq_params"].cu_seqlens_q_padded, params.cu_seqlens_q_padded)
     assert torch.equal(batch.unpack(row.float()), back)
-
-
-@pytest.mark.parametrize("version", ["0.5.0", "0.6.1", "0.7.1", "0.8.0", "0.9.1"])
-@pytest.mark.parametrize("case", [Case(), Case(tp=2, cp=2)], ids=str)
-def test_padded_batches_are_packed_as_every_release_packs_them(
-    case: Case, version: str, verl: Callable[[str], str]
-) -> None:
-    run_on_ranks("0.19.2", case.ranks, _padded_rows, verl(version), case)

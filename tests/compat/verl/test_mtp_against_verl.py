@@ -1,6 +1,5 @@
 """veRL's own MTP patch and the shim, on the same model: logits, every gradient, and what the MTP tracker logged."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -9,9 +8,8 @@ import pytest
 import torch
 from downstream.comparing import Run, assert_same, run
 from downstream.verl import verl_files
-from harness import on_ranks, run_on_ranks
-from harness.faithful import inputs_for
-from harness.models import Case, build_model, start_world
+from harness import on_ranks
+from harness.models import Case
 from harness.rounding import assert_close
 
 from mcore_unpatch.compat.verl import mtp_patch as ours
@@ -62,29 +60,23 @@ def _shim(model: Any, inputs: dict[str, Any], detach: bool, every_depth: bool = 
         ours.unpatch_mtp_layer_get_embeddings(model)
 
 
-def _same(folder: str, case: Case, detach: bool) -> None:
-    start_world(case)
-    model, inputs = build_model(case), inputs_for(case)
-    theirs = _legacy(folder, model, inputs, detach)
+@pytest.mark.parametrize(
+    ("case", "detach"), [*((case, False) for case in WHOLE), *((case, True) for case in DETACHED)], ids=str
+)
+@on_ranks
+def test_the_same_as_verl_with_labels_and_without(
+    case: Case, detach: bool, model: Any, inputs: Any, verl_091: str
+) -> None:
+    theirs = _legacy(verl_091, model, inputs, detach)
     mine = _shim(model, inputs, detach)
     assert theirs.logged
     assert_same(mine, theirs)
     without = inputs | {"labels": None, "loss_mask": None}
-    plain = _legacy(folder, model, without, detach)
+    plain = _legacy(verl_091, model, without, detach)
     assert not plain.logged
     assert_same(_shim(model, without, detach), plain)
     assert all(value.abs().max() == 0 for name, value in plain.gradients.items() if name.startswith("mtp."))
     theirs.assert_moved(plain, DECODER, not detach)
-
-
-@pytest.mark.parametrize("case", WHOLE, ids=str)
-def test_the_same_as_verl_with_labels_and_without(release: str, verl_091: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _same, verl_091, case, False)
-
-
-@pytest.mark.parametrize("case", DETACHED, ids=str)
-def test_the_same_as_verl_with_the_encoder_detached(release: str, verl_091: str, case: Case) -> None:
-    run_on_ranks(release, case.ranks, _same, verl_091, case, True)
 
 
 @on_ranks(Case(mtp=2, repeated=True, recompute=True))
@@ -96,16 +88,17 @@ def test_depths_that_share_a_layer_may_recompute(model: Any, inputs: Any) -> Non
     recomputed.assert_moved(_shim(model, inputs, detach=False), DECODER, True)
 
 
-def _every_depth(newest: str, older: str) -> None:
-    case = Case(mtp=2)
-    start_world(case)
-    model, inputs = build_model(case), inputs_for(case)
-    mine, theirs = _shim(model, inputs, True, every_depth=True), _legacy(newest, model, inputs, detach=True)
-    with verl_files(older) as files:
+@pytest.mark.parametrize("version", ["0.7.1"])
+@on_ranks(Case(mtp=2))
+def test_every_depth_is_cut_where_it_is_asked_for_as_verl_07_did_and_09_does_not(
+    model: Any, inputs: Any, verl_091: str, folder: str
+) -> None:
+    mine, theirs = _shim(model, inputs, True, every_depth=True), _legacy(verl_091, model, inputs, detach=True)
+    with verl_files(folder) as files:
         get_embeddings = files("mtp_patch")._patched_get_embeddings_for_detach
     for layer in model.mtp.layers:  # the real function, with the fifth value that this Megatron asks for
         layer._get_embeddings = partial(_with_padding_mask, get_embeddings, layer)
-    original = _legacy(newest, model, inputs, detach=False)
+    original = _legacy(verl_091, model, inputs, detach=False)
     for layer in model.mtp.layers:
         del layer._get_embeddings
     assert_same(mine, original)
@@ -116,12 +109,6 @@ def _every_depth(newest: str, older: str) -> None:
 def _with_padding_mask(get_embeddings: Any, layer: Any, padding_mask: Any = None, **arguments: Any) -> tuple[Any, ...]:
     input_ids, position_ids, *rest = get_embeddings(layer, **arguments)
     return input_ids, position_ids, padding_mask, *rest
-
-
-def test_every_depth_is_cut_where_it_is_asked_for_as_verl_07_did_and_09_does_not(
-    release: str, verl: Callable[[str], str]
-) -> None:
-    run_on_ranks(release, 1, _every_depth, verl("0.9.1"), verl("0.7.1"))
 
 
 @on_ranks(Case(mtp=2, packed=True))
