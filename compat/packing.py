@@ -2,7 +2,7 @@
 
 A gather's backward keeps this rank's `"own"` part, where every rank computes the SAME loss from what is gathered, or
 the `"summed"` gradients of all ranks, where each computes a different part of the loss. The bounds `[sequences + 1]`
-of a packed row are Megatron's `cu_seqlens` with padding; they may be on the device: nothing here waits for them.
+of a packed row are Megatron's `cu_seqlens` with padding: nothing here waits for them.
 """
 
 from typing import Any, Literal, get_args
@@ -122,9 +122,8 @@ def next_token_labels(
 ) -> Tensor:
     """The token that follows each of `tokens` `[b, s]` in its own sequence; `fill` where none follows.
 
-    With `packed_seq_params` the row holds several sequences. `lengths` `[sequences]` are those without padding, one per
-    packed sequence (else from `cu_seqlens_q`) or one per row. With `cp_group` each rank passes its zigzag share and
-    gets the labels of that share: one small collective, no host sync.
+    `lengths` `[sequences]` are those without padding, one per packed sequence (else from `cu_seqlens_q`) or one per
+    row. With `cp_group` each rank passes its zigzag share and gets the labels of that share, without a host sync.
     """
     if packed_seq_params is None:
         sequences, what = len(tokens), "row"

@@ -1,7 +1,6 @@
 """Which side runs: asked at the import of a replacement, whose ImportError is the way back to the patch, and said once.
 
-The hook is asked of the signature of `GPTModel.forward`: builds of Megatron's main branch said 0.18.0 long before they
-had it, and a patch of the class that put a `forward` without it there before the import stays what runs.
+The signature of `GPTModel.forward` is asked: Megatron's main branch said 0.18.0 long before it had the hook.
 """
 
 import inspect
@@ -30,11 +29,9 @@ def _say_why(why: str) -> None:
 
 def _log(text: str, *values: str) -> None:
     """A warning on rank 0, which people see without configuring anything; on other ranks for information."""
-    distributed = sys.modules.get("torch.distributed")
+    distributed, first = sys.modules.get("torch.distributed"), os.environ.get("RANK", "0") == "0"
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         first = distributed.get_rank() == 0
-    else:
-        first = os.environ.get("RANK", "0") == "0"
     logging.getLogger("mcore_unpatch").log(logging.WARNING if first else logging.INFO, text, *values)
 
 

@@ -206,8 +206,7 @@ def linear_kl(
         keep_bytes: how many bytes of logits the forward may keep for the student's gradient, four for each token and
             word. JSD's values are then exact to 1e-4; the others do not change.
 
-    The others are those of `linear_logprob`: `tp_group`, `reduce_hidden_grad` and `tile_bytes` of both heads,
-    `fuse_main_grad` of the student's.
+    The others are those of `linear_logprob`; `fuse_main_grad` is for the student's head alone.
     """
     query = LogprobQuery(
         temperature=temperature,

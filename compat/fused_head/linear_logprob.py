@@ -188,16 +188,14 @@ def linear_logprob(
         hidden: `[..., h]`; cast to the weight's dtype for the product, also under autocast, and its gradient cast back.
         weight: `[vocab / tp, h]`, this rank's shard of the LM head, as large as every rank's.
         labels: `[...]` global token ids, aligned with `hidden`; log-prob 0 for one outside the vocabulary.
-        temperature: a number, or one per token `[...]`, without gradient. In a tensor on a GPU, 0, a negative number or
-            NaN makes its row NaN, because raising would need a sync.
+        temperature: a number, or one per token `[...]`, without gradient; a wrong one on a GPU makes its row NaN.
         mask: `[...]`; rows where it is 0 are not computed, and all their results are 0 without gradient.
         entropy: also return the entropy of every row.
         ignore_index: rows with this label are left out as by the mask. None: no label is, and nothing waits.
         vocab_size: rows of the LM head from this id on are padding and are left out.
-        tp_group: the ranks that hold the shards, in order, or the group's name. Every rank passes the same rows and
-            gets all results.
-        keep_bytes: how many bytes of logits the forward may keep for the first backward, two per logit, for as many
-            columns as fit. Bytes that are not free raise torch's OutOfMemoryError. The torch backend keeps nothing.
+        tp_group: the ranks that hold the shards, in order, or its name; every rank passes the same rows, and gets all.
+        keep_bytes: how many bytes of logits the forward may keep for the first backward, two per logit. The torch
+            backend keeps nothing.
         options: what few callers set: `LogprobOptions(max_rows=..., logit_scale=..., ...)`.
     """
     if labels is None:

@@ -137,18 +137,14 @@ class LogprobOptions:
     """What few callers of `linear_logprob` set.
 
     logit_scale: multiplies the logits (MuP's output multiplier).
-    max_rows: an upper bound on the rows that are computed, those that the mask keeps and whose label is not
-        `ignore_index`; the same on every rank. Without it, a GPU's host waits once, to learn how many they are; while a
-        CUDA graph is captured, all rows are computed. One too low raises on a CPU and makes all results NaN on a GPU.
-    reduce_hidden_grad: sum the gradient of `hidden` over `tp_group`. Turn it off if your own backward sums it, as the
-        reduce-scatter of sequence parallelism does.
+    max_rows: an upper bound on the rows that are computed, the same on every rank. Without it, a GPU's host waits once,
+        to learn how many they are, or computes all in a CUDA graph. Too low a one raises, or on a GPU makes all NaN.
+    reduce_hidden_grad: sum the gradient of `hidden` over `tp_group`; not if your own backward does.
     fuse_main_grad: add the weight's gradient to `weight.main_grad` as Megatron's gradient accumulation fusion does.
-    out_of_vocab_grad: a label outside the vocabulary returns log-prob 0; its gradient is 0 with "zero", and that of
-        `-logsumexp` with "legacy", as in other fused log-probs.
+    out_of_vocab_grad: of a label outside the vocabulary, of log-prob 0: "zero", or "legacy", that of `-logsumexp`.
     backend: "auto" takes the fastest one that can run; if "triton" cannot run here, it warns once and uses "torch".
     tile_bytes: the size of the largest temporary: a tile with its casts, sums and copies of rows (the triton backend
-        gives these as much again). Beside it are a few numbers per row, and one float32 copy of the computed rows'
-        hidden gradient if hidden is narrower or masked.
+        gives these as much again), but for a float32 copy of the hidden gradient if hidden is narrower or masked.
     """
 
     logit_scale: float = 1.0

@@ -78,7 +78,7 @@ def attach_along(paths: list[find.HookPath], select: Select, identity: Any, fini
             if all(one is not None and one.handle is first.handle and one.same_as(identity) for one in attached):
                 return first.handle.claim()
             text = "a processor is already attached to this model, and it differs from this one in the processor, "
-            text += "context, legacy or when (two lambdas are never equal); remove() its handle first, or use Compose for both."
+            text += "context, legacy or when (two lambdas are never equal); remove() its handle first, or use Compose."
             raise hook.AttachmentError(text)
         with ExitStack() as on_error:
             handle = Handle()

@@ -1,7 +1,4 @@
-"""The way into a model: the language model inside its wrappers, and what keeps the hook from it.
-
-And what is installed on a model for a while: hooks, and fields with another value until a call ends.
-"""
+"""The way into a model, what keeps the hook from it, and what is installed on one for a while."""
 
 import inspect
 import sys

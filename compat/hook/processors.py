@@ -1,7 +1,4 @@
-"""The library of processors. `b` is the batch, `s` the sequence on this rank (the packed row, `b = 1`, for THD).
-
-Everything is per token, distillation too: under packing and context parallelism a teacher has the same tokens here.
-"""
+"""The library of processors. `b` is the batch, `s` the sequence on this rank (the packed row, `b = 1`, for THD)."""
 
 from ..requirements import require_hook
 
@@ -89,9 +86,9 @@ class SumPiSquared(HeadProcessor):
 class HeadInputs:
     """Returns `[b, s, h]`: the hidden states that the output layer would receive, MuP's factor applied.
 
-    Nothing is gathered (sequence parallelism leaves `[b, s / tp, h]`), and gradients are not summed over ranks: code
-    that multiplies must do both. `.weight` is this rank's shard `[vocab / tp, h]`, tied or not, from the last call;
-    `keep` is called with it each time. With gradient accumulation fusion its gradient goes to `main_grad`.
+    Nothing is gathered (sequence parallelism leaves `[b, s / tp, h]`), and gradients are not summed over ranks.
+    `.weight` is this rank's shard `[vocab / tp, h]`, tied or not, from the last call; `keep` is called with it each
+    time. With gradient accumulation fusion its gradient goes to `main_grad`.
     """
 
     keep: Callable[[Tensor], None] | None = None

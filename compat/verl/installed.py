@@ -1,7 +1,6 @@
 """What the veRL shims installed on one language model: a single attachment that serves them all.
 
-Multi-token prediction (MTP) is as veRL means it, through fields set for one call only: with labels Megatron adds and
-logs its loss; without labels there is no MTP here, whereas Megatron 0.19 would make labels from `input_ids`.
+Multi-token prediction (MTP) is veRL's: without labels there is none, whereas Megatron 0.19 makes some of `input_ids`.
 """
 
 import inspect

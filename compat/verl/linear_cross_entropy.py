@@ -36,10 +36,9 @@ def linear_cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Log-probs of `labels` (a loss with its sign turned), and the entropy, under `hidden @ weight.T / temperature`.
 
-    Both are float32 and flat, one number per token, in the order of `labels`. A label that is no token has the log-prob
-    `-logsumexp`, as if its logit were 0. The arguments are those of `linear_logprob`; `reduction` ("none", "sum" or
-    "mean") is for the log-probs alone. The gradient of `hidden` is this rank's part: sum it over the ranks of
-    `dist_process_group`, as the gather of sequence parallelism does.
+    Both are float32 and flat, in the order of `labels`. A label that is no token has the log-prob `-logsumexp`.
+    `reduction` ("none", "sum" or "mean") is for the log-probs alone. The gradient of `hidden` is this rank's part: sum
+    it over the ranks of `dist_process_group`, as the gather of sequence parallelism does.
     """
     say_once(__name__, "the fused operator")
     how = reduction.lower() if isinstance(reduction, str) else reduction

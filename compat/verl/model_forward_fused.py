@@ -1,8 +1,4 @@
-"""veRL's `model_forward_fused` on the hook: log-probs and entropy without logits.
-
-`patch_fused_forward` is for direct calls, `fused_output_processor` for those with Megatron's hook arguments. The
-functions returned by the others pack a batch, call the model through any wrapper and unpack the results.
-"""
+"""veRL's `model_forward_fused` on the hook: log-probs and entropy without logits."""
 
 from ..requirements import require_hook, say_once
 
