@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from .fused_head.autograd import with_gradient
+from .fused_head.problem import gather
 from .fused_head.settings import check_choice
 
 
@@ -62,12 +63,7 @@ def gather_shares(share: Tensor, cp_group: ProcessGroup | None, gradient: Gradie
     if cp_group is None:
         return share[None]
 
-    def gather(share: Tensor) -> Tensor:
-        whole = share.new_empty((cp_group.size(), *share.shape))
-        torch.distributed.all_gather(list(whole.unbind()), share.contiguous(), group=cp_group)
-        return whole
-
-    gathered = with_gradient(share, gather, lambda grad: grad[cp_group.rank()])
+    gathered = with_gradient(share, lambda mine: gather(mine, cp_group), lambda grad: grad[cp_group.rank()])
     return sum_gradient(gathered, cp_group) if gradient == "summed" else gathered
 
 

@@ -83,12 +83,9 @@ def require_hook(what: str, *, unpatched: bool = False) -> None:
     model = import_module("megatron.core.models.gpt.gpt_model").GPTModel
     forward = model.forward
     if "output_processor" in inspect.signature(forward).parameters:
-        methods = [getattr(model, name, None) for name in ("forward", "_postprocess")] if unpatched else []
-        for method in methods:
-            home = getattr(method, "__module__", None)
-            if method is not None and home not in {cls.__module__ for cls in model.__mro__}:
-                name = f"{home}.{getattr(method, '__qualname__', method)}"
-                raise falls_back(f"{what} refuses a patched GPTModel, and {name} has replaced Megatron's method.")
+        found = import_module(f"{__package__}.hook.find").foreign_methods(model) if unpatched else []
+        if found:
+            raise falls_back(f"{what} refuses a patched GPTModel, and {found[0]} has replaced Megatron's method.")
         return
     home, version = getattr(forward, "__module__", None) or "?", import_module("megatron.core").__version__
     remedy = "releases have it from 0.18 on: run `pip install 'megatron-core>=0.18'`"

@@ -148,9 +148,6 @@ class Outputs(dict[str, Any]):
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"cannot set {name!r}: the results of a call are read-only.")
 
-    def __repr__(self) -> str:
-        return f"Outputs({', '.join(f'{name}={value!r}' for name, value in self.items())})"
-
 
 # FSDP looks for tensors in what a module returns, and reduces no gradient of those it does not find.
 register_pytree_node(

@@ -48,6 +48,14 @@ class HookPath:
         return isinstance(self.model, HybridModel)
 
     @property
+    def passes_keywords(self) -> bool:
+        """Whether keywords of a call surely reach the hook: through wrappers of Megatron and PyTorch alone."""
+        return self.has_hook and all(
+            type(wrapper).__module__.startswith(("megatron.core.", "torch.")) and takes_hook(wrapper.forward)
+            for wrapper in self.wrappers
+        )
+
+    @property
     def has_output(self) -> bool:
         """Whether this pipeline stage makes the model's output."""
         return bool(getattr(self.model, "post_process", True))
@@ -137,12 +145,13 @@ def require_open_wrappers(path: HookPath) -> None:
         )
 
 
-def foreign_methods(module: Module, names: Iterable[str] = _OUTPUT_METHODS) -> list[str]:
+def foreign_methods(module: Module | type[Module], names: Iterable[str] = _OUTPUT_METHODS) -> list[str]:
     """The functions that replaced any of these methods, on the instance or its class; to override one is no patch."""
-    owners = {cls.__module__ for cls in type(module).__mro__}
+    kind = module if isinstance(module, type) else type(module)
+    owners = {cls.__module__ for cls in kind.__mro__}
     foreign = []
     for name in names:
-        method = vars(module).get(name, getattr(type(module), name, None))
+        method = vars(module).get(name, getattr(kind, name, None))
         function = getattr(method, "__func__", method)
         home = getattr(function, "__module__", None)
         if function is not None and home not in owners:

@@ -16,6 +16,7 @@ from torch.nn import Module
 
 from ..fused_head.problem import needed
 from ..hook import call as hook
+from ..hook.attach import call_along
 from ..hook.find import INSTALLING, find_language_model
 from ..hook.head import refuse_critic
 from . import batches, installed
@@ -115,7 +116,9 @@ def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
         batch = batches.batch_of(input_ids, attention_mask, target.path.model.config, data_format)
         arguments = batches.vision_arguments(multi_modal_inputs, input_ids.device)
         if vision_model:
-            arguments |= {**batch.arguments, **_unpacked(input_ids, attention_mask)}
+            # It inserts images into unpacked tokens, counts positions and packs later.
+            arguments |= batch.arguments | {"input_ids": input_ids, "attention_mask": attention_mask}
+            arguments["position_ids"] = None
         else:
             arguments |= batch.model_arguments(input_ids, position_ids)
         row = None if labels is None else batch.pack(labels)
@@ -159,7 +162,8 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
         batch = batches.batch_of(input_ids, None, target.path.model.config, data_format, cp_layout=cp_layout, **row)
         arguments = batches.vision_arguments(multi_modal_inputs, input_ids.device)
         if vision_model:
-            arguments |= batch.arguments | _unpacked(*batches.vision_tokens(input_ids, pad_token_id))
+            tokens, mask = batches.vision_tokens(input_ids, pad_token_id)
+            arguments |= batch.arguments | {"input_ids": tokens, "attention_mask": mask, "position_ids": None}
         else:
             arguments |= batch.model_arguments(input_ids)
         if router_padding_mask is not None:
@@ -185,11 +189,6 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
 
 
 fused_forward_no_padding_gen = fused_forward_model_engine  # its name in veRL 0.7
-
-
-def _unpacked(tokens: Tensor, attention_mask: Tensor | None) -> dict[str, Any]:
-    """A vision model inserts images into unpacked tokens, counts positions and packs later."""
-    return {"input_ids": tokens, "attention_mask": attention_mask, "position_ids": None}
 
 
 class _FusedTarget:
@@ -226,14 +225,18 @@ class _FusedTarget:
         return results
 
     def _call(self, processor: FusedProcessor, context: hook.HookContext, keywords: dict[str, Any]) -> Any:
-        """The model with `processor` installed at its output."""
-        path = self.path
+        """The model with `processor` at its output: by keyword where nothing is in the way, else installed."""
+        path, model = self.path, self.model
+        config: Any = path.model.config
+        if path.passes_keywords and not config.mtp_num_layers and not hook.is_inference(keywords):
+            installed.refuse_patches(path)
+            return call_along(path, model, processor, hook.complete_context(context, path.model), (), keywords)
         with INSTALLING:
             state = installed.install(path)
             state.calls += 1
         state.requests[get_ident()] = (processor, context)
         try:
-            result = self.model(**keywords)
+            result = model(**keywords)
         finally:
             unserved = state.requests.pop(get_ident(), None) is not None
             with INSTALLING:
