@@ -141,7 +141,7 @@ def require_open_wrappers(path: HookPath) -> None:
     if (closed := next((one for one in path.wrappers if not takes_hook(one.forward)), None)) is not None:
         raise hook.WrapperRefusesError(
             f"{type(closed).__name__}.forward takes neither output_processor nor **kwargs, so the hook cannot reach "
-            f"{type(path.model).__name__}; use attach(), which hooks that directly, or pass the keywords on there."
+            f"{type(path.model).__name__}; use attach(), which hooks the inner model directly, or pass them on there."
         )
 
 
