@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if starts or item.get_closest_marker("on_ranks"):
                 item.add_marker("ranks")
     if not config.getoption("--every-case"):
-        same = _more_of_the_same(items) + _of_further_cards(items)
+        same = _more_of_the_same(items) + _of_further_compilers(items)
         items[:] = [item for item in items if item not in same]
         config.hook.pytest_deselected(items=same)
 
@@ -57,11 +57,14 @@ def _more_of_the_same(items: list[pytest.Item]) -> list[pytest.Item]:
     return same
 
 
-def _of_further_cards(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Compilations of kernels that are the same as another's, for other sizes of blocks, operands or expressions."""
-    given = [(item, item.callspec.params) for item in items if "card" in getattr(item, "fixturenames", ())]
-    first = {"card": (90, "gfx942"), "dtype": ("bf16",), "kind": (2,)}
-    return [item for item, own in given if any(name in own and own[name] not in known for name, known in first.items())]
+def _of_further_compilers(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Compilations of what another compiles too, for other sizes of blocks, operands, expressions or machines."""
+    first = {"card": (90, "gfx942"), "dtype": ("bf16",), "kind": (2,), "compiler": ("aot_eager",)}
+    given = [(item, item.callspec.params) for item in items if hasattr(item, "callspec")]
+    compiled = [(item, own) for item, own in given if "card" in own or "compiler" in own]
+    return [
+        item for item, own in compiled if any(own.get(name, known[0]) not in known for name, known in first.items())
+    ]
 
 
 @pytest.fixture(params=RELEASES)

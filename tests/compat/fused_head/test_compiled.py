@@ -58,14 +58,10 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize("compiler", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("case", CASES)
-def test_a_graph_gives_what_eager_gives(case: str) -> None:
-    assert_same(run(in_a_graph(), **CASES[case]), run(plain, **CASES[case]))
-
-
-@pytest.mark.slow
-def test_with_inductor() -> None:
-    assert_same(run(in_a_graph("inductor"), **CASES["mask"]), run(plain, **CASES["mask"]))
+def test_a_graph_gives_what_eager_gives(case: str, compiler: str) -> None:
+    assert_same(run(in_a_graph(compiler), **CASES[case]), run(plain, **CASES[case]))
 
 
 def test_one_graph_for_every_number_of_tokens() -> None:

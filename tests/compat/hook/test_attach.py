@@ -96,7 +96,8 @@ def test_through_torch_compile(model: Any, inputs: Any) -> None:
     compiled = torch.compile(model, backend="eager")
     with attach(compiled, LogProbs()):
         assert_close(compiled(**inputs), -loss)
-    assert_close(call_with_processor(compiled, LogProbs(), **inputs), -loss)
+    with torch.compiler.set_stance("force_eager"):  # each tracing takes seconds
+        assert_close(call_with_processor(compiled, LogProbs(), **inputs), -loss)
 
 
 @on_ranks

@@ -82,7 +82,7 @@ def test_fields_of_one_call_are_put_back_the_last_first() -> None:
     model, fields = model_of(), OneCallFields()
     config = model.config
     fields.begin()
-    fields.set(model, "mtp_process", 1)
+    fields.set(model, "mtp_process", 7)
     fields.set(model, "mtp_process", 2)
     fields.configure(model, "other", 5)
     assert (model.mtp_process, model.config.other, model.config.mtp_num_layers) == (2, 5, 2)
