@@ -23,7 +23,6 @@ from .fused_head.settings import LogprobOptions, check_choice, check_counts, che
 from .fused_head.torch_backend import chunk_tile_bytes
 from .hook import call as hook, find
 from .hook.attach import Watched, hook_keywords, provide_hook, require_called
-from .hook.find import OneCallFields
 from .hook.head import HeadOptions, head_pass
 from .packing import Gradient, gather_sequence, next_token_labels, row_bounds
 
@@ -79,8 +78,7 @@ def from_parallel_hidden_states_to_logprobs(
         return whole_but_last(log_probs.T.contiguous(), packed_seq_params, cp_group, cp_gradient)
 
 
-# Stands where no token follows; no label of a caller is it, and no gradient comes from there.
-NO_TOKEN = -(1 << 31)
+NO_TOKEN = -(1 << 31)  # stands where no token follows; no label of a caller is it, and no gradient comes from there
 # Megatron's own logits, or what NeMo RL's patch of `GPTModel.forward` makes of them.
 Numbers = Literal["megatron", "nemo_rl"]
 
@@ -151,7 +149,7 @@ def serve(model: Module) -> None:
     """Make the language model `model` accept the flag and the processor; a second call does nothing."""
     find.refuse_patched(_SHIM, model)
     if model not in _served:
-        _served[model] = OneCallFields()
+        _served[model] = find.OneCallFields()
         # A HybridModel gets its hook here: its own must come before ours on the way out.
         provide_hook(model)
         model.register_forward_pre_hook(_translate, with_kwargs=True, prepend=True)
@@ -159,7 +157,7 @@ def serve(model: Module) -> None:
         model.register_forward_hook(_restore, always_call=True)
 
 
-_served: WeakKeyDictionary[Module, OneCallFields] = WeakKeyDictionary()
+_served: WeakKeyDictionary[Module, find.OneCallFields] = WeakKeyDictionary()
 _watched: WeakSet[Module] = WeakSet()
 
 

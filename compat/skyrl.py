@@ -195,6 +195,5 @@ def from_parallel_hidden_to_entropy_packed_sequences(
     return totals[0] / count, mine / count
 
 
-# As SkyRL 0.3 called them.
-_fused_lm_head_output_processor = fused_lm_head_output_processor
+_fused_lm_head_output_processor = fused_lm_head_output_processor  # as SkyRL 0.3 called them
 _fused_vocab_parallel_entropy_from_hidden = fused_vocab_parallel_entropy_from_hidden

@@ -71,8 +71,7 @@ class Divergence:
         return torch.logaddexp(a + math.log(1 - self.beta), b + math.log(self.beta))
 
 
-# Tiles that live at once: two buffers of each head, and what the formulas make of them.
-_TILES_AT_ONCE = 4
+_TILES_AT_ONCE = 4  # tiles that live at once: two buffers of each head, and what the formulas make of them
 
 
 @dataclass(frozen=True)

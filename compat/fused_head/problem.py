@@ -14,8 +14,7 @@ from torch.distributed import ProcessGroup
 
 from .settings import waiting_is_free
 
-# Stands for "no logit": its exponential is 0, and, unlike -inf, 0 times it is 0 and not NaN.
-NO_LOGIT = -1e30
+NO_LOGIT = -1e30  # stands for "no logit": its exponential is 0, and, unlike -inf, 0 times it is 0 and not NaN
 _Value = TypeVar("_Value")
 
 

@@ -14,8 +14,7 @@ from torch import Tensor
 from .problem import NO_LOGIT, GradBuffer, GradOfTile, Problem, RowGrads, RowStats, TakeGrad, needed
 from .settings import DEFAULT_TILE_BYTES, check_counts, math_dtype
 
-# The block of logits that one program of the fused kernels makes at a time.
-BLOCK_ROWS = 128
+BLOCK_ROWS = 128  # the block of logits that one program of the fused kernels makes at a time
 BLOCK_COLUMNS = 256
 BLOCK_WIDTH = 64  # of the hidden size, per step of the product
 _THINNEST = 256  # below this width a matrix product is too thin to be fast: split the rows instead

@@ -15,7 +15,7 @@ from torch.nn import Module
 from torch.utils._pytree import tree_leaves
 
 from . import call as hook, find
-from .find import INSTALLING, Handle, PerThread, refuse_reentrant_checkpoint
+from .find import INSTALLING, Handle, PerThread
 from .hybrid import OutputLayerTap
 
 _Kind = TypeVar("_Kind")
@@ -249,7 +249,7 @@ class Watched:
         self.called = True
         result = self.processor(**keywords)
         if not isinstance(result, (Tensor, tuple)):
-            refuse_reentrant_checkpoint(type(result).__name__)
+            find.refuse_reentrant_checkpoint(type(result).__name__)
         self.returned = _contents(result) if self.own_methods else set()
         return result
 

@@ -19,14 +19,13 @@ from ..hook.call import HookError
 from ..hook.changed_heads import detach_mtp_inputs
 from ..hook.find import Handle, refuse_patched
 from . import installed
-from .installed import Numbers
 
 logger = logging.getLogger(__name__)
 _detached: WeakKeyDictionary[Module, Handle] = WeakKeyDictionary()
 _recomputed: WeakKeyDictionary[Module, Handle] = WeakKeyDictionary()
 
 
-def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, numbers: Numbers = "verl") -> None:
+def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, numbers: installed.Numbers = "verl") -> None:
     """Return logits from a forward with labels, with Megatron's own MTP loss; without labels run no MTP.
 
     `mtp_updates_lm_head`: whether the MTP loss may change the LM head, as in veRL's releases on megatron-core 0.17 and

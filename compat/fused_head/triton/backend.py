@@ -11,8 +11,7 @@ from . import grad_kernel, launch
 from .grad_kernel import KeptLogits, to_steps
 from .launch import block_product, exp, store_block
 
-# A list and a block of logits must fit into the registers together.
-LARGEST_K = 64
+LARGEST_K = 64  # a list and a block of logits must fit into the registers together
 
 
 def merge_lists(logits: Tensor, columns: Tensor, sum_exp: Tensor) -> tuple[Tensor, Tensor]:

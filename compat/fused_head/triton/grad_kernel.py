@@ -13,8 +13,7 @@ from ..problem import Problem, RowGrads, needed
 from . import launch
 from .launch import block_position, block_product, exp, store_block
 
-# Rows begin at multiples of so many numbers: the TMA and fast products ask for it.
-STRIDE_STEP = 64
+STRIDE_STEP = 64  # rows begin at multiples of so many numbers: the TMA and fast products ask for it
 # What is kept of a logit is how far it lies below the running maximum, in steps of a 1024th of a halving of its
 # exponential: 16 bits reach over 64 halvings, and a probability errs by 2e-4 wherever it lies. A float16 of the same
 # size would lose those below 3e-8, which together are the tail of a sure token; a bfloat16 errs by 2e-3.
@@ -190,8 +189,7 @@ def _tile_grad(
             )  # fmt: skip
 
 
-# Pairs of a row and a column that a program takes at a time: few, as the rows may be few.
-_PAIRS = 64
+_PAIRS = 64  # pairs of a row and a column that a program takes at a time: few, as the rows may be few
 
 
 def chosen_logits(

@@ -158,8 +158,7 @@ def multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 6
 
 
-# Blocks that run at the same time share so many blocks of rows, which the cache then holds.
-ROW_GROUP = tl.constexpr(8)
+ROW_GROUP = tl.constexpr(8)  # blocks that run at the same time share so many blocks of rows, which the cache then holds
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
 
