@@ -76,7 +76,7 @@ def test_missing_refused_and_swallowed_are_told_apart(case: Case, model: Any, in
             function(*args, **kwargs)
 
     called, closed, swallowing = call_with_processor, Closed(model), Swallowing(model)
-    refuses = r"^Closed\.forward takes neither output_processor nor \*\*kwargs.*use attach\(\), which hooks the inner"
+    refuses = r"^Closed\.forward takes neither output_processor nor \*\*kwargs.*use attach\(\), which hooks"
     fails(WrapperRefusesError, refuses, called, closed, LogProbs(), **inputs)
     fails(HookSwallowedError, r"Swallowing\.forward", called, swallowing, LogProbs(), **inputs)
     for wrapper in (closed, swallowing):
