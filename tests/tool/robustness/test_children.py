@@ -113,10 +113,25 @@ def test_workers(start: str, flags: list[str], traps: Path, traces: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("flags", "said"), [([], "holds\n"), (["-E", "-P"], "holds\n"), (["-E"], "")])
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "holds\n"),
+        pytest.param(["-E", "-P"], "holds\n", marks=pytest.mark.every_case),
+        pytest.param(["-E"], "", marks=pytest.mark.every_case),
+    ],
+)
 def test_ranks(flags: list[str], said: str, traps: Path, traces: Path) -> None:
     out, err = told(RANK, [], flags, traps, traces)
     assert (out, "UsageError: Python runs with -E" in err) == (said, not said)
+
+
+@pytest.mark.parametrize(("flags", "safe"), [([], True), (["-E", "-P"], True), (["-E"], False)])
+def test_what_flags_let_a_new_interpreter_be_safe(flags: list[str], safe: bool) -> None:
+    """Without torch, which a rank needs."""
+    code = "from mcore_unpatch.children import can_be_safe; print(can_be_safe())"
+    done = subprocess.run([sys.executable, *flags, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{safe}\n"
 
 
 def told(code: str, arguments: list[str], flags: list[str], traps: Path, traces: Path) -> tuple[str, str]:
