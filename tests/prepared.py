@@ -85,7 +85,7 @@ def _connected(megatron: Path | None) -> "Connection[Any, Any]":
         paths = [*([megatron] if megatron else []), *filter(None, [os.environ.get("PYTHONPATH")])]
         env = {**os.environ, **_ALONE, "PYTHONPATH": os.pathsep.join(map(str, paths))}
         modules = _WITH_MEGATRON if megatron else _OF_THE_TOOL
-        command = [sys.executable, "-P", __file__, str(address), *modules]
+        command = [sys.executable, __file__, str(address), *modules]
         server = subprocess.Popen(command, env=env, stdin=subprocess.PIPE)
         atexit.register(server.communicate)  # the end of its input is its own
         while not address.exists():

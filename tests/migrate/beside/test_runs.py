@@ -29,6 +29,7 @@ EVERY = tuple(name for name in (*OLD, *NEW) if name in RELEASES or (MORE and Pat
 LATEST = tuple(name for name in EVERY if name in ("0.19.2", "main"))
 WITH_HOOK = tuple(name for name in EVERY if name in NEW)
 MODELS = "megatron/bridge/models"
+PATCHING = ("verl/models/mcore", "verl/utils/megatron_utils.py", "verl/workers/engine/megatron")
 PASSED_ON = (
     f"{MODELS}/exaone/exaone45/modelling_exaone45/text_model.py",
     f"{MODELS}/qwen3_asr/modeling_qwen3_asr/thinker_model.py",
@@ -53,7 +54,7 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     named = os.environ.get("MCORE_UNPATCH_VERL", "")
     before = Path(named) if named else unpacked("verl", "0.9.1")
     images = {f"docker/Dockerfile.{one}": f"RUN pip install megatron-core=={one}\n" for one in RELEASES}
-    made = _copied(before, ("verl",), tmp_path_factory.mktemp("verl"), **images)
+    made = _copied(before, PATCHING, tmp_path_factory.mktemp("verl"), **images)
     assert unpatch("migrate", "--jobs=1", "--select", "MCU1,MCU2,MCU7", cwd=made.path).code == 0
     return before, made.path
 

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from downloads import unpacked
+from prepared import run_prepared
 
 import mcore_unpatch
 from mcore_unpatch.errors import UsageError
@@ -112,15 +114,19 @@ def test_workers(start: str, flags: list[str], traps: Path, traces: Path) -> Non
     assert told(WORK, [start], flags, traps, traces) == ("4\n", "")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ([], "holds\n"),
-        pytest.param(["-E", "-P"], "holds\n", marks=pytest.mark.every_case),
-        pytest.param(["-E"], "", marks=pytest.mark.every_case),
-    ],
-)
+@pytest.mark.ranks
+def test_a_rank(traps: Path, traces: Path) -> None:
+    """Its parent has torch already; the rank is a new interpreter."""
+    script = traps.parent / "work.py"
+    script.write_text(RANK)
+    megatron = unpacked("megatron-core", "0.19.2")
+    done = run_prepared(megatron, script, cwd=traps, env={"TRACES": str(traces)})
+    assert (done.stdout, list(traces.iterdir())) == ("holds\n", []), done.stderr
+
+
+@pytest.mark.ranks
+@pytest.mark.every_case
+@pytest.mark.parametrize(("flags", "said"), [([], "holds\n"), (["-E", "-P"], "holds\n"), (["-E"], "")])
 def test_ranks(flags: list[str], said: str, traps: Path, traces: Path) -> None:
     out, err = told(RANK, [], flags, traps, traces)
     assert (out, "UsageError: Python runs with -E" in err) == (said, not said)
