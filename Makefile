@@ -22,7 +22,7 @@ PYTEST = $(TEST)/bin/pytest --numprocesses $(JOBS) --dist worksteal
 help:
 	@echo "make demo        the story of docs/index.md on the sample project in examples/, in ten seconds"
 	@echo "make check       lint, and the tests that start no ranks and take less than half a second: 2 to 4 minutes"
-	@echo "make test        run the whole test suite (Python 3.12+, torch, megatron-core): 15 to 20 minutes"
+	@echo "make test        run the test suite (Python 3.12+, torch, megatron-core); EVERY_CASE=1 runs all cases of each test"
 	@echo "make test-alone  run every test file by itself, in random order"
 	@echo "make test-wheel  run the tests of the tool against the built wheel"
 	@echo "make everything  all of it, with the downstreams' own code: CHECKOUTS names the folder of their clones"

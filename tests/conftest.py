@@ -3,9 +3,11 @@
 import gc
 import os
 import random
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
+from prepared import SHARED
 from skipping import pytest_terminal_summary as pytest_terminal_summary
 from watchdog import Watchdog
 
@@ -19,10 +21,16 @@ os.environ["MCORE_UNPATCH_NO_CACHE"] = "1"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--order-seed", type=int, help="run the tests in the random order of this seed")
-    parser.addoption("--every-case", action="store_true", help="all combinations on the older megatron-core as well")
+    parser.addoption(
+        "--every-case", action="store_true", help="what `make everything` runs: all combinations on all releases"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if SHARED not in os.environ:  # in the process that starts the workers
+        folder = TemporaryDirectory(prefix="prepared-")
+        os.environ[SHARED] = folder.name
+        config.add_cleanup(folder.cleanup)
     config.pluginmanager.register(Watchdog(config))
 
 
@@ -31,6 +39,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "migrated" in getattr(item, "fixturenames", ()):  # whole releases of veRL
             item.add_marker("slow")
+    if not config.getoption("--every-case"):
+        rare = [item for item in items if item.get_closest_marker("every_case")]
+        config.hook.pytest_deselected(items=rare)
+        items[:] = [item for item in items if item not in rare]
     items.sort(key=lambda item: item.get_closest_marker("first") is None)
     if (seed := config.getoption("--order-seed")) is not None:
         random.Random(seed).shuffle(items)

@@ -35,6 +35,9 @@ def unpacked(name: str, version: str) -> Path:
                     archive.extractall(temporary)
                 shutil.move(temporary, folder)
                 Path(temporary).mkdir()  # for the context manager to remove
+        if not (folder / ".git").exists():
+            # A project of its own: else each scan of it would read the repository around this cache as well.
+            subprocess.run(["git", "init", "--quiet", folder], check=True)
     return folder
 
 

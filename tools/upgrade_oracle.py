@@ -24,7 +24,7 @@ import sys
 import tempfile
 import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -237,15 +237,21 @@ class Score:
     false: list[str] = field(default_factory=list)
 
 
-def observe(source: Path, checkout: Path, modules: list[str], probes: list[dict[str, Any]]) -> dict[str, Any]:
+def _run(source: Path, script: Path, *arguments: str, cwd: Path) -> None:
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run([sys.executable, script, *arguments], env=env, cwd=cwd, check=True)
+
+
+def observe(
+    source: Path, checkout: Path, modules: list[str], probes: list[dict[str, Any]], run: Callable[..., Any] = _run
+) -> dict[str, Any]:
     """What a process sees under one release: how each module's import ends, and each probe."""
     with tempfile.TemporaryDirectory() as folder:
+        source = source.resolve()
         task = {"source": str(source), "checkout": str(checkout), "modules": modules, "probes": probes}
         task["result"] = f"{folder}/result.json"
         (Path(folder) / "task.json").write_text(json.dumps(task), encoding="utf-8")
-        env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, __file__, "--child", f"{folder}/task.json"]
-        subprocess.run(command, env=env, cwd=folder, check=True)
+        run(source, Path(__file__), "--child", f"{folder}/task.json", cwd=Path(folder))
         found: dict[str, Any] = json.loads(Path(task["result"]).read_text(encoding="utf-8"))
         return found
 
@@ -257,7 +263,7 @@ def _probe(demand: Any) -> dict[str, Any]:
 
 
 def judge(
-    checkout: Path, sources: Path, pairs: list[tuple[str, str]], imports: bool = True
+    checkout: Path, sources: Path, pairs: list[tuple[str, str]], imports: bool = True, run: Callable[..., Any] = _run
 ) -> dict[tuple[str, str], Score]:
     """Read a checkout, ask Python under each release, and compare."""
     from mcore_unpatch.megatron import known
@@ -285,7 +291,7 @@ def judge(
     probes = list(asked.values())
     modules = modules if imports else []
     seen = {
-        release: observe(sources / release, checkout, modules, probes)
+        release: observe(sources / release, checkout, modules, probes, run)
         for release in dict.fromkeys(one for pair in pairs for one in pair)
     }
     scores = {}

@@ -44,7 +44,7 @@ class Request:
 
 def preview(request: Request, planner: Planner | None = None, progress: Progress | None = None) -> Outcome:
     """What a migration would do; nothing is written."""
-    if journal.interrupted(top := top_of(request.paths)):
+    if journal.locate(top := top_of(request.paths)).load(journal.RUNNING):
         raise UsageError(f"a migration of {shown(top)} was interrupted; run `unpatch undo` to restore it.")
     return _prepare(request, planner or codemods.plan, progress)
 
@@ -52,7 +52,7 @@ def preview(request: Request, planner: Planner | None = None, progress: Progress
 def migrate(request: Request, planner: Planner | None = None, progress: Progress | None = None) -> Outcome:
     """Migrate; raises `UsageError` with every file as it was. A run that was killed before is taken back first."""
     top = top_of(request.paths)
-    with journal.begun(top) as state:
+    with journal.begun(top) as (state, _):
         outcome = _prepare(request, planner or codemods.plan, progress)
         if outcome.rewrites:
             paths = [item.path for item in outcome.rewrites]
@@ -60,7 +60,7 @@ def migrate(request: Request, planner: Planner | None = None, progress: Progress
             if request.commit:
                 outcome.commits = commit(outcome)
             else:
-                journal.write(state, outcome.rewrites)
+                state.write(outcome.rewrites)
             outcome.written = True
     return outcome
 

@@ -1,14 +1,12 @@
 """`unpatch verify`: the table holds here, and a wrong number fails it."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import wrong_rows
-from command import CLEAN, ERROR, unpatch, unpatch_process
-from limits import patience
-from programs import environment
+from command import CLEAN, ERROR, MAIN, Result, checked, unpatch
+from downloads import unpacked
+from prepared import run_prepared
 
 from mcore_unpatch.verify import measure
 from mcore_unpatch.verify.measure import Row
@@ -29,7 +27,8 @@ CONFIG = {
 def test_the_table_on_two_ranks_with_a_team_s_values(tmp_path: Path, processes: None) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     arguments = ("verify", "--json", "--device", "cpu", "--cp", "2", "--model-config", "config.json")
-    result = unpatch_process(*arguments, cwd=tmp_path, env=environment("0.18.2"))
+    done = run_prepared(unpacked("megatron-core", "0.18.2"), MAIN, *arguments, cwd=tmp_path)
+    result = checked(Result(done.returncode, done.stdout, done.stderr))
     assert result.code == CLEAN, result.out + result.err
     rows = result.json["rows"]
     assert {row["setting"] for row in rows} == {"GPT", "GPT, tied", "GPT, bf16", "Hybrid"}
@@ -39,7 +38,7 @@ def test_the_table_on_two_ranks_with_a_team_s_values(tmp_path: Path, processes: 
 
 
 def test_what_fails_is_told(processes: None) -> None:
-    told = subprocess.run([sys.executable, wrong_rows.__file__], capture_output=True, text=True, timeout=patience(300))
+    told = run_prepared(unpacked("megatron-core", "0.19.2"), Path(wrong_rows.__file__))
     assert told.stdout == "FAILS\n", told.stderr
     setting = Setting("GPT")
     ((row,),) = measure.run([setting], wrong_rows.not_a_number)

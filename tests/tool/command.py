@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import pytest
 import typer
 from limits import patience
+from prepared import run_prepared
 from typer.testing import CliRunner
 
 from mcore_unpatch.cli import app
 
 CLEAN, FINDINGS, ERROR = 0, 1, 2
+MAIN = Path(__file__).with_name("main.py")
 
 
 class Result(NamedTuple):
@@ -74,6 +76,12 @@ def unpatch_process(
         timeout=patience(120),
         check=False,
     )
+    return checked(Result(done.returncode, done.stdout, done.stderr))
+
+
+def unpatch_forked(*arguments: str | Path, cwd: Path, env: dict[str, str] | None = None) -> Result:
+    """The same, in a process that is forked and need not import the tool: not for what happens as Python starts."""
+    done = run_prepared(None, MAIN, *arguments, cwd=cwd, env=env)
     return checked(Result(done.returncode, done.stdout, done.stderr))
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from command import unpatch
 from downloads import unpacked
-from limits import patience
+from prepared import run_prepared
 from repository import Repository
 
 FILE = "verl/models/mcore/mtp_patch.py"
@@ -117,10 +115,10 @@ def test_it_runs(tmp_path: Path, flag: str) -> None:
     made = _repository(tmp_path, 3, **{name: (unpacked("verl", "0.9.1") / name).read_text() for name in whole})
     assert unpatch("migrate", cwd=made.path).code == 0 and FILE in _changed(made)
     tests = Path(__file__).parents[2]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tests, tests / "compat")))}
+    env = {"PYTHONPATH": os.pathsep.join(map(str, (tests, tests / "compat")))}
     trees = [f"{made.path}{flag}", str(unpacked("verl", "0.9.1"))]
-    run = [sys.executable, "-W", "ignore", Path(__file__).with_name("engine_mtp.py"), *trees]
-    done = subprocess.run(run, env=env, capture_output=True, text=True, timeout=patience(300))
+    megatron = unpacked("megatron-core", "0.19.2")
+    done = run_prepared(megatron, Path(__file__).with_name("engine_mtp.py"), *trees, env=env)
     assert done.returncode == 0, done.stderr
     new, old = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
     plain = [case for case in new if case != "no layers"]

@@ -31,7 +31,7 @@ USES = {
 }
 
 
-@pytest.mark.parametrize("users", [2, 3], ids=["guarded", "handing over"])
+@pytest.mark.parametrize("users", [2, pytest.param(3, marks=pytest.mark.every_case)], ids=["guarded", "handing over"])
 @pytest.mark.parametrize("style", STYLES)
 def test_nothing_new_is_found(tmp_path: Path, style: str, users: int) -> None:
     made = Repository(tmp_path)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Any
 import pytest
 from command import unpatch
 from downloads import unpacked
-from limits import patience
+from prepared import run_prepared
 from repository import Repository
 
 pytestmark = pytest.mark.ranks
@@ -31,6 +29,7 @@ EVERY = tuple(name for name in (*OLD, *NEW) if name in RELEASES or (MORE and Pat
 LATEST = tuple(name for name in EVERY if name in ("0.19.2", "main"))
 WITH_HOOK = tuple(name for name in EVERY if name in NEW)
 MODELS = "megatron/bridge/models"
+PATCHING = ("verl/models/mcore", "verl/utils/megatron_utils.py", "verl/workers/engine/megatron")
 PASSED_ON = (
     f"{MODELS}/exaone/exaone45/modelling_exaone45/text_model.py",
     f"{MODELS}/qwen3_asr/modeling_qwen3_asr/thinker_model.py",
@@ -55,8 +54,8 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     named = os.environ.get("MCORE_UNPATCH_VERL", "")
     before = Path(named) if named else unpacked("verl", "0.9.1")
     images = {f"docker/Dockerfile.{one}": f"RUN pip install megatron-core=={one}\n" for one in RELEASES}
-    made = _copied(before, ("verl",), tmp_path_factory.mktemp("verl"), **images)
-    assert unpatch("migrate", "--select", "MCU1,MCU2,MCU7", cwd=made.path).code == 0
+    made = _copied(before, PATCHING, tmp_path_factory.mktemp("verl"), **images)
+    assert unpatch("migrate", "--jobs=1", "--select", "MCU1,MCU2,MCU7", cwd=made.path).code == 0
     return before, made.path
 
 
@@ -81,22 +80,15 @@ def bridges(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     named = os.environ.get("MCORE_UNPATCH_MEGATRON_BRIDGE", "")
     before = Path(named, "src") if named else unpacked("megatron-bridge", "0.6.2")
     made = _copied(before, ("megatron",), tmp_path_factory.mktemp("bridge"))
-    assert unpatch("migrate", *PASSED_ON, cwd=made.path).code == 0
+    assert unpatch("migrate", "--jobs=1", *PASSED_ON, cwd=made.path).code == 0
     return before / "megatron/bridge", made.path / "megatron/bridge"
 
 
 @cache
 def _said(program: str, release: str, *arguments: str) -> list[dict[str, Any]]:
     megatron = Path(MORE, release) if MORE and Path(MORE, release).is_dir() else unpacked("megatron-core", release)
-    paths = (megatron, TESTS, TESTS / "compat", os.environ.get("PYTHONPATH", ""))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", Path(__file__).with_name(f"{program}.py"), *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patience(300),
-    )
+    paths = {"PYTHONPATH": os.pathsep.join(map(str, (TESTS, TESTS / "compat")))}
+    done = run_prepared(megatron, Path(__file__).with_name(f"{program}.py"), *arguments, env=paths)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 

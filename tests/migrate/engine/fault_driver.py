@@ -24,7 +24,7 @@ from sample_repository import CHANGED, FILES, MIGRATED, Sample
 
 from mcore_unpatch.editing.edits import NewContent
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.writing.journal import DONE as LAST, begun, interrupted, locate, undo, write
+from mcore_unpatch.writing.journal import DONE as LAST, RUNNING, begun, locate, undo
 
 OPERATIONS = {"open", "os.rename", "os.remove", "os.mkdir", "os.chmod", "os.chown", "sync"}
 DONE, REFUSED, INTERRUPTED, FAILED = 0, 3, 4, 9
@@ -67,10 +67,10 @@ def announce_syncs() -> None:
 def migrate(sample: Sample, strike: Strike) -> int:
     """In the child: migrate."""
     rewrites = [NewContent(name, FILES[name], MIGRATED[name]) for name in CHANGED]
-    with begun(sample.root) as state:
+    with begun(sample.root) as (state, _):
         sys.addaudithook(strike)
         try:
-            write(state, rewrites)
+            state.write(rewrites)
         except UsageError as error:
             assert "every file is as it was" in str(error), error
             return REFUSED
@@ -100,7 +100,7 @@ def child(work: Callable[[Sample, Strike], int], sample: Sample, how: str, numbe
 
 
 def is_half_done(sample: Sample) -> bool:
-    left, told = sample.contents(), interrupted(sample.root)
+    left, told = sample.contents(), bool(locate(sample.root).load(RUNNING))
     for name in FILES:
         assert left[name] in (FILES[name], MIGRATED[name]), f"{name} is neither old nor new"
     assert told or left in (FILES, MIGRATED), "half done, and the next run would not know"
@@ -123,7 +123,7 @@ def struck(sample: Sample, how: str, number: int) -> bool:
         assert code is None or not half_done, "a run that came to an end left something half done"
     if code == REFUSED:
         assert sample.contents() == FILES
-    if interrupted(sample.root) or locate(sample.root).load(LAST):
+    if any(map(locate(sample.root).load, (RUNNING, LAST))):
         assert sorted(undo(sample.root)) == sorted(CHANGED)
     assert sample.contents() == FILES
     assert sample.status() == [], sample.status()

@@ -10,16 +10,15 @@ from sample_repository import FILES, Sample, planner
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate.run import migrate, preview
-from mcore_unpatch.writing import files
-from mcore_unpatch.writing.journal import DONE, RUNNING, locate, undo
+from mcore_unpatch.writing.journal import DONE, RUNNING, digest, locate, undo
 
 ENTRY = {
     "path": "other.py",
     "original": "planted\n",
     "mode": 0o644,
     "owner": [-1, -1],
-    "before": files.digest(b"planted\n"),
-    "after": files.digest(b"mine\n"),
+    "before": digest(b"planted\n"),
+    "after": digest(b"mine\n"),
 }
 
 

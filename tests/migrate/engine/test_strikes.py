@@ -18,8 +18,7 @@ from mcore_unpatch.editing.edits import NewContent, Options, Plan, Repository
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.run import migrate, preview
-from mcore_unpatch.writing import files
-from mcore_unpatch.writing.journal import DONE, State, begun, interrupted, locate, undo, write
+from mcore_unpatch.writing.journal import DONE, RUNNING, State, begun, locate, undo
 
 HERE = Path(__file__).parent
 # The journal; the new contents; the replacements; the journal's other name: each with its syncs.
@@ -59,14 +58,14 @@ def big_rewrites(root: Path, count: int) -> list[NewContent]:
 
 
 def replace_files(root: Path, rewrites: Sequence[NewContent]) -> None:
-    with begun(root) as state:
-        write(state, rewrites)
+    with begun(root) as (state, _):
+        state.write(rewrites)
 
 
 def check_as_it_was(root: Path, rewrites: list[NewContent]) -> None:
     assert all((root / item.path).read_bytes() == item.before for item in rewrites)
     assert not list(root.glob(".unpatch*"))
-    assert not interrupted(root)
+    assert not locate(root).load(RUNNING)
 
 
 def test_a_full_disk(small_disk: Path) -> None:
@@ -172,7 +171,7 @@ def test_a_killed_run_leaves_the_migration_before_it(sample: Sample) -> None:
         replace_files(sample.root, [NewContent(CHANGED[0], migrated[CHANGED[0]], again)])
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
-    assert interrupted(sample.root)
+    assert locate(sample.root).load(RUNNING)
     undo(sample.root)  # of what was killed
     assert sample.contents() == migrated
     assert undo(sample.root) == list(CHANGED)  # and of the one before
@@ -245,10 +244,10 @@ def test_a_damaged_journal_is_not_written_back(sample: Sample) -> None:
 def test_two_runs_at_the_same_time(sample: Sample) -> None:
     """The other one is a real process that holds the lock until it is told to go on."""
     code = (
-        "import sys; from pathlib import Path; from mcore_unpatch.writing.files import exclusive\n"
-        "with exclusive(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from mcore_unpatch.writing.journal import begun\n"
+        "with begun(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
-    command = [sys.executable, "-c", code, str(locate(sample.root).folder)]
+    command = [sys.executable, "-c", code, str(sample.root)]
     other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert other.stdout is not None
     assert other.stdout.readline() == "held\n"
@@ -264,5 +263,5 @@ def test_two_runs_at_the_same_time(sample: Sample) -> None:
 
 
 def test_what_is_done_under_the_lock_fails_in_its_own_words(tmp_path: Path) -> None:
-    with pytest.raises(BlockingIOError), files.exclusive(tmp_path / "state"):
+    with pytest.raises(BlockingIOError), begun(tmp_path / "work"):
         raise BlockingIOError

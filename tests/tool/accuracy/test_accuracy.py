@@ -86,7 +86,8 @@ def test_accuracy_on_released_wheels(repository: Repository) -> None:
 
 # veRL sets a name that only newer releases read. The verdicts say less than a reader would, or another way.
 WRONG_LIVES = {"verl-0.9.1": 4}
-LESS_THAN_RIGHT = {"verl-0.9.1": 4, "mbridge-0.15.1": 1, "megatron-bridge-0.6.2": 1}
+# A wheel names no Megatron: for ms-swift the branch for an older one is done, where its repository says delete.
+LESS_THAN_RIGHT = {"verl-0.9.1": 4, "mbridge-0.15.1": 1, "megatron-bridge-0.6.2": 1, "ms-swift-4.5.2": 1}
 
 
 def test_labels_of_wheels_are_most_of_their_labels() -> None:
@@ -129,7 +130,7 @@ def _commit(folder: Path) -> str:
 
 
 def _findings(repository: Repository, folder: Path) -> list[dict[str, Any]]:
-    arguments = ("scan", "--output-format", "json", "--target-mcore", repository.judged)
+    arguments = ("scan", "--jobs=1", "--output-format", "json", "--target-mcore", repository.judged)
     report = unpatch(*arguments, cwd=folder).json
     return [*report["findings"], *report["done"]]
 

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command import CLEAN, ERROR, FINDINGS, unpatch, unpatch_process
+from command import CLEAN, ERROR, FINDINGS, unpatch, unpatch_forked, unpatch_process
 from repository import Repository
 
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
@@ -153,7 +153,7 @@ def test_an_unused_comment_is_new_once(repository: Repository) -> None:
 
 @pytest.mark.parametrize("name", ["nowhere", "origin/main", "0000000000000000000000000000000000000000", "--help"])
 def test_a_base_git_does_not_know(name: str, repository: Repository) -> None:
-    result = unpatch_process("check", f"--base={name}", cwd=repository.path)
+    result = unpatch_forked("check", f"--base={name}", cwd=repository.path)
     assert (result.code, result.out) == (ERROR, "")
     assert result.err.startswith("error: git does not know the base")
     assert name in result.err

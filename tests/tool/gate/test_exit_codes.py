@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 from checking import write_files
-from command import CLEAN, ERROR, FINDINGS, unpatch, unpatch_process
+from command import CLEAN, ERROR, FINDINGS, unpatch, unpatch_forked
 
 PATCH = "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n"
 
 
 def test_clean(tmp_path: Path) -> None:
     write_files(tmp_path, "x = 1\n")
-    result = unpatch_process("check", cwd=tmp_path)
+    result = unpatch_forked("check", cwd=tmp_path)
     assert (result.code, result.err) == (CLEAN, "")
     assert result.out == "No patch of Megatron Core found; 1 file scanned.\n"
 
 
 def test_findings(tmp_path: Path) -> None:
     write_files(tmp_path, PATCH)
-    result = unpatch_process("check", cwd=tmp_path)
+    result = unpatch_forked("check", cwd=tmp_path)
     assert (result.code, result.err) == (FINDINGS, "")
     assert "GPTModel.forward" in result.out
 
@@ -34,7 +34,7 @@ def test_scan_is_an_inventory_and_no_gate(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["scan", "check"])
 def test_a_file_that_cannot_be_analysed_outweighs_findings(command: str, tmp_path: Path) -> None:
     write_files(tmp_path, {"patches.py": PATCH, "broken.py": b"import megatron.core\nmegatron.core.x = (\n"})
-    result = unpatch_process(command, cwd=tmp_path)
+    result = unpatch_forked(command, cwd=tmp_path)
     assert result.code == ERROR
     assert "GPTModel.forward" in result.out
     assert result.err.startswith("error: broken.py: syntax error on line 2")

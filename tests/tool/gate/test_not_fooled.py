@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from command import CLEAN, ERROR, FINDINGS, unpatch, unpatch_process
+from command import CLEAN, ERROR, FINDINGS, unpatch, unpatch_forked
 from repository import GIT, Repository
 
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
@@ -80,14 +80,14 @@ def test_inside_a_hook(where: str, repository: Repository) -> None:
     """Git tells its hooks where it is, relative to where they stand."""
     repository.commit({"src/copy.py": PATCH})
     env = {**GIT, "GIT_DIR": ".git", "GIT_INDEX_FILE": ".git/index"}
-    result = unpatch_process("check", "--base", "main", where, "--output-format", "json", cwd=repository.path, env=env)
+    result = unpatch_forked("check", "--base", "main", where, "--output-format", "json", cwd=repository.path, env=env)
     assert [Path(one["path"]).name for one in result.json["findings"]] == ["copy.py"]
 
 
 class TestInWords:
     def test_a_bare_repository(self, repository: Repository, tmp_path: Path) -> None:
         repository.git("clone", "--quiet", "--bare", ".", str(tmp_path / "bare.git"))
-        result = unpatch_process("check", "--base", "main", cwd=tmp_path / "bare.git", env=GIT)
+        result = unpatch_forked("check", "--base", "main", cwd=tmp_path / "bare.git", env=GIT)
         assert (result.code, result.out) == (ERROR, "")
         assert result.err == f"error: {tmp_path}/bare.git is a bare repository: run this in a work tree of it\n"
 
@@ -97,19 +97,19 @@ class TestInWords:
             for path in (repository.path, repository.path / ".git"):
                 os.chown(path, 12345, 12345)
         env = {**GIT, "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1", "SUDO_UID": ""}
-        result = unpatch_process("check", "--base", "main", cwd=repository.path, env=env)
+        result = unpatch_forked("check", "--base", "main", cwd=repository.path, env=env)
         assert (result.code, result.out) == (ERROR, "")
         assert result.err == (
             f"error: git does not trust {repository.path}, which belongs to another user: "
             f"if you do, run `git config --global --add safe.directory {repository.path}`\n"
         )
-        assert unpatch_process("scan", cwd=repository.path, env=env).code == CLEAN
+        assert unpatch_forked("scan", cwd=repository.path, env=env).code == CLEAN
 
     def test_a_shallow_clone(self, repository: Repository, tmp_path: Path) -> None:
         repository.commit({"src/plain.py": "x = 2\n"})
         clone = tmp_path / "clone"
         repository.git("clone", "--quiet", "--depth=1", "--branch=work", repository.path.as_uri(), str(clone))
-        result = unpatch_process("check", "--base", "origin/main", cwd=clone, env=GIT)
+        result = unpatch_forked("check", "--base", "origin/main", cwd=clone, env=GIT)
         assert (result.code, result.out) == (ERROR, "")
         assert result.err == (
             "error: git does not know the base 'origin/main': this clone is shallow, run `git fetch --unshallow`\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from checking import write_files
-from command import CLEAN, ERROR, Result, importing, unpatch_process
+from command import CLEAN, ERROR, Result, importing, unpatch_forked
 
 pytestmark = pytest.mark.slow
 HEAD = """\
@@ -61,7 +61,7 @@ def beside(site: Path) -> dict[str, str]:
 
 def run(site: Path, *arguments: str) -> Result:
     write_files(site / "repo", {"a.py": "needle()\n"})
-    return unpatch_process(*arguments, cwd=site / "repo", env=beside(site))
+    return unpatch_forked(*arguments, cwd=site / "repo", env=beside(site))
 
 
 @pytest.mark.parametrize("text", BROKEN, ids=BROKEN.values())
@@ -87,13 +87,13 @@ def test_what_fails_on_a_file(text: str, tmp_path: Path) -> None:
     assert result.code == ERROR
     assert f"the codemod 'bad' of bad-plugin 2.0 failed: {FAILING[text]}; report it there" in result.err
     (tmp_path / "repo" / "a.py").write_text("hay()\n")
-    assert unpatch_process("scan", cwd=tmp_path / "repo", env=beside(tmp_path)).code == CLEAN
+    assert unpatch_forked("scan", cwd=tmp_path / "repo", env=beside(tmp_path)).code == CLEAN
 
 
 def test_nothing_in_the_repository_is_loaded(tmp_path: Path) -> None:
     """Not even a package that lies where the command is run from, which Python puts on its path."""
     install(tmp_path / "repo", "raise SystemExit('loaded')\n")
-    result = unpatch_process("scan", cwd=tmp_path / "repo", env={"PYTHONPATH": ""})
+    result = unpatch_forked("scan", cwd=tmp_path / "repo", env={"PYTHONPATH": ""})
     assert result.code == CLEAN
     assert "loaded" not in result.err
 
@@ -138,9 +138,9 @@ def test_findings_of_the_scanner_are_answered(tmp_path: Path) -> None:
     text = "from megatron.core import utils\n\nutils.get_model_config = ours  # kept\nutils.log_single_rank = ours\n"
     write_files(tmp_path / "repo", {"a.py": text})
     environment = beside(tmp_path)
-    report = unpatch_process("scan", "--output-format", "json", cwd=tmp_path / "repo", env=environment).json
+    report = unpatch_forked("scan", "--output-format", "json", cwd=tmp_path / "repo", env=environment).json
     assert [(one["line"], one["fix"]) for one in report["findings"]] == [(3, "safe"), (4, None)]
-    done = unpatch_process("migrate", "--allow-no-vcs", cwd=tmp_path / "repo", env=environment)
+    done = unpatch_forked("migrate", "--allow-no-vcs", cwd=tmp_path / "repo", env=environment)
     assert done.code == CLEAN
     expected = text.replace("utils.get_model_config = ours", "register(ours)")
     assert (tmp_path / "repo" / "a.py").read_text() == expected

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import CLEAN, FINDINGS, Result, importing, unpatch_process
+from command import CLEAN, FINDINGS, Result, importing, unpatch_forked
 from limits import patience
 from repository import Repository
 
@@ -48,7 +48,7 @@ def environment(site: Path) -> dict[str, str]:
 
 
 def run(site: Path, project: Path, *arguments: str) -> Result:
-    return unpatch_process(*arguments, cwd=project, env=environment(site))
+    return unpatch_forked(*arguments, cwd=project, env=environment(site))
 
 
 @pytest.mark.parametrize("command", SAID)

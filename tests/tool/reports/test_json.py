@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from checking import write_files
-from command import ERROR, FINDINGS, unpatch, unpatch_process
+from command import ERROR, FINDINGS, unpatch, unpatch_forked, unpatch_process
 
 from reports.sample import FILES
 
@@ -135,6 +135,6 @@ def test_paths_are_relative_to_the_common_folder(tmp_path: Path) -> None:
 def test_file_names_that_are_no_text(style: str, tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9.py")
     write_files(tmp_path, {name: "from megatron.core import utils\nutils.get_model_config = print\n"})
-    result = unpatch_process("check", "--output-format", style, cwd=tmp_path)
+    result = unpatch_forked("check", "--output-format", style, cwd=tmp_path)
     assert (result.code, result.err) == (FINDINGS, "")
     assert "caf" in result.out

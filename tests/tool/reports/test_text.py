@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from checking import write_files
-from command import unpatch, unpatch_process
+from command import unpatch, unpatch_forked, unpatch_process
 
 from reports.sample import FILES
 
@@ -97,7 +97,7 @@ def test_a_long_line_is_not_wrapped(tmp_path: Path) -> None:
 
 
 def test_errors_go_to_stderr(project: Path) -> None:
-    result = unpatch_process("scan", cwd=project)
+    result = unpatch_forked("scan", cwd=project)
     assert result.err == "error: broken.py: syntax error on line 2: '(' was never closed\n"
 
 

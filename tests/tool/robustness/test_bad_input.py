@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from checking import write_files
-from command import CLEAN, ERROR, FINDINGS, Result, unpatch, unpatch_process, without_privileges
+from command import CLEAN, ERROR, FINDINGS, Result, unpatch, unpatch_forked, unpatch_process, without_privileges
 
 pytestmark = pytest.mark.slow
 
@@ -114,12 +114,12 @@ def test_a_large_patch_file(tmp_path: Path) -> None:
 
 class TestPaths:
     def test_an_empty_folder(self, tmp_path: Path) -> None:
-        result = unpatch_process("check", cwd=tmp_path)
+        result = unpatch_forked("check", cwd=tmp_path)
         assert (result.code, result.err) == (CLEAN, "")
         assert result.out == "No Python file and no patch file to read in .\n"
 
     def test_a_path_that_does_not_exist(self, tmp_path: Path) -> None:
-        result = unpatch_process("scan", "nowhere", cwd=tmp_path)
+        result = unpatch_forked("scan", "nowhere", cwd=tmp_path)
         assert (result.code, result.out, result.err) == (ERROR, "", "error: no such file or folder: nowhere\n")
 
     def test_one_of_several_that_does_not_exist(self, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ class TestPaths:
         write_files(tmp_path, {"good.py": PATCH})
         os.mkfifo(tmp_path / "pipe.py")
         assert stat.S_ISFIFO((tmp_path / "pipe.py").stat().st_mode)
-        result = unpatch_process("check", cwd=tmp_path)
+        result = unpatch_forked("check", cwd=tmp_path)
         assert "good.py" in result.out
 
 
@@ -185,7 +185,7 @@ def test_deep_code_that_python_can_still_parse(tmp_path: Path) -> None:
         "z = " + " + ".join(["1"] * 3000),
     ]
     write_files(tmp_path, {"deep.py": "\n".join(deep).encode(), "good.py": PATCH})
-    result = unpatch_process("check", cwd=tmp_path)
+    result = unpatch_forked("check", cwd=tmp_path)
     assert "good.py" in result.out
     assert result.code in {FINDINGS, ERROR}
 
@@ -205,7 +205,7 @@ def test_a_name_that_leads_to_itself(tmp_path: Path) -> None:
             "good.py": PATCH,
         },
     )
-    result = unpatch_process("check", "--output-format", "json", cwd=tmp_path)
+    result = unpatch_forked("check", "--output-format", "json", cwd=tmp_path)
     assert [f["path"] for f in result.json["findings"]] == ["good.py"]
     assert result.code == FINDINGS
 

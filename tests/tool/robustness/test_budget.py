@@ -59,11 +59,11 @@ def test_what_was_analysed_is_let_go_without_a_search_for_garbage() -> None:
     files = {f"m{i}.py": f"{IMPORT}GPTModel.forward = print\n{'#' * 100_000}" for i in range(40)}
     data = {path: text.encode() for path, text in files.items()}
     gc.collect()
-    before = sum(isinstance(one, Resolver) for one in gc.get_objects())
+    gc.freeze()  # what is here before is none of `get_objects`
     gc.disable()
     try:
         found, _ = Search(data.__getitem__, data.__contains__, releases)(list(data))
-        kept = sum(isinstance(one, Resolver) for one in gc.get_objects()) - before
+        kept = sum(type(one) is Resolver for one in gc.get_objects())
     finally:
         gc.enable()
     assert len(found) == 40

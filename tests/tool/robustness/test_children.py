@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from downloads import unpacked
+from prepared import run_prepared
 
 import mcore_unpatch
 from mcore_unpatch.errors import UsageError
@@ -112,11 +114,30 @@ def test_workers(start: str, flags: list[str], traps: Path, traces: Path) -> Non
     assert told(WORK, [start], flags, traps, traces) == ("4\n", "")
 
 
-@pytest.mark.slow
+@pytest.mark.ranks
+def test_a_rank(traps: Path, traces: Path) -> None:
+    """Its parent has torch already; the rank is a new interpreter."""
+    script = traps.parent / "work.py"
+    script.write_text(RANK)
+    megatron = unpacked("megatron-core", "0.19.2")
+    done = run_prepared(megatron, script, cwd=traps, env={"TRACES": str(traces)})
+    assert (done.stdout, list(traces.iterdir())) == ("holds\n", []), done.stderr
+
+
+@pytest.mark.ranks
+@pytest.mark.every_case
 @pytest.mark.parametrize(("flags", "said"), [([], "holds\n"), (["-E", "-P"], "holds\n"), (["-E"], "")])
 def test_ranks(flags: list[str], said: str, traps: Path, traces: Path) -> None:
     out, err = told(RANK, [], flags, traps, traces)
     assert (out, "UsageError: Python runs with -E" in err) == (said, not said)
+
+
+@pytest.mark.parametrize(("flags", "safe"), [([], True), (["-E", "-P"], True), (["-E"], False)])
+def test_what_flags_let_a_new_interpreter_be_safe(flags: list[str], safe: bool) -> None:
+    """Without torch, which a rank needs."""
+    code = "from mcore_unpatch.children import can_be_safe; print(can_be_safe())"
+    done = subprocess.run([sys.executable, *flags, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{safe}\n"
 
 
 def told(code: str, arguments: list[str], flags: list[str], traps: Path, traces: Path) -> tuple[str, str]:

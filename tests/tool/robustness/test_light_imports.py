@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from checking import write_files
 
+STYLES = ("json", "sarif", "github")
 REPORT_MODULES = """
 import json, runpy, sys
 sys.argv = ["unpatch", *sys.argv[1:]]
@@ -29,7 +30,7 @@ def loaded(folder: Path, *arguments: str) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("style", ["text", "json", "sarif", "github"])
+@pytest.mark.parametrize("style", ["text", *(pytest.param(one, marks=pytest.mark.every_case) for one in STYLES)])
 @pytest.mark.parametrize("command", ["scan", "check"])
 def test_scan_and_check(command: str, style: str, tmp_path: Path) -> None:
     write_files(tmp_path, "from megatron.core.models.gpt import GPTModel\nGPTModel.forward = print\n")

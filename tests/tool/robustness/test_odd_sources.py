@@ -46,7 +46,7 @@ def test_a_pipe_is_not_waited_for(command: list[str], name: str, repository: Rep
 )
 def test_a_pipe_in_the_place_of_a_small_file(command: list[str], repository: Repository) -> None:
     os.mkfifo(repository.path / "pipe")
-    result = unpatch_process(*command, "pipe", cwd=repository.path, env=GIT)
+    result = unpatch(*command, "pipe", cwd=repository.path, env=GIT)
     assert result.code == ERROR
     assert result.err.endswith("cannot be read: a named pipe, not a regular file\n")
 

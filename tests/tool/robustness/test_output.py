@@ -101,7 +101,13 @@ def terminal(*command: str, cwd: Path) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize(
-    "command", ["scan", "check", "migrate --unsafe-fixes --check", "migrate --unsafe-fixes --diff"]
+    "command",
+    [
+        "scan",
+        pytest.param("check", marks=pytest.mark.every_case),
+        pytest.param("migrate --unsafe-fixes --check", marks=pytest.mark.every_case),
+        "migrate --unsafe-fixes --diff",
+    ],
 )
 def test_on_a_terminal(command: str, hostile: Repository) -> None:
     hostile.commit({f"{CLEAR}w.py": (WRITTEN % f"{TITLE}{CLEAR}").encode()})
@@ -135,8 +141,8 @@ def test_data_stays_exact(hostile: Repository) -> None:
     assert {finding["path"] for finding in report["findings"]} == set(NAMES)
 
 
-@pytest.mark.parametrize("command", ["scan", "check", "migrate"])
-@pytest.mark.parametrize("locale", ["C", "en_US.ISO-8859-1"])
+@pytest.mark.parametrize("command", ["scan", pytest.param("check", marks=pytest.mark.every_case), "migrate"])
+@pytest.mark.parametrize("locale", ["C", pytest.param("en_US.ISO-8859-1", marks=pytest.mark.every_case)])
 def test_json_in_any_locale(command: str, locale: str, tmp_path: Path) -> None:
     repository = Repository(tmp_path)
     repository.commit({"naïve 世界.py": (WRITTEN % "é 世界").encode()})
@@ -167,7 +173,7 @@ class TestReaders:
         assert "Exception ignored" not in done.stderr
         return done.returncode, done.stderr
 
-    @pytest.mark.parametrize("style", ["text", "sarif"])
+    @pytest.mark.parametrize("style", ["text", pytest.param("sarif", marks=pytest.mark.every_case)])
     def test_check_with_findings(self, style: str, many: Path) -> None:
         assert self.shell(f"unpatch check --output-format {style} | head -1 >/dev/null", many)[0] == FINDINGS
         assert self.shell(f"unpatch check --output-format {style} | true", many)[0] == FINDINGS
@@ -178,7 +184,10 @@ class TestReaders:
         assert self.shell("unpatch rules | true", many)[0] == CLEAN
         assert self.shell("unpatch scan 2>&1 | true", many)[0] == ERROR
 
-    @pytest.mark.parametrize(("style", "reader"), [("json", "head -1 >/dev/null"), ("text", "true")])
+    @pytest.mark.parametrize(
+        ("style", "reader"),
+        [("json", "head -1 >/dev/null"), pytest.param("text", "true", marks=pytest.mark.every_case)],
+    )
     def test_migrate_has_migrated(self, style: str, reader: str, many: Path) -> None:
         assert self.shell(f"unpatch migrate --unsafe-fixes --output-format {style} | {reader}", many)[0] == CLEAN
         assert "add_value_head" in (many / "w.py").read_text()

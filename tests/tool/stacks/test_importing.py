@@ -1,14 +1,13 @@
 """What `migrate` wrote is imported on every Megatron that the repository runs: real wheels, third parties stubbed."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from checking import write_files
 from command import CLEAN, unpatch
 from downloads import unpacked
+from prepared import run_prepared
 from stacks.test_several import CALLER, CUDA, NPU
 
 pytestmark = pytest.mark.slow
@@ -32,14 +31,9 @@ def test_no_stack_is_left_with_an_import_that_fails(tmp_path: Path) -> None:
         assert unpatch("migrate", "--allow-no-vcs", "--jobs=1", *options, cwd=top).code == CLEAN
         write_files(tmp_path / "written", {f"{name}.py": (top / "caller.py").read_text()})
     write_files(tmp_path / "stubs", {"verl/models/mcore/mtp_patch.py": "patch_postprocess = None\n"})
-    known = filter(None, [os.environ.get("PYTHONPATH")])
-    folders = (unpacked("megatron-core", "0.16.1"), tmp_path / "written", tmp_path / "stubs", *known)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", IMPORTED],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == ""
+    write_files(tmp_path, {"program/imports.py": IMPORTED})
+    folders = os.pathsep.join(str(tmp_path / name) for name in ("written", "stubs"))
+    program = tmp_path / "program" / "imports.py"
+    done = run_prepared(unpacked("megatron-core", "0.16.1"), program, env={"PYTHONPATH": folders})
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "\nexcept ImportError:" in (tmp_path / "written/second.py").read_text()

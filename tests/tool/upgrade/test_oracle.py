@@ -6,6 +6,7 @@ import pytest
 from builders import load_builder
 from checking import write_files
 from downloads import unpacked
+from prepared import run_prepared
 
 FILES = {
     "mine/__init__.py": "",
@@ -44,6 +45,6 @@ def test_every_new_exception_is_predicted_and_every_prediction_is_one(tmp_path: 
         (tmp_path / "sources" / release).symlink_to(unpacked("megatron-core", release))
     write_files(tmp_path / "checkout", FILES)
     pair = ("0.18.2", "0.19.2")
-    score = oracle.judge(tmp_path / "checkout", tmp_path / "sources", [pair])[pair]
+    score = oracle.judge(tmp_path / "checkout", tmp_path / "sources", [pair], run=run_prepared)[pair]
     assert (score.imported, score.broke, score.predicted) == (5, 2, 2)
     assert (score.said, score.true, score.missed, score.false) == (2, 2, [], [])

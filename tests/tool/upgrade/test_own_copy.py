@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from checking import write_files
-from command import CLEAN, unpatch, unpatch_process
+from command import CLEAN, unpatch, unpatch_forked
 
 USER = "from megatron.core.utils import swapped\nswapped(1, 2)\n"
 FIELDS = "MAJOR = 0\nMINOR = 16\nPATCH = 0\nPRE_RELEASE = ''\n"
@@ -42,7 +42,7 @@ def test_nothing_is_said_where_the_copy_is_read_or_there_is_none(folder: str, tm
     assert done.code == CLEAN
     assert "of its own" not in done.err
     assert "`utils.swapped`" in done.out
-    assert "of its own" not in unpatch_process("scan", "--target-mcore", folder, cwd=tmp_path).err
+    assert "of its own" not in unpatch_forked("scan", "--target-mcore", folder, cwd=tmp_path).err
     (tmp_path / "other").mkdir()
     (tmp_path / "other/a.py").write_text(USER)
     assert "of its own" not in unpatch("scan", cwd=tmp_path / "other").err

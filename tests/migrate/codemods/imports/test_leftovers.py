@@ -60,7 +60,7 @@ def test_goldens(tmp_path: Path) -> None:
     assert unused(after, tmp_path / "after") <= unused(before, tmp_path / "before")
 
 
-@pytest.mark.parametrize("release", releases.VERL)
+@pytest.mark.parametrize("release", releases.OFTEN)
 def test_releases_of_verl(release: str, migrated: Callable[[str], Result], tmp_path: Path) -> None:
     before, result = releases.verl(release), migrated(release)
     changed = {path: before[path] for path in result.changed}

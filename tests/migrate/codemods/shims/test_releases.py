@@ -28,7 +28,7 @@ USERS = {
 }
 
 
-@pytest.mark.parametrize("release", releases.VERL)
+@pytest.mark.parametrize("release", releases.OFTEN)
 def test_who_installs_verls_patches_has_the_shims(release: str, migrated: Callable[[str], Result]) -> None:
     before, result = releases.verl(release), migrated(release)
     assert {path for path, data in result.files.items() if b"mcore_unpatch.compat.verl" in data} == USERS[release]
