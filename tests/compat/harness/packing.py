@@ -32,11 +32,11 @@ class Row:
             for at in zigzag_places(length, self.cp_size, rank)
         ]
 
-    def packed_seq_params(self) -> Any:
+    def packed_seq_params(self, device: Any = "cpu") -> Any:
         """Megatron's description of it."""
         names = ("cu_seqlens_q", "cu_seqlens_kv", "cu_seqlens_q_padded", "cu_seqlens_kv_padded")
         longest = {"max_seqlen_q": max(self.padded), "max_seqlen_kv": max(self.padded)}
-        return PackedSeqParams(qkv_format="thd", **dict.fromkeys(names, self.bounds), **longest)
+        return PackedSeqParams(qkv_format="thd", **dict.fromkeys(names, self.bounds.to(device)), **longest)
 
 
 class Packer(Row):

@@ -45,7 +45,7 @@ def test_the_hook_never_waits_for_the_device(world: None, labelled: bool) -> Non
     """Not for the model's own tokens, and not for labels with a bound."""
     (_, model), device = gpt_on_gpu(), torch.device("cuda")
     packer = Packer(torch.ones(2, 32))
-    params = packer.packed_seq_params()
+    params = packer.packed_seq_params(device)
     tokens = batch_of(CASE)["input_ids"].to(device).view(1, -1)
     seen: dict[str, Any] = {}
     model(tokens, tokens, None, packed_seq_params=params, output_processor=lambda **keywords: seen.update(keywords))
