@@ -1,6 +1,6 @@
 """How many of compat's functions run in one `call_with_processor`, and in how many modules: the tiny model on a CPU.
 
-python tools/count_calls.py [--all]
+python tools/count_calls.py
 """
 
 import sys
@@ -40,6 +40,4 @@ with tempfile.TemporaryDirectory() as folder:
         run(model, processor, labels=tokens, **call)
         sys.setprofile(None)
     torch.distributed.destroy_process_group()
-for (file, name), number in sorted(seen.items()) if "--all" in sys.argv else ():
-    print(f"{number:>5}  {file}  {name}")
 print(f"{seen.total()} calls in {len({file for file, _ in seen})} modules")

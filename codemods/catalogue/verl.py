@@ -7,8 +7,8 @@ from mcore_unpatch.codemods.shims.contract import Contract, Gain, Shim, ShimCode
 from mcore_unpatch.findings.rules import Rule
 
 _FUSED = (
-    *("FusedOutputProcessorContext", "fused_forward_gptmodel", "fused_forward_model_engine", "fused_forward_model_gen"),
-    *("fused_forward_no_padding_gen", "fused_forward_qwen2_5_vl", "fused_output_processor", "patch_fused_forward"),
+    *("FusedOutputProcessorContext", "fused_forward_model_engine", "fused_forward_model_gen"),
+    *("fused_forward_no_padding_gen", "fused_output_processor", "patch_fused_forward"),
     "unpatch_fused_forward",
 )
 FUSED = Shim(

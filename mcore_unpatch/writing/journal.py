@@ -1,11 +1,8 @@
 """Many files written one after the other, and a journal that puts them back: `migrate` writes it, `undo` reads it.
 
-1. The journal, with the originals, is on disk as `running.json`.
-2. The new contents, beside the files they are for. A full disk or a folder that cannot be written shows here.
-3. File by file: is it still what the plan was made from? Then the new content takes its place in one step.
-4. `running.json` becomes `undo.json`, in place of that of the migration before.
-
-What goes wrong before that is put back at once, or by the next `undo` or `migrate` where the run was killed.
+The journal, with the originals, is on disk as `running.json` before anything else; then the new contents are, beside
+their files, where a full disk shows. What is still as planned is replaced in one step, file by file. At the end
+`running.json` becomes `undo.json`. What goes wrong is put back at once; after a kill, by the next `undo` or `migrate`.
 """
 
 import fcntl
@@ -118,18 +115,15 @@ class State:
             for item in rewrites:
                 target = self.target(item.path)
                 if reading.read_own(target) != item.before:
-                    raise UsageError(
-                        f"{shown(item.path)} changed during the migration; nothing was written. Run it again."
-                    )
+                    raise UsageError(f"{shown(item.path)} changed meanwhile; nothing was written. Run it again.")
                 target.unlink() if item.gone else _beside(target).replace(target)
                 _sync_folder(target.parent)
             (self.folder / RUNNING).replace(self.folder / DONE)  # which takes no space either
-        except OSError as error:
-            said = f"{shown(error.filename or self.base)}: {error.strerror}"
-            self.take_back(RUNNING, f"{said}\n")
-            raise UsageError(f"{said}; every file is as it was") from error
         except BaseException as error:
-            self.take_back(RUNNING, f"{error or 'interrupted'}\n")
+            full = isinstance(error, OSError) and f"{shown(error.filename or self.base)}: {error.strerror}"
+            self.take_back(RUNNING, f"{full or error or 'interrupted'}\n")
+            if full:
+                raise UsageError(f"{full}; every file is as it was") from error
             raise
         _sync_folder(self.folder)
 
@@ -144,8 +138,7 @@ class State:
         if problems:
             raise UsageError(
                 f"{why}Not put back:{''.join(problems)}\nAll others are as they were before the migration. Copy the "
-                "originals over these files and run `unpatch undo`, "
-                f"or delete {shown(self.folder)} to keep them as they are now."
+                f"originals over these files and run `unpatch undo`, or delete {shown(self.folder)} to keep them so."
             )
         (self.folder / name).unlink(missing_ok=True)
         return [entry.path for entry in entries]

@@ -122,7 +122,7 @@ def test_a_file_that_changes_after_planning_keeps_the_change(what: str, sample: 
             trainer.unlink()
         return plan
 
-    says = "changed during the migration" if what == "changed" else "No such file or directory; every file is as it was"
+    says = "changed meanwhile" if what == "changed" else "No such file or directory; every file is as it was"
     with pytest.raises(UsageError, match=says):
         migrate(sample.request(allow_dirty=True), slow)
     assert trainer.exists() == (what == "changed")
