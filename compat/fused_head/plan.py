@@ -1,6 +1,7 @@
 """One pass over the vocabulary: which rows of which shard are computed, and what becomes of the results.
 
-Collectives per call: one gather of row statistics, one more for top-k; one all-reduce in the backward.
+Collectives per call: one gather of row statistics, one more for top-k; one all-reduce in the backward. On a CPU one
+more at the beginning, so that ranks with other rows are told.
 """
 
 from collections.abc import Sequence
@@ -9,9 +10,10 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from .autograd import PassOptions, VocabPass, has_main_grad
-from .problem import Problem, VocabShard
+from .problem import Problem, VocabShard, gather
 from .settings import DEFAULT_TILE_BYTES, LogprobQuery, check_tensors, check_vocabulary, math_dtype, waiting_is_free
 from .torch_backend import choose_backend
 
@@ -97,6 +99,8 @@ def located(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> tuple["Rows"
     if query.topk or query.vocab_size is not None:
         check_vocabulary(ranks * words, query.vocab_size, query.topk)
     rows = select_rows(hidden, query)
+    if group is not None and waiting_is_free(hidden):
+        _require_agreement(rows.count if rows.index is None else len(rows.index), hidden.shape[-1], group)
     end = words if query.vocab_size is None else query.vocab_size - rank * words  # of the tokens in this shard
     problem = partial(
         Problem,
@@ -112,6 +116,15 @@ def located(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> tuple["Rows"
         main_grad_of=weight if query.fuse_main_grad else None,
         backend=choose_backend(query.backend, hidden.device),
     )
+
+
+def _require_agreement(rows: int, width: int, group: ProcessGroup) -> None:
+    """Tell ranks of other rows where that costs no wait: on a GPU, TORCH_DISTRIBUTED_DEBUG=DETAIL makes torch look."""
+    facts = gather(torch.tensor([rows, width]), group).t().tolist()
+    names = (("hidden, mask or labels", "number of rows to compute"), ("weight", "hidden size"))
+    for (name, what), seen in zip(names, facts, strict=True):
+        if len(set(seen)) > 1:
+            raise ValueError(f"{name}: expected the same {what} on every rank of tp_group, got {seen}")
 
 
 def row_scale(rows: "Rows", temperature: float | Tensor, logit_scale: float, dtype: torch.dtype) -> float | Tensor:

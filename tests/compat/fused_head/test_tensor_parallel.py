@@ -133,7 +133,7 @@ def count_collectives(tile_bytes: int, **options: Any) -> tuple[list[str], list[
 @on_ranks(2, release=RELEASE)
 def test_a_constant_number_of_collectives_the_last_beside_the_last_product() -> None:
     for options in ({}, {"mask": torch.arange(20) % 2}, {"topk": 3}):
-        forward = ["_allgather_base_"] * (2 if "topk" in options else 1)
+        forward = ["_allgather_base_"] * (3 if "topk" in options else 2)  # the first is for a CPU alone
         for tile_bytes in (1_000, 10_000, 10_000_000):
             assert count_collectives(tile_bytes, **options) == (forward, ["allreduce_"]), tile_bytes
     inputs = make_inputs(40, 8, 300)
@@ -205,6 +205,29 @@ def test_rows_without_a_label_are_left_out_on_every_rank() -> None:
         with waiting(not device_only):
             found = sharded_results(inputs, max_rows=bound)
         assert all(torch.equal(found[name], masked[name]) for name in masked), (device_only, bound)
+
+
+@pytest.mark.parametrize("what", ["tokens", "mask", "labels", "width"])
+@on_ranks(2, release=RELEASE)
+def test_ranks_with_other_rows_are_told(what: str) -> None:
+    """On a CPU, where it costs no wait; on a GPU by TORCH_DISTRIBUTED_DEBUG=DETAIL, which is torch's own."""
+    rank, inputs, options = dist.get_rank(), make_inputs(5, 8, 30), dict[str, Any]()
+    hidden, weight, labels = inputs.hidden, my_part(inputs.weight), inputs.labels
+    fewer = torch.arange(5) < 2 * rank
+    if what == "tokens":
+        hidden, labels = hidden[: 5 - rank], labels[: 5 - rank]
+    elif what == "mask":
+        options["mask"] = ~fewer
+    elif what == "labels":
+        labels = labels.masked_fill(fewer, -100)
+    else:
+        hidden, weight = hidden[:, : 8 - rank], weight[:, : 8 - rank]
+    expected = {"tokens": r"\[5, 4\]", "mask": r"\[5, 3\]", "labels": r"\[5, 3\]", "width": r"hidden size .* \[8, 7\]"}
+    with pytest.raises(ValueError, match=expected[what]):
+        linear_logprob(hidden, weight, labels, tp_group=dist.group.WORLD, **options)
+    if what != "labels":
+        with pytest.raises(ValueError, match=expected[what]):
+            linear_kl(hidden, weight, hidden, weight, tp_group=dist.group.WORLD, **options)
 
 
 @pytest.mark.parametrize("device_only", [False, True])

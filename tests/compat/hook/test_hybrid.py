@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 import torch
 from harness import on_ranks
-from harness.models import Case, build_model
-from harness.rounding import assert_close
+from harness.models import Case, batch_of, build_model
+from harness.rounding import assert_agree, assert_close
 from megatron.core.inference.utils import InferenceMode
+from megatron.core.models.hybrid.hybrid_model import HybridModel
 from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 
 from mcore_unpatch.compat import (
@@ -21,6 +22,9 @@ from mcore_unpatch.compat import (
     schedule_plan_with_processor,
 )
 from mcore_unpatch.compat.hook.call import KEYWORDS
+from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
+from mcore_unpatch.compat.skyrl import call_model_with_fused_lm_head
+from mcore_unpatch.compat.verl.model_forward_fused import fused_forward_model_gen
 
 CASE = Case(hybrid=True, mtp=2)
 
@@ -139,3 +143,61 @@ def test_an_output_layer_called_by_keyword(model: Any, inputs: Any) -> None:
             return LogProbs()(**keywords | {"output_layer": layer})
 
         assert torch.equal(model(**inputs, output_processor=processor), expected)
+
+
+class Hooked(HybridModel):
+    """Stands for a HybridModel with the hook in its own `forward`, as GPTModel has it; no release has one yet."""
+
+    def forward(
+        self, *args: Any, output_processor: Any = None, output_processor_context: Any = None, **kwargs: Any
+    ) -> Any:
+        if output_processor is None:
+            return super().forward(*args, **kwargs)
+        fed: list[Any] = []
+        look = self.output_layer.register_forward_pre_hook(
+            lambda layer, args, kwargs: fed.append((args[0], kwargs.get("weight"))), with_kwargs=True
+        )
+        super().forward(*args, **kwargs)
+        look.remove()
+        given = dict.fromkeys(KEYWORDS) | {name: value for name, value in kwargs.items() if name in KEYWORDS}
+        hidden, weight = fed[-1]
+        own = {"output_layer": self.output_layer, "config": self.config, "scale_logits": self._scale_logits}
+        own |= {"hidden_states": hidden, "output_weight": weight, "context": output_processor_context}
+        return output_processor(**given | own)
+
+
+def _model_again() -> tuple[Any, dict[str, Any]]:
+    return build_model(CASE), {**batch_of(CASE), "attention_mask": None}
+
+
+@on_ranks(CASE)
+def test_a_hook_of_its_own_is_used_where_there_is_one(model: Any, inputs: Any) -> None:
+    unlabelled = {**inputs, "labels": inputs["input_ids"]}
+    mask = torch.ones(2, 16, dtype=torch.bool)
+
+    def results() -> list[torch.Tensor]:
+        """Every way in, each of which finds the hook by itself."""
+        called = call_with_processor(model, LogProbs(), **inputs)
+        with attach(model, LogProbs()):
+            attached = model(**inputs)
+        hidden = call_model_with_fused_lm_head(model, **inputs, output_processor_context={})
+        nemo = model(**unlabelled, **linear_ce_fusion_kwargs(model))
+        verl = fused_forward_model_gen()(
+            model, inputs["input_ids"], None, mask, inputs["labels"], mask, data_format="bshd", mtp_enable_train=True
+        )
+        return [called, attached, hidden, nemo, verl["log_probs"]]
+
+    expected = results()
+    torch.autograd.backward(expected[0].sum())
+    gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    model, inputs = _model_again()
+    model.__class__ = Hooked
+    with attach(model, LogProbs()):
+        assert not model.output_layer._forward_hooks
+    found = results()
+    for ours, substitute in zip(found, expected, strict=True):
+        assert torch.equal(ours, substitute)
+    torch.autograd.backward(found[0].sum())
+    assert_agree({name: parameter.grad for name, parameter in model.named_parameters()}, gradients)
+    assert isinstance(model(**inputs), torch.Tensor)
