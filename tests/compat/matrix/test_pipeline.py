@@ -4,14 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from harness import on_ranks
-from harness.models import Case, batch_of
+from harness.models import Case, batch_of, equal_pair
 from harness.oracle import gradients_of
 from harness.rounding import assert_agree, assert_close
 from harness.training import scheduled
 from torch import Tensor
 
-from mcore_unpatch.compat import LogProbsAndEntropy, attach
+from mcore_unpatch.compat import LogProbsAndEntropy, attach, gpt_parameter_names
 
 MICRO_BATCHES = 4
 
@@ -62,3 +63,19 @@ def test_the_schedule_gives_the_same_losses_and_gradients(case: Case, model: Any
             assert_close(mine, other)
     assert_agree(gradients, expected)
     assert any(gradient.abs().max() > 0 for gradient in expected.values())
+
+
+@pytest.mark.parametrize("case", [Case(pp=2, tied=True, mtp=1), Case(pp=2, moe=True), Case(pp=2, tp=2)], ids=str)
+@on_ranks(release="0.19.2")
+def test_a_hybrid_model_gives_the_bits_of_a_gptmodel(case: Case) -> None:
+    hybrid, gpt = equal_pair(case)
+    found = []
+    for model in (hybrid, gpt):
+        with attach(model, LogProbsAndEntropy()):
+            losses = _run_schedule(case, model, lambda out, mask: ((out.log_probs + out.entropy) * mask).sum())
+        found.append((losses, gradients_of(model)))
+    (losses, gradients), (of_gpt, expected) = found
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(losses, of_gpt, strict=True))
+    names = gpt_parameter_names(hybrid)
+    assert {names[name] for name in gradients} == expected.keys()
+    assert all(torch.equal(gradient, expected[names[name]]) for name, gradient in gradients.items())
