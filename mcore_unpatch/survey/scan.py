@@ -9,7 +9,7 @@ from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.repository.paths import from_here
 from mcore_unpatch.stacks.sources import INFO
 from mcore_unpatch.survey import places
-from mcore_unpatch.survey.core import no_collection
+from mcore_unpatch.survey.parallel import no_collection
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
 
@@ -43,8 +43,7 @@ def report_of(survey: Survey) -> Report:
         def complete() -> list[Finding]:
             known = fixes.assessed(survey) if fixable else before
             project = survey.project()
-            own, every = survey.whole.own, survey.everything
-            return places.with_places(known, own, every, project, lambda: survey.core, found.shown)
+            return places.with_places(known, survey.whole.own, survey.everything, project, found.shown)
 
         survey.findings = (
             survey.completed((str(found.root), fixable, sorted(found.links)), complete) if before else before
@@ -58,7 +57,7 @@ def report_of(survey: Survey) -> Report:
         )
 
     report.done = shown(survey.done)
-    told = shown(survey.findings)
+    told = [*shown(survey.findings), *shown(survey.possible)]
     if options.baseline is not None:
         from mcore_unpatch.gate import baseline
 
@@ -68,5 +67,6 @@ def report_of(survey: Survey) -> Report:
         # Of what is new since the base, a baseline accepts what the change itself writes into it.
         told = beyond if survey.accepted is None else baseline.subtract(told, survey.accepted, *place)[0]
         report.notes += surplus
-    report.findings = told
+    report.findings = [finding for finding in told if options.reports(finding)]
+    report.possible = len(told) - len(report.findings)
     return report
