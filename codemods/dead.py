@@ -26,10 +26,11 @@ from mcore_unpatch.codemods.syntax import body_of, bound_by_import, bound_in, is
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Options, Remark, as_name
 from mcore_unpatch.editing.source import Function, Source, lines_of, mentioned
-from mcore_unpatch.findings.finding import Finding, Guard
+from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import NEWEST, Version, parse_version, reached, show
-from mcore_unpatch.scanner.sources.nodes import walk
+from mcore_unpatch.patches.records import Guard
+from mcore_unpatch.sources.nodes import walk
 
 _TITLE = "deletes the branch of a patch that never runs on Megatron Core {} or later"
 _NOT_NEEDED = "deletes what Megatron does not need"

@@ -15,8 +15,8 @@ from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.repository.paths import is_test
-from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.sources.nodes import walk
+from mcore_unpatch.sources.parsing import Unreadable
 
 _PROJECT_FILES = ("pyproject.toml", "setup.cfg")  # what starts a function, beside Python code
 _LOGGING = ("logger.", "logging.", "warnings.warn")

@@ -11,7 +11,7 @@ from mcore_unpatch.editing.source import Source
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.repository.paths import is_test
-from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.sources.parsing import Unreadable
 
 
 def finding_at(

@@ -17,8 +17,8 @@ from mcore_unpatch.codemods.codemod import Codemod
 from mcore_unpatch.editing.edits import LEVELS, Repository
 from mcore_unpatch.errors import FileError, UsageError
 from mcore_unpatch.findings.rules import Selection
-from mcore_unpatch.scanner.sources.parsed import Parsed
-from mcore_unpatch.survey.parallel import ScannedPart, Task
+from mcore_unpatch.sources.parsed import Parsed
+from mcore_unpatch.survey.search import Part, Search
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -80,8 +80,8 @@ def answered() -> frozenset[str]:
 
 
 def complete(
-    part: ScannedPart,
-    task: Task,
+    part: Part,
+    task: Search,
     parsed: Parsed,
     wanted: Callable[[str], bool],
     downstreams: Callable[[], Repository] | None = None,

@@ -12,7 +12,7 @@ from mcore_unpatch.findings.finding import WRAPPER, Finding
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS, HOOK_CARRIERS
 from mcore_unpatch.megatron.versions import Version, show, within
-from mcore_unpatch.scanner.sources.nodes import walk
+from mcore_unpatch.sources.nodes import walk
 
 PROCESSOR = HOOK_ARGUMENTS[0]
 HOOK = frozenset(HOOK_CARRIERS)

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.library.syntax import dotted, last_attribute
-from mcore_unpatch.scanner.sources.nodes import walk
+from mcore_unpatch.sources.nodes import walk
 
 leaf = last_attribute
 

@@ -219,10 +219,10 @@ def difference(pinned: Pin, release: Model) -> str | None:
     if _digest(now) == pinned.digest[held]:
         return None
     if now is None:
-        from mcore_unpatch.judge.instead import advice, instead
-
-        said = advice(pinned.name, instead(pinned.name, release))
-        return f"was removed{f'; {said}' if said else ''}"
+        other = _moved(pinned.name, release)
+        same = other.rpartition(".")[2] == pinned.name.rpartition(".")[2]
+        said = f"; it is now `{other}`" if same else f"; `{other}` is the closest match"
+        return f"was removed{said if other else ''}"
     if pinned.digest[held] == ABSENT:
         return "is new in Megatron: the patch now replaces it"
     was = _found(pinned.name, known.model(held)) if held in RELEASES else None
@@ -233,6 +233,14 @@ def difference(pinned: Pin, release: Model) -> str | None:
     if was.fact.kind == "function" and was.fact.detail != now.fact.detail:
         return f"changed its signature from `{was.fact.detail}` to `{now.fact.detail}`"
     return "changed its body"
+
+
+def _moved(name: str, release: Model) -> str:
+    """Where a release has what an older one had under a name."""
+    last = known.last(name)
+    before = known.model(last) if last is not None else None
+    was = before.find(name) if before is not None else None
+    return (release.moved(was.name, was.fact, before) or "") if was is not None and before is not None else ""
 
 
 def defined(pinned: Pin, release: Model) -> str:

@@ -12,8 +12,8 @@ from mcore_unpatch.codemods.imports.places import Import
 from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Function, Source, lines_of
-from mcore_unpatch.scanner.sources.nodes import children, walk
-from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.sources.nodes import children, walk
+from mcore_unpatch.sources.parsing import Unreadable
 
 _WORD = re.compile(rb"[\w\x80-\xff]+")
 # Says that an import is there for others.

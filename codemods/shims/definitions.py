@@ -16,7 +16,7 @@ from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.library.digests import dump
 from mcore_unpatch.library.syntax import dotted
-from mcore_unpatch.scanner.sources.nodes import walk
+from mcore_unpatch.sources.nodes import walk
 
 _NAME = re.compile(r"Name\(id='(\w+)'\)")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

@@ -18,7 +18,7 @@ from mcore_unpatch.editing.source import Source
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.records import dataclass, field, record
-from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.sources.parsing import Unreadable
 
 _AS_IT_IS_IMPORTED = ast.If | ast.Try | ast.ExceptHandler
 # The last part of what is called, where something else is put in the place of a name.

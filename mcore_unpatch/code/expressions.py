@@ -142,6 +142,9 @@ def _super(names: Resolving, node: ast.Call, _: Frame | None) -> Values | None:
     around = scope_of(node).class_around()
     if around is None:
         return None
+    named = [value for value in names.of(node.args[0]) if value.kind == Kind.CLASS] if node.args else []
+    if any(value.node is not around.node for value in named):  # `super(Base, self)`: what comes behind that one
+        return instances(tuple(above for value in named for above in names.lineage(value)[1:2]))
     bases = (value for base in around.node.bases for value in names.of(base))
     return instances(tuple(bases))
 

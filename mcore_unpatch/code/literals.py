@@ -8,7 +8,19 @@ from collections.abc import Callable
 from typing import Any
 
 from mcore_unpatch.code.module import inner_scope
-from mcore_unpatch.code.worth import LONGEST, MISSING, UNKNOWN, Given, OnRelease, compared, same, tried, truth
+from mcore_unpatch.code.worth import (
+    FALSE_SOMEHOW,
+    LONGEST,
+    MISSING,
+    TRUE_SOMEHOW,
+    UNKNOWN,
+    Given,
+    OnRelease,
+    compared,
+    same,
+    tried,
+    truth,
+)
 
 
 def several(run: OnRelease, nodes: list[ast.expr], given: Given | None) -> list[Any] | None:
@@ -40,7 +52,7 @@ def _either(run: OnRelease, node: ast.BoolOp, given: Given | None) -> object:
         value = run.value(part, given)
         came_out = truth(value)
         if came_out is ends:
-            return value if is_known else ends
+            return value if is_known else TRUE_SOMEHOW if ends else FALSE_SOMEHOW
         is_known = is_known and came_out is not None
     return value if is_known else UNKNOWN
 

@@ -56,6 +56,7 @@ class OnRelease(Protocol):
 
     @property
     def release(self) -> Release: ...
+    def refuses(self, name: str) -> bool | None: ...
     def value(self, node: ast.AST | None, given: Given | None = None) -> object: ...
     def between(self, node: ast.AST, seen_from: ast.AST, given: Given | None = None) -> bool | None: ...
     def remembered(self, key: object, given: Given | None, work_out: Callable[[], object]) -> object: ...
@@ -73,6 +74,8 @@ class _Absent:
 
 UNKNOWN: Final = _Unknown()
 MISSING: Final = _Unknown()  # what is read and not there: it raises
+TRUE_SOMEHOW: Final = Value(Kind.OTHER, "true")  # `unknown or 1`: what it is, is not known
+FALSE_SOMEHOW: Final = Value(Kind.OTHER, "false")
 ABSENT: Final = _Absent()  # what `getattr(Class, "member", None)` gives without the member: nothing else is that
 
 
@@ -86,6 +89,8 @@ def truth(value: object) -> bool | None:
     """The truth of a value; None where that is not known."""
     if value is UNKNOWN or value is MISSING:
         return None
+    if value is TRUE_SOMEHOW or value is FALSE_SOMEHOW:
+        return value is TRUE_SOMEHOW
     if isinstance(value, Value):  # modules, classes and functions are true; an object may say otherwise
         return True if value.kind in (Kind.MODULE, Kind.CLASS, Kind.FUNCTION) else None
     return bool(value)

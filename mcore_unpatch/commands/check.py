@@ -77,9 +77,6 @@ def check(
         report = scan(paths, replace(options, base=None, baseline=None) if write_baseline else options, progress)
     if write_baseline:
         return _write_baseline(report, options.baseline)
-    if report.possible:
-        them = "one" if report.possible == 1 else "ones"
-        report.notes.append(f"{report.possible} possible {them}, by a method's name alone, not counted")
     nothing_accepted = options.base is None and options.baseline is None
     write(report, style, lines=without_baseline if nothing_accepted else lines, quiet=quiet)
     if report.errors:

@@ -41,7 +41,7 @@ def scan(
     # What shows no fix does not ask the codemods, which takes longer than the rest.
     bare = style == "github"
     fixes = not bare and not (style == "text" and quiet)
-    options = replace(options, base=None, baseline=None, possible=True, fixes=fixes, cache=not no_cache)
+    options = replace(options, base=None, baseline=None, fixes=fixes, cache=not no_cache)
     with Progress() as progress:
         report = run_scan(paths or [], options, progress)
     if target_mcore is None:

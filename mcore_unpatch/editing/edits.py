@@ -26,10 +26,9 @@ from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.versions import NEWEST, Version, show
 from mcore_unpatch.records import field, record
 from mcore_unpatch.repository.paths import is_test
-from mcore_unpatch.scanner.names.project import Project
-from mcore_unpatch.scanner.sources.files import Reader
-from mcore_unpatch.scanner.sources.parsed import Parsed, RecentValues
-from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.sources.parsed import Parsed, RecentValues
+from mcore_unpatch.sources.parsing import Unreadable
+from mcore_unpatch.sources.project import Project, Reader
 
 T = TypeVar("T")
 _KEPT_BYTES = 500_000  # of files that nobody holds any more; their trees take some fifty times of that
@@ -77,7 +76,6 @@ class Repository(Project):
 
     def close(self) -> None:
         """Let go of all files, and of what was found in them."""
-        super().close()
         self.last.clear()
         self.looks.clear()
 

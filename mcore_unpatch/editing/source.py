@@ -10,8 +10,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
-from mcore_unpatch.scanner.sources.nodes import children, first_line as first_line, walk
-from mcore_unpatch.scanner.sources.parsed import Parsed
+from mcore_unpatch.sources.nodes import children, first_line as first_line, walk
+from mcore_unpatch.sources.parsed import Parsed
 
 Node = TypeVar("Node", bound=ast.AST)
 Function = ast.FunctionDef | ast.AsyncFunctionDef

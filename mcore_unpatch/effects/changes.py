@@ -59,14 +59,29 @@ def of_ask(ask: Ask, old: Detailed, raising: Raising) -> Iterator[Effect]:
         if taken is not None:
             yield from _moved_values(ask, taken, raising)
         yield from _unpacked(ask, old, raising)
-    else:
+    elif ask.module or ask.through_class or _has_other_default(ask.name, old, new):
         then, now = old.entry(ask.name), new.entry(ask.name)
         if then is not None and now is not None and then.letter == now.letter == "v":
             was, is_now = old.define(ask.name), new.define(ask.name)
             name = ask.name.rpartition(".")[2]
             fallback = now.trait("made") is None and name[:1].isupper() and not name.isupper()
             if was and is_now and was.digest != is_now.digest and not fallback and raising.runs(ask, "AttributeError"):
-                yield Effect(Outcome.CONSTANT_CHANGED, (new.label,), Cause(ask.name), ask.place)
+                if not ask.module or _is_read(ask):
+                    yield Effect(Outcome.CONSTANT_CHANGED, (new.label,), Cause(ask.name), ask.place)
+
+
+def _has_other_default(name: str, old: Detailed, new: Detailed) -> bool:
+    """Whether objects have another value in a field that nobody sets."""
+    owner, _, field = name.rpartition(".")
+    was, is_now = (dict(taken.defaults).get(field) if (taken := one.taken(owner)) else None for one in (old, new))
+    return bool(was and is_now) and was != is_now
+
+
+def _is_read(ask: Ask) -> bool:
+    """Whether a file reads what it imports: else it only hands it on."""
+    name = ask.name.rpartition(".")[2]
+    bound = {alias.asname or alias.name for alias in ask.node.names if alias.name == name}
+    return any(isinstance(node, ast.Name) and node.id in bound for node in ast.walk(scope_of(ask.node).module.tree))
 
 
 def _taken(ask: Ask, old: Detailed, new: Detailed) -> tuple[Signature, Signature, Call] | None:
@@ -143,7 +158,7 @@ def _unknown_or_new(case: Replaced, old: Detailed, new: Detailed) -> Iterator[Ef
     """What the two cannot be compared on, as one does not hold it at all; a name that the older one lacks."""
     cause, here = Cause(case.target), place_of(case.patch.place, case.patch.path)
     had, has = (release.has(release.name_of(case.target)) for release in (old, new))
-    is_nowhere = not any(release.has(case.owner) for release in (old, new))
+    is_nowhere = not any(release.has(release.name_of(case.owner)) for release in (old, new))
     if had is None or has is None or (is_nowhere and case.names.library.within(case.owner)):
         yield Effect(Outcome.UNREAD, (new.label,), cause, here)
     elif has and not had and new.define(case.target) is not None and old.has(case.owner):

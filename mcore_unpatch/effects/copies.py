@@ -15,8 +15,9 @@ _A_COPY = 0.4  # of the statements in common; what shares less was written anew
 
 
 class Copy(NamedTuple):
-    """A replacement that began as the library's own function."""
+    """A replacement that began as the library's own function, as a release had it."""
 
+    release: str
     share: float
     missing: int  # statements that the newer release has, the older had not, and the copy lacks
     stale: int  # statements that it still has, and the newer release took out
@@ -43,7 +44,7 @@ def copy_of(case: Replaced, old: Detailed, before: Definition | None, after: Def
     missing = sum(one not in then and one not in has for one in now)
     stale = sum(one in has and one not in now for one in then)
     upstreamed = bool(now) and has <= set(now) and (had - has).isdisjoint(now)
-    return Copy(share, missing, stale, upstreamed)
+    return Copy(old.packed.labels[nearest.entry.since], share, missing, stale, upstreamed)
 
 
 def body_changes(case: Replaced, old: Detailed, new: Detailed, called_alike: bool) -> Iterator[Effect]:
@@ -53,7 +54,12 @@ def body_changes(case: Replaced, old: Detailed, new: Detailed, called_alike: boo
     cause = Cause(case.target)
     if before is None or after is None:
         return
+    if case.patch.spelling == Spelling.SYS_MODULES and after.letter == "m" and old.label != new.label:
+        yield Effect(Outcome.UNREAD, (new.label,), cause, here)  # of a whole module nothing is compared
+        return
     if (before.letter, before.entry.detail, before.digest) == (after.letter, after.entry.detail, after.digest):
+        if after.statements and statements_of(case) == after.statements:
+            yield Effect(Outcome.UPSTREAMED, (new.label,), cause, here)
         return
     if case.patch.spelling == Spelling.SOURCE_REWRITE:
         yield Effect(Outcome.UNREAD, (new.label,), cause, here)

@@ -9,9 +9,11 @@ from typing import Any
 
 from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.reached import Guards
-from mcore_unpatch.code.syntax import FUNCTIONS, ancestors, block_of, last_name, parameters
+from mcore_unpatch.code.reached import Guards, Reached
+from mcore_unpatch.code.syntax import FUNCTIONS, NAMED_FUNCTIONS, ancestors, block_of, last_name, parameters
+from mcore_unpatch.code.worth import Given
 from mcore_unpatch.effects.asks import Ask, Asks, unpacked
+from mcore_unpatch.effects.brought import Brought
 from mcore_unpatch.effects.callers import Answer, method_takes
 from mcore_unpatch.effects.changes import changes
 from mcore_unpatch.effects.keywords import put_into
@@ -21,7 +23,7 @@ from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.library.signatures import Signature, written_call
 from mcore_unpatch.patches.alive import alive
-from mcore_unpatch.patches.records import Patch, Spelling
+from mcore_unpatch.patches.records import Patch, PatchFile, Spelling
 
 _ANYTHING = Signature((), any_position=True, any_keyword=True)
 
@@ -29,19 +31,20 @@ _ANYTHING = Signature((), any_position=True, any_keyword=True)
 class Judge:
     """Judges the patches of one repository; everything that asks for no release is read once."""
 
-    def __init__(self, names: Names, patches: Sequence[Patch]) -> None:
+    def __init__(self, names: Names, patches: Sequence[Patch], files: Sequence[PatchFile] = ()) -> None:
         self.names, self.guards, self.asks = names, Guards(names), Asks(names)
         self.cases = {patch: Replaced(patch, names) for patch in patches}
         self.targets: dict[str, Replaced] = {case.target: case for case in self.cases.values()}
-        self._supplied = {(patch.path, patch.target) for patch in patches}
+        self.brought = Brought(names, patches, files)
         self._raising: dict[str, Raising] = {}
         self._on: dict[tuple[Patch, str], tuple[Effect, ...]] = {}
         self._asked: dict[Patch, list[Ask]] = {}
+        self._given: dict[tuple[Patch, str], Given] = {}
 
     def raising(self, release: Detailed) -> Raising:
         """What raises on a release."""
         if release.label not in self._raising:
-            self._raising[release.label] = Raising(self.guards, release, self._supplied)
+            self._raising[release.label] = Raising(self.guards, release, self.brought)
         return self._raising[release.label]
 
     def on(self, patch: Patch, release: Detailed) -> tuple[Effect, ...]:
@@ -191,9 +194,34 @@ class Judge:
             found = raising.of(ask)
             if not found:
                 continue
+            if self._is_for_others(case, ask, release):
+                continue
             if ask.call is not None and self.is_ours(case, ask, raising):
                 found = tuple(one for one in found if one.kind not in (Outcome.CALL_UNFIT, Outcome.UNPACKED))
             yield from found
+
+    def _is_for_others(self, case: Replaced, ask: Ask, release: Detailed) -> bool:
+        """Whether a place is reached only where a caller passes what the release's own callers do not."""
+        around = next((parent for parent, _ in ancestors(ask.node) if isinstance(parent, FUNCTIONS)), None)
+        if ask.when != When.CALL or around is None or around is not case.function:
+            return False
+        given = self._left_out(case, release)
+        return bool(given) and Reached(self.guards, release).at(ask.node, given) is False
+
+    def _left_out(self, case: Replaced, release: Detailed) -> Given:
+        """The parameters of a replacement that are None, as nobody passes them."""
+        key = (case.patch, release.label)
+        if key not in self._given:
+            calls, taken = [use.call for use in release.calls(case.target) if use.call is not None], case.taken
+            own = release.taken(case.target)  # what is not known to call it passes no more than it takes
+            open_ones = taken is None or own is None or any(call.star or call.double_star for call in calls)
+            passed = {name for call in calls for name in call.keywords} | set(own.names if own and not calls else ())
+            deepest = max([call.positions for call in calls], default=len(own.positional) if own else 0)
+            passed |= set(taken.positional[:deepest] if taken else ())
+            empty = {name for name, value in taken.defaults if value == "None"} if taken and not open_ones else set()
+            scope = scope_of(case.function.body[0]) if empty and isinstance(case.function, NAMED_FUNCTIONS) else None
+            self._given[key] = {(scope, name): None for name in empty - passed} if scope is not None else {}
+        return self._given[key]
 
     def is_ours(self, case: Replaced, ask: Ask, raising: Raising) -> bool:
         """Whether a call of the replacement reaches another function that the repository puts in place."""

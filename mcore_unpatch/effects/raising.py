@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.reached import Guards, Reached
+from mcore_unpatch.code.syntax import ancestors, text_of
 from mcore_unpatch.effects.asks import Ask
+from mcore_unpatch.effects.brought import Brought
 from mcore_unpatch.effects.handlers import is_caught
+from mcore_unpatch.effects.meaning import meant
 from mcore_unpatch.effects.records import Cause, Effect, Outcome, When
 from mcore_unpatch.library.detailed import Definition, Detailed
-from mcore_unpatch.library.signatures import Call, Wrong
+from mcore_unpatch.library.signatures import Call, Misfit, Wrong
 
 
 class Raising:
-    """Answers for one release; supplied: what files put there themselves."""
+    """Answers for one release."""
 
-    def __init__(self, guards: Guards, release: Detailed, supplied: Collection[tuple[str, str]] = ()) -> None:
-        self.guards, self.release, self._supplied = guards, release, supplied
+    def __init__(self, guards: Guards, release: Detailed, brought: Brought) -> None:
+        self.guards, self.release, self._brought = guards, release, brought
         self.names: Names = guards.names
         self._reached: dict[ast.AST, bool | None] = {}
         self._of_ask: dict[Ask, tuple[Effect, ...]] = {}
@@ -32,7 +36,11 @@ class Raising:
 
     def runs(self, ask: Ask, exception: str) -> bool:
         """Whether an ask is reached, and nobody around it expects the exception."""
-        return not is_caught(ask.node, exception) and self.reaches(ask.node) is not False
+        return self.runs_at(ask.node, exception)
+
+    def runs_at(self, node: ast.AST, exception: str) -> bool:
+        """The same of a node."""
+        return not is_caught(node, exception) and self.reaches(node) is not False and not self._lacks_key(node)
 
     def reaches(self, node: ast.AST) -> bool | None:
         """Whether a node is reached on the release."""
@@ -40,13 +48,31 @@ class Raising:
             self._reached[node] = Reached(self.guards, self.release).at(node)
         return self._reached[node]
 
+    def _lacks_key(self, node: ast.AST) -> bool:
+        """Whether a node stands behind `"key" in Class.table`, and neither the release nor the file sets that key."""
+        for parent, child in ancestors(node):
+            test = parent.test if isinstance(parent, ast.If) and any(child is one for one in parent.body) else None
+            if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In) and (key := text_of(test.left)):
+                table = test.comparators[0]
+                bound = scope_of(table).bindings(table.id) if isinstance(table, ast.Name) else []
+                known = meant(self.names, bound[0].value if len(bound) == 1 else table)
+                entry = self.release.entry(known.names[0]) if known is not None else None
+                keys = entry.trait("keys") if entry is not None else None
+                stores = (one.target for one in scope_of(node).module.stores if isinstance(one.target, ast.Subscript))
+                if keys and key not in keys.split(",") and not any(text_of(one.slice) == key for one in stores):
+                    return True
+        return False
+
     # -- names -------------------------------------------------------------------------------------------------------
 
     def _missing(self, ask: Ask) -> Iterator[Effect]:
         name, release = ask.on(self.release), self.release
         if (ask.by_name and not ask.module) or release.has(name) is not False:
             return
-        if ask.when == When.CALL and (ask.path, name) in self._supplied:
+        on_object = not (ask.module or ask.through_class)
+        if ask.when == When.CALL and (
+            self._brought.puts(name, ask.path) or (on_object and self._brought.sets(name.rpartition(".")[2]))
+        ):
             return
         if not release.ever(name):
             return  # it may be a fork's
@@ -61,7 +87,16 @@ class Raising:
                 (Outcome.IMPORT_GONE, "ImportError") if is_there else (Outcome.MODULE_GONE, "ModuleNotFoundError")
             )
         if self.runs(ask, "ImportError" if ask.module else exception):
-            yield Effect(kind, (release.label,), Cause(name, self.now(name)), ask.place, exception)
+            gone, comes = self._span(lambda one: bool(one.has(name)))
+            yield Effect(kind, (release.label,), Cause(name, self.now(name), (), gone, comes), ask.place, exception)
+
+    def _span(self, has: Callable[[Detailed], bool]) -> tuple[str, str]:
+        """Of what the release lacks: since which release it is gone, or with which it comes."""
+        until = [*self.release.older(), self.release]
+        last = next((number for number in reversed(range(len(until))) if has(until[number])), None)
+        if last is not None:
+            return until[min(last + 1, len(until) - 1)].label, ""
+        return "", next((one.label for one in self.release.newer() if has(one)), "")
 
     def now(self, name: str) -> str:
         """Where the release has what an older one had under a name."""
@@ -74,11 +109,13 @@ class Raising:
     def _misused(self, ask: Ask) -> Iterator[Effect]:
         name, release = ask.on(self.release), self.release
         found = release.define(name) if ask.call is not None else None
-        if ask.call is None or found is None:
+        if ask.call is None or found is None or self._brought.fakes(name, ask.path):
             return
         wrong = self.misfit(ask, found, ask.call)
         if wrong is not None and self.runs(ask, "TypeError"):
-            cause = Cause(name, wrong.misfit.value, wrong.names)
+            spans = {each: self._span(partial(_takes, name, each)) for each in wrong.names}
+            alike = tuple(each for each in wrong.names if spans[each] == spans[wrong.names[0]])
+            cause = Cause(name, wrong.misfit.value, alike, *spans[wrong.names[0]])
             yield Effect(Outcome.CALL_UNFIT, (release.label,), cause, ask.place, "TypeError")
         if ask.call.unpacked and found.gives and found.gives != ask.call.unpacked and self.runs(ask, "ValueError"):
             cause = Cause(name, "", (str(ask.call.unpacked), str(found.gives)))
@@ -90,6 +127,9 @@ class Raising:
         wrong = taken.misfit(seen_by(found, call, self.release, ask)) if taken is not None else None
         if wrong is not None and not ask.through_class and self._is_taken_below(found.name, call):
             return None
+        if wrong is not None and wrong.misfit == Misfit.UNKNOWN:
+            homes = [found.name, *self.release.lineage(found.name)]
+            return None if self._brought.takes(homes, wrong.names) else wrong
         return wrong
 
     def _is_taken_below(self, name: str, call: Call) -> bool:
@@ -115,7 +155,12 @@ class Raising:
         if isinstance(called, ast.Name) and called.id != method:  # `original(...)`, kept before
             home = scope_of(called).home_of(called.id)
             return not (ask.through_class or home is None or home.function() is None)
-        return not ask.by_name
+        return not ask.by_name or f"{found.name if found is not None else name}.__init__" in targets
+
+
+def _takes(function: str, parameter: str, release: Detailed) -> bool:
+    taken = release.taken(function)
+    return taken is not None and parameter in taken.names
 
 
 def seen_by(found: Definition, call: Call, release: Detailed, ask: Ask) -> Call:

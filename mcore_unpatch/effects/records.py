@@ -61,11 +61,16 @@ class When(StrEnum):
 
 
 class Cause(NamedTuple):
-    """What it is about: a name of the library's; who calls it, or where it went; parameters, values or counts."""
+    """What it is about: a name of the library's; who calls it, or where it went; parameters, values or counts.
+
+    Of what is missing: the first release that lacks it again, or the first that has it; neither where none ever had it.
+    """
 
     name: str
     by: str = ""
     words: tuple[str, ...] = ()
+    gone: str = ""
+    comes: str = ""
 
 
 class Place(NamedTuple):

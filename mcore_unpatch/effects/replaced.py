@@ -9,7 +9,7 @@ from typing import Any
 
 from mcore_unpatch.code.module import Module, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import FUNCTIONS, last_name
+from mcore_unpatch.code.syntax import FUNCTIONS, last_name, parameters
 from mcore_unpatch.code.values import Kind
 from mcore_unpatch.effects.callers import Answer
 from mcore_unpatch.effects.originals import Originals
@@ -24,6 +24,15 @@ _PARTIAL = ("partial", "partialmethod")
 _TRANSPARENT = {"staticmethod", "no_grad", "inference_mode", "enable_grad", "wraps", "compile", "jit_fuser"}
 _TRANSPARENT |= {"override", "abstractmethod"}
 _ON_OBJECTS = (Spelling.INSTANCE_ATTRIBUTE, Spelling.SUBMODULE, Spelling.CLASS_OF_INSTANCE)
+
+
+def _wrapped_in(function: Any) -> Any:
+    """What `def wrapper(original): def inner(...): ...; return inner` returns: a registry gives it the original."""
+    if isinstance(function, ast.Lambda) or len(parameters(function)) != 1:
+        return None
+    last = function.body[-1]
+    name = last.value.id if isinstance(last, ast.Return) and isinstance(last.value, ast.Name) else ""
+    return next((one for one in function.body if isinstance(one, FUNCTIONS) and getattr(one, "name", "") == name), None)
 
 
 class Replaced:
@@ -43,7 +52,9 @@ class Replaced:
     def function(self) -> Any:
         """The function that runs in place of the library's, where it is one of the repository."""
         made = self.patch.replacement
-        return made.node if made is not None and isinstance(made.node, FUNCTIONS) else None
+        function = made.node if made is not None and isinstance(made.node, FUNCTIONS) else None
+        is_given = self.patch.spelling == Spelling.STRING_TARGET and function is not None
+        return (_wrapped_in(function) if is_given else None) or function
 
     @cached_property
     def own_class(self) -> ast.ClassDef | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from mcore_unpatch.code.module import scope_of
@@ -61,11 +61,17 @@ class Traits:
         return found
 
     @cached_property
-    def writes(self) -> list[str]:
-        """The attributes and items it assigns to, as paths; `?` for those that are not told."""
+    def written(self) -> list[tuple[str, int]]:
+        """The attributes and items it assigns to, as paths, and where; `?` for those that are not told."""
         targets = (node for node in self.nodes if isinstance(node, (ast.Attribute, ast.Subscript)))
-        found = [spelled(node) or "?" for node in targets if isinstance(node.ctx, ast.Store)]
-        return found + ["?" for node in self.nodes if isinstance(node, ast.Call) and last_name(node.func) == "setattr"]
+        found = [(spelled(node) or "?", node.lineno) for node in targets if isinstance(node.ctx, ast.Store)]
+        calls = (node for node in self.nodes if isinstance(node, ast.Call) and last_name(node.func) == "setattr")
+        return found + [("?", node.lineno) for node in calls]
+
+    @property
+    def writes(self) -> list[str]:
+        """The paths alone."""
+        return [path for path, _ in self.written]
 
     @cached_property
     def returned(self) -> list[ast.Call]:
@@ -87,12 +93,20 @@ class Traits:
         return ast.unparse(around.node) if around is not None else ""
 
     @cached_property
-    def own_end(self) -> tuple[bool, bool]:
-        """Whether it returns a call of its own, and what the original or its official end returns."""
+    def own_lines(self) -> tuple[int, int]:
+        """The last lines where it returns a call of its own, and what the original or its official end returns."""
         originals = {id(call) for call in self.case.originals.calls}
         back = re.compile(self._tells["hands-back"][1])
-        is_back = [id(call) in originals or bool(back.search(last_name(call.func))) for call in self.returned]
-        return False in is_back, True in is_back
+        lines: tuple[list[int], list[int]] = ([0], [0])
+        for call in self.returned:
+            lines[id(call) in originals or bool(back.search(last_name(call.func)))].append(call.lineno)
+        return max(lines[0]), max(lines[1])
+
+    @property
+    def head_line(self) -> int:
+        """Where it puts another `forward` into an output layer; 0 where it does not."""
+        head = re.compile(self._tells["swaps-head"][1])
+        return next((line for path, line in _head_writes(self) if path.endswith("forward") and head.search(path)), 0)
 
     @property
     def hands_on_input(self) -> bool:
@@ -258,8 +272,8 @@ def _calls(of: Traits) -> Iterable[str]:
     return (last_name(node.func) for node in of.nodes if isinstance(node, ast.Call))
 
 
-def _head_writes(of: Traits) -> Iterable[str]:
-    """What it writes, with what the names in it were read from."""
+def _head_writes(of: Traits) -> Iterator[tuple[str, int]]:
+    """What it writes, with what the names in it were read from, and where."""
     read = {
         target.id: ast.unparse(node.value)
         for node in of.nodes
@@ -267,9 +281,9 @@ def _head_writes(of: Traits) -> Iterable[str]:
         for target in node.targets
         if isinstance(target, ast.Name) and isinstance(node.value, (ast.Attribute, ast.Call))
     }
-    for path in of.writes:
+    for path, line in of.written:
         root, _, rest = path.partition(".")
-        yield f"{read.get(root, root)}.{rest}" if rest else path
+        yield (f"{read.get(root, root)}.{rest}" if rest else path), line
 
 
 def _turned_off(of: Traits) -> Iterable[str]:
@@ -293,7 +307,7 @@ _LOOKED: dict[str, Callable[[Traits, re.Pattern[str]], bool]] = {
     ),
     "installer": _any(lambda of: [of.installer]),
     "every-write": lambda of, wanted: bool(of.writes) and all(map(wanted.search, of.writes)),
-    "a-write": _any(_head_writes),
+    "a-write": _any(lambda of: [path for path, _ in _head_writes(of)]),
     "turns-off": _any(_turned_off),
     "returned": _any(lambda of: [last_name(call.func) for call in of.returned]),
 }
@@ -305,11 +319,9 @@ _PLAIN: dict[str, Callable[[Traits], object]] = {
     "passthrough": lambda of: of.hands_on_input,
     "product": lambda of: of.only_multiplies,
     "no-loss": lambda of: of.case.function is not None and not of.case.reaches_original and not of._says("says-loss"),
-    "own-end": lambda of: of._says("says-labels") and all(of.own_end),
-    "passes-provider": lambda of: of._says("says-provider") and of.own_end == (False, True),
-    "swaps-head": lambda of: of.case.reaches_original and any(
-        path.endswith("forward") and re.search(of._tells["swaps-head"][1], path) for path in _head_writes(of)
-    ),
+    "own-end": lambda of: of._says("says-labels") and all(of.own_lines),
+    "passes-provider": lambda of: of._says("says-provider") and not of.own_lines[0] and of.own_lines[1],
+    "swaps-head": lambda of: of.case.reaches_original and of.head_line,
     "remote-code": lambda of: of._says("remote-code") or of._says("remote-code-given"),
     "mtp-off": lambda of: of._says("clears-mtp") or of._says("mtp-off"),
     "removes-keys": lambda of: "pop" in of.words or any(isinstance(node, ast.Delete) for node in of.nodes),

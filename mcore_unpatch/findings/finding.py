@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, releases_of
+from mcore_unpatch.patches.records import Guard
 from mcore_unpatch.records import asdict, dataclass, field, record
 from mcore_unpatch.repository.paths import from_here, relative
 
@@ -33,22 +34,6 @@ class Related:
 
     line: int
     role: str
-
-
-@record
-class Guard:
-    """A statement that keeps a patch from being installed on some releases, and the branch of it the patch stands in.
-
-    branch: `if` or `else` of a test, `try`, `except` or `else` of a try, `after` a statement that leaves before it,
-    `call` where the function around the patch is called.
-    """
-
-    line: int
-    end_line: int
-    branch: str
-    rules_out: tuple[str, ...]
-    path: str = ""  # of another file
-    always: bool = False  # it asks for no release: `if False:`
 
 
 @record
@@ -247,7 +232,6 @@ class Report:
     proposed: Callable[[], dict[str, str]] = dict  # the diffs of what `migrate` could do, by path
     only: str = ""  # where known findings were left out, what the others are: new, or unpinned
     done: list[Finding] = field(default_factory=list)  # the official way stands beside them already
-    possible: int = 0  # patches told by the name of a method alone, that nobody asked for
     carried: tuple[str, ...] = ()  # the folders of Megatrons that are part of the repository
 
     def say_what_is_carried(self, option: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from mcore_unpatch.findings.finding import Finding, switched_off
 from mcore_unpatch.findings.rules import UNUSED_IGNORE
 from mcore_unpatch.repository.paths import is_test
-from mcore_unpatch.scanner.sources.parsing import Unreadable, decode
+from mcore_unpatch.sources.parsing import Unreadable, decode
 
 IGNORE_MARK = b"unpatch:"  # a file without it has no such comment
 _COMMENT = re.compile(r"#\s*+unpatch:\s*+ignore(?:\[([^\]]*+)\])?")

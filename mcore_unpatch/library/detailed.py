@@ -146,11 +146,15 @@ class Detailed(OneRelease):
 
     def older(self) -> list[Detailed]:
         """The releases before this one, oldest first."""
-        return [self._details.release(label) for label in self._packed.labels[: self._number]]
+        return [self._details.release(label) for label in self.packed.labels[: self._number]]
+
+    def newer(self) -> list[Detailed]:
+        """The releases behind this one, oldest first."""
+        return [self._details.release(label) for label in self.packed.labels[self._number + 1 :]]
 
     def newest(self) -> Detailed:
         """The newest release."""
-        return self._details.release(self._packed.labels[-1])
+        return self._details.release(self.packed.labels[-1])
 
     def last_with(self, name: str) -> Detailed | None:
         """The last of the releases before this one that has a name, where this one has lost it."""
@@ -175,7 +179,7 @@ class Detailed(OneRelease):
     def define(self, name: str) -> Definition | None:
         """What stands under a name, through re-exports and bases; of what moved later the place where it is."""
         if name not in self._definitions:
-            found = self._names.find(self.name_of(name)) if self._packed.within(name) else None
+            found = self._names.find(self.name_of(name)) if self.packed.within(name) else None
             self._definitions[name] = self._with_body(found) if found is not None else None
         return self._definitions[name]
 
@@ -196,7 +200,7 @@ class Detailed(OneRelease):
         parts = name.split(".")
         for cut in (len(parts), len(parts) - 1):  # a function or class, or a method of a class
             whole = ".".join(parts[:cut])
-            for other in self._packed.by_leaf.get(parts[cut - 1], ()):
+            for other in self.packed.by_leaf.get(parts[cut - 1], ()):
                 found = self._all.find(other) if other != whole else None
                 if found is not None and found.name == whole and self._names.find(other) is not None:
                     return ".".join([other, *parts[cut:]])
@@ -314,7 +318,7 @@ class Detailed(OneRelease):
     def _through(self, name: str, seen: frozenset[str]) -> list[Use]:
         """The calls by a module's name for what another defines, and by those that import it from that module."""
         uses = [use for use in self.uses(name) if use.call is not None]
-        for other in self._packed.by_leaf.get(name.rpartition(".")[2], ()):
+        for other in self.packed.by_leaf.get(name.rpartition(".")[2], ()):
             entry = self._names.entry(other) if other not in seen else None
             if entry is not None and (entry.letter, entry.detail) == ("i", name):
                 uses += self._through(other, seen | {name})
@@ -338,11 +342,11 @@ class Detailed(OneRelease):
         owner, _, leaf = before.name.rpartition(".")
         is_method = before.letter == "f" and owner.rpartition(".")[2][:1].isupper()
         tail = "." + ".".join(before.name.split(".")[-2 if is_method else -1 :])
-        every = (name for name in self._packed.by_leaf.get(leaf, ()) if name != before.name and name.endswith(tail))
+        every = (name for name in self.packed.by_leaf.get(leaf, ()) if name != before.name and name.endswith(tail))
         same = [name for name in every if (entry := self._names.entry(name)) and entry.letter == before.letter]
         if len(same) == 1:
             return same[0]
-        beside = [name for name in self._packed.by_owner.get(owner, ()) if before.statements]
+        beside = [name for name in self.packed.by_owner.get(owner, ()) if before.statements]
         scored = [
             (likeness(before.statements, one.statements), one.name)
             for name in same or beside

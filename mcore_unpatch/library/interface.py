@@ -120,6 +120,9 @@ class Release(Protocol):
     def may_fail(self, dotted: str) -> bool:
         """Whether an import of a name that is there may fail all the same: it needs what not everybody has."""
 
+    def refuses(self, dotted: str) -> bool | None:
+        """Whether an import of another package fails on this version; nothing where the version does not decide."""
+
     def may_lack(self, dotted: str) -> bool:
         """Whether an object of a class may be without an attribute that its class sets under a condition."""
 

@@ -17,7 +17,7 @@ class OneRelease:
     def __init__(self, packed: Packed, label: str) -> None:
         self.is_later = label == LATER
         self.label = "0.99.0" if self.is_later else label
-        self._packed, self._all = packed, packed.snapshot()
+        self.packed, self._all = packed, packed.snapshot()
         self._number = len(packed.labels) - 1 if self.is_later else packed.labels.index(label)
         self._names = packed.snapshot(self._number)
         self._has: dict[str, bool | None] = {}
@@ -29,7 +29,7 @@ class OneRelease:
         return self._has[dotted]
 
     def _asked(self, dotted: str) -> bool | None:
-        heart = self._packed.heart
+        heart = self.packed.heart
         package, since = heart.unknown_before
         if dotted.startswith(heart.unknown):
             return None
@@ -51,18 +51,24 @@ class OneRelease:
         """Whether this release is older than the first that has a name; one that has lost it is another matter."""
         if self.is_later or self.has(dotted) is not False:
             return False
-        return any(
-            self._packed.snapshot(number).has(dotted) for number in range(self._number, len(self._packed.labels))
-        )
+        return any(self.packed.snapshot(number).has(dotted) for number in range(self._number, len(self.packed.labels)))
 
     def may_fail(self, dotted: str) -> bool:
         """Whether an import of a name that is there may fail all the same."""
-        while self._packed.within(dotted):
+        while self.packed.within(dotted):
             entry = self._names.entry(dotted)
             if entry is not None and (entry.trait("optional") is not None or entry.trait("needs")):
                 return True
             dotted = dotted.rpartition(".")[0]
         return False
+
+    def refuses(self, dotted: str) -> bool | None:
+        """Whether an import of another package fails on this release; nothing where the release does not decide."""
+        prefix, function, parameter = self.packed.heart.refusing
+        if not prefix or not dotted.startswith(prefix):
+            return None
+        taken = self.parameters(function)
+        return taken is None or parameter not in taken
 
     def may_lack(self, dotted: str) -> bool:
         """Whether an object may be without an attribute that its class sets under a condition."""
@@ -75,7 +81,7 @@ class OneRelease:
 
     def version_fact(self, module: str, name: str) -> object:
         """What a module says of the version."""
-        if module not in self._packed.heart.versioned:
+        if module not in self.packed.heart.versioned:
             return None
         major, minor, patch = self._numbers[:3]
         if name in ("__version__", "__shortversion__"):
@@ -84,4 +90,4 @@ class OneRelease:
 
     def is_distribution(self, name: str) -> bool:
         """Whether a name is the one under which the library is installed."""
-        return re.sub(r"[-_.]+", "-", name).lower() == self._packed.heart.distribution
+        return re.sub(r"[-_.]+", "-", name).lower() == self.packed.heart.distribution

@@ -18,7 +18,7 @@ _FORMAT = b"unpatch models 2\n"
 _VERSION_END, _FIELD, _USE = "\x1e", "\x1f", "\x1d"
 _KINDS = {"function": "f", "class": "c", "value": "v", "import": "i", "attribute": "a", "module": "m"}
 _LETTERS = {letter: kind for kind, letter in _KINDS.items()}
-_GONE = "-"
+_GONE, _DIGITS = "-", "0123456789"
 _EVER_A_CLASS = re.compile(f"(?:^|{_VERSION_END})[0-9]+{_KINDS['class']}{_FIELD}")
 T = TypeVar("T")
 
@@ -38,8 +38,45 @@ def pack(models: list[Model]) -> bytes:
     head = "\t".join([library.distribution, *library.packages])
     labels = " ".join(model.label for model in models)
     streams = ("\n".join([head, labels, *names]), "\n".join(bodies), "\n".join(uses))
-    packed = [zlib.compress(stream.encode(), 9) for stream in streams]
-    return _FORMAT + b"".join(len(part).to_bytes(4) + part for part in packed)
+    return _FORMAT + b"".join(_part(stream, 9) for stream in streams)
+
+
+def appended(packed: bytes, model: Model, label: str) -> bytes:
+    """The file with one more version behind the others."""
+    (head, labels, *lines), bodies, uses = (text.split("\n") for text in _streams(packed))
+    number, known = len(labels.split()), dict(zip((line.partition("\t")[0] for line in lines), bodies, strict=True))
+    told = dict(line.split("\t", 1) for line in lines)
+    for name in {**told, **dict.fromkeys(model.facts)}:
+        fact = model.facts.get(name)
+        body = f"{fact.digest.hex()}{_FIELD}{fact.statements.hex()}" if fact else ""
+        before = (told.get(name, _GONE).split(_VERSION_END)[-1], known.get(name, "").split(_VERSION_END)[-1])
+        if (before[0].lstrip(_DIGITS), before[1]) != (_head(fact), body):
+            told[name] = _VERSION_END.join(filter(None, [told.get(name), f"{number}{_head(fact)}"]))
+            known[name] = f"{known[name]}{_VERSION_END}{body}" if name in known else body
+    used = dict(line.split("\t", 1) for line in filter(None, uses))
+    for name in {**used, **dict.fromkeys(model._uses)}:
+        text = _USE.join(map(_used, model.uses(name)))
+        if used.get(name, "").split(_VERSION_END)[-1].partition(_FIELD)[2] != text:
+            used[name] = _VERSION_END.join(filter(None, [used.get(name), f"{number}{_FIELD}{text}"]))
+    names = [f"{name}\t{line}" for name, line in told.items()]
+    streams = [[head, f"{labels} {label}", *names], [known[name] for name in told]]
+    streams += [[f"{name}\t{line}" for name, line in used.items()]]
+    return _FORMAT + b"".join(_part("\n".join(stream), 1) for stream in streams)
+
+
+def _part(text: str, level: int) -> bytes:
+    compressed = zlib.compress(text.encode(), level)
+    return len(compressed).to_bytes(4) + compressed
+
+
+def _streams(packed: bytes) -> list[str]:
+    """The three texts of a packed file."""
+    found, at = [], len(_FORMAT)
+    while at < len(packed):
+        end = at + 4 + int.from_bytes(packed[at : at + 4])
+        found.append(zlib.decompress(packed[at + 4 : end]).decode())
+        at = end
+    return found
 
 
 class Atlas:

@@ -61,6 +61,7 @@ class Heart(NamedTuple):
     words: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()  # what wheels may lack, or have without a source
     unknown_before: tuple[str, tuple[int, ...]] = ("", ())  # a package that only checkouts had before a release
+    refusing: tuple[str, str, str] = ("", "", "")  # a package that needs a parameter of a function
 
 
 class Packed:

@@ -40,6 +40,11 @@ def lend(version: Version, source: Model) -> None:
     _lent[version] = source
 
 
+def lent() -> dict[Version, Model]:
+    """The sources that speak for a version."""
+    return dict(_lent)
+
+
 def newest(version: Version) -> Model:
     """A release, or the newest of a minor version; the newest of all speaks for later ones."""
     return _lent[version] if version in _lent else _newest(version)

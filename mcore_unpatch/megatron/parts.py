@@ -61,7 +61,18 @@ HOLDS = {
 }
 RESULTS = {"megatron.core.utils.get_model_config": f"{_T}.transformer_config.TransformerConfig"}
 WHOLE = GPT_MODEL
+# The output hook: its keyword, who calls it, models that take none, its way, and what says whether there is output.
+HOOK = (
+    "output_processor",
+    GPT_MODEL,
+    ("megatron.core.models.hybrid.hybrid_model.HybridModel", "megatron.core.models.mamba.mamba_model.MambaModel"),
+    "forward",
+    "_postprocess",
+    "post_process",
+)
 COMPANIONS = ("mbridge", "mcore")
+# What is imported below this raises where that function does not take that parameter.
+REFUSING = ("mcore_unpatch.compat.", f"{GPT_MODEL}.forward", "output_processor")
 WORDS = ("egatron", "mcore", "output_layer")
 
 # Methods that Megatron's classes have from classes of torch.

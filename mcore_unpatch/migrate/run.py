@@ -16,8 +16,8 @@ from mcore_unpatch.repository import reading
 from mcore_unpatch.repository.discover import root_of, top_of
 from mcore_unpatch.repository.paths import shown
 from mcore_unpatch.survey import fixes
+from mcore_unpatch.survey.core import no_collection
 from mcore_unpatch.survey.fixes import Planner, sound_plan
-from mcore_unpatch.survey.parallel import no_collection
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.writing import journal
@@ -67,7 +67,7 @@ def migrate(request: Request, planner: Planner | None = None, progress: Progress
 
 @no_collection()
 def _prepare(request: Request, planner: Planner, progress: Progress | None) -> Outcome:
-    known = Survey(request.paths, replace(request.scan, base=None, baseline=None, possible=True, fixes=True), progress)
+    known = Survey(request.paths, replace(request.scan, base=None, baseline=None, fixes=True), progress)
     options = fixes.planned(known, unsafe=request.unsafe_fixes, exact=request.exact)
     made = sound_plan(known, known.findings, options, planner)
     rewrites, remaining = made.rewrites, made.remaining

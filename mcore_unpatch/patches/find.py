@@ -41,6 +41,7 @@ class Finder:
         packages = "|".join(re.escape(package) for package in self.library.packages())
         self._imports = re.compile(rf"^[ \t]*(?:from|import)[ \t]+(?:{packages})".encode(), re.M)
         self._near: dict[str, bool] = {}
+        self.restored: dict[tuple[str, str], set[int]] = {}  # the lines that put back what a name of a file was
         self._frames_left = _MOST_FRAMES
 
     def all(self) -> list[Patch]:
@@ -97,11 +98,11 @@ class Finder:
         yield from tabled(self.names, module)
         yield from rewrites(self.names, module)
 
-    def near(self, module: Module) -> bool:
+    def near(self, path: str) -> bool:
         """Whether a file imports the library."""
-        if module.path not in self._near:
-            self._near[module.path] = self._imports.search(self.names.index.sources[module.path]) is not None
-        return self._near[module.path]
+        if path not in self._near:
+            self._near[path] = self._imports.search(self.names.index.sources[path]) is not None
+        return self._near[path]
 
     def _is_own(self, write: Write) -> bool:
         """What cannot be a patch, without asking what anything is: a plain value, or an object that sets itself up."""
@@ -163,12 +164,15 @@ class Finder:
             typed = any(
                 base.kind in (Kind.INSTANCE, Kind.OTHER) and not base.name.endswith("nn.Module") for base in bases
             )
-            near = self.near(scope_of(write.place).module)
+            near = self.near(scope_of(write.place).module.path)
             told = self._evidence.about(write, name, near, typed)
             found = [told] if told is not None else []
         for to in self._one_each(found, bases):
-            is_set_up = to.spelling == Spelling.SUBMODULE and self._is_bound_self(write.base)
-            if not is_set_up and not is_restore(self.names, write, name, to.name, frame):
+            if to.spelling == Spelling.SUBMODULE and self._is_bound_self(write.base):
+                continue  # it sets itself up
+            if is_restore(self.names, write, name, to.name, frame):
+                self.restored.setdefault((scope_of(place).module.path, to.name), set()).add(place.lineno)
+            else:
                 yield self._patch(write, to, name, frame, place)
 
     def _one_each(self, found: list[Target], bases: Values) -> list[Target]:

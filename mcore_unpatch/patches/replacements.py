@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import last_name
 from mcore_unpatch.code.values import Frame, Kind, Value
@@ -45,6 +46,9 @@ def is_own_function(names: Names, value: ast.AST | None, frame: Frame | None) ->
 def is_new_object(names: Names, value: ast.AST | None, frame: Frame | None) -> bool:
     """Whether a value is plainly a new object: a class is called."""
     value = _without_moves(value)
+    if isinstance(value, ast.Name):  # of one call alone
+        bindings = scope_of(value).bindings(value.id)
+        value = _without_moves(bindings[0].value) if len(bindings) == 1 and not bindings[0].path else value
     if not isinstance(value, ast.Call):
         return any(one.kind == Kind.INSTANCE and one.node is not None for one in names.of(value, frame))
     return last_name(value.func)[:1].isupper() or (

@@ -28,7 +28,6 @@ _SUBJECTS = {
     "offer": ("line that can be faster", "lines that can be faster"),
     "tests": ("in tests", "in tests"),
     "patch_files": ("patch file", "patch files"),
-    "possible": ("possible one, by its name alone", "possible ones, by their name alone"),
     "comment": ("unused ignore comment", "unused ignore comments"),
     "pin": ("pin that does not hold", "pins that do not hold"),
     SWITCH: ("part of the gate switched off", "parts of the gate switched off"),
@@ -58,13 +57,11 @@ def urgency(finding: Finding, primary: Version = ()) -> tuple[float, bool, list[
 
 
 def group_of(finding: Finding) -> str:
-    """Where a finding is counted: `code`, `tests`, `patch_files`, `possible`, or `other` where it is no patch."""
+    """Where a finding is counted: `code`, `tests`, `patch_files`, or `other` where it is no patch."""
     if not finding.target or finding.shape == "pin":
         return "other"
     if finding.shape == "patch-file":
         return "patch_files"
-    if finding.confidence == "possible" and not finding.fix:
-        return "possible"
     return "tests" if finding.in_test else "code"
 
 
@@ -81,7 +78,7 @@ def subjects(findings: Iterable[Finding]) -> str:
 
 def groups(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
     """The findings by where they are counted."""
-    grouped: dict[str, list[Finding]] = {name: [] for name in ("code", "tests", "patch_files", "possible", "other")}
+    grouped: dict[str, list[Finding]] = {name: [] for name in ("code", "tests", "patch_files", "other")}
     for finding in findings:
         grouped[group_of(finding)].append(finding)
     return grouped

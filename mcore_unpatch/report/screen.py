@@ -13,7 +13,7 @@ from mcore_unpatch.stacks.revision import Judged, Stack
 
 MOST = 5  # places that are named
 _MOST_RELEASES = 3
-_BESIDE = {"tests": "In tests", "patch_files": "Patch files", "possible": "Possible, by a method's name alone"}
+_BESIDE = {"tests": "In tests", "patch_files": "Patch files"}
 _STYLES = {"breaks": "bold red", "rewrite": "green", "delete": "green"}
 _STYLES |= dict.fromkeys(("may_break", "changes", "by_hand"), "yellow")
 

@@ -60,14 +60,21 @@ def trigger(effect: Effect) -> str:
 
 
 def _gone(effect: Effect) -> str:
-    now = effect.cause.by
+    name, now, gone, comes = short(effect.cause.name), effect.cause.by, effect.cause.gone, effect.cause.comes
+    if comes:
+        return f"`{name}` comes with {comes}."
     where = f" It is now `{short(now)}`." if now and now != effect.cause.name else ""
-    return f"`{short(effect.cause.name)}` is gone.{where}"
+    return f"`{name}` is gone{f' since {gone}' if gone else ''}.{where}"
 
 
 def _call_unfit(effect: Effect) -> str:
-    misfit, names = Misfit(effect.cause.by), effect.cause.words
-    return f"the call of `{short(effect.cause.name)}` {_MISFITS[misfit](names)}."
+    misfit, names, gone, comes = Misfit(effect.cause.by), effect.cause.words, effect.cause.gone, effect.cause.comes
+    call = f"the call of `{short(effect.cause.name)}` {_MISFITS[misfit](names)}"
+    if misfit != Misfit.UNKNOWN:
+        return f"{call}."
+    them = "which are" if len(names) > 1 else "which is"
+    known = f"gone since {gone}" if gone else f"new in {comes}" if comes else "in no release; a fork may have it"
+    return f"{call}, {them} {known}."
 
 
 def _not_taken(effect: Effect) -> str:

@@ -15,7 +15,7 @@ from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.verdicts import DONE
 from mcore_unpatch.records import record, replace
 from mcore_unpatch.repository.paths import shown
-from mcore_unpatch.scanner.sources.parsing import why_not
+from mcore_unpatch.sources.parsing import why_not
 from mcore_unpatch.survey.survey import Survey
 
 Planner = Callable[[Repository, Sequence[Finding], Options], Plan]

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import RELEASES, ROOT
-from mcore_unpatch.scanner.names.project import Project
-from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.sources.parsing import Unreadable
+from mcore_unpatch.sources.project import Project
 
 _MOST = 2000  # files that one file leads to
 

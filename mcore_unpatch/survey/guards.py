@@ -10,20 +10,22 @@ import ast
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
+from mcore_unpatch.code.syntax import last_name
 from mcore_unpatch.findings.finding import DOWNSTREAM, USE, Finding, Live
 from mcore_unpatch.findings.verdicts import DONE, KEEP
 from mcore_unpatch.megatron.answers import answers
 from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.versions import Version, parse_version, show, within
+from mcore_unpatch.patches.lives import lives_at
 from mcore_unpatch.records import replace
-from mcore_unpatch.scanner.conditions.holding import catches_missing
-from mcore_unpatch.scanner.conditions.live import Liveness
-from mcore_unpatch.scanner.names.project import Project
-from mcore_unpatch.scanner.sources.nodes import first_line, walk
-from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.sources.nodes import first_line, walk
+from mcore_unpatch.sources.parsing import Unreadable
+from mcore_unpatch.sources.project import Project
 from mcore_unpatch.stacks.revision import Stack
+from mcore_unpatch.survey.core import Core
 
 COMPAT = "mcore_unpatch.compat"
+_MISSING, _ANYTHING = {"ImportError", "ModuleNotFoundError", "AttributeError"}, {"Exception", "BaseException"}
 _OFFICIAL = (COMPAT, "output_processor")  # what stands on the other side of a guard that asks for the hook
 
 
@@ -32,15 +34,46 @@ def fallback(tree: ast.Module, line: int) -> str:
     found = ""
     for tried in (one for one in _around(tree.body, line) if isinstance(one, ast.Try)):
         for handler in tried.handlers:
-            if line in _lines(handler) and catches_missing(tried, tuple(handler.body)):
+            if line in _lines(handler) and _catches_missing(tried, handler):
                 found = next(_imported(tried.body), found)
     return found
 
 
-def reached(project: Project, path: str, line: int) -> Live:
+def _catches_missing(tried: ast.Try, handler: ast.ExceptHandler) -> bool:
+    """Whether a handler is the one for a name that is missing."""
+    above = tried.handlers[: tried.handlers.index(handler)]
+    if any(_is_for_missing(other) for other in above) or not _is_for_missing(handler):
+        return False
+    caught = _caught(handler)
+    return (bool(caught) and caught <= _MISSING) or all(map(_is_quiet, tried.body))
+
+
+def _is_for_missing(handler: ast.ExceptHandler) -> bool:
+    caught = _caught(handler)
+    return not caught or bool(caught & (_MISSING | _ANYTHING))
+
+
+def _caught(handler: ast.ExceptHandler) -> set[str]:
+    """The exceptions a handler is for; empty for all of them."""
+    named = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return {last_name(node) for node in named if node is not None}
+
+
+def _is_quiet(statement: ast.stmt) -> bool:
+    """Imports and plain assignments: if these raise, a name is missing."""
+    if isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass):
+        return True
+    return isinstance(statement, ast.Assign) and not any(isinstance(node, ast.Call) for node in walk(statement))
+
+
+def reached(core: Core, path: str, line: int) -> Live:
     """The releases on which a line is reached."""
-    project.begin()
-    return Liveness().at(project.resolver(path).on_line(line))
+    module = core.index.module(path)
+    nodes = walk(module.tree) if module is not None else ()
+    node = next((one for one in nodes if getattr(one, "lineno", 0) == line), None)
+    if node is None:
+        return Live()
+    return Live(*lives_at(core.judge.guards, node, core.megatrons.releases))
 
 
 def is_before_the_hook(live: Live) -> bool:
@@ -52,19 +85,19 @@ def _is_before(live: Live, since: Version) -> bool:
     return bool(live.releases) and not live.newer and parse_version(live.releases[-1]) < since
 
 
-def mark(findings: list[Finding], project: Project) -> list[Finding]:
+def mark(findings: list[Finding], project: Project, core: Core) -> list[Finding]:
     """The findings, those in a fallback with what is tried before them."""
-    return [_marked(finding, project) if finding.path.endswith(".py") else finding for finding in findings]
+    return [_marked(finding, project, core) if finding.path.endswith(".py") else finding for finding in findings]
 
 
-def _marked(finding: Finding, project: Project) -> Finding:
+def _marked(finding: Finding, project: Project, core: Core) -> Finding:
     try:
         data = project.data(finding.path)
         first = fallback(project.parsed.tree(finding.path, data), finding.line)
         if first and (finding.live.newer or not within(f"{first}.")):  # of Megatron's own names its releases tell
             finding = replace(finding, fallback=first)
         if finding.shape in DOWNSTREAM:
-            finding = replace(finding, live=reached(project, finding.path, finding.line))
+            finding = replace(finding, live=reached(core, finding.path, finding.line))
     except (OSError, Unreadable, RecursionError):
         return finding
     if not finding.fallback and is_before_the_hook(finding.live):  # a flag or a function tells which side runs

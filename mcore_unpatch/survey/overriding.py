@@ -7,15 +7,14 @@ from dataclasses import replace
 
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.verdicts import ON_OBJECTS
-from mcore_unpatch.judge.handed_over import HandedOver
-from mcore_unpatch.judge.instead import leaf
 from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.layout import CONFIG
 from mcore_unpatch.megatron.versions import within
+from mcore_unpatch.say.names import leaf
 from mcore_unpatch.stacks.revision import Judged
 
 
-def mark(findings: list[Finding], given: Callable[[], HandedOver], judged: Callable[[str], Judged]) -> list[Finding]:
+def mark(findings: list[Finding], judged: Callable[[str], Judged]) -> list[Finding]:
     """The findings, those that break only where Megatron's own is at work, or on no known release that runs, as such
     that may break."""
     beside = {(finding.path, finding.scope, finding.target): finding.line for finding in findings}
@@ -27,7 +26,7 @@ def mark(findings: list[Finding], given: Callable[[], HandedOver], judged: Calla
     def said(one: Finding) -> str:
         if instead := judged(one.path).runs_instead(one.fails):
             return f"what runs here is {instead}, and may do so or not"
-        return _caller(one, given, beside, replaced) or _asked(one, replaced) or _of_config(one, given, patched)
+        return _caller(one, beside, replaced) or _asked(one, replaced) or _of_config(one, patched)
 
     def marked(one: Finding) -> Finding:
         if why := said(one):
@@ -56,17 +55,12 @@ def _replaced(finding: Finding, beside: dict[tuple[str, str, str], int], every: 
 
 def _caller(
     finding: Finding,
-    given: Callable[[], HandedOver],
     beside: dict[tuple[str, str, str], int],
     replaced: dict[str, Finding],
 ) -> str:
     """What may run in place of the callers that break it."""
     if (said := _replaced(finding, beside, every=True)) or not finding.callers or not all(map(within, finding.callers)):
         return said
-    names = [caller.rpartition(".")[::2] for caller in finding.callers]
-    own = f"a subclass of `{leaf(names[0][0])}` here has its own `{names[0][1]}`, which may be all that runs"
-    if all(given().shuts_out(*name) for name in names):
-        return own
     others = [replaced.get(caller, finding) for caller in finding.callers]
     if any(one.target == finding.target or one.shape in ON_OBJECTS for one in others):
         return ""
@@ -98,13 +92,12 @@ def _where(name: str, finding: Finding, replaced: dict[str, Finding]) -> str:
     return f"{where} {'changes' if other.touches else 'replaces'} `{shown}`"
 
 
-def _of_config(finding: Finding, given: Callable[[], HandedOver], patched: set[str]) -> str:
-    """What may give a config the fields that it asks for: a class of the repository's own, or a patched constructor."""
+def _of_config(finding: Finding, patched: set[str]) -> str:
+    """What may give a config the fields that it asks for: a patched constructor."""
     fields = [name.rpartition(".")[::2] for name in finding.asked]
     if not fields or any(CONFIG not in (owner, *api.ancestry(owner)) for owner, _ in fields):
         return ""
-    owner, field = fields[0]
+    owner, _ = fields[0]
     if any(f"{cls}.{made}" in patched for cls in (owner, CONFIG) for made in ("__init__", "__post_init__")):
         return f"the constructor of `{owner.rpartition('.')[2]}` is patched too, which may set it"
-    own = all(any(given().replaces(ancestor, name) for ancestor in (of, *api.ancestry(of))) for of, name in fields)
-    return f"a config here has its own `{field}`, which may be what is read" if own else ""
+    return ""

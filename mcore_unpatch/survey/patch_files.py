@@ -16,8 +16,8 @@ from mcore_unpatch.megatron.versions import FOLDERS, LIBRARY
 from mcore_unpatch.report.lines import count
 from mcore_unpatch.repository import git
 from mcore_unpatch.repository.paths import is_test
-from mcore_unpatch.scanner.sources.diffs import FileDiff, read
-from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.sources.diffs import FileDiff, read
+from mcore_unpatch.sources.parsing import Unreadable
 from mcore_unpatch.stacks.sources import MegatronSource
 
 SHAPE = "patch-file"

@@ -15,10 +15,11 @@ from mcore_unpatch.findings.verdicts import KEEP, STEPS
 from mcore_unpatch.library.syntax import last_attribute
 from mcore_unpatch.megatron import api, slots
 from mcore_unpatch.repository.paths import is_test
-from mcore_unpatch.scanner.names.project import Project
-from mcore_unpatch.scanner.sources.nodes import walk
-from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.sources.nodes import walk
+from mcore_unpatch.sources.parsing import Unreadable
+from mcore_unpatch.sources.project import Project
 from mcore_unpatch.stacks.sources import INFO
+from mcore_unpatch.survey.core import Core
 
 _BY_SPEC = "MCU402"  # what a ModuleSpec answers
 _MAKERS, _PROVIDER = ("ModuleSpec", "Submodules"), "SpecProvider"
@@ -32,12 +33,17 @@ _Answers = dict[str, list[tuple[int, str]]]  # by word: a line of a file, and wh
 
 
 def with_places(
-    findings: list[Finding], own: Iterable[str], every: Sequence[str], project: Project, shown: Callable[[str], str]
+    findings: list[Finding],
+    own: Iterable[str],
+    every: Sequence[str],
+    project: Project,
+    core: Callable[[], Core],
+    shown: Callable[[str], str],
 ) -> list[Finding]:
     """The findings, with where the specs that answer some are made, and what nothing calls."""
     megatrons = tuple(f"{path.removesuffix(INFO)}megatron/" for path in every if f"/{path}".endswith(f"/{INFO}"))
     own = (path for path in own if not is_test(path) and not path.startswith(megatrons))
-    places = _Places(findings, own, project, shown)
+    places = _Places(findings, own, project, core, shown)
     kept = {one.installed_by for one in findings if one.verdict == KEEP and not one.in_test}
     idle = named_once(kept - {""}, every, project)
 
@@ -83,9 +89,14 @@ class _Places:
     """The specs of a repository that name what some findings are about. Of the files with the words few are parsed."""
 
     def __init__(
-        self, findings: list[Finding], paths: Iterable[str], project: Project, shown: Callable[[str], str]
+        self,
+        findings: list[Finding],
+        paths: Iterable[str],
+        project: Project,
+        core: Callable[[], Core],
+        shown: Callable[[str], str],
     ) -> None:
-        self._project, self._shown = project, shown
+        self._project, self._core, self._shown = project, core, shown
         self._read = cache(self._read_now)
         answers = {word for one in findings if _asks_for_a_spec(one) for word in _answering(one.target)}
         words = {word.encode(): word for word in answers}
@@ -115,14 +126,13 @@ class _Places:
         """The words of the specs of a file."""
         found: _Answers = {}
         with suppress(OSError, Unreadable, RecursionError):
-            self._project.begin()
             for word, line in self._named(path, self._project.data(path)):
                 found.setdefault(word, []).append((line, word))
         return found
 
     def _named(self, path: str, data: bytes) -> Iterator[tuple[str, int]]:
-        home = self._project.resolver(path)
-        nodes = [*walk(home.model.tree)] if _SPECS.search(data) else []
+        names_of, module = self._core().names, self._core().index.module(path)
+        nodes = [*walk(module.tree)] if module is not None and _SPECS.search(data) else []
         names = {alias.asname: alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
         plain = [(to, node.value) for node in nodes if isinstance(node, ast.Assign) for to in node.targets]
         held: dict[str, list[ast.expr]] = {}
@@ -141,6 +151,8 @@ class _Places:
             given += [node for value in variables for node in walk(value)]
             for part in (part for part in given if isinstance(part, ast.Name | ast.Attribute | ast.keyword)):
                 word = last_attribute(part) or getattr(part, "arg", None) or ""
-                ref = home.on_line(part.lineno).expr(part)
-                if ref is None or ref.is_core:  # else a class of another library, or one of the repository's own
+                found = names_of.of(part) if not isinstance(part, ast.keyword) else ()
+                if not found or any(
+                    names_of.library.within(one.name) for one in found
+                ):  # else a class of another library, or one of the repository's own
                     yield names.get(word, word), part.lineno

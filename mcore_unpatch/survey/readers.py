@@ -10,7 +10,7 @@ from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.records import replace
-from mcore_unpatch.scanner.sources.parsing import Unreadable
+from mcore_unpatch.sources.parsing import Unreadable
 
 _PLAIN = ("module-attr", "class-attr", "instance-attr")  # which do not name what they set as a text
 

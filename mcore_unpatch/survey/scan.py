@@ -9,7 +9,7 @@ from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.repository.paths import from_here
 from mcore_unpatch.stacks.sources import INFO
 from mcore_unpatch.survey import places
-from mcore_unpatch.survey.parallel import no_collection
+from mcore_unpatch.survey.core import no_collection
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
 
@@ -43,7 +43,8 @@ def report_of(survey: Survey) -> Report:
         def complete() -> list[Finding]:
             known = fixes.assessed(survey) if fixable else before
             project = survey.project()
-            return places.with_places(known, survey.whole.own, survey.everything, project, found.shown)
+            own, every = survey.whole.own, survey.everything
+            return places.with_places(known, own, every, project, lambda: survey.core, found.shown)
 
         survey.findings = (
             survey.completed((str(found.root), fixable, sorted(found.links)), complete) if before else before
@@ -57,7 +58,7 @@ def report_of(survey: Survey) -> Report:
         )
 
     report.done = shown(survey.done)
-    told = [*shown(survey.findings), *shown(survey.possible)]
+    told = shown(survey.findings)
     if options.baseline is not None:
         from mcore_unpatch.gate import baseline
 
@@ -67,6 +68,5 @@ def report_of(survey: Survey) -> Report:
         # Of what is new since the base, a baseline accepts what the change itself writes into it.
         told = beyond if survey.accepted is None else baseline.subtract(told, survey.accepted, *place)[0]
         report.notes += surplus
-    report.findings = [finding for finding in told if options.reports(finding)]
-    report.possible = len(told) - len(report.findings)
+    report.findings = told
     return report

@@ -192,26 +192,6 @@ def test_what_stays(body: str) -> None:
     assert rewritten(body, options((0, 18), unsafe=True)) == ""
 
 
-def test_a_helper_that_others_use_stays() -> None:
-    body = f"""
-        def _helper():
-            return 1
-
-
-        def public():
-            return 1
-
-
-        def install():
-            if {OLD}:
-                Attention.forward = (_helper, public)
-            return _helper
-        """
-    new = rewritten(body, options((0, 18)))
-    assert "Attention" not in new
-    assert "def _helper" in new
-    assert "def public" in new
-
 
 def test_what_is_put_back_elsewhere_keeps_its_branch() -> None:
     """Without the branch, the line that puts the original back would be a patch of its own."""

@@ -12,7 +12,7 @@ from mcore_unpatch.editing.edits import Edit, Options, Plan, Repository
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.run import migrate, preview
-from mcore_unpatch.scanner.sources.work_tree import WorkTree
+from mcore_unpatch.sources.work_tree import WorkTree
 from mcore_unpatch.survey.fixes import Planner
 from mcore_unpatch.writing.journal import undo
 

@@ -10,7 +10,7 @@ from mcore_unpatch.editing.edits import Edit, Repository, in_order, splice
 from mcore_unpatch.editing.placing import unified
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.migrate.run import too_old_python
-from mcore_unpatch.scanner.sources.parsed import Parsed
+from mcore_unpatch.sources.parsed import Parsed
 
 TEXT = """\
 # the head of the file

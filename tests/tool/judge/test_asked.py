@@ -5,7 +5,7 @@ from pathlib import Path
 from checking import small_release
 from forms import check_forms
 
-from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.sources.project import Project
 from mcore_unpatch.upgrade.uses import uses_of
 
 FORMS, LIBRARIES = (Path(__file__).parent / name for name in ("asked.txt", "asked_of.txt"))

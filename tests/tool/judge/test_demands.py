@@ -3,7 +3,7 @@
 import pytest
 from checking import found_in, small_release
 
-from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.sources.project import Project
 from mcore_unpatch.upgrade.uses import uses_of
 
 OLDER = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mcore_unpatch.megatron import known
-from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.sources.project import Project
 from mcore_unpatch.upgrade.uses import uses_of
 
 HEAD = """\

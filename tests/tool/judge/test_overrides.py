@@ -4,7 +4,7 @@ import re
 
 from checking import small_release
 
-from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.sources.project import Project
 from mcore_unpatch.upgrade.uses import uses_of
 
 OLDER = """

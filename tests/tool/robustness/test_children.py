@@ -44,8 +44,8 @@ WORK = """
 import sys
 from pathlib import Path
 from mcore_unpatch.survey import parallel
-from mcore_unpatch.scanner.sources.parsed import Parsed
-from mcore_unpatch.scanner.sources.work_tree import WorkTree
+from mcore_unpatch.sources.parsed import Parsed
+from mcore_unpatch.sources.work_tree import WorkTree
 
 def newest(path):
     return ((0, 19),)

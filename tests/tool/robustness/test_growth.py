@@ -16,9 +16,9 @@ from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.gate import baseline, compare, suppress
 from mcore_unpatch.megatron.versions import NEWEST, Version
 from mcore_unpatch.report import text as text_report
-from mcore_unpatch.scanner.names.project import Project
-from mcore_unpatch.scanner.sources.parsed import Parsed
-from mcore_unpatch.scanner.sources.parsing import Unreadable, parse
+from mcore_unpatch.sources.parsed import Parsed
+from mcore_unpatch.sources.parsing import Unreadable, parse
+from mcore_unpatch.sources.project import Project
 from mcore_unpatch.stacks import python, shell
 from mcore_unpatch.stacks.revision import ReadFile
 from mcore_unpatch.survey import patch_files

@@ -10,8 +10,8 @@ from checking import check_found, write_files
 
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.scanner.sources import prefilter
-from mcore_unpatch.scanner.sources.parsed import Parsed
-from mcore_unpatch.scanner.sources.work_tree import WorkTree
+from mcore_unpatch.sources.parsed import Parsed
+from mcore_unpatch.sources.work_tree import WorkTree
 from mcore_unpatch.survey.parallel import Task, analyse
 
 GPT = "from megatron.core.models.gpt import GPTModel\n"

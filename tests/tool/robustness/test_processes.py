@@ -11,8 +11,8 @@ from repository import GIT, Repository
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.versions import Version
-from mcore_unpatch.scanner.sources.parsed import Parsed
-from mcore_unpatch.scanner.sources.work_tree import WorkTree
+from mcore_unpatch.sources.parsed import Parsed
+from mcore_unpatch.sources.work_tree import WorkTree
 from mcore_unpatch.survey import survey
 from mcore_unpatch.survey.parallel import ScannedPart, Task, analyse
 

@@ -2,7 +2,7 @@
 
 from mcore_unpatch.library.build import build
 from mcore_unpatch.megatron.versions import LIBRARY
-from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.sources.project import Project
 from mcore_unpatch.upgrade.uses import uses_of
 
 SMALL = {

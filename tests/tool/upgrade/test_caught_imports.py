@@ -4,7 +4,7 @@ import pytest
 from checking import releases
 
 from mcore_unpatch.judge.statement import CHANGES, RAISES
-from mcore_unpatch.scanner.names.project import Project
+from mcore_unpatch.sources.project import Project
 from mcore_unpatch.upgrade.uses import uses_of
 
 CAUGHT = """\

@@ -31,8 +31,6 @@ def reason(text: str) -> str:
     [
         (LAYER, LAYER, ""),
         (f"{LAYER}\n", f"{LAYER}; x = 1\n", "line 7 holds more than one statement"),
-        ("LastLayer", "add_value_head", "the name `add_value_head` is taken"),
-        (LAYER, "config.layer", "`config.layer` is not created here"),
         (LAYER, "Linear(config.hidden_size, 1)", "`Linear` does not accept `weight=`"),
         (LAYER, "LastLayer(config.hidden_size, 2)", "`LastLayer(...)` is not known to return one value per token"),
         (LAYER, 'LastLayer("""\na""", 1)', "line 7 has a comment or a string that would move"),

@@ -1,1 +1,0 @@
-"""When a patch runs: the tests, exits and calls around it, worked out for every release of Megatron Core."""
