@@ -14,7 +14,7 @@ from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.edits import Options
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.megatron.answers import Answer, answers
+from mcore_unpatch.megatron.answers import Answer
 from mcore_unpatch.megatron.versions import show
 
 _LOWER = {ast.GtE: "<=", ast.Gt: "<"}
@@ -33,7 +33,7 @@ def bounds(bench: Workbench, patches: Sequence[Finding], options: Options) -> tu
 
 
 def _bound(bench: Workbench, finding: Finding) -> list[Asked]:
-    row = next((answer for answer in answers() if answer.name == finding.answer), None)
+    row = finding.answer
     if row is None or row.verdict != "delete" or not row.needs:
         return []
     for guard in finding.live.guards:

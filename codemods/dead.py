@@ -26,6 +26,7 @@ from mcore_unpatch.codemods.syntax import body_of, bound_by_import, bound_in, is
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Options, Remark, as_name
 from mcore_unpatch.editing.source import Function, Source, lines_of, mentioned
+from mcore_unpatch.effects.verdicts import Reason as Why
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.versions import NEWEST, Version, parse_version, reached, show
@@ -53,7 +54,7 @@ def delete_dead(
 
     def hold(finding: Finding, why: str) -> None:
         contribution.held[finding] = why
-        text = f"Not deleted: {why}. {finding.evidence}"
+        text = f"Not deleted: {why}."
         contribution.remarks.append(Remark(finding.path, finding.line, finding.rule, "by-hand", text))
 
     def take(finding: Finding, cut: _DeadBranch, guessed: str) -> None:
@@ -70,7 +71,7 @@ def delete_dead(
     for finding in findings:
         versions = options.judged(finding.path)
         if finding not in never:
-            if finding.verdict != "delete" or finding.upstream_has or not any(map(finding.live.on, versions)):
+            if finding.verdict != "delete" or finding.own.reason == Why.SAME or not any(map(finding.live.on, versions)):
                 continue
             without = _without_effect(bench, finding)
             if isinstance(without, _DeadBranch):
@@ -225,7 +226,7 @@ def _without_effect(bench: Workbench, finding: Finding) -> _DeadBranch | str:
     if known.is_gone(finding.target, NEWEST) and (here > 1 or bench.named_elsewhere(name, finding.path)):
         where = "elsewhere in this file" if here > 1 else "in other files"
         return f"`{name}` is also named {where}, which may mean this one"
-    reason = Reason(finding.rule, "behaviour", _NOT_NEEDED, (finding.evidence,), finding.line)
+    reason = Reason(finding.rule, "behaviour", _NOT_NEEDED, (finding.replacement or "",), finding.line)
     return _DeadBranch(source, node, "", (), reason, whole=(node,))
 
 

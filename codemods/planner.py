@@ -26,8 +26,7 @@ from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.uncalled import unused_files
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Edit, Options, Plan, Repository
-from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.findings.verdicts import DONE
+from mcore_unpatch.findings.finding import DONE, Finding
 from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS, HOOK_SINCE
 from mcore_unpatch.megatron.versions import show
 

@@ -25,8 +25,7 @@ from mcore_unpatch.codemods.standing import HOOK
 from mcore_unpatch.codemods.workbench import Contribution, Workbench
 from mcore_unpatch.editing.edits import Options, Remark
 from mcore_unpatch.editing.source import Source, first_line
-from mcore_unpatch.findings.finding import USE, Finding
-from mcore_unpatch.findings.verdicts import DONE
+from mcore_unpatch.findings.finding import DONE, USE, Finding
 from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.versions import RELEASES, parse_version, show
 from mcore_unpatch.repository.paths import is_test

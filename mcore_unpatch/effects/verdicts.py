@@ -40,13 +40,26 @@ class Reason(StrEnum):
     NO_WAY = "no-way"
     NO_WAY_YET = "no-way-yet"  # a newer release has one
     UNKNOWN_CLASS = "unknown-class"
+    OFF = "off"  # it never runs, whatever the release
+    NOT_KNOWN = "not-known"  # it runs on other releases, and one of them may be what runs here
+    SAME = "same"  # the library has just that there
+    SHARED = "shared"  # its statement is needed for another name
+    OLD_BRANCH = "old-branch"  # it runs on releases without an official way alone
+    BESIDE = "beside"  # the official way is taken first
+    OTHER_PACKAGE = "other-package"  # it runs only where a package is missing
+    APPLIED = "applied"  # the source has all changes of a patch file
+    APPLIES = "applies"
+    FITS_NOT = "fits-not"
+    NOT_TRIED = "not-tried"
+    PIN = "pin"  # a pin does not hold
+    IDLE = "idle"  # a comment suppresses nothing
 
 
 class Verdict(NamedTuple):
-    """What becomes of a patch, why, and the row that says how; `name`: where what is gone is now."""
+    """What becomes of a patch, why, and the row that says how; `name`: where what is gone is now, or what decides."""
 
-    fate: Fate
-    reason: Reason
+    fate: Fate = Fate.STAYS
+    reason: Reason = Reason.NO_WAY
     row: str = ""
     name: str = ""
 

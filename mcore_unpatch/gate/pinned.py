@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mcore_unpatch import pins
+from mcore_unpatch.effects.verdicts import Verdict
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import NO_PATCHES, Finding
 from mcore_unpatch.library.model import Model
@@ -48,7 +49,7 @@ def settle(
         for finding in [finding for finding in left if finding.can_be_pinned]:
             said = "is patched but not pinned; run `unpatch pin --why REASON`"
             short = ".".join(finding.target.split(".")[-2:])
-            left.append(replace(finding, rule=UNPINNED, message=f"`{short}` {said}", replacement=None))
+            left.append(replace(finding, rule=UNPINNED, message=f"`{short}` {said}", own=Verdict(), way=""))
     lines = {line.strip(): number for number, line in reversed(list(enumerate(text.splitlines(), 1)))}
     at_hand = here(source)
     for pin in lock.pins.values():
@@ -102,8 +103,7 @@ def _unaccepted(findings: list[Finding], lock: Lock) -> tuple[list[Finding], Cou
         else:
             more = f" and {len(pin.where) - 1} more" if len(pin.where) > 1 else ""
             told = f"{pins.LOCK} pins it in {pin.where[0]}{more}, not here: `unpatch pin` accepts this patch too"
-            evidence = f"{finding.evidence} {told}.".lstrip()
-            left.append(replace(finding, assessment=replace(finding.assessment, evidence=evidence)))
+            left.append(replace(finding, gain=told))
     return left, +room
 
 

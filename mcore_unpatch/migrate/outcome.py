@@ -11,7 +11,7 @@ from mcore_unpatch.editing.placing import PlacedEdit, changes_of, moved_line, un
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.records import asdict, dataclass, field, record, replace
-from mcore_unpatch.report import counts
+from mcore_unpatch.report import counts, data
 from mcore_unpatch.repository.discover import is_excluded
 from mcore_unpatch.repository.paths import from_here, relative
 from mcore_unpatch.survey.fixes import identity
@@ -90,7 +90,7 @@ class Outcome:
         for before, now in zip(self._left_before, self.remaining, strict=True):
             known = self.fixable.get(before, before)
             known = before if known.fix == "safe" else known  # one that was not made after all is none
-            left.append(replace(known, effect=now.effect, breaks=now.breaks, fails=now.fails))
+            left.append(replace(known, effects=now.effects, outcomes=now.outcomes))
         return left
 
     @property
@@ -144,7 +144,7 @@ class Outcome:
             "files": [self._file(item) for item in self.rewrites],
             "edits": [self._edit(change) for change in self.changes],
             "remarks": [{**asdict(remark), "path": self._from_root(remark.path)} for remark in self.remarks],
-            "remaining": [{**finding.to_json(), "path": self._from_root(finding.path)} for finding in self.remaining],
+            "remaining": [{**data.of(finding), "path": self._from_root(finding.path)} for finding in self.remaining],
             "counts": {"done": counts.as_data(self.done), "left": counts.as_data(self.left)},
             "offers": self.offers,
             "recipes": list(self.plan.recipes),
@@ -163,7 +163,7 @@ class Outcome:
 
     def _edit(self, change: PlacedEdit) -> dict[str, Any]:
         edit = change.edit
-        data = self._as_it_was(edit.path)
+        before = self._as_it_was(edit.path)
         path = self._from_root(edit.path)
         return {
             "path": path,
@@ -172,9 +172,9 @@ class Outcome:
             "gain": edit.gain,
             "title": edit.title,
             "notes": list(edit.notes),
-            "before": {**asdict(change.before), "text": _text(data[edit.start : edit.end])},
+            "before": {**asdict(change.before), "text": _text(before[edit.start : edit.end])},
             "after": {**asdict(change.after), "text": _text(edit.replacement)},
-            "diff": _text(unified(path, data, splice(data, [edit]), edit.deletes)),
+            "diff": _text(unified(path, before, splice(before, [edit]), edit.deletes)),
         }
 
 

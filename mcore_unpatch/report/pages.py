@@ -24,6 +24,7 @@ from mcore_unpatch.report.counts import EFFECTS, FATES, fate_of, group_of, urgen
 from mcore_unpatch.report.lines import count
 from mcore_unpatch.repository import git
 from mcore_unpatch.repository.paths import shown
+from mcore_unpatch.say.findings import evidence, message, on_stacks
 
 _REMOTE = re.compile(r"(?:(?:https?|ssh|git)://)?(?:[^@/\s]+@)?([\w.-]+)(?::\d+)?[/:]([\w./~-]+?)(?:\.git)?/?\s*")
 # How what becomes of a finding looks: bad, warn, good or plain.
@@ -149,8 +150,8 @@ def html(report: Report) -> str:
     origin = origin_of(Path(report.top or report.root))
     cards = []
     for finding in sorted(report.findings, key=urgency):
-        said = [finding.message, f"{finding.verdict.capitalize()}: {finding.evidence}"]
-        said += [f"On {group}" for group in finding.assessment.on_stacks]
+        said = [message(finding), f"{finding.verdict.capitalize()}: {evidence(finding)}"]
+        said += [f"On {on_stacks(group)}" for group in finding.assessment.on_stacks]
         said += finding.steps if finding.verdict == "steps" else ()
         panes = [Pane(f"{finding.rule}, line {finding.line}", finding.source)]
         if finding.upstream:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from mcore_unpatch import rewrites as codemods
 from mcore_unpatch.editing.edits import NewContent, Options, Plan, Repository, Unsound
 from mcore_unpatch.editing.placing import rewrites_of, unified
-from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.findings.verdicts import DONE
+from mcore_unpatch.findings.finding import DONE, PATCH_FILE, Finding
 from mcore_unpatch.records import record, replace
 from mcore_unpatch.repository.paths import shown
 from mcore_unpatch.sources.parsing import why_not
@@ -23,7 +22,7 @@ Planner = Callable[[Repository, Sequence[Finding], Options], Plan]
 
 def may_be_fixed(finding: Finding) -> bool:
     """Whether a codemod may know what to do: else none is loaded."""
-    if finding.shape == "patch-file":
+    if finding.shape == PATCH_FILE:
         return False
     never_runs = bool(finding.target) and finding.verdict == "delete"
     return finding.can_move or never_runs or finding.rule in codemods.answered()
@@ -31,7 +30,7 @@ def may_be_fixed(finding: Finding) -> bool:
 
 def assessed(survey: Survey) -> list[Finding]:
     """The findings with what `migrate` would do about each, and what becomes of them so."""
-    return survey.settled(_marked(survey), again=True)
+    return survey.settled(_marked(survey))
 
 
 def _marked(survey: Survey) -> list[Finding]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mcore_unpatch import rewrites
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings import verdicts
-from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.finding import DONE, Finding
 from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.layout import HOOK_SINCE
@@ -33,7 +33,7 @@ from mcore_unpatch.sources.work_tree import Overlay, WorkTree
 from mcore_unpatch.stacks.revision import Judged, Revision
 from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.stacks.stacks import Stacks
-from mcore_unpatch.survey import guards, overriding, readers, remembered
+from mcore_unpatch.survey import guards, remembered
 from mcore_unpatch.survey.core import Core
 from mcore_unpatch.survey.floor import Floors
 from mcore_unpatch.survey.search import Progress, Search, findings_at
@@ -102,8 +102,8 @@ class Survey:
         self.accepted: dict[str, dict[str, int]] | None = None  # by what the change writes into its baseline
         look = self._findings if options.base is None else self._new_findings
         seen, self.errors = look(progress)
-        self.done = [finding for finding in seen if finding.verdict == verdicts.DONE]  # side by side already
-        seen = [finding for finding in seen if finding.verdict != verdicts.DONE]
+        self.done = [finding for finding in seen if finding.verdict == DONE]  # side by side already
+        seen = [finding for finding in seen if finding.verdict != DONE]
         self.findings = seen
 
     @cached_property
@@ -175,9 +175,7 @@ class Survey:
         findings, errors = search(discovery.own, discovery.patches, progress)
         chosen = [finding for finding in findings if finding.rule in options.selection]
         chosen = guards.mark(chosen, Project(self.files.exists, search.read, self.parsed), search.core)
-        chosen = overriding.mark(chosen, self.stacks.of)
-        assessed = self.settled(readers.mark(chosen, self.stacks.versions, self.whole.own, self.files.read))
-        findings = sorted(assessed, key=lambda finding: finding.sort_key)
+        findings = sorted(self.settled(chosen), key=lambda finding: finding.sort_key)
         self._silenced += search.silenced
         if place is not None:
             remembered.keep(place, name, remembered.SearchResult(findings, errors + discovery.errors, search.silenced))
@@ -235,13 +233,12 @@ class Survey:
         """A digest of every file of the repository."""
         return remembered.key((), self.everything, self.files.read)
 
-    def settled(self, findings: list[Finding], again: bool = False) -> list[Finding]:
-        """The findings with what becomes of each, by what else is known of it; `again` with their fixes."""
+    def settled(self, findings: list[Finding]) -> list[Finding]:
+        """The findings with what becomes of each, by what else is known of it."""
         judged = {finding.path: self.stacks.of(finding.path) for finding in findings}
         guessed = {path for path in judged if not self.stacks.pinned(path) or self.stacks.open_for(path)}
         settled = verdicts.settled(findings, judged, guessed)
-        settled = guards.settled(settled, self.stacks.in_use, self.stacks.requires_compat)
-        return [verdicts.on_stacks(finding, judged[finding.path].stacks, again) for finding in settled]
+        return guards.settled(settled, self.stacks.in_use, self.stacks.requires_compat)
 
     def naming(self, word: str) -> list[str]:
         """All files below the top that say a word, prose and what git does not track included; the top without git."""
