@@ -38,7 +38,7 @@ def write(
             case OutputFormat.html:
                 from mcore_unpatch.report import pages
 
-                print(printable_lines(pages.html(report)), end="")
+                print(printable_lines(pages.of_scan(report)), end="")
             case OutputFormat.sarif:
                 print(json.dumps(services.sarif(report), indent=2))
             case OutputFormat.gitlab:

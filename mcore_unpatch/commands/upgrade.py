@@ -17,10 +17,9 @@ from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
 from mcore_unpatch.records import record, replace
-from mcore_unpatch.report import services, upgrade_text as text
+from mcore_unpatch.report import pages, services, upgrade_text as text
 from mcore_unpatch.report.lines import OutputFormat, show
 from mcore_unpatch.report.upgrade_data import as_findings, as_json
-from mcore_unpatch.report.upgrade_page import html
 from mcore_unpatch.repository.discover import project_root
 from mcore_unpatch.repository.paths import printable_lines
 from mcore_unpatch.stacks.at_hand import Sources, cached, fetch as get
@@ -109,7 +108,7 @@ def _write(
     elif style is OutputFormat.json:
         print(json.dumps(as_json(outcome), indent=2))
     elif style is OutputFormat.html:
-        print(printable_lines(html(outcome, copies)), end="")
+        print(printable_lines(pages.of_upgrade(outcome, copies)), end="")
     elif style is OutputFormat.github:
         print("\n".join(services.github(as_findings(outcome), "warning")))
     else:
