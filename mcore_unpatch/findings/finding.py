@@ -215,7 +215,8 @@ class Finding:
     def steps(self) -> tuple[str, ...]:
         """How a person moves it there."""
         row = self.answer
-        return self.by_hand or (tuple(step.format(**dict(self.words)) for step in row.steps) if row else ())
+        steps = self.by_hand or (tuple(step.format(**dict(self.words)) for step in row.steps) if row else ())
+        return (*steps, _AND_BACK) if steps and self.temporary else steps
 
     @property
     def where(self) -> str:
@@ -248,6 +249,7 @@ class Finding:
         return (self.path, self.line, self.column, self.target)
 
 
+_AND_BACK = "Take it off again where the original is put back."
 RUNS, BREAKS, NEVER_RUNS = "runs", "breaks", "never runs"
 
 
