@@ -89,8 +89,8 @@ class Told:
         scope = scope_of(patch.write.place if patch.write is not None else node)
         outermost = scope.outermost_function()
         around = scope.function()
-        whole = parent_of(node) if isinstance(parent_of(node), _STORES) else node
-        end_line = whole.end_lineno or node.lineno
+        above = parent_of(node)
+        end_line = (above if isinstance(above, _STORES) else node).end_lineno or node.lineno
         return Finding(
             rule=(row.rule if row is not None else "") or self._by_spelling(case),
             path=patch.path,

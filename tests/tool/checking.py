@@ -57,7 +57,7 @@ def scan_source(source: Source, **options: Any) -> Report:
     """Scan a repository made of these files."""
     with tempfile.TemporaryDirectory() as name:
         write_files(Path(name), source)
-        return scan([Path(name)], ScanOptions(**{"jobs": 1, **options}))
+        return scan([Path(name)], ScanOptions(**options))
 
 
 def found_in(source: Source, **options: Any) -> list[Finding]:

@@ -49,7 +49,7 @@ def said(source: str, old: str, new: str) -> str:
     """All that is said of the patches of one file."""
     with tempfile.TemporaryDirectory() as folder:
         write_files(Path(folder), {"a.py": source})
-        fates = upgrade([Path(folder)], ScanOptions(jobs=1), *releases(old, new)).fates
+        fates = upgrade([Path(folder)], ScanOptions(), *releases(old, new)).fates
     return "\n".join(reason for fate in fates for reason in fate.reasons)
 
 

@@ -156,7 +156,7 @@ def test_search_and_filter_in_a_browser(tmp_path: Path) -> None:
 def test_the_page_of_a_real_repository_in_a_browser(tmp_path: Path) -> None:
     folder = tmp_path / "verl" / "models" / "mcore"  # its patches alone: the repository around a folder is read too
     shutil.copytree(unpacked("verl", "0.8.0") / "verl" / "models" / "mcore", folder)
-    command = ["scan", str(folder), "--target-mcore", "0.19", "--jobs", "1"]
+    command = ["scan", str(folder), "--target-mcore", "0.19"]
     assert unpatch(*command, "--output-format", "html", "-o", "up.html", cwd=tmp_path).code == CLEAN
     numbers = unpatch(*command, "--output-format", "json", cwd=tmp_path).json["counts"]["code"]
     text = rendered(tmp_path / "up.html")
