@@ -33,7 +33,9 @@ ROOT = Path(__file__).parents[2]
 # Kernels are left out: they run on a GPU, or in an interpreter that takes minutes for each.
 AREAS: dict[str, tuple[str, ...]] = {
     "patches": ("mcore_unpatch/code", "mcore_unpatch/patches"),
-    "effects": tuple(f"mcore_unpatch/{part}" for part in ("effects", "say", "library", "megatron", "stacks", "upgrade")),
+    "effects": tuple(
+        f"mcore_unpatch/{part}" for part in ("effects", "say", "library", "megatron", "stacks", "upgrade")
+    ),
     "gate and reports": tuple(
         f"mcore_unpatch/{part}" for part in ("*.py", "commands", "findings", "gate", "report", "repository", "survey")
     ),
