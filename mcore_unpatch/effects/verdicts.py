@@ -136,6 +136,8 @@ class Verdicts(Generic[AnyRow]):
         library = case.names.library
         symbol = library.symbol(case.target)
         is_whole = symbol is not None and symbol.kind == SymbolKind.MODULE
+        if is_whole and case.patch.spelling == Spelling.MODULE_ATTRIBUTE:  # a package may have the module's function
+            is_whole = library.symbol(f"{case.target}.{case.attribute}") is None
         classes = [one.rpartition(".")[2] for one in library.lineage(case.owner)]
         names = [*(f"{cls}.{case.attribute}" for cls in classes), ".".join(case.target.split(".")[-2:])]
         names += _as_written(case)

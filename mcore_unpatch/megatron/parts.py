@@ -39,7 +39,7 @@ PARTS = {
     "word_embeddings": f"{_TP}.VocabParallelEmbedding",
     "embedding": f"{_EMBEDDINGS}.language_model_embedding.LanguageModelEmbedding",
     "rotary_pos_emb": f"{_EMBEDDINGS}.rotary_pos_embedding.RotaryEmbedding",
-    "final_layernorm": f"{_T}.torch_norm.WrappedTorchNorm",
+    **dict.fromkeys(("final_layernorm", "q_layernorm", "k_layernorm"), f"{_T}.torch_norm.WrappedTorchNorm"),
     "input_layernorm": f"{_T}.torch_norm.WrappedTorchNorm",
     "pre_mlp_layernorm": f"{_T}.torch_norm.WrappedTorchNorm",
     "language_model": GPT_MODEL,

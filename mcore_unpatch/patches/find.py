@@ -215,9 +215,10 @@ class Finder:
         spelling = Spelling.MOCK if write.kind == WriteKind.MOCK else Spelling.SYS_MODULES
         for text in texts(bases):
             if self.library.within(text):
-                symbol = self.library.symbol(text)
-                to = Target(symbol.name if symbol is not None else text, spelling)
-                yield self._patch(write, to, text.rpartition(".")[2], None, place)
+                owner, _, name = text.rpartition(".")
+                holder = self.library.symbol(owner)
+                to = Target(f"{holder.name}.{name}" if holder is not None else text, spelling)
+                yield self._patch(write, to, name, None, place)
 
 
 def _through_alias(write: Write) -> Write | None:

@@ -17,6 +17,7 @@ from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.effects.traits import Traits
 from mcore_unpatch.findings.finding import Finding, Live, Related
 from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.library.interface import SymbolKind
 from mcore_unpatch.megatron import parts, slots
 from mcore_unpatch.megatron.answers import Answer
 from mcore_unpatch.megatron.versions import Version, show
@@ -52,6 +53,14 @@ _HOW = {
 _FUNCTION_PARTS = ("__code__", "__defaults__", "__kwdefaults__")
 _THERE = "Megatron has just that there: it changes nothing, unless it takes another patch off"
 _AS_TEXT = re.compile(r"""(?:__version__\s*[<>]=?\s*["']|["']\s*[<>]=?\s*[\w.]*__version__)""")
+_HOOK_FOR_A_WHILE = (
+    "register PyTorch's forward (pre-)hook for as long, and remove its handle after that (any megatron-core)"
+)
+_KEEP_HANDLE = "Keep the handle that it returns, and call `handle.remove()` where the original is put back."
+_FLAG_FOR_A_WHILE = (
+    "name a subclass in the `ModuleSpec` that does this while a flag of yours is set (any megatron-core)"
+)
+_SET_FLAG = "Let it do this only while a flag of yours is set: set it here, clear it where the original is put back."
 _MOST_CONDITIONS = 3  # that are named
 _STORES = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Delete
 _LONGEST = 60  # of an expression that is quoted
@@ -84,7 +93,7 @@ class Told:
         breaks = [*dict.fromkeys(_words(one, effects) for one in said)]
         judged = list(dict.fromkeys(releases.values())) or [self._megatrons.every[-1]]
         row = self._verdicts.row(case, judged)
-        words = self._words_of(case, judged, row) if row is not None else {}
+        way, steps = self._answer(case, judged, row) if row is not None else (None, ())
         node, text = patch.place, self._text(patch)
         scope = scope_of(patch.write.place if patch.write is not None else node)
         outermost = scope.outermost_function()
@@ -103,9 +112,9 @@ class Told:
             confidence=str(patch.sure),
             temporary=patch.temporary,
             message="; ".join([*self._message(case, judged), *breaks, *_when(live, versions, text)]),
-            replacement=row.way.format(**words) if row is not None else None,
+            replacement=way,
             answer=row.name if row is not None else "",
-            steps=tuple(step.format(**words) for step in row.steps) if row is not None else (),
+            steps=steps,
             related=tuple(self._related(case)),
             live=live,
             installed_by=outermost.node.name if outermost is not None and not outermost.node.decorator_list else "",
@@ -163,6 +172,17 @@ class Told:
         if patch.sure != Confidence.CERTAIN:
             yield f"{patch.sure}, judging by " + ("the name of the method" if possible else "how it is used")
 
+    def _answer(self, case: Replaced, judged: Sequence[Detailed], row: Answer) -> tuple[str, tuple[str, ...]]:
+        """The way and the steps of a row; what is put on for a while has to be taken off again."""
+        words = self._words_of(case, judged, row)
+        way, steps = row.way.format(**words), tuple(step.format(**words) for step in row.steps)
+        if not case.patch.temporary or not steps or (row.seam != "hook" and row.name != "spec-method"):
+            return way, steps
+        if row.seam == "hook":
+            here = (step.replace("where the model is built", "at this place") for step in steps[:-1])
+            return _HOOK_FOR_A_WHILE, (*here, _KEEP_HANDLE, steps[-1])
+        return _FLAG_FOR_A_WHILE, (*steps[:-1], _SET_FLAG, steps[-1])
+
     def _words_of(self, case: Replaced, judged: Sequence[Detailed], row: Answer) -> dict[str, str]:
         """What the steps of a row say of this place."""
         function, patch, write = case.function, case.patch, case.patch.write
@@ -193,10 +213,11 @@ class Told:
 
     def _slots(self, case: Replaced, judged: Sequence[Detailed]) -> dict[str, str]:
         """And of the specs that name the class."""
-        library = case.names.library
-        name = case.target if library.is_class(case.target) else case.owner
+        symbol = case.names.library.symbol(case.target)
+        name = symbol.name if symbol is not None and symbol.kind == SymbolKind.CLASS else case.owner
         models = tuple(self._megatrons.model(release) for release in judged)
-        said = {"holder": slots.holder(case.owner, case.attribute) or ""}
+        said = {"holder": slots.holder(case.owner, case.attribute) or "", "unreached": ""}
+        said |= {"classes": f"`{name.rpartition('.')[2]}`", "slots": "where your specs name it"}
         words = {"classes": slots.classes, "slots": slots.where, "unreached": slots.unreached}
         return said | {word: say(name, models) for word, say in words.items() if slots.named(name, models)}
 

@@ -83,6 +83,7 @@ MAKERS = {
     "    SelfAttention as Attention)\nnorm = spec_utils.ModuleSpec(module=print)\n"
     "spec = spec_utils.ModuleSpec(\n    module=get_my_spec(Attention))\n",
     "b.py": "from megatron.core.models.backends import LocalSpecProvider\n"
+    "from megatron.core.transformer.attention import SelfAttention\n"
     "class OurSpecProvider(LocalSpecProvider):\n    def attention(self):\n        return SelfAttention\n",
     "other.py": "from megatron.core.transformer.spec_utils import ModuleSpec\nspec = ModuleSpec(module=print)\n",
     "tests/test_specs.py": "from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec\n"
@@ -93,10 +94,10 @@ ELSEWHERE = "Keep the patch for models whose spec is made elsewhere."
 
 def test_where_specs_name_the_class_is_a_step_more() -> None:
     [finding] = found_in(MAKERS, fixes=True)
-    assert finding.steps[-1] == f"Specs name it here: a.py:6 (`SelfAttention`), b.py:4 (`SelfAttention`). {ELSEWHERE}"
+    assert finding.steps[-1] == f"Specs name it here: a.py:6 (`SelfAttention`), b.py:5 (`SelfAttention`). {ELSEWHERE}"
     more = {path.replace("b.py", name): text for name in ("b.py", "c.py") for path, text in MAKERS.items()}
     assert (
-        "a.py:6 (`SelfAttention`), b.py:4 (`SelfAttention`) and in other files."
+        "a.py:6 (`SelfAttention`), b.py:5 (`SelfAttention`) and in other files."
         in found_in(more, fixes=True)[0].steps[-1]
     )
 
@@ -104,12 +105,13 @@ def test_where_specs_name_the_class_is_a_step_more() -> None:
 @pytest.mark.parametrize(
     ("set_to", "line"),
     [
-        ("attention = mine.Fast if mine.fast() else SelfAttention", 3),
-        ("if mine.fast():\n    attention = SelfAttention\nelse:\n    attention = mine.Fast", 4),
+        ("attention = mine.Fast if mine.fast() else SelfAttention", 4),
+        ("if mine.fast():\n    attention = SelfAttention\nelse:\n    attention = mine.Fast", 5),
     ],
 )
 def test_a_spec_may_name_a_class_by_a_variable(set_to: str, line: int) -> None:
     source = "from megatron.core.transformer.spec_utils import ModuleSpec\nimport mine\n"
+    source += "from megatron.core.transformer.attention import SelfAttention\n"
     source += f"{set_to}\nspec = ModuleSpec(module=attention)\nmine.other = SelfAttention\n"
     [finding] = found_in({"pkg/patches.py": MAKERS["pkg/patches.py"], "a.py": source}, fixes=True)
     assert finding.steps[-1] == f"Specs name it here: a.py:{line} (`SelfAttention`). {ELSEWHERE}"
