@@ -35,7 +35,6 @@ FORMS = {
     "instance": f"import types\n{GPT}{DEF}model = GPTModel()\nmodel.forward = types.MethodType(ours, model)",
     "get": f"{GPT}{DEF}model = GPTModel()\nmodel.forward = ours.__get__(model)",
     "submodule": f"{GPT}model = GPTModel()\nmodel.output_layer = Head()",
-    "layers": f"{GPT}model = GPTModel()\nmodel.decoder.layers[0] = Layer()",
     "vars": f"{UTILS}{DEF}vars(utils)['get_model_config'] = ours",
     "dict": f"{UTILS}{DEF}utils.__dict__['get_model_config'] = ours",
     "update": f"{UTILS}{DEF}utils.__dict__.update(get_model_config=ours)",
@@ -45,11 +44,8 @@ FORMS = {
     "import_module as": f"from importlib import import_module as im\n{DEF}im('megatron.core.utils').divide = ours",
     "strings that join": f"import importlib\n{DEF}importlib.import_module('megatron' '.core.utils').divide = ours",
     "register": f"{DEF}register('megatron.core.utils.get_model_config', ours)",
-    "patcher": f"{GPT}{DEF}patcher.replace(GPTModel, 'forward', ours)",
     "mock": f"from unittest import mock\n{GPT}{DEF}mock.patch.object(GPTModel, 'forward', ours).start()",
     "other letters": f"{GPT}{DEF}GPTModel.\uff46orward = ours",
-    "update of children": f"{GPT}model = GPTModel()\nmodel._modules.update(output_layer=Head())",
-    "child by keywords": f"{GPT}model = GPTModel()\nmodel.set_submodule(module=Head(), target='output_layer')",
     "written out": "import megatron.core.transformer.moe.moe_utils as mu\nmu.te_general_gemm = False",
     "if": f"{GPT}{DEF}if ours: GPTModel.forward = ours",
 }
@@ -59,7 +55,6 @@ UNSAID = {
     "class": f"from first import GPTModel\n{DEF}GPTModel.forward = ours",
     "module": f"from first import utils\n{DEF}utils.get_model_config = ours",
     "setattr": f"from first import GPTModel\n{DEF}setattr(GPTModel, 'forward', ours)",
-    "instance": f"from first import GPTModel\n{DEF}model = GPTModel()\nmodel.decoder = ours",
 }
 
 
