@@ -66,6 +66,8 @@ def _made(names: Resolving, called: Value, node: ast.Call, frame: Frame | None) 
             parts = tuple((Value(Kind.INSTANCE, each),) if each else () for each in made)
             return (Value(Kind.ITEMS, "", None, None, parts),)
         return (Value(Kind.INSTANCE, made[0]),) if made and made[0] else ()
+    if called.kind == Kind.OTHER and called.name.rpartition(".")[2] in _IMPORTERS:  # under another name
+        return _imported(names, node, frame) or ()
     return (called,) if called.kind == Kind.ITEMS else ()
 
 

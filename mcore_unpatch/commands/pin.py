@@ -40,7 +40,6 @@ def pin(
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
     stack: opt.Stack = None,
-    jobs: opt.Jobs = None,
 ) -> int:
     """Record in `unpatch.lock` what each remaining patch replaces.
 
@@ -50,7 +49,7 @@ def pin(
     """
     names = [text for text in what or [] if within(text)]
     paths = [Path(text) for text in what or [] if not within(text)]
-    _, options = opt.combine(paths, exclude=exclude, target_mcore=target_mcore, jobs=jobs, stack=stack)
+    _, options = opt.combine(paths, exclude=exclude, target_mcore=target_mcore, stack=stack)
     top = top_of(paths)
     file = top / pins.LOCK
     known = pins.load(file) if pinned.lock_file(top) else pins.Lock()

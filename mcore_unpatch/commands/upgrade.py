@@ -60,14 +60,13 @@ def upgrade(
     output_format: opt.Format = None,
     output_file: opt.OutputFile = None,
     exclude: opt.Exclude = None,
-    jobs: opt.Jobs = None,
 ) -> int:
     """Show what another Megatron release breaks.
 
     Or silently changes, or no longer needs: every use of Megatron and every patch, what raises first.
     Exit code: 0 if everything was analysed, 2 if not; 1 with --check if something raises or silently changes.
     """
-    config, options = opt.combine(paths, exclude=exclude, jobs=jobs, stack=stack)
+    config, options = opt.combine(paths, exclude=exclude, stack=stack)
     style = opt.output_format(output_format, config)
     if matrix is not None and diff:
         raise UsageError("--matrix only reports; run --diff for one release.")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from mcore_unpatch.code.values import Kind
 from mcore_unpatch.effects.judge import Judge
@@ -67,24 +67,32 @@ class Verdict(NamedTuple):
 class Row(Protocol):
     """One thing that a library offers in place of patches."""
 
-    name: str
-    verdict: str
-    seam: str
-    traits: tuple[str, ...]
-    anywhere: bool
-    since: str
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def verdict(self) -> str: ...  # noqa: D102
+    @property
+    def seam(self) -> str: ...  # noqa: D102
+    @property
+    def traits(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def anywhere(self) -> bool: ...  # noqa: D102
+    @property
+    def since(self) -> str: ...  # noqa: D102
+    def fits(self, names: Iterable[str], shape: str) -> bool: ...  # noqa: D102
 
-    def fits(self, names: Sequence[str], shape: str) -> bool: ...  # noqa: D102
+
+AnyRow = TypeVar("AnyRow", bound=Row)
 
 
 _VERDICTS = {"keep": Fate.STAYS, "steps": Fate.BY_HAND, "delete": Fate.GOES}
 _ON_HOOK = "hook"
 
 
-class Verdicts:
+class Verdicts(Generic[AnyRow]):
     """Answers for the patches of one judge."""
 
-    def __init__(self, judge: Judge, rows: Sequence[Row], tells: Tells, every: Sequence[Detailed]) -> None:
+    def __init__(self, judge: Judge, rows: Sequence[AnyRow], tells: Tells, every: Sequence[Detailed]) -> None:
         self._judge, self._rows, self._tells, self._every = judge, rows, tells, every
 
     def of(self, patch: Patch, releases: Sequence[Detailed]) -> Verdict:
@@ -136,7 +144,7 @@ class Verdicts:
         """Whether the original is read too, which raises: that is no dead code."""
         return case.reaches_original
 
-    def row(self, case: Replaced, releases: Sequence[Detailed]) -> Row | None:
+    def row(self, case: Replaced, releases: Sequence[Detailed]) -> AnyRow | None:
         """The first row that fits a patch."""
         library = case.names.library
         symbol = library.symbol(case.target)
@@ -152,7 +160,7 @@ class Verdicts:
                 return row
         return None
 
-    def _is_of_unknown_class(self, case: Replaced, row: Row) -> bool:
+    def _is_of_unknown_class(self, case: Replaced, row: AnyRow) -> bool:
         """The row is for one class, and other classes have such a method; or the patch is for one call of an object."""
         of_one_call = case.patch.temporary and case.is_alone
         if row.seam == _ON_HOOK or "part" in row.traits:

@@ -66,7 +66,6 @@ class ScanOptions:
     megatron: tuple[Revision, ...] = ()  # the stacks to judge for, and who named them
     named_by: str = "named by --target-mcore"
     stacks: tuple[str, ...] = ()  # of those that are found, only these
-    jobs: int = 0
     base: str | None = None
     baseline: Path | None = None
     fixes: bool = False  # say of each finding whether `migrate` would take it away

@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.library.build import build
 from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.versions import LIBRARY, parse_version
+from mcore_unpatch.megatron.megatrons import Megatrons
+from mcore_unpatch.megatron.versions import LIBRARY, NEWEST, parse_version
 from mcore_unpatch.survey.scan import scan
+from mcore_unpatch.survey.search import Search
 from mcore_unpatch.survey.survey import ScanOptions
 
 CORE = "megatron.core"
@@ -53,11 +56,18 @@ def releases(*names: str) -> list[Model]:
     return [known.newest(parse_version(name)) for name in names]
 
 
+def searched(files: Mapping[str, bytes]) -> tuple[list[Finding], list[FileError]]:
+    """The findings in some files for the newest release, without a folder, and those that could not be analysed."""
+    there = {*files, *(path.rpartition("/")[0] for path in files)}
+    search = Search(list(files), files.__getitem__, there.__contains__, lambda _: (NEWEST,), Megatrons())
+    return search(list(files))
+
+
 def scan_source(source: Source, **options: Any) -> Report:
     """Scan a repository made of these files."""
     with tempfile.TemporaryDirectory() as name:
         write_files(Path(name), source)
-        return scan([Path(name)], ScanOptions(**{"jobs": 1, **options}))
+        return scan([Path(name)], ScanOptions(**options))
 
 
 def found_in(source: Source, **options: Any) -> list[Finding]:

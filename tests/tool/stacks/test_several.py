@@ -49,7 +49,7 @@ def top(tmp_path: Path) -> Path:
 
 
 def migrate(top: Path, *options: str) -> Result:
-    return unpatch("migrate", "--allow-no-vcs", "--jobs=1", *options, cwd=top)
+    return unpatch("migrate", "--allow-no-vcs", *options, cwd=top)
 
 
 def said(result: Result) -> str:
@@ -107,13 +107,13 @@ class TestScan:
 
     def test_pages_and_services_are_told_too(self, top: Path) -> None:
         write_files(top, {"patches.py": OLD_POSTPROCESS})
-        sarif = unpatch("scan", "--jobs=1", "--output-format=sarif", cwd=top).json["runs"][0]["results"]
+        sarif = unpatch("scan", "--output-format=sarif", cwd=top).json["runs"][0]["results"]
         (result,) = (
             one for one in sarif if one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "patches.py"
         )
         assert ". On 0.18.0: breaks, so " in result["message"]["text"]
         assert len(result["properties"]["stacks"]) == 2
-        assert "On core_r0.16.0: " in unpatch("scan", "--jobs=1", "--output-format=html", cwd=top).out
+        assert "On core_r0.16.0: " in unpatch("scan", "--output-format=html", cwd=top).out
 
     def test_of_a_commit_it_depends_where_its_neighbours_differ(self, tmp_path: Path) -> None:
         pin = {"requirements.txt": "git+https://github.com/NVIDIA/Megatron-LM@71e418ea\n"}

@@ -1,18 +1,11 @@
-"""What the text of a file is asked before it is parsed may only leave out what cannot patch: however it is spelled."""
+"""A patch is found however it is spelled: with other white space, line ends, comments and letters."""
 
 import io
 import random
 import tokenize
-from pathlib import Path
 
 import pytest
-from checking import check_found, write_files
-
-from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.scanner.sources import prefilter
-from mcore_unpatch.sources.parsed import Parsed
-from mcore_unpatch.sources.work_tree import WorkTree
-from mcore_unpatch.survey.parallel import Task, analyse
+from checking import check_found, searched
 
 GPT = "from megatron.core.models.gpt import GPTModel\n"
 UTILS = "import megatron.core.utils as utils\n"
@@ -42,7 +35,6 @@ FORMS = {
     "instance": f"import types\n{GPT}{DEF}model = GPTModel()\nmodel.forward = types.MethodType(ours, model)",
     "get": f"{GPT}{DEF}model = GPTModel()\nmodel.forward = ours.__get__(model)",
     "submodule": f"{GPT}model = GPTModel()\nmodel.output_layer = Head()",
-    "layers": f"{GPT}model = GPTModel()\nmodel.decoder.layers[0] = Layer()",
     "vars": f"{UTILS}{DEF}vars(utils)['get_model_config'] = ours",
     "dict": f"{UTILS}{DEF}utils.__dict__['get_model_config'] = ours",
     "update": f"{UTILS}{DEF}utils.__dict__.update(get_model_config=ours)",
@@ -52,11 +44,8 @@ FORMS = {
     "import_module as": f"from importlib import import_module as im\n{DEF}im('megatron.core.utils').divide = ours",
     "strings that join": f"import importlib\n{DEF}importlib.import_module('megatron' '.core.utils').divide = ours",
     "register": f"{DEF}register('megatron.core.utils.get_model_config', ours)",
-    "patcher": f"{GPT}{DEF}patcher.replace(GPTModel, 'forward', ours)",
     "mock": f"from unittest import mock\n{GPT}{DEF}mock.patch.object(GPTModel, 'forward', ours).start()",
     "other letters": f"{GPT}{DEF}GPTModel.\uff46orward = ours",
-    "update of children": f"{GPT}model = GPTModel()\nmodel._modules.update(output_layer=Head())",
-    "child by keywords": f"{GPT}model = GPTModel()\nmodel.set_submodule(module=Head(), target='output_layer')",
     "written out": "import megatron.core.transformer.moe.moe_utils as mu\nmu.te_general_gemm = False",
     "if": f"{GPT}{DEF}if ours: GPTModel.forward = ours",
 }
@@ -66,7 +55,6 @@ UNSAID = {
     "class": f"from first import GPTModel\n{DEF}GPTModel.forward = ours",
     "module": f"from first import utils\n{DEF}utils.get_model_config = ours",
     "setattr": f"from first import GPTModel\n{DEF}setattr(GPTModel, 'forward', ours)",
-    "instance": f"from first import GPTModel\n{DEF}model = GPTModel()\nmodel.decoder = ours",
 }
 
 
@@ -89,22 +77,12 @@ def respelled(line: str, chance: random.Random) -> str:
     return text
 
 
-def findings(folder: Path, unfiltered: bool) -> list[tuple[str, str, str]]:
-    tree = WorkTree(folder)
-    paths = sorted(path.name for path in folder.glob("*.py"))
-    task = Task(tree.read, tree.exists, lambda _: ((0, 19),), mocks=False, unfiltered=unfiltered)
-    parts = list(analyse(paths, [1 for _ in paths], task, 1, Parsed(every_call=unfiltered)))
-    assert [error for part in parts for error in part.errors] == []
-    found: list[Finding] = [one for part in parts for one in part.findings]
-    return sorted((one.path, one.target, one.shape) for one in found)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(one, marks=pytest.mark.every_case) for one in (1, 2))])
 @pytest.mark.parametrize("forms", [FORMS, UNSAID], ids=["said", "unsaid"])
-def test_every_spelling_is_parsed(forms: dict[str, str], seed: int, tmp_path: Path) -> None:
+def test_every_spelling_is_found(forms: dict[str, str], seed: int) -> None:
     chance = random.Random(seed)
-    files = {} if forms is FORMS else {"first.py": FIRST}
+    files = {}
     for form, (name, text) in enumerate(forms.items()):
         head, _, last = text.rpartition("\n")
         for number in range(12):
@@ -114,12 +92,16 @@ def test_every_spelling_is_parsed(forms: dict[str, str], seed: int, tmp_path: Pa
                 compile(source, name, "exec")
             except SyntaxError:  # a form feed in front of a statement, say
                 continue
-            files[f"form{form}_{number}.py"] = source
-    write_files(tmp_path, files)
+            files[f"form{form}_{number}.py"] = source.encode()
     assert len(files) > 9 * len(forms)
-    without = findings(tmp_path, unfiltered=True)
-    assert {path.partition("_")[0] for path, *_ in without} == {f"form{form}" for form in range(len(forms))}
-    assert findings(tmp_path, unfiltered=False) == without
+    found, errors = searched(files if forms is FORMS else {"first.py": FIRST.encode(), **files})
+    assert errors == []
+    targets: dict[str, set[str]] = {path: set() for path in files}
+    for one in found:
+        targets[one.path].add(f"{one.target} {one.shape}")
+    as_first = {path: targets[f"{path.partition('_')[0]}_0.py"] for path in files}
+    assert targets == as_first
+    assert all(as_first.values())
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -127,28 +109,15 @@ def test_each_form_is_found(name: str) -> None:
     check_found(FORMS[name] + "\n")
 
 
-def test_letters_of_another_encoding_may_look_like_the_end_of_a_text() -> None:
-    hidden = f"# coding: shift-jis\n{GPT}{DEF}x = '\u8868'; GPTModel.forward = ours; y = '\u8868'; z = \"\\'\" # '\n"
-    assert prefilter.may_install(hidden.encode("shift-jis"), mocks=False)
-
-
-def test_a_quotation_mark_of_another_script_is_none() -> None:
-    patch = f"{GPT}{DEF}x = '\uff07'\nGPTModel.forward = ours\ny = '\uff07'\n"
-    assert prefilter.may_install(patch.encode(), mocks=False)
-
-
 @pytest.mark.parametrize(
-    ("path", "text", "says"),
+    "source",
     [
-        ("a.py", "import megatron", True),
-        ("a.py", "# Megatron", True),
-        ("a.py", "import mcore_adapter", True),
-        ("a.py", "from mcore import x", True),
-        ("megatron/a.py", "x", True),
-        ("my_mcore/a.py", "x", True),
-        ("a.py", "x", False),
-        ("meg/atron.py", "MEGATRO, mco re", False),
+        f"# coding: shift-jis\n{GPT}{DEF}x = '\u8868'; GPTModel.forward = ours; y = '\u8868'; z = \"\\'\" # '\n",
+        f"# coding: utf-8\n{GPT}{DEF}x = '\uff07'\nGPTModel.forward = ours\ny = '\uff07'\n",
     ],
+    ids=["the end of a text in another encoding", "a quotation mark of another script"],
 )
-def test_what_says_megatron(path: str, text: str, says: bool) -> None:
-    assert prefilter.mentions_megatron(path, text.encode()) is says
+def test_letters_that_look_like_quotes(source: str) -> None:
+    encoding = source.split("\n")[0].rpartition(" ")[2]
+    (found,) = searched({"a.py": source.encode(encoding)})[0]
+    assert found.target.endswith("GPTModel.forward")
