@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 
-from mcore_unpatch.library.model import (
-    ASKED,
-    BASE,
-    CALLED,
-    COMPARED,
-    DEFAULT,
-    DERIVED,
-    EXACT,
-    NAMED,
-    SLOT,
-    USED,
-    Known,
-    Model,
-    Usage,
-)
-from mcore_unpatch.megatron import api, known, slots
+from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.library.facts import Definition, How, Use
+from mcore_unpatch.megatron import known, packed, slots
 from mcore_unpatch.megatron.known import built, module_of, who
 from mcore_unpatch.megatron.layout import CONFIG, GPT_MODEL, LANGUAGE_MODULE
 from mcore_unpatch.megatron.versions import TRAINING, minor, parse_version, show
 
 MADE = ("__init__", "__eq__", "__repr__")  # by `dataclass`, for each class anew
 _NOBODY = ("Nothing of", "Who reads", "Megatron does not build")
-_TELLING = (NAMED, DEFAULT, EXACT, CALLED, DERIVED, USED, ASKED, COMPARED, BASE)
+_TELLING = (
+    How.NAMED,
+    How.DEFAULT,
+    How.EXACT,
+    How.CALLED,
+    How.DERIVED,
+    How.USED,
+    How.ASKED,
+    How.COMPARED,
+    How.BASE,
+)
 _MISSING = " is None"
 NO_OTHER = "so no other can be passed there"
 _BY_DEFAULT = "by default: a subclass can be passed only where you make that call yourself"
@@ -40,37 +36,37 @@ _MAKING = {
 }
 
 
-def of_class(owner: str, name: str, found: Known, release: Model, whole: bool = True) -> str:
+def of_class(owner: str, name: str, found: Definition, release: Detailed, whole: bool = True) -> str:
     """A method or an attribute, of the `whole` class or of one object: what counts is who builds the object."""
     short = leaf(owner)
-    origin, _, method = (found.fact.trait("from") or "").partition(":")
+    origin, _, method = (found.entry.trait("from") or "").partition(":")
     use = telling(owner, release)
-    if origin == "argument" and use is not None and use.how in (CALLED, EXACT):
+    if origin == "argument" and use is not None and use.how in (How.CALLED, How.EXACT):
         return f"`{short}.{method}` takes `{name}` as an argument, but {who(use, 'makes', release)} the call"
     if origin:
         return f"`{short}.{method}` {_MAKING[origin].format(name)}"
-    if not api.has_callable(owner, name):
-        made, taken = release.facts.get(owner), release.called_with(owner)
+    if not packed.library().has_method(owner, name):
+        made, taken = release.entry(owner), release.taken(owner)
         if whole and made is not None and made.trait("dataclass") is not None and taken and name in taken.names:
             own = "each object gets its own when it is built, so only what reads the class itself sees this"
             return f"`{name}` is a field of `{short}`: {own}"
         later = "" if made is None or made.trait("dataclass") is None else ", or given to `dataclasses.replace`"
         return f"`{name}` is a field of `{short}`: it can be set where one is built{later or ', not later'}"
-    if use is not None and use.how == USED and name[:2] != "__":  # nobody builds one: what matters is who calls it
+    if use is not None and use.how == How.USED and name[:2] != "__":  # nobody builds one: what matters is who calls it
         called = telling(f"{owner}.{name}", release)
-        if called is not None and called.how == EXACT:
+        if called is not None and called.how == How.EXACT:
             return f"{who(called, 'calls', release)} it by name, {NO_OTHER}"
         later_on = ahead(TRAINING, found.name, release, lambda later: of_class(owner, name, found, later))
         if called is None and later_on:
             return later_on
-    of_model = "It is a method of the model itself: o" if LANGUAGE_MODULE in api.ancestry(owner) else ""
+    of_model = "It is a method of the model itself: o" if LANGUAGE_MODULE in packed.library().lineage(owner) else ""
     return who_builds(owner, release, of_model or "O", name)
 
 
-def who_builds(owner: str, release: Model, only: str = "O", method: str = "") -> str:
+def who_builds(owner: str, release: Detailed, only: str = "O", method: str = "") -> str:
     """Whether another class can take the place of one, for a method of it."""
     short, use = leaf(owner), telling(owner, release)
-    if LANGUAGE_MODULE in api.ancestry(owner) or CONFIG in (owner, *api.ancestry(owner)):
+    if LANGUAGE_MODULE in packed.library().lineage(owner) or CONFIG in (owner, *packed.library().lineage(owner)):
         taken = "; Megatron's own `core_transformer_config_from_args` takes one as `config_class`, "
         taken += "but not with MLA or heterogeneous layers"
         return (
@@ -79,16 +75,16 @@ def who_builds(owner: str, release: Model, only: str = "O", method: str = "") ->
     heirs = (usage for name in (owner, *release.derived.get(owner, ())) for usage in release.uses(name))
     # What is given a spec is built by name, and takes from it what it builds itself.
     takes_spec = any(one.call is not None and "spec" in one.call.keywords for one in release.uses(f"{owner}.__init__"))
-    default = use if use is not None and use.how == DEFAULT else None
+    default = use if use is not None and use.how == How.DEFAULT else None
     if takes_spec or default:
         use = built(owner, release) or (None if takes_spec else use)
-    is_named = not takes_spec and any(heir.how in (NAMED, SLOT) for heir in heirs)
+    is_named = not takes_spec and any(heir.how in (How.NAMED, How.SLOT) for heir in heirs)
     named = slots.naming(owner, release, method) if is_named else ""
     where = f"; a subclass helps only where {named}" if named else ""
-    if use is not None and use.how in (CALLED, EXACT, DERIVED):
-        what = f"subclasses of `{short}`" if use.how == DERIVED else f"`{short}`"
-        below = (release.facts[name].trait("dataclass") for name in release.derived.get(owner, ()))
-        if use.how == DERIVED and method in MADE and all(trait is not None for trait in below):
+    if use is not None and use.how in (How.CALLED, How.EXACT, How.DERIVED):
+        what = f"subclasses of `{short}`" if use.how == How.DERIVED else f"`{short}`"
+        below = (entry.trait("dataclass") for name in release.derived.get(owner, ()) if (entry := release.entry(name)))
+        if use.how == How.DERIVED and method in MADE and all(trait is not None for trait in below):
             return (
                 f"{who(use, 'builds', release)} {what}, which have an `{method}` of their own: it does not reach them"
             )
@@ -96,7 +92,7 @@ def who_builds(owner: str, release: Model, only: str = "O", method: str = "") ->
         return f"{who(use, 'builds', release)} {what} by name{where or no_other(owner, release)}{taken}"
     if default and not where:
         return f"{who(default, 'takes', release)} `{short}` {_BY_DEFAULT}"
-    if use is not None and use.how == USED and not where:
+    if use is not None and use.how == How.USED and not where:
         return f"{who(use, 'uses', release)} `{short}` by name: no argument or config field for a subclass is known"
     if use := built(owner, release):
         return f"{who(use, 'builds', release)} `{short}` by name{where}"
@@ -108,7 +104,7 @@ def who_builds(owner: str, release: Model, only: str = "O", method: str = "") ->
     )
 
 
-def no_other(name: str, release: Model) -> str:
+def no_other(name: str, release: Detailed) -> str:
     """That who calls or builds something takes no other; not where a parameter is called like the class.
 
     What is called only where an argument is missing is not called where that is given.
@@ -118,15 +114,15 @@ def no_other(name: str, release: Model) -> str:
     if given := set(filter(str.isidentifier, asked)):
         sure = len(given) == 1 and all(use.condition or use.call is None for use in uses)
         return f", unless `{min(given)}` is given" if sure else ""
-    places = [function.fact for use in uses if (function := release.function(use.place)) is not None]
+    places = [use.place for use in uses]
     for module in {module_of(use.place, release) for use in uses}:  # one place stands for all of them
-        places += [fact for _, fact in release.members(module) if fact.kind == "function"]
-    words = {word.replace("_", "") for place in places for word in place.parameters.names if "_" in word}
+        places += [name for name, entry in release.members(module) if entry.letter == "f"]
+    words = {word.replace("_", "") for place in places for word in release.parameters(place) or () if "_" in word}
     taken = any(leaf(name).lower().endswith(word) for word in words) and leaf(name) != leaf(name).lower()
     return "" if taken else f", {NO_OTHER}"
 
 
-def _built_as(owner: str, release: Model) -> str:
+def _built_as(owner: str, release: Detailed) -> str:
     """A model as code builds it: of the base of all models two that derive from it."""
     if owner != LANGUAGE_MODULE:
         return f"`{leaf(owner)}`"
@@ -135,15 +131,15 @@ def _built_as(owner: str, release: Model) -> str:
     return f"{f'{named} or another' if named else 'a'} class that derives from `{leaf(owner)}`"
 
 
-def out_of_reach(owner: str, release: Model) -> str:
+def out_of_reach(owner: str, release: Detailed) -> str:
     """Who builds a class by name beside those that take another; else nothing."""
     use = built(owner, release)
     return f"; {who(use, 'builds', release)} it by name, out of reach" if use else ""
 
 
-def telling(name: str, release: Model) -> Usage | None:
+def telling(name: str, release: Detailed) -> Use | None:
     """The use that tells most of who decides; what is partly applied outside of specs is no more than used."""
-    told = [replace(usage, how=USED) if _is_applied(usage) else usage for usage in release.uses(name)]
+    told = [usage._replace(how=How.USED) if _is_applied(usage) else usage for usage in release.uses(name)]
     own = module_of(name, release)
     for how in _TELLING:
         uses = [usage for usage in told if usage.how == how]
@@ -151,16 +147,16 @@ def telling(name: str, release: Model) -> Usage | None:
             # Those in the module of the name come first, then the programs that run a training.
             far = {one: (module_of(one.place, release) != own, not one.place.startswith(TRAINING)) for one in uses}
             nearest = min(uses, key=lambda one: (one.call is not None, far[one], one.place))
-            return replace(nearest, users=max(usage.users for usage in uses))
+            return nearest._replace(users=max(usage.users for usage in uses))
     return None
 
 
-def _is_applied(use: Usage) -> bool:
+def _is_applied(use: Use) -> bool:
     """`partial(f, ...)`, which names a class or function as a ModuleSpec does, in code that makes no spec."""
-    return use.how == NAMED and not re.search("spec|submodules", ".".join(use.place.split(".")[-2:]), re.IGNORECASE)
+    return use.how == How.NAMED and not re.search("spec|submodules", ".".join(use.place.split(".")[-2:]), re.IGNORECASE)
 
 
-def ahead(package: str, name: str, release: Model, say: Callable[[Model], str]) -> str:
+def ahead(package: str, name: str, release: Detailed, say: Callable[[Detailed], str]) -> str:
     """What is said of the first release whose wheel holds a package that uses a name, where this one's lacks it."""
     holding = (minor for minor in known.minors() if not known.lacking(minor, package) and minor.find(name))
     later = next(holding, None) if known.lacking(release, package) else None

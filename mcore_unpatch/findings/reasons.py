@@ -6,7 +6,6 @@ Each sentence follows from the model of the release, none from what a patch may 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import replace
 from itertools import accumulate, chain, pairwise
 
 from mcore_unpatch.findings.builders import (
@@ -22,11 +21,12 @@ from mcore_unpatch.findings.builders import (
     who_builds,
 )
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.library.fact import Fact
-from mcore_unpatch.library.model import Known, Model, Usage
-from mcore_unpatch.megatron import api, known
+from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.library.facts import Definition, Use
+from mcore_unpatch.megatron import known, packed
 from mcore_unpatch.megatron.known import module_of, told_apart, who
-from mcore_unpatch.megatron.layout import COMPILED, EXTERNAL_METHODS, LANGUAGE_MODULE
+from mcore_unpatch.megatron.layout import LANGUAGE_MODULE
+from mcore_unpatch.megatron.parts import COMPILED, LIBRARY
 from mcore_unpatch.megatron.versions import (
     PACKAGES,
     TRAINING,
@@ -41,7 +41,7 @@ from mcore_unpatch.megatron.versions import (
 _CHECKOUT = "`unpatch pin --target-mcore PATH` guards it, with a checkout of what you run"
 _COMES = "`unpatch pin` tells when Megatron has it"
 _INHERITED = "`unpatch pin` tells when the class defines its own"
-_KNOWN_BASES = (*EXTERNAL_METHODS, "ABC", "Generic", "Protocol", "object")  # whose methods are known
+_KNOWN_BASES = (*LIBRARY.outside, "ABC", "Generic", "Protocol", "object")  # whose methods are known
 
 
 def why(finding: Finding, version: Version, beside: Set[str] = frozenset()) -> str:
@@ -69,9 +69,9 @@ def _why(finding: Finding, version: Version, beside: Set[str]) -> str:
         advice = "if always one of Megatron's, annotate the object with it, and a scan tells what can be done"
         return f"Which class it changes is not known: {advice}"
     release = known.newest(version)
-    target = known.name_on(release, finding.target)
+    target = release.name_of(finding.target)
     owner, _, name = target.rpartition(".")
-    holder = api.lookup(owner)
+    holder = packed.library().symbol(owner)
     found = release.find(target)
     if found is None and (package := known.lacking(release, target)):
         told = ahead(package, target, release, lambda later: why(finding, parse_version(later.label), beside))
@@ -80,12 +80,14 @@ def _why(finding: Finding, version: Version, beside: Set[str]) -> str:
     if found is None and target.startswith(COMPILED):
         return "Megatron has it compiled, without a source in Python: what it changes there cannot be told"
     part = release.find(owner) if found is None else None
-    if part is not None and part.fact.trait("from") and part.fact.trait("slot") is None:  # what an object builds itself
+    if (
+        part is not None and part.entry.trait("from") and part.entry.trait("slot") is None
+    ):  # what an object builds itself
         return of_class(part.name.rpartition(".")[0], leaf(owner), part, release, False)
     if found is None:
         return _of_missing(finding, version)
     if holder is None or holder.kind == "module":
-        if found.fact.kind == "module":
+        if found.letter == "m":
             verb = "replaces" if finding.confidence == "certain" else "may replace"
             return f"It {verb} a whole module, so what it changes there cannot be told"
         reached = finding.shape in ("string-target", "sys-modules")  # it may be put into every module that has it
@@ -100,16 +102,17 @@ def history(target: str) -> str:
     """In which releases a name changed, as far as it has a body; else nothing."""
     target = _defined(target)
     for release in known.minors():
-        if (fact := release.facts.get(target)) and fact.trait("unread") is not None and (now := fact.trait("alias")):
+        entry = release.entry(target)
+        if entry is not None and entry.trait("unread") is not None and (now := entry.trait("alias")):
             return f"Since {minor_of(release.label)} another name of `{leaf(now)}`, which Megatron uses instead"
     fates = known.fates(target)
-    there = [(label, fact) for label, fact in fates if fact is not None]
+    there = [(label, found) for label, found in fates if found is not None]
     if not there and target.startswith(f"{TRAINING}."):
         return f"Not there in {show(TRAINING_SINCE)} and later"
-    if not there or any(not fact.digest for _, fact in there):
+    if not there or any(not found.digest for _, found in there):
         return ""
     pairs = pairwise(there)
-    differing = (label for (_, a), (label, b) in pairs if (a.digest, a.detail) != (b.digest, b.detail))
+    differing = (label for (_, a), (label, b) in pairs if (a.digest, a.entry.detail) != (b.digest, b.entry.detail))
     changed = [minor_of(label) for label in differing]
     later = [label for label, _ in fates[fates.index(there[-1]) + 1 :]]
     moved = known.moved_to(target) if later else None
@@ -132,9 +135,9 @@ def history(target: str) -> str:
 
 def _is_all_there_is(target: str) -> bool:
     """Whether a body tells what runs: not of a class, whose fields have types, nor of what a subclass has its own."""
-    every, (owner, _, name) = api.union(), target.rpartition(".")
-    its_own = any(f"{heir}.{name}" in every.facts for heir in every.derived.get(owner, ()))
-    return not its_own and (found := every.find(target)) is not None and found.fact.kind != "class"
+    every, (owner, _, name) = packed.packed().names(), target.rpartition(".")
+    its_own = any(every.entry(f"{heir}.{name}") for heir in every.derived.get(owner, ()))
+    return not its_own and (found := every.find(target)) is not None and found[1].letter != "c"
 
 
 def _defined(target: str) -> str:
@@ -143,27 +146,27 @@ def _defined(target: str) -> str:
     return now.name if now is not None and known.fates(now.name)[0][1] is not None else target
 
 
-def _was_elsewhere(target: str, release: str, fact: Fact, before: str) -> bool:
+def _was_elsewhere(target: str, release: str, found: Definition, before: str) -> bool:
     """Whether the release before one had what is new there in another module: itself, or the class that it is of."""
     then, now, owner = known.model(before), known.model(release), target.rpartition(".")[0]
-    pairs = [(target, fact), *([(owner, own)] if (own := now.facts.get(owner, fact)).kind == "class" else [])]
-    return any(leaf(then.moved(name, its_fact, now) or "") == leaf(name) for name, its_fact in pairs)
+    pairs = [(target, found), *([(owner, its)] if (its := now.define(owner)) and its.letter == "c" else [])]
+    return any(leaf(then.moved(one)) == leaf(name) for name, one in pairs)
 
 
 def guard(target: str, version: Version) -> str:
     """What `unpatch pin` tells of a name; nothing where it cannot pin it."""
     release = known.newest(version)
-    found = release.find(known.name_on(release, target))
+    found = release.find(release.name_of(target))
     if found is None:
         owner, _, name = target.rpartition(".")
         told = name not in ("*", "__bases__", "__class__") and not target.startswith(COMPILED)
         holder = release.find(owner) if told else None
-        if holder is None or holder.fact.kind not in ("class", "module"):  # of a part of a model: no name of Megatron's
+        if holder is None or holder.letter not in "cm":  # of a part of a model: no name of Megatron's
             return ""
-        return _INHERITED if holder.fact.kind == "class" and api.has_callable(owner, name) else _COMES
-    if not found.fact.digest:
+        return _INHERITED if holder.letter == "c" and packed.library().has_method(owner, name) else _COMES
+    if not found.digest:
         return "`unpatch pin` tells when it is gone"
-    if found.fact.trait("abstract") is not None:
+    if found.entry.trait("abstract") is not None:
         return "`unpatch pin` guards the abstract method alone, not what the subclasses of its class have in its place"
     again = " again" if history(target).startswith("Changed") else ""
     return f"`unpatch pin` tells when it changes{again}"
@@ -182,7 +185,7 @@ def outlook(target: str, version: Version) -> str:
 def _of_missing(finding: Finding, version: Version) -> str:
     """What Megatron does not define on a release: it was there once, a base class outside has it, or nobody does."""
     owner, _, name = finding.target.rpartition(".")
-    holder = api.lookup(owner)
+    holder = packed.library().symbol(owner)
     if finding.shape == "sys-modules" and owner in PACKAGES:
         return f"It is put into each loaded module that has `{name}`, and those call it by name"
     if name == "*":
@@ -193,59 +196,62 @@ def _of_missing(finding: Finding, version: Version) -> str:
         return f"It makes a built `{leaf(owner)}` one of another class. {who_builds(owner, known.newest(version))}"
     adds = f"the patch adds it{', and this repository reads it' if finding.assessment.is_read else ''}"
     on, release = f"megatron-core {show(version)}", known.newest(version)
-    there = [minor(parse_version(label)) for label, fact in known.fates(finding.target) if fact is not None]
+    there = [minor(parse_version(label)) for label, found in known.fates(finding.target) if found is not None]
     span = there and (f"up to {show(there[-1])}" if there[0] < version else f"from {show(there[0])} on")
     others = f", only Megatron {span}" if span else ""
-    if holder is None or holder.kind not in ("class", "module") or release.find(known.name_on(release, owner)) is None:
-        above = (one for one in accumulate(finding.target.split("."), "{}.{}".format) if not known.holds(release, one))
+    if holder is None or holder.kind not in ("class", "module") or release.find(release.name_of(owner)) is None:
+        above = (one for one in accumulate(finding.target.split("."), "{}.{}".format) if not release.has(one))
         # The package, the module or the class.
         first = next((part for part in above if part.count(".") > 1), finding.target)
         missing = f"`{leaf(first)}` in `{leaf(first.rpartition('.')[0])}`: what it changes is not known"
         return f"{on} has no {f'`{leaf(owner)}.{name}`{others}' if others else missing}"
     if there:
         return f"{on} has no `{name}` in `{leaf(owner)}`{others}: {adds}"
-    outside = [base for base in api.ancestry(holder.name) if not within(base)] if holder.kind == "class" else []
-    if holder.kind == "class" and api.has_callable(holder.name, name):
-        facts = filter(None, map(release.facts.get, release.lineage(holder.name)))
-        made = name in MADE and any(fact.trait("dataclass") is not None for fact in facts)
+    outside = (
+        [base for base in packed.library().lineage(holder.name) if not within(base)] if holder.kind == "class" else []
+    )
+    if holder.kind == "class" and packed.library().has_method(holder.name, name):
+        entries = filter(None, map(release.entry, release.lineage(holder.name)))
+        made = name in MADE and any(entry.trait("dataclass") is not None for entry in entries)
         base = next((outer for outer in outside if leaf(outer) != "ABC"), "object")
         whence = f"is a dataclass: Python makes its `{name}`" if made else f"inherits `{name}` from `{base}`"
         return f"`{leaf(owner)}` {whence}. {who_builds(holder.name, release, method=name if made else '')}"
     if unknown := [base for base in outside if leaf(base) not in _KNOWN_BASES]:
         return f"`{leaf(owner)}` has `{name}` from outside of Megatron, if at all: `{unknown[0]}` is a base of it"
-    similar = () if finding.assessment.is_read or name.startswith("__") else release.ending(name)
+    every = [one for one, _ in release.ending(name)] if not name.startswith("__") else []
+    similar = [] if finding.assessment.is_read else every
     nearest = sorted(similar, key=lambda other: not other.startswith(f"{owner}."))  # a class of the module itself
     # A class, or a module of the package that defines it.
-    own = (one for one in nearest if one.startswith(f"{owner}.") and (fact := release.facts.get(one)) and fact.digest)
+    own = (one for one in nearest if one.startswith(f"{owner}.") and (found := release.define(one)) and found.digest)
     classes = (one for one in nearest if leaf(one.rpartition(".")[0]).lstrip("_")[:1].isupper())
     like = next((f", but in `{leaf(one.rpartition('.')[0])}`" for one in chain(classes, own)), "")
     adds += ", and nothing of Megatron reads it there" if like and holder.kind == "module" else ""
     if finding.shape == "module-attr" and finding.message.startswith("replaces"):  # it is read to be wrapped
         adds = "what it changes is not known"
-    like = like or ("" if name.startswith("__") or release.ending(name) else ", nor anywhere else")
+    like = like or ("" if name.startswith("__") or every else ", nor anywhere else")
     return f"{on} has no `{name}` in `{leaf(owner)}`{like}: {adds}"
 
 
-def adds(target: str, release: Model) -> bool:
+def adds(target: str, release: Detailed) -> bool:
     """Whether a release has a class or module and nothing under a name of it, so that a patch adds it."""
     owner, _, name = target.rpartition(".")
     holder = release.find(owner)
-    if holder is None or holder.fact.kind not in ("class", "module") or name[:2] == "__" or name == "*":
+    if holder is None or holder.letter not in "cm" or name[:2] == "__" or name == "*":
         return False
     if target.startswith(COMPILED):
         return False  # it is there, and no model shows it
-    if known.holds(release, known.name_on(release, target)):
+    if release.has(release.name_of(target)):
         return False
     outside = (leaf(base) for base in release.lineage(holder.name) if not within(base))
     return all(base in _KNOWN_BASES for base in outside)
 
 
-def _of_module(target: str, found: Known, release: Model, beside: Set[str] | None) -> str:
+def _of_module(target: str, found: Definition, release: Detailed, beside: Set[str] | None) -> str:
     """A name of a module: those who use it find it there, or have a copy that no patch `beside` it replaces."""
-    unread = release.facts.get(target, found.fact).trait("unread") is not None
+    unread = (release.entry(target) or found.entry).trait("unread") is not None
     use = None if unread else telling(target, release)
 
-    def say(later: Model) -> str:
+    def say(later: Detailed) -> str:
         return _of_module(target, later.find(target) or found, later, beside)
 
     if use is None and (told := ahead(TRAINING, target, release, say)):
@@ -254,17 +260,17 @@ def _of_module(target: str, found: Known, release: Model, beside: Set[str] | Non
     return _told_of(target, found, release, use, unread) + held
 
 
-def _told_of(target: str, found: Known, release: Model, use: Usage | None, unread: bool) -> str:
-    is_copy, original = target in release.facts and target != found.name, telling(found.name, release)
+def _told_of(target: str, found: Definition, release: Detailed, use: Use | None, unread: bool) -> str:
+    is_copy, original = bool(release.entry(target)) and target != found.name, telling(found.name, release)
     if unread:
         nobody = f"Nothing of megatron-core {minor_of(release.label)} reads it"
         here, there = (name.rpartition(".")[0] for name in (target, found.name))
         where = f" there, but from `{leaf(there)}`" if here != there and is_copy and original is not None else ""
         return f"{nobody}{where}; {_others(release)} may, and code of yours that does can take another"
-    importing = [one for name in _importing(target, release) if (one := telling(name, release))] if is_copy else []
+    importing = [one for name in release.importing(target) if (one := telling(name, release))] if is_copy else []
     if every := [each for each in (use, *importing) if each is not None]:
-        use = replace(every[0], users=sum(each.users for each in every))
-    if use is None and target in release.imported:
+        use = every[0]._replace(users=sum(each.users for each in every))
+    if use is None and release.importing(target):
         return "Megatron imports it from there by name: no argument or config field for another is known"
     if use is None and is_copy and original is not None:
         here, there = (leaf(name.rpartition(".")[0]) for name in (target, found.name))
@@ -272,7 +278,7 @@ def _told_of(target: str, found: Known, release: Model, use: Usage | None, unrea
         return f"{taken}, {_others(release)} may"
     if (use := use or original) is None:
         return f"Who reads it in megatron-core {minor_of(release.label)} is not evident; {_others(release)} may"
-    if (is_class := found.fact.kind == "class") and LANGUAGE_MODULE in api.ancestry(found.name):
+    if (is_class := found.letter == "c") and LANGUAGE_MODULE in packed.library().lineage(found.name):
         return who_builds(found.name, release)
     match use.how:
         case "s":
@@ -282,8 +288,8 @@ def _told_of(target: str, found: Known, release: Model, use: Usage | None, unrea
             taken = f"{who(use, 'takes', release)} it by default: another can be passed only where you make that call"
             return f"{taken} yourself{out_of_reach(found.name, release)}"
         case "c" | "e":
-            beside = release.members(found.name.rpartition(".")[0]) if found.fact.kind == "function" else ()
-            picking = (name for name, fact in beside if found.name in (fact.trait("picks") or "").split("|"))
+            beside = release.members(found.name.rpartition(".")[0]) if found.letter == "f" else ()
+            picking = (name for name, one in beside if found.name in (one.trait("picks") or "").split("|"))
             picks = next((f"`{name}` picks" for name in picking), "")
             does = picks or who(use, "builds" if is_class else "calls", release)
             return f"{does} it by name{no_other(target if release.uses(target) else found.name, release)}"
@@ -295,18 +301,12 @@ def _told_of(target: str, found: Known, release: Model, use: Usage | None, unrea
     return f"{who(use, 'uses', release)} it by name: no argument or config field for another is known"
 
 
-def _importing(target: str, release: Model) -> list[str]:
-    """The names under which other modules have what they import from there."""
-    named = ((name, release.facts.get(name)) for name in release.ending(leaf(target)))
-    return [name for name, fact in named if fact is not None and (fact.kind, fact.detail) == ("import", target)]
-
-
-def _by_a_copy(target: str, found: Known, release: Model, beside: Set[str]) -> str:
+def _by_a_copy(target: str, found: Definition, release: Detailed, beside: Set[str]) -> str:
     """That Megatron has a name of a module by a copy that is replaced as well, out of reach of this; else nothing."""
     use, uses, name = telling(found.name, release), {*release.uses(found.name)}, leaf(target)
     alone = f"{module_of(use.place, release)}.{name}" if use is not None and use.users == 1 else ""
     is_first = target == found.name or not uses.issubset(release.uses(target))
-    copies = (one for one in release.ending(name) if one in beside and one not in (target, found.name))
+    copies = (one for one, _ in release.ending(name) if one in beside and one not in (target, found.name))
     through = (one for one in copies if one == alone or (is_first and uses.issubset(release.uses(one))))
     if use is None or not (copy := next(through, "")):
         return ""
@@ -314,18 +314,19 @@ def _by_a_copy(target: str, found: Known, release: Model, beside: Set[str]) -> s
     return f"{who(use, 'uses', release)} it as {as_well}: this line does not reach that once it is imported"
 
 
-def _held_elsewhere(target: str, release: Model, beside: Set[str] = frozenset()) -> str:
+def _held_elsewhere(target: str, release: Detailed, beside: Set[str] = frozenset()) -> str:
     """Which modules have a name of their own for it that no patch beside it replaces; else nothing."""
     name = leaf(target)
     users = {module_of(usage.place, release) for usage in release.uses(target)}
     own = release.find(target)
     if own is not None and own.name == target:
-        copies = [copy for copy in release.ending(name) if copy != target and copy in release.facts]
+        copies = [copy for copy, _ in release.ending(name) if copy != target]
     else:  # who has it from another module is not reached at all
-        copies = _importing(target, release)
+        copies = release.importing(target)
     held = [copy for copy in copies if own is not None and (there := release.find(copy)) and there.name == own.name]
-    held = [copy for copy in held if (fact := release.facts[copy]).kind == "import" and fact.trait("typing") is None]
-    held += [copy for copy in copies if release.facts[copy].kind == "value" and copy.rpartition(".")[0] in users]
+    entries = {copy: entry for copy in copies if (entry := release.entry(copy)) is not None}
+    held = [copy for copy in held if entries[copy].letter == "i" and entries[copy].trait("typing") is None]
+    held += [copy for copy in copies if entries[copy].letter == "v" and copy.rpartition(".")[0] in users]
     first = module_of(use.place, release) if (use := telling(target, release)) is not None else ""
 
     def far(copy: str) -> tuple[bool, bool, str]:
@@ -335,19 +336,19 @@ def _held_elsewhere(target: str, release: Model, beside: Set[str] = frozenset())
     held = sorted({*held}.difference(beside), key=far)
     # A package is there before its parts, and gives others what it has.
     above = [one for one in held if target.startswith(f"{one.rpartition('.')[0]}.")]
-    out = [one for one in held if one in above or release.facts[one].detail in above]
+    out = [one for one in held if one in above or entries[one].detail in above]
     late = [one for one in held if one not in out]
     said = (f" in {_counted(some, release)}{when}" for some, when in ((out, ""), (late, " if imported before")) if some)
     return f"; no effect{', nor'.join(said)}" if held else ""
 
 
-def _counted(copies: Sequence[str], release: Model) -> str:
+def _counted(copies: Sequence[str], release: Detailed) -> str:
     """The module of the first of some names, and how many more there are."""
     more = f" and {len(copies) - 1} more" if copies[1:] else ""
     return f"`{told_apart(copies[0].rpartition('.')[0], release)}`{more}"
 
 
-def _others(release: Model) -> str:
+def _others(release: Detailed) -> str:
     """Who may use a name besides what the model of a release holds."""
     return (
         f"{TRAINING}, which was not read, or other packages" if known.lacking(release, TRAINING) else "other packages"

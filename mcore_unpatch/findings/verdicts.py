@@ -10,10 +10,10 @@ from typing import Any
 
 from mcore_unpatch.findings import reasons
 from mcore_unpatch.findings.finding import Finding, OnStacks
-from mcore_unpatch.library.fact import quoted
-from mcore_unpatch.megatron import api, known
+from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, releases_of, show
+from mcore_unpatch.say.names import quoted
 from mcore_unpatch.stacks.revision import Judged, Stack
 
 ON_OBJECTS = ("instance-attr", "submodule", "setattr", "class-of-instance")
@@ -166,8 +166,8 @@ class _Seen:
     def readers(self) -> str:
         """The modules that import it on the newest of the releases and use it, in brackets."""
         release = known.newest(self.versions[-1])
-        copies = (name for name in release.ending(self.finding.target.rpartition(".")[2]) if release.uses(name))
-        imports = (name for name in copies if name in release.facts and release.facts[name].kind == "import")
+        every = release.ending(self.finding.target.rpartition(".")[2])
+        imports = (name for name, entry in every if entry.letter == "i" and release.uses(name))
         modules = [known.told_apart(name.rpartition(".")[0], release) for name in sorted(imports)]
         return f" ({quoted(modules)})" if modules else ""
 
@@ -188,7 +188,7 @@ class _Seen:
         assert self.row is not None
         owner, _, name = self.finding.target.rpartition(".")
         of_one_call = self.finding.temporary and self.finding.shape == "instance-attr"
-        of_its_class = api.unique_method_owner(name) == owner and not of_one_call
+        of_its_class = known.unique_method_owner(name) == owner and not of_one_call
         told = self.row.seam == "hook" or "part" in self.row.traits or of_its_class
         return self.finding.confidence == "possible" and not told
 

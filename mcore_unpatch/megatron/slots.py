@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from mcore_unpatch.library.model import CALLED, EXACT, NAMED, SLOT, Model
-from mcore_unpatch.megatron import api, known
+from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.library.facts import How
+from mcore_unpatch.megatron import known, packed
 from mcore_unpatch.megatron.layout import COMPARED_IN_SPECS
-from mcore_unpatch.megatron.versions import minor, parse_version
 
 # A class that more of those derive from is too general for a ModuleSpec to be the answer.
 _MOST_DERIVED = 3
 _MOST_SHOWN = 2
 
 
-Releases = tuple[Model, ...]
+Releases = tuple[Detailed, ...]
 
 
 @cache
@@ -30,20 +30,21 @@ def table(releases: Releases = ()) -> dict[str, tuple[str, ...]]:
 
 
 @cache
-def _of_release(release: Model) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for name in _ever_named():
-        places = {usage.place: usage.how for usage in release.uses(name) if usage.how in (SLOT, NAMED)}
-        slots = tuple(place for place, how in places.items() if how == SLOT)
-        if slots or (places and api.is_module_class(name)):
-            found[name.rpartition(".")[2]] = slots or (".module",)
-    return found
+def _of_release(release: Detailed) -> dict[str, tuple[str, ...]]:
+    named = ((name, slots) for name, slots in release.in_specs.items() if slots or _is_module_class(name))
+    return {name.rpartition(".")[2]: slots or (".module",) for name, slots in named}
 
 
-@cache
-def _ever_named() -> list[str]:
-    """The names that specs of some release have."""
-    return known.atlas().used_as(SLOT + NAMED)
+def _is_module_class(name: str) -> bool:
+    """Whether a class is a `torch.nn.Module`; Transformer Engine's layers are."""
+    parts = (base.rpartition(".") for base in packed.library().lineage(name))
+    return any(leaf in {"Module", "MegatronModule"} or package.endswith("te.pytorch") for package, _, leaf in parts)
+
+
+def _classes(name: str) -> list[str]:
+    """Every class of that name."""
+    library = packed.library()
+    return [f"{module}.{name}" for module in library.modules_with(name) if library.is_class(f"{module}.{name}")]
 
 
 @cache
@@ -59,11 +60,13 @@ def named(name: str, releases: Releases = ()) -> tuple[str, ...]:
 def _derived(name: str, releases: Releases) -> list[str]:
     """Of the classes that specs name those that derive from one, the most used first, then the plainest."""
     own, slots = name.rpartition(".")[2], table(releases)
-    derived = [one for one in slots if one != own and any(name in api.ancestry(full) for full in api.classes(one))]
+    derived = [
+        one for one in slots if one != own and any(name in packed.library().lineage(full) for full in _classes(one))
+    ]
     return sorted(derived, key=lambda other: (-len(slots[other]), len(other)))
 
 
-def naming(name: str, release: Model, method: str = "") -> str:
+def naming(name: str, release: Detailed, method: str = "") -> str:
     """In words, where a subclass of a class can take its place, for a method of it; nothing where no spec names one."""
     if name.rpartition(".")[2] in table((release,)):
         return "a ModuleSpec names it"
@@ -72,29 +75,33 @@ def naming(name: str, release: Model, method: str = "") -> str:
     return f"it is {many if len(derived) > 1 else f'a {derived[0]}, which a ModuleSpec names'}" if derived else ""
 
 
-def _runs(base: str, method: str, heir: str, release: Model) -> bool:
+def _runs(base: str, method: str, heir: str, release: Detailed) -> bool:
     """Whether a class that derives from one runs a method of it: it has no other, or one that calls it."""
     if not method or method.startswith("__"):
         return True
-    callers = {f"{base}.{method}", *(usage.place for usage in release.uses(f"{base}.{method}"))}
-    lineages = [own for full in api.classes(heir) if base in (own := release.lineage(full))]
-    owners = (next((one for one in own if f"{one}.{method}" in release.facts), base) for own in lineages)
+    callers = {f"{base}.{method}", *(use.place for use in release.uses(f"{base}.{method}"))}
+    lineages = [own for full in _classes(heir) if base in (own := release.lineage(full))]
+    owners = (next((one for one in own if release.entry(f"{one}.{method}")), base) for own in lineages)
     return any(f"{owner}.{method}" in callers for owner in owners)
 
 
 @cache
 def holder(name: str, attribute: str) -> str | None:
     """The `...Submodules` in which the spec of a class (by its dotted name) names what `attribute` holds."""
-    for ancestor in api.ancestry(name):
+    library = packed.library()
+    for ancestor in library.lineage(name):
         for dataclass in _submodules(ancestor):
-            if api.attribute_class(dataclass, attribute) is not None:
+            versions = [
+                entry for cls in library.lineage(dataclass) for entry in packed.packed().entries(f"{cls}.{attribute}")
+            ]
+            if any(entry.trait("type") for entry in versions):
                 return dataclass.rpartition(".")[2]
     return None
 
 
 def built_by_name(name: str, releases: Releases) -> str:
     """In words, who builds a class by its name, whatever specs say; nothing where nobody does."""
-    told = (f"`{builder}`" for release in releases for builder in _builders(known.name_on(release, name), release))
+    told = (f"`{builder}`" for release in releases for builder in _builders(release.name_of(name), release))
     who = list(dict.fromkeys(told))
     return f"{_listed(who, 'and')} {'build' if len(who) > 1 else 'builds'} it by name" if who else ""
 
@@ -104,20 +111,31 @@ def unreached(name: str, releases: Releases) -> str:
     does = built_by_name(name, releases)
     beside = f" {does}, out of reach of a spec: keep the patch for that." if does else ""
     since, until, compared = COMPARED_IN_SPECS.get(name.rpartition(".")[2], ((), (), ""))
-    there = any(since <= minor(parse_version(release.label)) <= until for release in releases)
+    there = any(since <= release.version[:2] <= until for release in releases)
     return f"{beside}{compared if there else ''}"
 
 
-def _builders(name: str, release: Model) -> Iterator[str]:
+@cache
+def _built() -> dict[str, list[str]]:
+    """The attributes that hold what a class builds by name, by that name."""
+    found: dict[str, list[str]] = {}
+    for name, line in packed.packed().lines.items():
+        for entry in packed.packed().entries(name) if "builds:" in line else ():
+            if (built := entry.trait("builds")) and name not in found.setdefault(built, []):
+                found[built].append(name)
+    return found
+
+
+def _builders(name: str, release: Detailed) -> Iterator[str]:
     """Who builds a class by name, whatever specs say: classes, and functions that no spec names."""
     uses = (*release.uses(name), *release.uses(f"{name}.__init__"))
-    held = (holder for holder in map(".".join, api.holders(name)) if holder in release.facts)
+    held = (holder for holder in _built().get(name, ()) if release.entry(holder))
     filled = {slot.partition(".")[0] for slot in table((release,)).get(name.rpartition(".")[2], ())}
-    for place in (*(usage.place for usage in uses if usage.how in (CALLED, EXACT)), *held):
+    for place in (*(use.place for use in uses if use.how in (How.CALLED, How.EXACT)), *held):
         owner, _, leaf = place.rpartition(".")
-        fact, short = release.facts.get(owner), owner.rpartition(".")[2]
-        if fact is None or fact.kind != "class":
-            yield from () if any(usage.how == NAMED for usage in release.uses(place)) else (leaf,)
+        entry, short = release.entry(owner), owner.rpartition(".")[2]
+        if entry is None or entry.letter != "c":
+            yield from () if any(use.how == How.NAMED for use in release.uses(place)) else (leaf,)
         elif name not in release.lineage(owner) and filled.isdisjoint(_submodules(short)):
             yield short
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.verdicts import ON_OBJECTS
-from mcore_unpatch.megatron import api
+from mcore_unpatch.megatron import packed
 from mcore_unpatch.megatron.layout import CONFIG
 from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.say.names import leaf
@@ -71,7 +71,7 @@ def _asked(finding: Finding, replaced: dict[str, Finding]) -> str:
     """What may be in place of what it asks for, by itself or with its class or module."""
     reached = []
     for asked in finding.asked:
-        name = found.name if (found := api.lookup(asked)) is not None else asked
+        name = found.name if (found := packed.library().symbol(asked)) is not None else asked
         owner = name.rpartition(".")[0]
         # Of a module, and of a function of its name, only the way tells which one is replaced.
         whole = owner in replaced and (leaf(owner)[:1].isupper() or replaced[owner].shape == "sys-modules")
@@ -95,7 +95,7 @@ def _where(name: str, finding: Finding, replaced: dict[str, Finding]) -> str:
 def _of_config(finding: Finding, patched: set[str]) -> str:
     """What may give a config the fields that it asks for: a patched constructor."""
     fields = [name.rpartition(".")[::2] for name in finding.asked]
-    if not fields or any(CONFIG not in (owner, *api.ancestry(owner)) for owner, _ in fields):
+    if not fields or any(CONFIG not in (owner, *packed.library().lineage(owner)) for owner, _ in fields):
         return ""
     owner, _ = fields[0]
     if any(f"{cls}.{made}" in patched for cls in (owner, CONFIG) for made in ("__init__", "__post_init__")):

@@ -13,7 +13,7 @@ from functools import cache
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.verdicts import KEEP, STEPS
 from mcore_unpatch.library.syntax import last_attribute
-from mcore_unpatch.megatron import api, slots
+from mcore_unpatch.megatron import packed, slots
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.sources.nodes import walk
 from mcore_unpatch.sources.parsing import Unreadable
@@ -80,8 +80,7 @@ def _asks_for_a_spec(finding: Finding) -> bool:
 def _answering(target: str) -> set[str]:
     """What a spec names that answers the patch of a target: a class, a field, or what a function makes."""
     owner, _, name = target.rpartition(".")
-    holder = api.lookup(owner)
-    own = set() if holder is not None and holder.kind == "class" and api.has_callable(owner, name) else {name}
+    own = set() if packed.library().has_method(owner, name) else {name}
     return {*own, *slots.named(owner), *slots.named(target)}
 
 

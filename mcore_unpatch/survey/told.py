@@ -195,10 +195,10 @@ class Told:
         """And of the specs that name the class."""
         library = case.names.library
         name = case.target if library.is_class(case.target) else case.owner
-        models = tuple(self._megatrons.model(release) for release in judged)
+        releases = tuple(judged)
         said = {"holder": slots.holder(case.owner, case.attribute) or ""}
         words = {"classes": slots.classes, "slots": slots.where, "unreached": slots.unreached}
-        return said | {word: say(name, models) for word, say in words.items() if slots.named(name, models)}
+        return said | {word: say(name, releases) for word, say in words.items() if slots.named(name, releases)}
 
 
 def _words(effect: Effect, effects: dict[Version, Any]) -> str:

@@ -6,7 +6,7 @@ import pytest
 from checking import Source, found_in
 
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron import packed
 from mcore_unpatch.megatron.versions import RELEASES
 
 HEAD = """\
@@ -34,7 +34,7 @@ def guarded(lines: str) -> Finding:
 
 
 def test_the_releases_are_those_that_are_shipped() -> None:
-    assert known.atlas().labels == RELEASES
+    assert packed.packed().labels == RELEASES
 
 
 TESTS = {
