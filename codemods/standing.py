@@ -58,7 +58,7 @@ def missing_import(source: Source, at: ast.AST, versions: Sequence[Version]) -> 
         if isinstance(node, ast.ImportFrom) and not node.level and within(node.module or ""):
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
-                lacks = (not known.holds(release, name) and not known.lacking(release, name) for release in releases)
+                lacks = (release.has(name) is False and not known.lacking(release, name) for release in releases)
                 if all(lacks) and known.ever(name):
                     on = f"megatron-core {show(versions[-1])}"
                     return (

@@ -14,7 +14,7 @@ from mcore_unpatch.codemods.syntax import bound_in, identifiers, imported, is_va
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import NO_PATCHES, WRAPPER
 from mcore_unpatch.library.syntax import dotted, sets_attribute
-from mcore_unpatch.megatron import api, known
+from mcore_unpatch.megatron import known, packed
 from mcore_unpatch.megatron.layout import GPT_MODEL, HOOK_ARGUMENTS, HOOK_SINCE, HYBRID_MODEL, MAMBA_MODEL
 from mcore_unpatch.megatron.versions import RELEASES
 
@@ -169,7 +169,7 @@ makes; classes below one that refuses the hook; and models that other code may p
         head, *rest = dotted(of).split(".")
         full = ".".join([imported(source).get(head, head), *rest])
         if found := known.model(RELEASES[-1]).find(full):
-            return GPT_MODEL in (found.name, *api.ancestry(found.name)) or None
+            return GPT_MODEL in (found.name, *packed.library().lineage(found.name)) or None
         files, where = match.situation.files, source
         for node in source.every(ast.ImportFrom):
             if head in (alias.asname or alias.name for alias in node.names):

@@ -28,7 +28,7 @@ from mcore_unpatch.codemods.syntax import (
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.library.syntax import dotted
-from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
+from mcore_unpatch.megatron.parts import LIBRARY
 
 FORWARD = "forward"
 NOTES = (
@@ -45,7 +45,7 @@ _DIRECT = re.compile(rb"\.forward\s*[(,)]")
 _REGISTER = re.compile(rb"\.register_forward_(?:pre_)?hook\b")
 _ASKS = ("getattr", "hasattr", "setattr", "delattr", "vars")
 # What modules have, and nothing else that has a `forward`.
-_OF_MODULES = (EXTERNAL_METHODS["Module"] - EXTERNAL_METHODS["Function"] - {"type", "to", "float"}) | {"training"}
+_OF_MODULES = (LIBRARY.outside["Module"] - LIBRARY.outside["Function"] - {"type", "to", "float"}) | {"training"}
 _BLOCKS = ast.For | ast.AsyncFor | ast.While
 
 

@@ -13,7 +13,6 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, 
 from mcore_unpatch.commands.options import option
 from mcore_unpatch.commands.output import Progress, into, write_asides
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
 from mcore_unpatch.records import record, replace
@@ -159,7 +158,7 @@ def _megatrons(
     carried = "" if old else _carried(paths, options)
     start = target(old or carried) if old or carried else None
     sources = [named.source for named in (start, to) if named is not None and named.source is not None]
-    models = [_model(named) for named in (start, to) if named is not None and named.source is not None]
+    models = [named.read() for named in (start, to) if named is not None and named.source is not None]
     megatrons = Megatrons(models)
     read = megatrons.sources
     known = dict(zip((id(source) for source in sources), read, strict=True))
@@ -194,10 +193,6 @@ def _megatrons(
 def _nothing(label: str, old: str | None) -> str:
     runs = f"{label} is what {'--from names' if old else 'the repository runs'}"
     return f"{runs}, and no other release than --to: there is nothing to compare. Pass another --to."
-
-
-def _model(named: Target) -> Model:
-    return named.models()[0]
 
 
 def _running(paths: list[Path] | None, options: ScanOptions) -> tuple[Stacks, tuple[Stack, ...]]:

@@ -11,9 +11,10 @@ from pathlib import Path
 from mcore_unpatch.effects.verdicts import Fate, Reason, Verdict
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import BREAKS, PATCH_FILE as SHAPE, RUNS, Finding, OnRelease, Related
-from mcore_unpatch.library.build import read_module
-from mcore_unpatch.megatron import api, known
-from mcore_unpatch.megatron.versions import FOLDERS, LIBRARY
+from mcore_unpatch.library.build import definitions
+from mcore_unpatch.megatron import known, packed
+from mcore_unpatch.megatron.parts import LIBRARY
+from mcore_unpatch.megatron.versions import FOLDERS
 from mcore_unpatch.report.lines import count
 from mcore_unpatch.repository import git
 from mcore_unpatch.repository.paths import is_test
@@ -113,8 +114,10 @@ def _module(file: str) -> str:
 
 def _placed(module: str, name: str) -> str:
     """The dotted name of a definition; a method whose class is out of sight belongs to the one class that has it."""
-    if name and "." not in name and not api.in_module(module, name) and (owner := api.owner_in(module, name)):
-        name = f"{owner}.{name}"
+    library = packed.library()
+    if name and "." not in name and module not in library.modules_with(name):
+        owners = [owner for owner in library.owners(name) if owner.rpartition(".")[0] == module]
+        name = f"{owners[0].rpartition('.')[2]}.{name}" if len(owners) == 1 else name
     return f"{module}.{name}" if name else module
 
 
@@ -144,8 +147,8 @@ class _Scratch:
         if not name.endswith(".py") or not after.is_file():
             return [module]
         try:
-            then = read_module(LIBRARY, name, after.read_bytes()).facts
-            now = read_module(LIBRARY, name, self._source.files.get(name, b"")).facts
+            then = definitions(LIBRARY, name, after.read_bytes())
+            now = definitions(LIBRARY, name, self._source.files.get(name, b""))
         except UsageError:
             return [module]
         other = [name for name in {**now, **then} if now.get(name) != then.get(name) and name != module]

@@ -14,7 +14,7 @@ from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings import verdicts
 from mcore_unpatch.findings.finding import DONE, Finding
 from mcore_unpatch.findings.rules import Selection
-from mcore_unpatch.library.model import Model
+from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.megatron.versions import Version, parse_version, show
@@ -51,7 +51,7 @@ class PinnedOn:
     """A lock file, and the releases it is held to, the newest first."""
 
     file: Path
-    releases: tuple[Model, ...]
+    releases: tuple[Detailed, ...]
     required: bool = False  # a patch without a pin is a finding of its own
 
 

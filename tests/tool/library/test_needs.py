@@ -1,8 +1,9 @@
 """What of Megatron's loads only where other packages are installed: told from the wheels, release by release."""
 
 from mcore_unpatch.library.build import build
+from mcore_unpatch.library.detailed import Detailed, Releases
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.versions import LIBRARY
+from mcore_unpatch.megatron.parts import LIBRARY
 
 FILES = {
     "__init__.py": "import torch, os\n",
@@ -25,10 +26,23 @@ FILES = {
 }
 
 
+def needed_by(name: str, release: Detailed) -> str:
+    """The packages that an import of a name needs, as the name or its module says."""
+    while name:
+        entry = release.entry(name)
+        if entry is not None and entry.trait("optional") is not None:
+            return "optional"
+        if entry is not None and (packages := entry.trait("needs")):
+            return packages.replace(",", " ")
+        name = name.rpartition(".")[0]
+    return ""
+
+
 def needs(files: dict[str, str]) -> dict[str, str]:
     """What the names of a source need, below `megatron.core`."""
-    model = build(LIBRARY, "1", [(f"megatron/core/{name}", text.encode()) for name, text in files.items()])
-    needed = {name: " ".join(known.needed(name, model)) for name in model.facts}
+    packed = build(LIBRARY, "1", [(f"megatron/core/{name}", text.encode()) for name, text in files.items()])
+    model = Releases(packed).at(0)
+    needed = {name: needed_by(name, model) for name in packed.lines}
     return {name.removeprefix("megatron.core."): packages for name, packages in needed.items() if packages}
 
 
@@ -60,4 +74,4 @@ def test_what_megatron_itself_needs_everybody_has() -> None:
 
 
 def test_a_plain_class_of_a_release_needs_nothing_more() -> None:
-    assert not known.needed("megatron.core.models.gpt.GPTModel", known.model("0.18.2"))
+    assert not known.model("0.18.2").may_fail("megatron.core.models.gpt.GPTModel")

@@ -62,7 +62,7 @@ def test_the_release_has_it_and_none_before(row: Answer) -> None:
 
 
 def _parameters(name: str, release: str) -> tuple[str, ...] | None:
-    return known.parameter_names(name, known.model(release))
+    return known.model(release).parameters(name)
 
 
 @each

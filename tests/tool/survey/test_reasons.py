@@ -7,7 +7,7 @@ from checking import CORE, GPT, found_in
 from mcore_unpatch import pins
 from mcore_unpatch.findings import reasons
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.megatron import known
+from mcore_unpatch.megatron import known, packed
 from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version
 
 THERE = "so no other can be passed there"
@@ -27,7 +27,7 @@ def test_an_object_of_unknown_class_is_said_to_be_one() -> None:
 def test_pin_is_named_where_it_can_pin() -> None:
     """The same question, asked of the whole history as `unpatch pin` does."""
     newest = known.model(RELEASES[-1])
-    names = sorted(known.atlas().lines)[::97]
+    names = sorted(packed.packed().lines)[::97]
     names += [f"{GPT}.{name}" for name in ("sharded_state_dict", "named_modules", "nothing", "config")]
     differ = [name for name in names if reasons.guard(name, NEWEST) and pins.pin(name, [newest], ["a.py"]) is None]
     assert differ == []
@@ -58,7 +58,8 @@ def test_what_an_argument_takes_the_place_of() -> None:
 
 def test_no_reason_is_long() -> None:
     """Whatever of Megatron is patched; a few of Megatron's own names are longer than a line."""
-    lengths = sorted(len(f"{why(name)}. {reasons.outlook(name, NEWEST)}") for name in sorted(known.atlas().lines)[::9])
+    names = sorted(packed.packed().lines)[::9]
+    lengths = sorted(len(f"{why(name)}. {reasons.outlook(name, NEWEST)}") for name in names)
     assert lengths[len(lengths) * 99 // 100] <= 250
 
 

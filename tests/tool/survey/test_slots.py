@@ -9,7 +9,8 @@ from checking import found_in
 
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.library.build import build
-from mcore_unpatch.library.model import SLOT, Library
+from mcore_unpatch.library.detailed import Releases
+from mcore_unpatch.library.facts import Heart, How
 from mcore_unpatch.megatron.layout import COMPARED_IN_SPECS
 
 CLASSES = ("Attention", "Dense", "Fast", "Fused", "Layer", "Local", "Unnamed")
@@ -42,9 +43,9 @@ def get_block_spec():
 
 
 def test_slots_are_read_through_variables_functions_and_providers() -> None:
-    library = Library("toy", ("toy",))
-    model = build(library, "1", [("toy/__init__.py", SPECS.encode())])
-    named = {name: [use.place for use in model.uses(f"toy.{name}") if use.how == SLOT] for name in CLASSES}
+    packed = build(Heart(("toy",), "toy"), "1", [("toy/__init__.py", SPECS.encode())])
+    model = Releases(packed).at(0)
+    named = {name: [use.place for use in model.uses(f"toy.{name}") if use.how == How.SLOT] for name in CLASSES}
     assert {name: slots for name, slots in named.items() if slots} == {
         "Attention": ["LayerSubmodules.attention"],
         "Dense": ["LayerSubmodules.mlp"],

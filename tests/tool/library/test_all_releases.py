@@ -1,12 +1,13 @@
-"""What all releases together say of Megatron's names: each question in api.txt, with the answer as somebody read it."""
+"""What all releases together say of names: each question in all_releases.txt, with the answer as somebody read it."""
 
 from pathlib import Path
 
 from forms import check_forms
 
-from mcore_unpatch.megatron import api
+from mcore_unpatch.library.interface import Symbol
+from mcore_unpatch.megatron import known, packed
 
-QUESTIONS = Path(__file__).parent / "api.txt"
+QUESTIONS = Path(__file__).parent / "all_releases.txt"
 SHORT = {
     "GPT": "megatron.core.models.gpt.gpt_model.GPTModel",
     "LAYER": "megatron.core.transformer.transformer_layer.TransformerLayer",
@@ -22,10 +23,9 @@ def test_every_question_is_answered_as_somebody_read() -> None:
 
 
 def answer(question: str) -> str:
-    """What a function of the module says of its words."""
+    """What the library says of some words."""
     function, *words = question.split()
     given = [".".join(SHORT.get(part, part) for part in word.split(".")) for word in words]
-    said = getattr(api, function)(*given)
-    if isinstance(said, frozenset):
-        return f" {len(said) > 1000}"
-    return f" {said!r}".replace("megatron.core.", "CORE.")
+    said = getattr(known if function == "unique_method_owner" else packed.library(), function)(*given)
+    text = f"{said.kind} {said.name}" if isinstance(said, Symbol) else repr(said)
+    return f" {text}".replace("megatron.core.", "CORE.")
