@@ -6,8 +6,9 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from mcore_unpatch.editing.edits import NewContent, Options, Plan, Remark, splice
+from mcore_unpatch.editing.edits import NewContent, Options, Plan, splice
 from mcore_unpatch.editing.placing import PlacedEdit, changes_of, moved_line, unified
+from mcore_unpatch.editing.refusals import Left
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.records import asdict, dataclass, field, record, replace
@@ -77,13 +78,6 @@ class Outcome:
         return self.survey.files.read(path) if before is None else before
 
     @property
-    def remarks(self) -> list[Remark]:
-        """What people should know of the files that were named, by place."""
-        named = {*self.survey.found.python, *self.survey.found.patches}
-        remarks = [remark for remark in self.plan.remarks if remark.path in named]
-        return sorted(remarks, key=lambda remark: (remark.path, remark.line, remark.rule, remark.text))
-
-    @property
     def left(self) -> list[Finding]:
         """The remaining findings as `scan` has them: where they stood before, and what breaks after the migration."""
         left = []
@@ -143,7 +137,7 @@ class Outcome:
             "written": self.written,
             "files": [self._file(item) for item in self.rewrites],
             "edits": [self._edit(change) for change in self.changes],
-            "remarks": [{**asdict(remark), "path": self._from_root(remark.path)} for remark in self.remarks],
+            "remarks": [self._remark(finding, left) for finding, left in self.plan.left.items()],
             "remaining": [{**finding.to_json(), "path": self._from_root(finding.path)} for finding in self.remaining],
             "counts": {"done": counts.as_data(self.done), "left": counts.as_data(self.left)},
             "offers": self.offers,
@@ -155,6 +149,10 @@ class Outcome:
 
     def _from_root(self, path: str) -> str:
         return self.survey.found.shown(path)
+
+    def _remark(self, finding: Finding, left: Left) -> dict[str, Any]:
+        place = {"path": self._from_root(finding.path), "line": finding.line, "rule": finding.rule}
+        return {**place, "kind": str(left.kind), "text": str(left)}
 
     def _file(self, item: NewContent) -> dict[str, Any]:
         rules = {finding.rule for finding in self.answered if finding.path == item.path}

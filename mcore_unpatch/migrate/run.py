@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from mcore_unpatch import rewrites as codemods
-from mcore_unpatch.editing.edits import Remark
+from mcore_unpatch.editing.refusals import Left, Refusal
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.migrate.commits import commit
 from mcore_unpatch.migrate.outcome import Dependency, Outcome, oldest_python
@@ -71,7 +70,8 @@ def _prepare(request: Request, planner: Planner, progress: Progress | None) -> O
     options = fixes.planned(known, unsafe=request.unsafe_fixes, exact=request.exact)
     made = sound_plan(known, known.findings, options, planner)
     rewrites, remaining = made.rewrites, made.remaining
-    plan = replace(made.plan, remarks=(*made.plan.remarks, *_left(known, made.left)))
+    unsound = {one: Left(Refusal.UNSOUND, made.left[one.path]) for one in known.findings if one.path in made.left}
+    plan = replace(made.plan, left=made.plan.left | unsound)
     outcome = Outcome(known, plan, options, rewrites, remaining)
     outcome.offers = codemods.offers(made.repository, known.options.selection)
     if not options.unsafe_fixes and any(map(fixes.may_be_fixed, remaining)):
@@ -82,14 +82,6 @@ def _prepare(request: Request, planner: Planner, progress: Progress | None) -> O
             plan.dependency, too_old_python(known.found.root, known.found.top, oldest_python(plan.dependency))
         )
     return outcome
-
-
-def _left(known: Survey, reasons: dict[str, str]) -> Iterator[Remark]:
-    for path, why in reasons.items():
-        for finding in known.findings:
-            if finding.path == path:
-                text = f"left as it is: {why}; migrate it by hand, or leave it out with --exclude"
-                yield Remark(path, finding.line, finding.rule, "left", text)
 
 
 def too_old_python(root: Path, top: Path, oldest: int = 12) -> str:

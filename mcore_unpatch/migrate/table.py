@@ -39,7 +39,6 @@ def lines(outcome: Outcome, recipes: bool = False) -> Iterator[Line]:
     if made[_MOST:]:
         yield [(f"  ... and {len(made) - _MOST} more; --diff shows them all", "dim")]
     yield from _needs(outcome)
-    yield from _told(outcome)
     yield from _next(outcome, made)
 
 
@@ -108,16 +107,6 @@ def _needs(outcome: Outcome) -> Iterator[Line]:
 
 
 _PUBLISH = "in images and one CI job, for the new side: as a wheel of a release, since it is on no public index yet"
-
-
-def _told(outcome: Outcome) -> Iterator[Line]:
-    """What people should know of code beside the edits."""
-    edited = {edit.path for edit in outcome.plan.edits}
-    for remark in outcome.remarks if outcome.rewrites else ():
-        if remark.kind in {"guard", "numerics", "differs"} or (remark.kind == "by-hand" and remark.path in edited):
-            if not any(finding.path == remark.path and finding.line == remark.line for finding in outcome.left):
-                place = f"{outcome.shown(remark.path)}:{outcome.line(remark.path, remark.line)}  "
-                yield from wrapped(remark.text, 0, f"See     {place}", "", 8)
 
 
 def _next(outcome: Outcome, made: list[CodeChange]) -> Iterator[Line]:

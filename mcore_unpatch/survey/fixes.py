@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from mcore_unpatch import rewrites as codemods
 from mcore_unpatch.editing.edits import NewContent, Options, Plan, Repository, Unsound
 from mcore_unpatch.editing.placing import rewrites_of, unified
+from mcore_unpatch.editing.refusals import Left
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.verdicts import DONE
 from mcore_unpatch.records import record, replace
@@ -39,18 +40,17 @@ def _marked(survey: Survey) -> list[Finding]:
     findings, choices = survey.findings, [planned(survey, unsafe=unsafe) for unsafe in (True, False)]
     editable = survey.found.editable
     while True:
-        repository = survey.downstreams(editable)
-        fixes, held = dict[Finding, str](), dict[Finding, str]()
+        repository = survey.shared(editable)
+        fixes, held = dict[Finding, str](), dict[Finding, Left]()
         both = codemods.fixed(repository, [*findings, *survey.elsewhere], choices)
         for name, (gone, left) in zip(("unsafe", "safe"), both, strict=True):
             fixes.update(dict.fromkeys(gone, name))
             held.update(left)
-        repository.close()
         python = {fix.path for fix in fixes if fix.path in editable and fix.path.endswith(".py")}
         broken = {path for path in python if why_not(repository.data(path), path)}  # `migrate` leaves it too
         if not broken:
             told = (
-                replace(finding.assessment, fix=fixes.get(finding), left_because=held.get(finding, ""))
+                replace(finding.assessment, fix=fixes.get(finding), left_because=str(held.get(finding, "")))
                 for finding in findings
             )
             return [replace(finding, assessment=each) for finding, each in zip(findings, told, strict=True)]
@@ -71,7 +71,6 @@ def planned(survey: Survey, *, unsafe: bool, exact: bool = False) -> Options:
         survey.before_the_hook,
         exact,
         survey.floor,
-        stacks.needs_no_guard,
         survey.naming,
     )
 
@@ -91,7 +90,7 @@ def sound_plan(survey: Survey, findings: list[Finding], options: Options, planne
     """Plan and verify. One file never stops the others: it stays as it is, and the plan is made anew around it."""
     editable, left = survey.found.editable, dict[str, str]()
     while True:
-        repository, rewrites = survey.downstreams(editable), list[NewContent]()
+        repository, rewrites = survey.shared(editable), list[NewContent]()
         try:
             plan = planner(repository, (*findings, *survey.elsewhere), options)
             rewrites = rewrites_of(plan, repository)

@@ -1,8 +1,7 @@
-"""Whether a function is an upstream one, and if not, how it differs from the nearest release.
+"""The upstream functions of a downstream, as hashes: whether a function is one of them, and if not, what it lost.
 
-Functions and imports are compared as hashes, which leave out what a reader may change freely: comments, formatting,
-docstrings and annotations do not count, nor what a fork calls its package; every other name, every constant and default
-does.
+Hashes leave out what a reader may change freely: comments, formatting, docstrings and annotations do not count, nor
+what a fork calls its package; every other name, every constant and default does.
 """
 
 from __future__ import annotations
@@ -17,12 +16,9 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from mcore_unpatch.codemods.syntax import bound_by_import
-from mcore_unpatch.editing.source import Source, first_line
+from mcore_unpatch.editing.source import first_line
 from mcore_unpatch.library.digests import dump, is_text, without_package
-from mcore_unpatch.records import record
 
-# Of a function that no release has, the first lines are enough to recognise it.
-_SHOWN_OF_NEW = 12
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 
 
@@ -34,26 +30,11 @@ class StatementHash(NamedTuple):
     last: int
 
 
-@record
-class UpstreamVersion:
-    """One upstream version of a function: the releases that have it, its hash and its statements."""
+class UpstreamVersion(NamedTuple):
+    """One upstream version of a function: its hash and its statements."""
 
-    releases: Sequence[str]
     hash: str
     parts: Sequence[StatementHash]
-
-
-@record
-class Difference:
-    """How a function differs from the nearest upstream version."""
-
-    path: str
-    name: str
-    line: int
-    release: str
-    lines: int
-    diff: str
-    own: bool = True  # whether it has statements of its own; else it is upstream's with parts left out
 
 
 class Fingerprints:
@@ -61,12 +42,9 @@ class Fingerprints:
 
     def __init__(self, project: str) -> None:
         data = json.loads(files(__package__).joinpath(f"{project}.json").read_text(encoding="utf-8"))
-        self.project: str = data["project"]
-        self.releases: tuple[str, ...] = tuple(data["releases"])
         self._known = {
             (file, name): [
-                UpstreamVersion(one["releases"], one["hash"], [StatementHash(*part) for part in one["parts"]])
-                for one in versions
+                UpstreamVersion(one["hash"], [StatementHash(*part) for part in one["parts"]]) for one in versions
             ]
             for file, names in data["files"].items()
             for name, versions in names.items()
@@ -92,55 +70,28 @@ class Fingerprints:
             for alias in node.names
         )
 
-    def difference(self, file: str, name: str, node: ast.stmt, package: str, source: Source) -> Difference:
-        """How a changed function of a source differs from that of an upstream file."""
-        found, path = list(parts(node, package)), source.path
-        versions = self._known.get((file, name))
-        if not versions:
-            text = f"--- {self.project}: no release has `{name}` in {file}\n+++ {path}\n"
-            own = [source.line(number) for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)]
-            shown = [f"+{line}\n" for line in own[:_SHOWN_OF_NEW]]
-            rest = f"+... and {len(own) - _SHOWN_OF_NEW} more lines\n" if len(own) > _SHOWN_OF_NEW else ""
-            return Difference(path, name, node.lineno, "", len(own), f"{text}@@ {name} @@\n{''.join(shown)}{rest}")
-        nearest = max(versions, key=lambda known: _matcher(known.parts, found).ratio())
-        release = nearest.releases[-1]
-        head = f"--- {self.project} {release} {file}\n+++ {path}\n@@ {name} @@\n"
-        body, count, new = _hunks(nearest.parts, found, source)
-        # What an error says, and where a function imports upstream's names, is a fork's to choose.
+    def adds_to(self, file: str, name: str, node: ast.stmt, package: str) -> bool:
+        """Whether a changed function has statements that upstream's has not; else it only leaves some out.
+
+        What an error says, and where a function imports upstream's names, is a fork's to choose.
+        """
+        known, found = self._known.get((file, name)), list(parts(node, package))
+        if not known:
+            return True
+        matchers = [SequenceMatcher(None, [one.hash for one in version.parts], [one.hash for one in found], False)
+                    for version in known]  # fmt: skip
+        nearest = max(matchers, key=SequenceMatcher.ratio).get_opcodes()
+        new = {part.first for tag, _, _, start, end in nearest if tag != "equal" for part in found[start:end]}
         inside = (part for part in ast.walk(node) if isinstance(part, ast.Raise | ast.ImportFrom))
-        free = {part.lineno for part in inside if isinstance(part, ast.Raise) or self.imports(file, part, package)}
-        return Difference(path, name, node.lineno, release, count, head + body, own=not new <= free)
+        return not new <= {
+            part.lineno for part in inside if isinstance(part, ast.Raise) or self.imports(file, part, package)
+        }
 
 
 @cache
 def load(project: str) -> Fingerprints:
     """The fingerprints of a project, read once."""
     return Fingerprints(project)
-
-
-def _matcher(old: Sequence[StatementHash], new: Sequence[StatementHash]) -> SequenceMatcher[str]:
-    return SequenceMatcher(None, [part.hash for part in old], [part.hash for part in new], autojunk=False)
-
-
-def _hunks(old: Sequence[StatementHash], new: Sequence[StatementHash], source: Source) -> tuple[str, int, set[int]]:
-    """The differing statements, their number, and the first lines of the new ones.
-
-    Of upstream only hashes are kept, so its side is told by line numbers.
-    """
-    shown: list[str] = []
-    count, own = 0, set[int]()
-    for tag, old_start, old_end, new_start, new_end in _matcher(old, new).get_opcodes():
-        if tag == "equal":
-            continue
-        if gone := old[old_start:old_end]:
-            first, last = gone[0].first, max(part.last for part in gone)
-            count += last - first + 1
-            shown.append(f"-(upstream lines {first}-{last})")
-        numbers = sorted({line for part in new[new_start:new_end] for line in range(part.first, part.last + 1)})
-        count += len(numbers)
-        own |= {part.first for part in new[new_start:new_end]}
-        shown += (f"+{source.line(number)}" for number in numbers)
-    return "".join(f"{line}\n" for line in shown), count, own
 
 
 def fingerprint(node: ast.stmt, package: str) -> str:
