@@ -1,4 +1,4 @@
-"""The upstream functions of a downstream, as hashes: whether a function is one of them, and if not, what it lost.
+"""The upstream functions of a downstream, as hashes: whether a function is one of them.
 
 Hashes leave out what a reader may change freely: comments, formatting, docstrings and annotations do not count, nor
 what a fork calls its package; every other name, every constant and default does.
@@ -8,33 +8,12 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
-from typing import NamedTuple
 
 from mcore_unpatch.codemods.syntax import bound_by_import
-from mcore_unpatch.editing.source import first_line
-from mcore_unpatch.library.digests import dump, is_text, without_package
-
-_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
-
-
-class StatementHash(NamedTuple):
-    """A simple statement, or the head of a compound one: its hash and its lines in the file."""
-
-    hash: str
-    first: int
-    last: int
-
-
-class UpstreamVersion(NamedTuple):
-    """One upstream version of a function: its hash and its statements."""
-
-    hash: str
-    parts: Sequence[StatementHash]
+from mcore_unpatch.library.digests import dump, without_package
 
 
 class Fingerprints:
@@ -43,9 +22,7 @@ class Fingerprints:
     def __init__(self, project: str) -> None:
         data = json.loads(files(__package__).joinpath(f"{project}.json").read_text(encoding="utf-8"))
         self._known = {
-            (file, name): [
-                UpstreamVersion(one["hash"], [StatementHash(*part) for part in one["parts"]]) for one in versions
-            ]
+            (file, name): {one["hash"] for one in versions}
             for file, names in data["files"].items()
             for name, versions in names.items()
         }
@@ -56,36 +33,7 @@ class Fingerprints:
 
     def has(self, file: str, name: str, digest: str) -> bool:
         """Whether a release has the function, or the import, of this hash; not if somebody changed it."""
-        return any(known.hash == digest for known in self._known.get((file, name), ()))
-
-    def imports(self, file: str, node: ast.AST, package: str) -> bool:
-        """Whether a statement imports what upstream does, if from a file that moved into another folder."""
-        if not isinstance(node, ast.ImportFrom):
-            return False
-        *folders, last = home_of(node, package, file).split(".")
-        homes = [".".join([*folders[:number], *folders[number + 1 :], last]) for number in range(1, len(folders))]
-        homes.append(".".join([*folders, last]))
-        return all(
-            any(self.has(file, f"import {alias.name}", _hash(f"{home}:{alias.name}", 6)) for home in homes)
-            for alias in node.names
-        )
-
-    def adds_to(self, file: str, name: str, node: ast.stmt, package: str) -> bool:
-        """Whether a changed function has statements that upstream's has not; else it only leaves some out.
-
-        What an error says, and where a function imports upstream's names, is a fork's to choose.
-        """
-        known, found = self._known.get((file, name)), list(parts(node, package))
-        if not known:
-            return True
-        matchers = [SequenceMatcher(None, [one.hash for one in version.parts], [one.hash for one in found], False)
-                    for version in known]  # fmt: skip
-        nearest = max(matchers, key=SequenceMatcher.ratio).get_opcodes()
-        new = {part.first for tag, _, _, start, end in nearest if tag != "equal" for part in found[start:end]}
-        inside = (part for part in ast.walk(node) if isinstance(part, ast.Raise | ast.ImportFrom))
-        return not new <= {
-            part.lineno for part in inside if isinstance(part, ast.Raise) or self.imports(file, part, package)
-        }
+        return digest in self._known.get((file, name), ())
 
 
 @cache
@@ -114,12 +62,12 @@ def origins(tree: ast.Module, package: str, file: str) -> dict[str, str]:
             for alias in node.names:
                 origin = without_package(alias.name, package)
                 if isinstance(node, ast.ImportFrom):
-                    origin = f"{home_of(node, package, file)}:{alias.name}"
+                    origin = f"{_home_of(node, package, file)}:{alias.name}"
                 by_name[bound_by_import(alias, node)] = _hash(origin, 6)
     return by_name
 
 
-def home_of(node: ast.ImportFrom, package: str, file: str) -> str:
+def _home_of(node: ast.ImportFrom, package: str, file: str) -> str:
     """The module that an import is from; one of the package itself begins with a dot."""
     module = node.module or ""
     folders = file.split("/")
@@ -127,21 +75,6 @@ def home_of(node: ast.ImportFrom, package: str, file: str) -> str:
         return without_package(module, package)
     folders = folders[: -node.level]
     return "." + ".".join([*folders, module] if module else folders)
-
-
-def parts(node: ast.AST, package: str) -> Iterator[StatementHash]:
-    """The statements of a definition in order, the definition's own head first."""
-    if isinstance(node, ast.stmt):
-        if is_text(node):
-            return
-        blocks = [name for name in _BLOCKS if getattr(node, name, None)]
-        first = node.lineno
-        inner = getattr(node, blocks[0])[0] if blocks else None
-        last = first_line(inner) - 1 if isinstance(inner, ast.stmt) else first if blocks else node.end_lineno or first
-        yield StatementHash(_hash(dump(node, package, without=_BLOCKS), 6), first, max(first, last))
-    for name in _BLOCKS:
-        for child in getattr(node, name, None) or ():
-            yield from parts(child, package)
 
 
 def _hash(text: str, size: int) -> str:

@@ -18,7 +18,7 @@ from mcore_unpatch.codemods.bounds import bound
 from mcore_unpatch.codemods.changes import Asked, Insert, Make, Reason
 from mcore_unpatch.codemods.layout import step_of
 from mcore_unpatch.codemods.shims.contract import Shim
-from mcore_unpatch.codemods.shims.holds import Analysis, Consent
+from mcore_unpatch.codemods.shims.holds import Analysis
 from mcore_unpatch.codemods.shims.places import Place
 from mcore_unpatch.codemods.shims.sightings import listed
 from mcore_unpatch.codemods.standing import HOOK, OF_ONE_MODEL
@@ -66,10 +66,8 @@ class SideBySide:
         holds = [hold for rule in rules for hold in self.known.holds.get((where, rule), ())]
         # What somebody changed, or stands on the hook already, is theirs: it goes only where its rules are named too.
         named = self.options.unsafe_fixes and all(map(self.options.selection.names, rules))
-        consent = Consent.NAMED if named else Consent.UNSAFE
-        strongest = max(holds, key=lambda hold: hold.consent, default=None)
-        if left is None and strongest is not None and strongest.consent > consent:
-            left = strongest.left
+        if left is None:
+            left = next((hold.left for hold in holds if hold.final or not named), None)
         if left is not None:
             lines = {(place.path, place.line) for place in ours}
             mine = [one for one in self.findings if (one.path, one.line) in lines and one.shape == USE]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
 
@@ -17,19 +16,11 @@ from mcore_unpatch.editing.refusals import Left, Refusal
 from mcore_unpatch.repository.paths import is_test
 
 
-class Consent(IntEnum):
-    """What lifts a hold."""
-
-    UNSAFE = 0  # `--unsafe-fixes`: nothing of its own is lost
-    NAMED = 1  # and the rules named with `--select`: it is theirs
-    NEVER = 2
-
-
 class Hold(NamedTuple):
-    """One reason why a flow stays."""
+    """One reason why a flow stays; of a `final` one no consent helps: the others go where their rules are named."""
 
     left: Left
-    consent: Consent
+    final: bool
 
 
 class Analysis:
@@ -49,9 +40,9 @@ class Analysis:
     @cached_property
     def holds(self) -> dict[Flow, list[Hold]]:
         """The reasons of every flow; of each kind the first one speaks for all."""
-        found: dict[Flow, dict[tuple[Refusal, Consent], Hold]] = {}
+        found: dict[Flow, dict[tuple[Refusal, bool], Hold]] = {}
         for flow, hold in (*self._of_definitions(), *self._of_uses(), *self._of_reaching()):
-            found.setdefault(flow, {}).setdefault((hold.left.kind, hold.consent), hold)
+            found.setdefault(flow, {}).setdefault((hold.left.kind, hold.final), hold)
         return {flow: list(holds.values()) for flow, holds in found.items()}
 
     def _of_definitions(self) -> Iterator[tuple[Flow, Hold]]:
@@ -59,12 +50,12 @@ class Analysis:
         for path, definition in self.places.definitions.items():
             for name in definition.defined:
                 flow = path, definition.shim.names[name]
-                for unit, adds in definition.changed(name).items():
-                    yield flow, Hold(Left(Refusal.CHANGED, f"`{unit}`"), Consent.NAMED if adds else Consent.UNSAFE)
+                for unit in definition.changed(name):
+                    yield flow, Hold(Left(Refusal.CHANGED, f"`{unit}`"), final=False)
             said = PROCESSOR.encode() in definition.source.data
             for rule in dict.fromkeys(definition.shim.names.values()) if said else ():
                 if any(True for unit in definition.closure(rule) for _ in processors(unit.node)):
-                    yield (path, rule), Hold(Left(Refusal.ON_HOOK), Consent.NAMED)
+                    yield (path, rule), Hold(Left(Refusal.ON_HOOK), final=False)
 
     def _of_uses(self) -> Iterator[tuple[Flow, Hold]]:
         """Files that give it to the hook, that may not be edited, or that reach it through its module."""
@@ -75,10 +66,10 @@ class Analysis:
             given = {dotted(node) for value in processors(source.tree) for node in ast.walk(value)} if says else set()
             for place in places if not is_test(path) else ():
                 if place.bound in given:
-                    yield place.flow, Hold(Left(Refusal.ON_HOOK), Consent.NAMED)
+                    yield place.flow, Hold(Left(Refusal.ON_HOOK), final=False)
                 elsewhere = place.where != path and (path not in repository.editable or path in self.places.definitions)
                 if elsewhere or not isinstance(place.node, ast.ImportFrom):
-                    yield place.flow, Hold(Left(Refusal.RELIED_ON, f"{path}:{place.line}"), Consent.NEVER)
+                    yield place.flow, Hold(Left(Refusal.RELIED_ON, f"{path}:{place.line}"), final=True)
 
     def _of_reaching(self) -> Iterator[tuple[Flow, Hold]]:
         """Names that a file replaces in the module, or reaches through it: it would go on with the patch as it is."""
@@ -90,8 +81,8 @@ class Analysis:
             if is_test(reach.path):
                 continue
             if not reach.replaces and reach.name in definition.defined:
-                yield (reach.where, definition.shim.names[reach.name]), Hold(left, Consent.NEVER)
+                yield (reach.where, definition.shim.names[reach.name]), Hold(left, final=True)
             for rule in dict.fromkeys(definition.shim.names.values()) if reach.replaces else ():
                 if any(reach.name in unit.binds | unit.uses for unit in definition.closure(rule)):
                     editable = reach.path in self.places.repository.editable
-                    yield (reach.where, rule), Hold(left, Consent.NAMED if editable else Consent.NEVER)
+                    yield (reach.where, rule), Hold(left, final=not editable)

@@ -71,7 +71,7 @@ def _instead(compat: str, names: Sequence[str], definition: Definition | None) -
     """Where names are to come from; before that, what a fork made of their functions has to be kept somewhere."""
     instead = f"import {'it' if len(names) == 1 else 'them'} from `{compat}`"
     defined = [name for name in names if definition and name in definition.defined]
-    own = {part for name in defined if definition for part, adds in definition.changed(name).items() if adds}
+    own = {part for name in defined if definition for part in definition.changed(name)}
     return f"port what was changed in {listed(sorted(own))} first, then {instead}" if own else instead
 
 

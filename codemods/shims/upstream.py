@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from mcore_unpatch.codemods.fingerprints.hashes import Fingerprints, fingerprint, load, origins
+from mcore_unpatch.codemods.fingerprints.hashes import fingerprint, load, origins
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.syntax import body_of, bound_by_import, dotted
 from mcore_unpatch.editing.edits import Repository
@@ -82,7 +82,7 @@ class Definition:
     shim: Shim
     source: Source
     files: Repository
-    _adds: dict[Unit, bool | None] = field(default_factory=dict, init=False)  # None: it is upstream's
+    _ours: dict[Unit, bool] = field(default_factory=dict, init=False)  # whether it is upstream's
 
     @cached_property
     def units(self) -> list[Unit]:
@@ -120,8 +120,8 @@ class Definition:
         own = [unit for name, unit in self.defined.items() if self.shim.names[name] == rule]
         return reached(own, self.units)
 
-    def changed(self, name: str) -> dict[str, bool]:
-        """What somebody changed in a name's function or in what it calls, and whether that adds something."""
+    def changed(self, name: str) -> list[str]:
+        """What of a name's function, or of what it calls, is not upstream's."""
         closure = reached([self.defined[name]], self.units, running=True)
         known = load(self.contract.package)
         used = frozenset().union(*(unit.runs_on for unit in closure if not unit.is_import))
@@ -130,22 +130,19 @@ class Definition:
             if (wanted := used.intersection(names)) and file in self._helpers:
                 compared += [(file, unit) for unit in helping(wanted, self._helpers[file])]
         for file, unit in compared:
-            if unit not in self._adds:  # several names lead to it
-                ours = known.has(file, unit.key, fingerprint(unit.node, self.package))
-                self._adds[unit] = None if ours else known.adds_to(file, unit.key, unit.node, self.package)
-        found = {unit.key: adds for _, unit in compared if (adds := self._adds[unit]) is not None}
-        return found | dict(self._foreign_imports(closure, used, known))
-
-    def _foreign_imports(
-        self, closure: list[Unit], used: frozenset[str], known: Fingerprints
-    ) -> Iterator[tuple[str, bool]]:
-        """Names that upstream imports too, but from somewhere else."""
-        hashes = origins(self.source.tree, self.package, self.shim.file)
+            if unit not in self._ours:  # several names lead to it
+                self._ours[unit] = known.has(file, unit.key, fingerprint(unit.node, self.package))
+        # And names that upstream imports too, but from somewhere else.
+        hashes, imports = origins(self.source.tree, self.package, self.shim.file), set[str]()
         for unit in closure:
-            for name in sorted(unit.binds & used) if unit.is_import else ():
-                about = (self.shim.file, f"import {name}")
-                if known.knows(*about) and not known.has(*about, hashes.get(name, "")):
-                    yield name, not known.imports(self.shim.file, unit.node, self.package)
+            imports |= unit.binds & used if unit.is_import else set()
+        foreign = [
+            name
+            for name in sorted(imports)
+            if known.knows(file := self.shim.file, of := f"import {name}")
+            and not known.has(file, of, hashes.get(name, ""))
+        ]
+        return [unit.key for _, unit in compared if not self._ours[unit]] + foreign
 
     @cached_property
     def _helpers(self) -> dict[str, list[Unit]]:

@@ -59,8 +59,6 @@ def _marked(survey: Survey) -> list[Finding]:
 
 def planned(survey: Survey, *, unsafe: bool, exact: bool = False) -> Options:
     """What a migration of the files of a survey may do."""
-    from mcore_unpatch.editing.edits import Options
-
     stacks = survey.stacks
     return Options(
         unsafe,
@@ -77,12 +75,11 @@ def planned(survey: Survey, *, unsafe: bool, exact: bool = False) -> Options:
 
 @record
 class SoundPlan:
-    """A plan that may be written: the new contents, the findings that stay, and the files it had to leave, with why."""
+    """A plan that may be written: the new contents, and the files it had to leave, with why."""
 
     plan: Plan
     repository: Repository
     rewrites: list[NewContent]
-    remaining: list[Finding]
     left: dict[str, str]
 
 
@@ -94,10 +91,9 @@ def sound_plan(survey: Survey, findings: list[Finding], options: Options, planne
         try:
             plan = planner(repository, (*findings, *survey.elsewhere), options)
             rewrites = rewrites_of(plan, repository)
-            remaining = (
-                _verified(survey, findings, plan, rewrites, options, planner, editable) if rewrites else findings
-            )
-            return SoundPlan(plan, repository, rewrites, remaining, left)
+            if rewrites:
+                _verify(survey, findings, plan, rewrites, options, planner, editable)
+            return SoundPlan(plan, repository, rewrites, left)
         except Unsound as problem:
             reasons = {path: why for path, why in problem.reasons.items() if path in editable}
             if not reasons:  # the effect of a rewrite on another file: which one it was is not known
@@ -118,7 +114,7 @@ def proposed(survey: Survey, findings: list[Finding]) -> dict[str, str]:
     return dict(zip(paths, (diff.decode(errors="replace").rstrip("\n") for diff in diffs), strict=True))
 
 
-def _verified(
+def _verify(
     survey: Survey,
     before: Sequence[Finding],
     plan: Plan,
@@ -126,8 +122,8 @@ def _verified(
     options: Options,
     planner: Planner,
     editable: frozenset[str],
-) -> list[Finding]:
-    """The findings that will be left; raises `Unsound` with the files that must not be rewritten like this, and why."""
+) -> None:
+    """Raise `Unsound` with the files that must not be rewritten like this, and why."""
     contents = {item.path: item.after for item in rewrites}
     _refuse({item.path: why for item in rewrites if (why := _not_compiling(item))})
     found, errors = survey.rescan(contents)
@@ -138,7 +134,6 @@ def _verified(
     _refuse(_unexpected(before, findings, promised))
     again = planner(survey.repository(editable, contents), (*findings, *survey.elsewhere), options)
     _refuse({edit.path: f"a second run would change it again ({edit.title})" for edit in again.edits})
-    return findings
 
 
 def _refuse(reasons: dict[str, str]) -> None:
