@@ -46,8 +46,8 @@ def edits_of(source: Source, asked: Iterable[Asked]) -> list[Edit]:
         for span, text in _pieces(source, request.change):
             new = source.encode(_plain(text))
             if new != source.data[span.start : span.end]:
-                told = (why.title, why.notes, why.finding_line, why.gain, why.group)
-                edits.append(Edit(source.path, why.rule, why.level, *span, new, *told))
+                edit = Edit(source.path, why.rule, why.level, *span, new, why.title, why.notes, why.finding_line)
+                edits.append(replace(edit, gain=why.gain, group=why.group))
     edits.sort(key=lambda edit: (edit.start, edit.end))
     return _without_the_last_newline(source, edits)
 

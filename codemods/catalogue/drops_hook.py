@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from mcore_unpatch.code.module import scope_of
+from mcore_unpatch.code.syntax import parent_of
 from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.codemods.changes import AddArguments, AddParameters
 from mcore_unpatch.codemods.codemod import AddImport, Codemod, Example, Fix, Match, Mends, Note
@@ -94,8 +95,8 @@ makes; classes below one that refuses the hook; and models that other code may p
         function, situation = match.node, match.situation
         if not isinstance(function, Function) or match.target.rpartition(".")[0] in (HYBRID_MODEL, MAMBA_MODEL):
             return
-        cls = source.suite(function) and next(source.above(function))
-        calls = list(self._calls(source, match, function, cls)) if isinstance(cls, ast.ClassDef) else []
+        cls = parent_of(function)
+        calls = [*self._calls(match, function, cls)] if isinstance(cls, ast.ClassDef) else []
         # Another class that drops the hook is no patch.
         patches = tuple(finding for finding in situation.staying.findings if finding.shape not in NO_PATCHES)
         below = situation.options.without_hook(source.path) or RemainingPatches(patches).in_the_way(source.path)
@@ -129,7 +130,7 @@ makes; classes below one that refuses the hook; and models that other code may p
             stored or apart or _without_hook(source, function, calls) or sets_attribute(cls, "post_process", itself)
         )
 
-    def _calls(self, source: Source, match: Match, function: Function, cls: ast.ClassDef) -> Iterator[ast.Call]:
+    def _calls(self, match: Match, function: Function, cls: ast.ClassDef) -> Iterator[ast.Call]:
         """The calls that make the output: of the base's own method, Megatron's `_postprocess`, or a model held."""
         overridden = {item.name for item in cls.body if isinstance(item, Function)}
         held = set(self._held(match, cls)) if function.name == "forward" else set()

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from mcore_unpatch.code.syntax import parent_of
 from mcore_unpatch.codemods.changes import Header, Replace, Rewrite, above
 from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Match, Note, Patch, find_patch
 from mcore_unpatch.codemods.removal import remove
@@ -85,18 +86,14 @@ def add_adapter(block: TransformerBlock, adapter):
 something made of the output
 """
     applied = """
-With `--unsafe-fixes`. Values and gradients are the same wherever the module is called. The original is kept under a
-local name, and the function is defined, in the block of the assignment, which is in no loop. Every other form is by
-hand, and so is a module whose `forward` something in the repository, or Megatron, calls directly: hooks do not run
-there; one on which the repository registers hooks; and one that another kind of wrapper is around.
+With `--unsafe-fixes`. The original is kept under a local name, and the function is defined, in the block of the
+assignment. Every other form is by hand, and so is a module whose `forward` something calls directly, or on which the
+repository registers hooks, or that another kind of wrapper is around.
 """
     by_hand = """
-- **Before the original.** What changes arguments is a pre-hook: `register_forward_pre_hook(f, with_kwargs=True)`, which
-  returns `(args, kwargs)`. Megatron's DDP and FSDP gather parameters in pre-hooks: one that is registered before the
-  model is wrapped must not read the values of weights.
+- **Before the original.** What changes arguments is a pre-hook: `register_forward_pre_hook(f, with_kwargs=True)`.
 - **For a while.** `handle = module.register_forward_hook(f)`, and `handle.remove()` where the original was put back.
-- **Classes.** With the model at hand, register the hook on its modules: `for module in model.modules(): if
-  isinstance(module, Class): module.register_forward_hook(f)`.
+- **Classes.** With the model at hand, register the hook on each of `model.modules()` that is of the class.
 - **Graphs.** No hook runs on a layer that a CUDA graph replays (`cuda_graph_impl`).
 - **Whole models.** Megatron-FSDP up to 0.18 calls `forward` of the model that it wraps directly.
 """
@@ -254,8 +251,8 @@ def _may_be_the_same(other: Finding, finding: Finding) -> bool:
 
 def _is_handed_on(node: ast.Attribute) -> bool:
     """Whether an attribute is called, or an argument of a call."""
-    upper = node._parent  # type: ignore[attr-defined]
-    upper = upper._parent if isinstance(upper, ast.keyword) else upper
+    upper = parent_of(node)
+    upper = parent_of(upper) if isinstance(upper, ast.keyword) else upper
     return isinstance(node.ctx, ast.Load) and isinstance(upper, ast.Call) and not isinstance(node.value, ast.Call)
 
 

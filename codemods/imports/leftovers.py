@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from mcore_unpatch.code.syntax import parent_of
 from mcore_unpatch.codemods.changes import Reason
@@ -47,7 +48,8 @@ def _is_asked_for(repository: Repository, path: str, name: str) -> bool:
 
 def _imports(source: Source) -> Iterator[tuple[Import, ast.alias]]:
     """The imported names that may go."""
-    for node in source.every(ast.Import, ast.ImportFrom):
+    imports: list[Any] = source.every(ast.Import, ast.ImportFrom)
+    for node in imports:
         kept = any(_KEPT.search(source.line(line)) for line in lines_of(node)) or source.path.endswith("__init__.py")
         home = parent_of(node)  # in a branch an import may be all there is
         plain = isinstance(home, ast.Module | Function) or (isinstance(home, ast.If) and len(home.body) > 1)

@@ -1,4 +1,4 @@
-"""Why a downstream's patches stay. A patch, its undoing and what relies on it are one flow: all of it moves, or none."""
+"""Why a downstream's patches stay: a patch, its undoing and what relies on it move together, or not at all."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mcore_unpatch.code.module import BindingKind, scope_of
 from mcore_unpatch.code.syntax import parent_of
@@ -93,7 +93,7 @@ class Places:
                 if source is not None and _names_module(source, module):
                     found += _reached(source, definition)
                 for node in source.every(ast.ImportFrom) if source else ():
-                    there = self._module(source, node)
+                    there = self._module(node)
                     if node.names[0].name == "*" and there.node is not None and there.node._inner.module.path == where:
                         found += [Reach(path, where, name, node.lineno) for name in definition.shim.names]
         return found
@@ -102,7 +102,7 @@ class Places:
         known = {name for shim in self.contract.shims for name in shim.names}
         for node in source.every(ast.ImportFrom):
             for alias in node.names if node.module != source.path else ():
-                if home := self._home(self._module(source, node), alias.name):
+                if home := self._home(self._module(node), alias.name):
                     yield Place(source.path, node, bound_by_import(alias, node), *home)
         for reached in source.every(ast.Attribute):
             if reached.attr in known and isinstance(reached.ctx, ast.Load):
@@ -110,10 +110,10 @@ class Places:
                     if home := self._home(value, reached.attr):
                         yield Place(source.path, reached.value, source.text(reached), *home)
 
-    def _module(self, source: Source, node: ast.ImportFrom) -> Value:
+    def _module(self, node: ast.ImportFrom) -> Value:
         """The module that a statement imports from."""
         module = scope_of(node).module
-        return self.repository.names.module(module.absolute(node.module, node.level), source.path)
+        return self.repository.names.module(module.absolute(node.module, node.level), module.path)
 
     def _home(self, module: Value, name: str, farthest: int = _FARTHEST) -> tuple[str, Shim, str] | None:
         """The shim's name that a module has under a name, through those that pass it on, and where it is defined."""
@@ -135,20 +135,17 @@ class Places:
 
 def _names_module(source: Source, module: str) -> bool:
     """Whether a file reaches a module of that name otherwise than by importing names from it."""
-    imports = (
-        alias.name.rpartition(".")[2] for node in source.every(ast.Import, ast.ImportFrom) for alias in node.names
-    )
-    texts = (re.split(r"\W", one.value) for one in source.every(ast.Constant) if isinstance(one.value, str))
-    return (
-        module in imports
-        or any(module == node.attr for node in source.every(ast.Attribute))
-        or any(module in text for text in texts)
-    )
+    imports: list[Any] = source.every(ast.Import, ast.ImportFrom)
+    said = {alias.name.rpartition(".")[2] for node in imports for alias in node.names}
+    said |= {node.attr for node in source.every(ast.Attribute)}
+    texts = (node.value for node in source.every(ast.Constant) if isinstance(node.value, str))
+    return module in said or any(module in re.split(r"\W", text) for text in texts)
 
 
 def _reached(source: Source, definition: Definition) -> Iterator[Reach]:
     """The names that a file may reach in a module: all that it says as an attribute, a keyword or a text."""
-    for node in source.every(ast.Attribute, ast.Constant, ast.keyword):
+    nodes: list[Any] = source.every(ast.Attribute, ast.Constant, ast.keyword)
+    for node in nodes:
         above = parent_of(node)
         call = parent_of(above) if isinstance(above, ast.keyword) else above
         replaces = isinstance(call, ast.Call) and leaf(call.func) in _REPLACING

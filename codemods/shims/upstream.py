@@ -1,4 +1,4 @@
-"""A file of the downstream that defines what a shim replaces: what of it is upstream's. Only its functions hand over."""
+"""A file of the downstream that defines what a shim replaces, and what of it is upstream's."""
 
 from __future__ import annotations
 
