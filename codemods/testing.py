@@ -62,7 +62,7 @@ def findings(files: Files, options: Options) -> list[Finding]:
     told, _ = search(paths)
     told = guards.mark(told, Project(exists, files.__getitem__), search.core)
     settled = verdicts.settled(told, dict.fromkeys(files, Judged((Stack(Revision("", (options.target,))),))))
-    settled = guards.settled(settled, lambda _: (), required=bool(options.plain("")))
+    settled = guards.settled(settled, lambda _: (), required=False)
     open_ones = (one for one in settled if options.wants(one.rule) and one.verdict != DONE)
     return sorted(open_ones, key=lambda finding: finding.sort_key)
 

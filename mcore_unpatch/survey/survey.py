@@ -9,7 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from mcore_unpatch import rewrites
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings import verdicts
 from mcore_unpatch.findings.finding import DONE, Finding
@@ -135,13 +134,13 @@ class Survey:
         from mcore_unpatch.editing.edits import Repository
 
         read = Overlay(self.files.read, contents or {}).read
-        return Repository(self.whole.own, self.files.exists, read, editable, self.parsed)
+        names = None if contents else lambda: self.core.names
+        return Repository(self.whole.own, self.files.exists, read, editable, self.parsed, names)
 
     @cache  # noqa: B019 - a survey lives as long as its command
-    def downstreams(self, editable: frozenset[str]) -> Repository:
-        """The repository with what it has of the downstreams that the codemods know, which waits for no finding."""
-        rewrites.downstreams(repository := self.repository(editable))
-        return repository
+    def shared(self, editable: frozenset[str]) -> Repository:
+        """The repository as all plans see it, with what was decided about it."""
+        return self.repository(editable)
 
     def floor(self, path: str) -> Version:
         """The oldest known release on which a file can be imported."""
@@ -191,7 +190,7 @@ class Survey:
             self.parsed,
             self.options.source,
             self.options.selection.__contains__,
-            downstreams=partial(self.downstreams, self.found.editable) if self.options.fixes and not contents else None,
+            downstreams=partial(self.shared, self.found.editable) if self.options.fixes and not contents else None,
             diffs=self.whole.patches,
         )
 

@@ -1,4 +1,4 @@
-"""A file of the downstream that defines what a shim replaces: what of it is upstream's. It is never edited."""
+"""A file of the downstream that defines what a shim replaces, and what of it is upstream's."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from mcore_unpatch.codemods.fingerprints.compare import Difference, Fingerprints, fingerprint, load, origins
+from mcore_unpatch.codemods.fingerprints.hashes import fingerprint, load, origins
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
-from mcore_unpatch.codemods.syntax import body_of, bound_by_import
+from mcore_unpatch.codemods.syntax import body_of, bound_by_import, dotted
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.library.digests import dump
-from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.sources.nodes import walk
 
 _NAME = re.compile(r"Name\(id='(\w+)'\)")
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
+_BLOCKS = ast.If | ast.Try | ast.With | ast.For | ast.While | ast.ExceptHandler
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +82,7 @@ class Definition:
     shim: Shim
     source: Source
     files: Repository
-    _compared: dict[Unit, Difference | None] = field(default_factory=dict, init=False)
+    _ours: dict[Unit, bool] = field(default_factory=dict, init=False)  # whether it is upstream's
 
     @cached_property
     def units(self) -> list[Unit]:
@@ -102,13 +100,6 @@ class Definition:
         own = [unit for unit in self.units if not unit.is_import and not self._hands_over(unit.node)]
         return {name: unit for unit in own for name in unit.binds if name in self.shim.names}
 
-    @cached_property
-    def from_shim(self) -> frozenset[str]:
-        """The names that this file has from the shim already."""
-        imports = [unit.node for unit in self.units if isinstance(unit.node, ast.ImportFrom)]
-        own = [bound_by_import(one, node) for node in imports if node.module == self.shim.compat for one in node.names]
-        return frozenset([*own, *(name for unit in self.units if self._hands_over(unit.node) for name in unit.binds)])
-
     def _hands_over(self, node: ast.stmt) -> bool:
         """Whether a function asks first whether the shim is there, and returns what that returns."""
         first = next(iter(body_of(node)), None) if isinstance(node, ast.FunctionDef) else None
@@ -124,60 +115,53 @@ class Definition:
         """What this copy of the downstream calls its package."""
         return self.contract.package_of(self.source.path, self.shim)
 
-    def changed(self, name: str) -> list[Difference]:
-        """What somebody changed in a name's function or in what it calls; empty if all of it is upstream's."""
-        if name not in self.defined:
-            return []
+    def closure(self, rule: str) -> list[Unit]:
+        """All that the functions of a rule lead to."""
+        own = [unit for name, unit in self.defined.items() if self.shim.names[name] == rule]
+        return reached(own, self.units)
+
+    def changed(self, name: str) -> list[str]:
+        """What of a name's function, or of what it calls, is not upstream's."""
         closure = reached([self.defined[name]], self.units, running=True)
         known = load(self.contract.package)
         used = frozenset().union(*(unit.runs_on for unit in closure if not unit.is_import))
-        compared = [(self.shim.file, self.source, unit) for unit in closure if not unit.is_import]
+        compared = [(self.shim.file, unit) for unit in closure if not unit.is_import]
         for file, names in self.contract.helpers.items():  # the shim brings its own of these
             if (wanted := used.intersection(names)) and file in self._helpers:
-                source, own = self._helpers[file]
-                compared += [(file, source, unit) for unit in helping(wanted, own)]
-        for file, source, unit in compared:
-            if unit not in self._compared:  # several names lead to it
-                ours = known.has(file, unit.key, fingerprint(unit.node, self.package))
-                difference = None if ours else known.difference(file, unit.key, unit.node, self.package, source)
-                self._compared[unit] = difference
-        differing = [part for _, _, unit in compared if (part := self._compared[unit])]
-        return differing + self._foreign_imports(closure, used, known)
-
-    def _foreign_imports(self, closure: list[Unit], used: frozenset[str], known: Fingerprints) -> list[Difference]:
-        """Names that upstream imports too, but from somewhere else."""
-        hashes, path = origins(self.source.tree, self.package, self.shim.file), self.source.path
-        foreign = []
+                compared += [(file, unit) for unit in helping(wanted, self._helpers[file])]
+        for file, unit in compared:
+            if unit not in self._ours:  # several names lead to it
+                self._ours[unit] = known.has(file, unit.key, fingerprint(unit.node, self.package))
+        # And names that upstream imports too, but from somewhere else.
+        hashes, imports = origins(self.source.tree, self.package, self.shim.file), set[str]()
         for unit in closure:
-            for name in sorted(unit.binds & used) if unit.is_import else ():
-                about = (self.shim.file, f"import {name}")
-                if known.knows(*about) and not known.has(*about, hashes.get(name, "")):
-                    line = unit.node.lineno
-                    text = (
-                        f"--- {known.project}: `{name}` comes from elsewhere\n+++ {path}\n+{self.source.line(line)}\n"
-                    )
-                    own = not known.imports(self.shim.file, unit.node, self.package)
-                    foreign.append(Difference(path, name, line, known.releases[-1], 1, text, own))
-        return foreign
+            imports |= unit.binds & used if unit.is_import else set()
+        foreign = [
+            name
+            for name in sorted(imports)
+            if known.knows(file := self.shim.file, of := f"import {name}")
+            and not known.has(file, of, hashes.get(name, ""))
+        ]
+        return [unit.key for _, unit in compared if not self._ours[unit]] + foreign
 
     @cached_property
-    def _helpers(self) -> dict[str, tuple[Source, list[Unit]]]:
-        """The files with the downstream's helpers, and their statements."""
+    def _helpers(self) -> dict[str, list[Unit]]:
+        """The statements of the files with the downstream's helpers."""
         above = self.source.path.removesuffix(self.shim.file)
         paths = {file: above + file for file in self.contract.helpers if above != self.source.path}
         found = {file: self.files.readable(path) for file, path in paths.items() if self.files.exists(path)}
-        return {file: (source, units(source.tree)) for file, source in found.items() if source}
+        return {file: units(source.tree) for file, source in found.items() if source}
 
 
 def _bound(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Import | ast.ImportFrom):
         yield from (bound_by_import(alias, node) for alias in node.names)
-    elif isinstance(node, _DEFINITIONS):
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield node.name
-    elif isinstance(node, _ASSIGNMENTS):
+    elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             yield from (name.id for name in walk(target) if isinstance(name, ast.Name))
-    elif isinstance(node, ast.If | ast.Try | ast.With | ast.For | ast.While | ast.ExceptHandler):
+    elif isinstance(node, _BLOCKS):
         for child in ast.iter_child_nodes(node):
             yield from _bound(child)
 
