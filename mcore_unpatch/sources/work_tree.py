@@ -33,9 +33,7 @@ class WorkTree:
             data = b"".join(iter(lambda: os.read(handle, size + 1), b""))
         finally:
             os.close(handle)
-        if (
-            size <= self._room[0]
-        ):  # the first ones stay: all are read in the same order, and of the last ones none would be
+        if size <= self._room[0]:  # the first ones stay: all are read in the same order, and no last one would be there
             self._room[0] -= size
             self._known[path] = data
         return data
@@ -43,13 +41,6 @@ class WorkTree:
     def exists(self, path: str) -> bool:
         """Whether there is such a file or folder."""
         return reading.exists(self.top, path)
-
-    def size(self, path: str) -> int:
-        """Bytes of a file, 0 if it is gone."""
-        try:
-            return os.stat(f"{self.top}/{path}").st_size  # noqa: PTH116
-        except OSError:
-            return 0
 
 
 @record
