@@ -188,12 +188,17 @@ def _found(name: str, release: Model) -> Known | None:
     """What a release has under a name, or elsewhere, if another release moved it."""
     if found := release.find(name):
         return found
-    if (other := known.name_on(release, name)) == name and (last := known.last(name)):
-        there = known.model(last)
-        if (fact := there.find(name)) is not None:
-            other = release.moved(fact.name, fact.fact, there) or name
+    if (other := known.name_on(release, name)) == name:
+        other = _moved(name, release) or name
     is_same = other.split(".")[-2:] == name.split(".")[-2:]  # not one that has another name and much the same body
     return release.find(other) if is_same else None
+
+
+def _moved(name: str, release: Model) -> str | None:
+    """Where a release has what an older one had under a name."""
+    before = known.model(last) if (last := known.last(name)) else None
+    was = before.find(name) if before is not None else None
+    return release.moved(was.name, was.fact, before) if was is not None and before is not None else None
 
 
 def _digest(found: Known | None) -> str:
@@ -219,7 +224,7 @@ def difference(pinned: Pin, release: Model) -> str | None:
     if _digest(now) == pinned.digest[held]:
         return None
     if now is None:
-        other = _moved(pinned.name, release)
+        other = _moved(pinned.name, release) or ""
         same = other.rpartition(".")[2] == pinned.name.rpartition(".")[2]
         said = f"; it is now `{other}`" if same else f"; `{other}` is the closest match"
         return f"was removed{said if other else ''}"
@@ -233,14 +238,6 @@ def difference(pinned: Pin, release: Model) -> str | None:
     if was.fact.kind == "function" and was.fact.detail != now.fact.detail:
         return f"changed its signature from `{was.fact.detail}` to `{now.fact.detail}`"
     return "changed its body"
-
-
-def _moved(name: str, release: Model) -> str:
-    """Where a release has what an older one had under a name."""
-    last = known.last(name)
-    before = known.model(last) if last is not None else None
-    was = before.find(name) if before is not None else None
-    return (release.moved(was.name, was.fact, before) or "") if was is not None and before is not None else ""
 
 
 def defined(pinned: Pin, release: Model) -> str:

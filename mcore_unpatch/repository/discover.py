@@ -36,7 +36,7 @@ class Discovery:
     notes: list[str] = field(default_factory=list)
     errors: list[FileError] = field(default_factory=list)  # what could not be looked into
     links: set[str] = field(default_factory=set)  # of `python` and `patches`: these are read, and never written
-    aliases: set[str] = field(default_factory=set)  # links to files that are read under their own name: imported by both
+    aliases: set[str] = field(default_factory=set)  # links to files that are read by their own name
 
     @property
     def editable(self) -> frozenset[str]:
@@ -297,4 +297,3 @@ def is_source(path: str) -> bool:
 def is_patch_file(path: str) -> bool:
     """Whether a file is a diff, by its name."""
     return path.lower().endswith(PATCHES)
-

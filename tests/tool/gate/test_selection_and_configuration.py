@@ -40,14 +40,6 @@ class TestConfiguration:
         self.configure(project, 'select = ["MCU1"]')
         assert rules(project) == ["MCU101"]
 
-    def test_output_format(self, project: Path) -> None:
-        self.configure(project, 'output-format = "json"')
-        assert unpatch("check", cwd=project).json["version"] == 1
-
-    def test_jobs(self, project: Path) -> None:
-        self.configure(project, "jobs = 1")
-        assert rules(project) == ["MCU101", "MCU601", "MCU602"]
-
     def test_found_upwards_from_the_scanned_path(self, project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
         self.configure(project, 'select = ["MCU1"]')
         write_files(project, {"deep/er/a.py": FILES["a.py"]})
