@@ -90,18 +90,36 @@ def _made_by_constructor(cls: type) -> dict[str, tuple[type, ...]]:
         return {}
     tree = ast.parse(Path(file).read_bytes())
     body = next((node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == cls.__name__), tree)
-    made: dict[str, set[type | None]] = defaultdict(set)
+    made: dict[str, set[Any]] = defaultdict(set)
+    chosen: dict[str, list[ast.expr]] = defaultdict(list)  # what local names stand for
     for node in ast.walk(body):
-        if isinstance(node, ast.Assign) and not (isinstance(node.value, ast.Constant) and node.value.value is None):
-            own = (target for target in node.targets if isinstance(target, ast.Attribute))
-            for target in (one for one in own if ast.unparse(one.value) == "self"):
-                made[target.attr].add(_class_called(node.value, module))
-    return {name: tuple(filter(None, classes)) for name, classes in made.items() if None not in classes}
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            chosen[node.targets[0].id].append(node.value)
+    for node in ast.walk(body):
+        if not isinstance(node, ast.Assign) or (isinstance(node.value, ast.Constant) and node.value.value is None):
+            continue
+        for target in node.targets:
+            if isinstance(target, ast.Attribute) and ast.unparse(target.value) == "self":
+                called = [node.value.func] if isinstance(node.value, ast.Call) else [node.value]
+                made[target.attr].update(_named(value, module) for value in _alternatives(called, chosen))
+    certain = {name: classes for name, classes in made.items() if None not in classes}
+    return {name: tuple(cls for cls in classes if isinstance(cls, type)) for name, classes in certain.items()}
 
 
-def _class_called(value: ast.expr, module: Any) -> type | None:
-    """The class that an expression calls by a name of its module; None for anything else."""
+def _alternatives(values: list[ast.expr], chosen: dict[str, list[ast.expr]]) -> Iterator[ast.expr]:
+    """An expression, or those it chooses among: `a if b else c`, a local name."""
+    for value in values:
+        if isinstance(value, ast.IfExp):
+            yield from _alternatives([value.body, value.orelse], chosen)
+        elif isinstance(value, ast.Name) and value.id in chosen:
+            yield from _alternatives(chosen[value.id], {})
+        else:
+            yield value
+
+
+def _named(value: ast.expr, module: Any) -> Any:
+    """What a dotted name stands for in a module; None for anything else, a function among them."""
     held: Any = module
-    for part in ast.unparse(value.func).split(".") if isinstance(value, ast.Call) else [""]:
+    for part in ast.unparse(value).split("."):
         held = getattr(held, part, None) if part.isidentifier() else None
-    return held if isinstance(held, type) else None
+    return None if code_of(held) is not None else held

@@ -169,8 +169,10 @@ LIBRARY = {
 
         class Model(Module):
             def __init__(self, layer=None, fast=False):
+                kind = Layer if fast else Other
                 self.first = Layer()
                 self.either = Layer() if fast else Other()
+                self.chosen = kind()
                 self.given = layer or Layer()
                 self.made = made()
                 self.later = None

@@ -174,7 +174,8 @@ said = {
     "of another class of Megatron": changed(first=model.Other()),
     "of another class": changed(first=swapped.Foreign()),
     "of a subclass": changed(first=swapped.Mine()),
-    "one of two": changed(either=swapped.Foreign()),
+    "one of two": changed(either=model.Layer(), chosen=model.Layer()),
+    "none of two": changed(either=swapped.Foreign(), chosen=swapped.Foreign()),
     "given": changed(given=swapped.Foreign()),
     "made by a function": changed(made=swapped.Foreign()),
     "made later": [changed(later=swapped.Mine()), changed(later=swapped.Foreign())],
@@ -302,6 +303,7 @@ def test_models(said: dict[str, Any]) -> None:
     assert {name: rows for name, rows in told.items() if rows} == {
         "several": [["instance", "Module.forward", MINE, "chunk1.first"]],
         "of another class": [["submodule", "Model.first", "swapped.Foreign", ""]],
+        "none of two": [["submodule", "Model.chosen", "swapped.Foreign", ""]],
         "made later": [[], [["submodule", "Model.later", "swapped.Foreign", ""]]],
         "over a method of Megatron's, in a class of theirs": [["instance", "Module.forward", MINE, "given"]],
     }
