@@ -74,6 +74,10 @@ def check(
     with Progress() as progress:
         options = replace(options, lock=_lock(top, options, require_pins))
         report = scan(paths, replace(options, base=None, baseline=None) if write_baseline else options, progress)
+    told = [finding for finding in report.findings if finding.confidence != "possible"]
+    if possible := len(report.findings) - len(told):
+        note(f"{count(possible, 'possible one')}, by a method's name alone, not counted")
+    report.findings = told
     if write_baseline:
         return _write_baseline(report, options.baseline)
     nothing_accepted = options.base is None and options.baseline is None

@@ -181,7 +181,7 @@ def _megatrons(
     if matrix is not None:
         return chosen
     if not old and not to.source:  # what is as new already takes no step
-        ahead = [one for one in used if parse_version(one.label) >= parse_version(last.label)]
+        ahead = [one for one in used if parse_version(one.label.rstrip("+")) >= parse_version(last.label)]
         if len(ahead) == len(used):
             raise UsageError(_nothing(used[-1].label, old))
         chosen = replace(chosen, used=[one for one in used if one not in ahead], older=older + len(ahead))

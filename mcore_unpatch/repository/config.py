@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,6 @@ def table_of(text: bytes, file: Path, misspelt: list[str] | None = None) -> dict
     `misspelt` takes the names of tables that look like ours.
     """
     import tomllib
-    from difflib import get_close_matches
 
     try:
         data = tomllib.loads(text.decode())
@@ -90,8 +90,7 @@ def table_of(text: bytes, file: Path, misspelt: list[str] | None = None) -> dict
     tool = data.get("tool")
     tool = tool if isinstance(tool, dict) else {}
     if misspelt is not None:
-        near = get_close_matches(_TABLE, map(str.lower, tool), cutoff=0.8)
-        misspelt += [name for name in tool if name != _TABLE and (_TABLE in name or name.lower() in near)]
+        misspelt += [name for name in tool if name != _TABLE and _TABLE in re.sub(r"[-_.]", "", name.lower())]
     if not isinstance(tool.get(_TABLE, {}), dict):
         raise UsageError(f"{file}: [tool.{_TABLE}] must be a table")
     return tool.get(_TABLE)

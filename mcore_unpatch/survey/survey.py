@@ -182,7 +182,7 @@ class Survey:
     def _looking(self, contents: Mapping[str, bytes]) -> Search:
         """A look at the repository, with other bytes in some files."""
         return Search(
-            self.whole.own,
+            [*self.whole.own, *self.whole.aliases],
             Overlay(self.files.read, contents).read,
             self.files.exists,
             self.stacks.versions,
@@ -249,7 +249,7 @@ class Survey:
     @property
     def everything(self) -> list[str]:
         """The files of the repository, but for prose."""
-        return [*self.whole.python, *self.whole.patches, *self._settings]
+        return [*self.whole.python, *self.whole.patches, *self._settings, *sorted(self.whole.aliases)]
 
     @cached_property
     def _settings(self) -> list[str]:

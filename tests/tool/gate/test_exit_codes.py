@@ -1,6 +1,5 @@
 """`check`: 0 clean, 1 findings, 2 usage error, unreadable configuration or a file that could not be analysed."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,11 +23,6 @@ def test_findings(tmp_path: Path) -> None:
     result = unpatch_forked("check", cwd=tmp_path)
     assert (result.code, result.err) == (FINDINGS, "")
     assert "GPTModel.forward" in result.out
-
-
-def test_scan_is_an_inventory_and_no_gate(tmp_path: Path) -> None:
-    write_files(tmp_path, PATCH)
-    assert unpatch("scan", cwd=tmp_path).code == CLEAN
 
 
 @pytest.mark.parametrize("command", ["scan", "check"])
@@ -68,11 +62,6 @@ def test_a_folder_that_is_gone(tmp_path: Path) -> None:
         ERROR,
         "error: the current folder does not exist any more: go to another one\n",
     )
-
-
-def test_the_console_script(tmp_path: Path) -> None:
-    script = Path(sys.executable).with_name("unpatch")
-    assert shutil.which(script)
 
 
 def test_version_and_help(tmp_path: Path) -> None:
