@@ -1,6 +1,6 @@
-"""What HybridModel has in common with GPTModel, by hand: the rows that say what becomes of a patch on it.
+"""What a HybridModel does to patches that are written for GPTModel: by hand, from what the two have in common.
 
-Each row is held to Megatron by `tests/compat/matrix/test_patches_on_hybrid.py`, which counts calls on both models.
+`tests/compat/matrix/test_patches_on_hybrid.py` counts the calls of patched functions on both models, row by row.
 """
 
 from __future__ import annotations
@@ -8,70 +8,44 @@ from __future__ import annotations
 from mcore_unpatch.effects.other_model import Becomes, OtherModel, Row
 from mcore_unpatch.megatron.layout import GPT_MODEL, HYBRID_MODEL, MAMBA_MODEL
 
-_M, _T = r"megatron\.core\.models\.", r"megatron\.core\.transformer\."
-_BLOCK = "megatron.core.transformer.transformer_block.TransformerBlock"
-_STACK = "megatron.core.models.hybrid.hybrid_block.HybridStack"
-_REPLAY = r"(?i)rout(er|ing)_?replay"
-
+_MODELS, _LAYERS = "megatron.core.models", "megatron.core.transformer"
+_GPT, _COMMON = f"{_MODELS}.gpt", f"{_MODELS}.common"
+_BLOCK, _LAYER = f"{_LAYERS}.transformer_block", f"{_LAYERS}.transformer_layer"
+_SPECS = (f"{_GPT}.gpt_layer_specs", f"{_GPT}.experimental_attention_variant_module_specs", f"{_GPT}.heterogeneous")
+_EARLY = (
+    f"{_GPT}.moe_module_specs",
+    f"{_MODELS}.backends",
+    "megatron.core.extensions.transformer_engine_spec_provider",
+)
+_PARTS = ("utils", "fine_grained_callables", "model_chunk_schedule_plan")
+_PLAN = "HybridModel has no `build_schedule_plan`"
 HYBRID = OtherModel(
     model=HYBRID_MODEL,
-    counterparts={GPT_MODEL: HYBRID_MODEL, MAMBA_MODEL: HYBRID_MODEL, _BLOCK: _STACK},
+    counterparts={
+        GPT_MODEL: HYBRID_MODEL,
+        MAMBA_MODEL: HYBRID_MODEL,
+        f"{_BLOCK}.TransformerBlock": f"{_MODELS}.hybrid.hybrid_block.HybridStack",
+    },
     rows=(
-        Row("model", rf"{_M}gpt\.gpt_model(\..*)?", Becomes.DEAD, "HybridModel has methods and imports of its own"),
-        Row("subclass", rf"{_M}mamba\.mamba_model(\..*)?", Becomes.DEAD, "MambaModel is a subclass of HybridModel"),
-        Row("block", rf"{_T}transformer_block(\..*)?", Becomes.DEAD, "its decoder is a HybridStack"),
+        Row((f"{_GPT}.gpt_model",), Becomes.DEAD, "HybridModel has methods and imports of its own"),
+        Row((f"{_MODELS}.mamba.mamba_model",), Becomes.DEAD, "MambaModel is a subclass of HybridModel"),
+        Row((_BLOCK,), Becomes.DEAD, "the decoder is a HybridStack"),
+        Row(_SPECS, Becomes.DEAD, "the layers come from `hybrid_layer_specs`"),
         Row(
-            "builders",
-            rf"{_M}gpt\.(gpt_layer_specs|experimental_attention_variant_module_specs|heterogeneous)(\..*)?",
-            Becomes.DEAD,
-            "its layers come from `hybrid_layer_specs`",
-        ),
-        Row(
-            "specs",
-            rf"{_M}(gpt\.moe_module_specs|backends)(\..*)?|megatron\.core\.extensions\.transformer_engine_spec_provider\..*",
+            _EARLY,
             Becomes.UNKNOWN,
-            "`hybrid_layer_specs` asks for it once, while it is imported: it acts if it is made before that",
-            unseen="`hybrid_layer_specs` needs Transformer Engine",
+            "`hybrid_layer_specs` asks for it once, while it is imported: what comes later does nothing",
+            unseen="that module needs Transformer Engine",
         ),
+        Row((f"{_LAYER}.get_transformer_layer_offset",), Becomes.DEAD, "a HybridStack numbers its layers itself"),
         Row(
-            "submodules",
-            r"megatron\.core\..*Submodules\.\w+",
-            Becomes.UNKNOWN,
-            "whose spec is changed is not known",
-            unseen="the same patch acts on one spec and not on another",
+            (f"{_LAYER}.TransformerLayer",), Becomes.HALVES, "the attention and the MLP of a layer are two layers there"
         ),
-        Row(
-            "offset",
-            rf"{_T}transformer_layer\.get_transformer_layer_offset",
-            Becomes.DEAD,
-            "a HybridStack numbers its layers itself",
-        ),
-        Row(
-            "layer",
-            rf"{_T}transformer_layer\.TransformerLayer(\..*)?",
-            Becomes.HALVES,
-            "each layer is two there, one with the attention and one with the MLP",
-        ),
-        Row(
-            "plan",
-            rf"{_M}(common\.(fine_grained_callables|model_chunk_schedule_plan|utils)|gpt\.fine_grained_callables)(\..*)?",
-            Becomes.DEAD,
-            "HybridModel has no `build_schedule_plan`",
-        ),
-        Row(
-            "overlap",
-            r"megatron\.core\.pipeline_parallel\.combined_1f1b(\..*)?",
-            Becomes.RAISES,
-            "AttributeError: HybridModel has no `build_schedule_plan`",
-        ),
-        Row(
-            "replay",
-            rf"{_T}moe\.(router\.TopKRouter\.(__init__|routing|_hash_routing)|router\.RouterReplay|router_replay\..*)",
-            Becomes.RENUMBERED,
-            "routers are every second layer there",
-            says=_REPLAY,
-        ),
+        Row((f"{_GPT}.fine_grained_callables", *(f"{_COMMON}.{name}" for name in _PARTS)), Becomes.DEAD, _PLAN),
+        Row(("megatron.core.pipeline_parallel.combined_1f1b",), Becomes.RAISES, f"AttributeError: {_PLAN}"),
+        Row((f"{_LAYERS}.multi_token_prediction", "megatron.training"), Becomes.ACTS),  # whatever number they say
+        Row(("megatron.legacy.model",), Becomes.DEAD, "no layer is one of `megatron.legacy`", unseen="no wheel has it"),
     ),
-    numbers=r"(global_)?layer_(number|idx|index|id|offset)|get_transformer_layer_offset|get_num_layers_to_build",
-    unnumbered=rf"{_T}multi_token_prediction\..*",
+    numbers=r"(global_)?layer_(number|idx|index|id|offset)|get_transformer_layer_offset|get_num_layers_to_build"
+    r"|router_replay|RouterReplay\w*",
 )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from mcore_unpatch.effects.other_model import Becomes
 from mcore_unpatch.report.lines import count
 from mcore_unpatch.report.pages import Card, Pane, head_of, origin_of, page
-from mcore_unpatch.report.upgrade_text import BECOMES, Group, groups, marks_of, urgency
+from mcore_unpatch.report.upgrade_text import BECOMES, Group, groups, hybrid_of, marks_of, urgency
 from mcore_unpatch.say.effects import DIFFERS, NOT_REACHED, OK, RAISES, UNKNOWN, details, sentence, trigger
 from mcore_unpatch.say.names import short
+from mcore_unpatch.say.other_model import sentence as elsewhere
 from mcore_unpatch.upgrade.copies import Changes
 from mcore_unpatch.upgrade.run import Event, Row, UpgradeReport
 
@@ -42,7 +44,10 @@ def html(report: UpgradeReport, copies: Mapping[tuple[str, int, str], Changes]) 
 def _of_row(row: Row, report: UpgradeReport, changes: Changes | None, edits: dict[str, str]) -> Card:
     marks = marks_of(row, report)
     on = [f"{column.label}: {each}" for column, each in zip(report.columns, marks, strict=True)]
+    on += [f"Hybrid: {each}" for each in hybrid_of(row, report)]
     said = [" · ".join(on), *dict.fromkeys(line for effects in row.effects.values() for line in details(effects))]
+    if row.hybrid is not None and row.hybrid.becomes != Becomes.ACTS:
+        said.append(f"When the model is a HybridModel it {elsewhere(row.hybrid)}.")
     kind = min(marks, key=list(_KINDS).index)
     place = f"{report.from_here(row.path)}:{row.line}"
     panes = tuple(_panes(row, report, changes, edits))
