@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -46,6 +46,9 @@ class Why(StrEnum):
     READS = "reads"  # the replacement reads what the other model lacks
     PASSES = "passes"  # the replacement passes the original what the other model's does not take
     NUMBERS = "numbers"  # the replacement says the number of a layer
+
+
+ON_THE_WAY = (Why.ASKED, Why.GIVEN, Why.SUBCLASS)
 
 
 class Elsewhere(NamedTuple):
@@ -94,13 +97,12 @@ class OnOther:
     def builders(self, modules: Iterable[Module]) -> int:
         """How many places build a model that the other one does without, register or derive from it."""
         found = 0
-        for module in modules:
-            classes = [node for node in walk(module.tree) if isinstance(node, ast.ClassDef)]
-            calls = [call for call in module.calls if last_name(call.func) not in ("isinstance", "issubclass", "super")]
-            places = [[call.func, *call.args, *(word.value for word in call.keywords)] for call in calls]
-            for nodes in (*places, *(node.bases for node in classes)):
-                named = (value for node in nodes if spelled(node) for value in self._names.of(node))
-                found += any(value.kind == Kind.CLASS and self._is_gone(value) for value in named)
+        for node in (node for module in modules for node in walk(module.tree)):
+            used = node.bases if isinstance(node, ast.ClassDef) else []
+            if isinstance(node, ast.Call) and last_name(node.func) not in ("isinstance", "issubclass", "super"):
+                used = [node.func, *node.args, *(word.value for word in node.keywords)]
+            classes = (one for one in used if last_name(one)[:1].isupper())
+            found += any(map(self._is_gone, (value for one in classes for value in self._names.of(one))))
         return found
 
     # -- who is asked for on the way to it ---------------------------------------------------------------------------
@@ -131,23 +133,16 @@ class OnOther:
 
     def _classes(self, node: ast.expr) -> list[Value]:
         """The classes that `isinstance` asks for; none where one of them is not known."""
-        values = [] if isinstance(node, ast.Tuple | ast.BinOp) else self._names.of(node)
-        inner = [one.node for one in values if one.kind == Kind.ITEMS]
-        parts = (
-            node.elts
-            if isinstance(node, ast.Tuple)
-            else [node.left, node.right]
-            if isinstance(node, ast.BinOp)
-            else inner
-        )
-        found = [self._classes(one) if one is not None else [] for one in parts]
-        classes = [value for value in values if value.kind == Kind.CLASS]
-        known = all(found) and len(inner) + len(classes) == len(values)
-        return [*classes, *(value for part in found for value in part)] if known else []
+        parts = [node.left, node.right] if isinstance(node, ast.BinOp) else getattr(node, "elts", [])
+        found = [self._classes(part) for part in parts]
+        for value in self._names.of(node) if not parts else ():
+            display = value.node if value.kind == Kind.ITEMS and hasattr(value.node, "elts") else None
+            found.append(self._classes(display) if display is not None else [value] * (value.kind == Kind.CLASS))
+        return [value for part in found for value in part] if all(found) else []
 
     def _is_gone(self, value: Value) -> bool:
         """Whether a class is one of those that the other model does without."""
-        lineage = {one.name for one in self._names.lineage(value)}
+        lineage = {one.name for one in self._names.lineage(value)} if value.kind == Kind.CLASS else set()
         return value.name not in self._there and not lineage.isdisjoint(self._other.counterparts)
 
     def _given(self, place: ast.AST, function: Any) -> Elsewhere | None:
@@ -202,19 +197,12 @@ class OnOther:
         """A replacement that says the number of a layer, itself or in a function that it calls."""
         calls = (node for function in case.functions for node in walk(function) if isinstance(node, ast.Call))
         called = (value.node for call in calls for value in self._names.of(call.func) if value.kind == Kind.FUNCTION)
-        for function in (*case.functions, *(one for one in called if one is not None)):
-            for word, line in _words(function):
-                if re.fullmatch(self._other.numbers, word) is not None:
-                    return Elsewhere(Becomes.RENUMBERED, Why.NUMBERS, word, line)
+        for function in (*case.functions, *filter(None, called)):
+            for node in walk(function):
+                word = node.arg if isinstance(node, ast.keyword) else last_name(node)
+                if re.fullmatch(self._other.numbers, word or "") is not None:
+                    return Elsewhere(Becomes.RENUMBERED, Why.NUMBERS, word or "", getattr(node, "lineno", 0))
         return None
-
-
-def _words(function: Any) -> Iterator[tuple[str, int]]:
-    for node in walk(function):
-        if isinstance(node, ast.Name | ast.Attribute):
-            yield last_name(node), node.lineno
-        elif isinstance(node, ast.keyword) and node.arg is not None:
-            yield node.arg, node.value.lineno
 
 
 def _raises(test: ast.AST) -> bool:

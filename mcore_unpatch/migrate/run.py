@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mcore_unpatch import rewrites as codemods
-from mcore_unpatch.editing.edits import Remark
+from mcore_unpatch.editing.edits import Plan, Remark
+from mcore_unpatch.effects.other_model import ON_THE_WAY, OnOther
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.megatron.hybrid import HYBRID
 from mcore_unpatch.migrate.commits import commit
 from mcore_unpatch.migrate.outcome import Dependency, Outcome, oldest_python
 from mcore_unpatch.records import field, record, replace
 from mcore_unpatch.repository import reading
 from mcore_unpatch.repository.discover import root_of, top_of
 from mcore_unpatch.repository.paths import shown
+from mcore_unpatch.say.other_model import sentence as elsewhere
 from mcore_unpatch.survey import fixes
 from mcore_unpatch.survey.core import no_collection
 from mcore_unpatch.survey.fixes import Planner, sound_plan
@@ -71,7 +74,7 @@ def _prepare(request: Request, planner: Planner, progress: Progress | None) -> O
     options = fixes.planned(known, unsafe=request.unsafe_fixes, exact=request.exact)
     made = sound_plan(known, known.findings, options, planner)
     rewrites, remaining = made.rewrites, made.remaining
-    plan = replace(made.plan, remarks=(*made.plan.remarks, *_left(known, made.left)))
+    plan = replace(made.plan, remarks=(*made.plan.remarks, *_left(known, made.left), *_holes(known, made.plan)))
     outcome = Outcome(known, plan, options, rewrites, remaining)
     outcome.offers = codemods.offers(made.repository, known.options.selection)
     if not options.unsafe_fixes and any(map(fixes.may_be_fixed, remaining)):
@@ -90,6 +93,19 @@ def _left(known: Survey, reasons: dict[str, str]) -> Iterator[Remark]:
             if finding.path == path:
                 text = f"left as it is: {why}; migrate it by hand, or leave it out with --exclude"
                 yield Remark(path, finding.line, finding.rule, "left", text)
+
+
+def _holes(known: Survey, plan: Plan) -> Iterator[Remark]:
+    """What is rewritten behind a question that a HybridModel fails: the rewrite keeps that."""
+    core = known.core
+    on_hybrid = OnOther(core.names, HYBRID, core.megatrons.every[-1])
+    rewritten = {(one.path, one.line): one.rule for one in plan.removes if one.verdict != "delete"}
+    for patch in core.patches:
+        rule = rewritten.get((patch.path, patch.line))
+        found = on_hybrid.of(core.judge.cases[patch]) if rule is not None else None
+        if found is not None and found.why in ON_THE_WAY:
+            text = f"when the model is a HybridModel, the rewrite as the patch {elsewhere(found)}"
+            yield Remark(patch.path, patch.line, rule or "", "guard", text)
 
 
 def too_old_python(root: Path, top: Path, oldest: int = 12) -> str:

@@ -187,14 +187,14 @@ def hybrid_of(row: Row, report: UpgradeReport) -> tuple[str, ...]:
 def _on_hybrid(report: UpgradeReport, every: bool) -> Iterator[Line]:
     """How many patches do what on a HybridModel; `every`: and why."""
     cells = Counter(one for row in report.rows for one in hybrid_of(row, report) if one != NOT_REACHED)
-    if set(cells) - {ACTS} or report.builders:
-        told = listed([f"{number} {one}" for one, number in cells.most_common()])
-        built = f" {count(report.builders, 'place builds or registers', 'places build or register')} another model."
-        yield from wrapped(f"Hybrid: when the model is a HybridModel. {told}.{built if report.builders else ''}", 0)
+    if cells or report.builders:
+        told = ", ".join(f"{one} {number}" for one, number in cells.most_common())
+        built = f" {count(report.builders, 'place')} that build or register a GPTModel." if report.builders else ""
+        yield from wrapped(f"Hybrid: what a patch does when the model is a HybridModel. {told}.{built}", 0)
     for row in report.rows if every else ():
-        if row.hybrid is not None and set(hybrid_of(row, report)) - {ACTS, NOT_REACHED}:
-            place = f"{report.from_here(row.path)}:{row.line}  "
-            yield from wrapped(f"{short(row.target)} {elsewhere(row.hybrid)}.", 0, f"  {place}", "cyan", 6)
+        if row.hybrid is not None and not _is_fine(hybrid_of(row, report)):
+            place = f"  {report.from_here(row.path)}:{row.line}  "
+            yield from wrapped(f"{short(row.target)} {elsewhere(row.hybrid)}.", 0, place, "cyan", 6)
 
 
 def urgency(row: Row, report: UpgradeReport) -> tuple[object, ...]:

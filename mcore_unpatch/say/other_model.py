@@ -10,9 +10,9 @@ ACTS, DEAD = str(Becomes.ACTS), str(Becomes.DEAD)
 _CELLS = {Becomes.RAISES: RAISES, Becomes.UNKNOWN: UNKNOWN}
 _WORDS = {
     Why.ASKED: "line {line} asks for `{leaf}`",
-    Why.GIVEN: "`{name}` on line {line} gives no such model",
-    Why.SUBCLASS: "`{name}` is a subclass of the other model",
-    Why.LACKS: "there is no `{short}` that anybody calls",
+    Why.GIVEN: "`{name}` on line {line} gives no HybridModel",
+    Why.SUBCLASS: "`{name}` is no HybridModel",
+    Why.LACKS: "there is no `{short}`",
     Why.READS: "AttributeError: line {line} reads `{short}`",
     Why.PASSES: "TypeError: line {line} passes `{name}`",
     Why.NUMBERS: "`{name}` counts the attention and the MLP of a layer there",
