@@ -18,8 +18,10 @@ from string import Template
 from mcore_unpatch.records import record
 from mcore_unpatch.repository.paths import shown
 from mcore_unpatch.say.effects import DIFFERS, NOT_REACHED, OK, RAISES, UNKNOWN
+from mcore_unpatch.say.other_model import ACTS, DEAD
 
 MARKS = {RAISES: "bad", UNKNOWN: "warn", DIFFERS: "warn", OK: "good", NOT_REACHED: "plain"}
+_LOOKS = MARKS | {ACTS: "good", DEAD: "bad", "": "plain"}  # what else stands in a cell is a warning
 VERBS = ("moves", "goes", "by hand", "stays", "done")
 _KEYS = "j and k move, Enter opens, / searches"
 
@@ -53,7 +55,7 @@ class Row:
     @property
     def worst(self) -> str:
         """The mark that it is filtered by."""
-        return min(self.marks, key=list(MARKS).index, default=OK)
+        return min((one for one in self.marks if one in MARKS), key=list(MARKS).index, default=OK)
 
 
 def page(title: str, summary: str, columns: Sequence[str], rows: Sequence[Row]) -> str:
@@ -118,7 +120,7 @@ def _row(row: Row, columns: Sequence[str]) -> Iterator[str]:
         place = f'<a href="{escape(row.link)}" rel="noreferrer">{place}</a>'
     yield f'<summary><span class="what">{_text(row.name)} <span class="place">{place}</span></span>'
     for column, mark in zip(columns, row.marks, strict=True):
-        yield f'<span class="{MARKS[mark]}" data-on="{_text(column)}">{_text(mark)}</span>'
+        yield f'<span class="{_LOOKS.get(mark, "warn")}" data-on="{_text(column)}">{_text(mark)}</span>'
     yield f'<span class="plain">{_text(row.verb)}</span></summary><div class="inside">'
     if row.said:
         yield f"<ul>{''.join(f'<li>{_sentence(line)}</li>' for line in row.said)}</ul>"

@@ -7,18 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path, PurePosixPath
 
+from mcore_unpatch.effects.other_model import Becomes
 from mcore_unpatch.effects.records import Outcome
 from mcore_unpatch.findings.finding import BREAKS, NEVER_RUNS, Finding, Report
 from mcore_unpatch.megatron.versions import parse_version
 from mcore_unpatch.report.counts import urgency as urgency_of
 from mcore_unpatch.report.lines import count
 from mcore_unpatch.report.page import MARKS, Pane, Row, page
-from mcore_unpatch.report.upgrade_text import groups, marks_of, urgency
+from mcore_unpatch.report.upgrade_text import groups, hybrid_of, marks_of, urgency
 from mcore_unpatch.repository.history import authors, origin_of
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.say.effects import DIFFERS, NOT_PRINTED, NOT_REACHED, OK, RAISES, sentence, trigger
 from mcore_unpatch.say.findings import evidence, message, on_stacks
 from mcore_unpatch.say.names import short
+from mcore_unpatch.say.other_model import sentence as elsewhere
 from mcore_unpatch.upgrade.copies import Changes
 from mcore_unpatch.upgrade.run import Event, Row as Patch, UpgradeReport
 
@@ -57,14 +59,18 @@ def of_upgrade(report: UpgradeReport, copies: Mapping[tuple[str, int, str], Chan
         changes = copies.get((patch.path, patch.line, patch.target))
         said = list(_happens(patch))
         said += [f"{patch.becomes}: {evidence(patch.finding)}"] if patch.finding is not None else []
+        if patch.hybrid is not None and patch.hybrid.becomes != Becomes.ACTS:
+            said.append(f"When the model is a HybridModel it {elsewhere(patch.hybrid)}.")
         told = tuple(dict.fromkeys([*said, *who.of(report.shown(patch.path), patch.line)]))
         place, link = _place(scanned, report.shown(patch.path), patch.line)
         panes, origin = tuple(_of_patch(patch, changes, edits)), _COPY if patch.copied else _OURS
-        marks, folder = tuple(marks_of(patch, report)), _folder(patch.path)
+        marks, folder = (*marks_of(patch, report), *hybrid_of(patch, report)), _folder(patch.path)
         rows.append(Row(short(patch.target), place, marks, patch.becomes, told, panes, link, folder, origin))
-    rows += [_of_event(event, key, report, who) for event, key in alone]
+    has_hybrid = any(row.hybrid is not None for row in report.rows)
+    rows += [_of_event(event, key, report, who, has_hybrid) for event, key in alone]
     rows.sort(key=lambda row: list(MARKS).index(row.worst))
     columns = [f"{column.label}{' next' if column.is_next else ''}" for column in report.columns]
+    columns += ["Hybrid"] * has_hybrid
     read = f"{count(len(report.rows), 'patch', 'patches')} and {count(report.uses, 'use')} of Megatron Core."
     title = f"Megatron Core {', '.join(report.today)} to {report.next.label}"
     return page(title, f"{_head(scanned)} {read}", columns, rows)
@@ -103,10 +109,10 @@ def _of_patch(row: Patch, changes: Changes | None, edits: Mapping[str, str]) -> 
         yield from _of_finding(row.finding, edits)
 
 
-def _of_event(event: Event, key: str, report: UpgradeReport, who: _Authors) -> Row:
+def _of_event(event: Event, key: str, report: UpgradeReport, who: _Authors, has_hybrid: bool) -> Row:
     effect, path = event.effect, report.shown(event.effect.place.path)
     mark = DIFFERS if key == "differs" else RAISES
-    marks = tuple(mark if column.label in event.releases else OK for column in report.columns)
+    marks = tuple(mark if column.label in event.releases else OK for column in report.columns) + ("",) * has_hybrid
     said = [sentence(effect), *([f"{trigger(effect)[:1].upper()}{trigger(effect)[1:]}."] if effect.raises else [])]
     said += who.of(path, effect.place.line)
     place, link = _place(report.scanned, path, effect.place.line)
