@@ -120,6 +120,7 @@ def _row(row: Row, columns: Sequence[str]) -> Iterator[str]:
         place = f'<a href="{escape(row.link)}" rel="noreferrer">{place}</a>'
     yield f'<summary><span class="what">{_text(row.name)} <span class="place">{place}</span></span>'
     for column, mark in zip(columns, row.marks, strict=True):
+        looks = _LOOKS.get(mark, "warn")
         yield f'<span class="{_LOOKS.get(mark, "warn")}" data-on="{_text(column)}">{_text(mark)}</span>'
     yield f'<span class="plain">{_text(row.verb)}</span></summary><div class="inside">'
     if row.said:
