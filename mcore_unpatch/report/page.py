@@ -121,7 +121,7 @@ def _row(row: Row, columns: Sequence[str]) -> Iterator[str]:
     yield f'<summary><span class="what">{_text(row.name)} <span class="place">{place}</span></span>'
     for column, mark in zip(columns, row.marks, strict=True):
         looks = _LOOKS.get(mark, "warn")
-        yield f'<span class="{_LOOKS.get(mark, "warn")}" data-on="{_text(column)}">{_text(mark)}</span>'
+        yield f'<span class="{looks}" data-on="{_text(column)}">{_text(mark)}</span>'
     yield f'<span class="plain">{_text(row.verb)}</span></summary><div class="inside">'
     if row.said:
         yield f"<ul>{''.join(f'<li>{_sentence(line)}</li>' for line in row.said)}</ul>"
