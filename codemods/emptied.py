@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from mcore_unpatch.code.syntax import spelled as dotted
 from mcore_unpatch.codemods.imports.places import Import
 from mcore_unpatch.codemods.syntax import bound_by_import, is_pure, is_value
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.source import Function, Source
-from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.sources.nodes import walk
 from mcore_unpatch.sources.parsing import Unreadable

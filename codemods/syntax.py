@@ -6,8 +6,8 @@ import ast
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 
+from mcore_unpatch.code.syntax import last_name as last_attribute, spelled as dotted
 from mcore_unpatch.editing.source import Function, Source
-from mcore_unpatch.library.syntax import dotted, last_attribute
 from mcore_unpatch.sources.nodes import walk
 
 leaf = last_attribute

@@ -8,12 +8,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from mcore_unpatch.code.syntax import spelled as dotted
 from mcore_unpatch.codemods.changes import Rewrite
 from mcore_unpatch.codemods.codemod import COMPAT, AddImport, Codemod, Example, Fix, Left, Match, Note
 from mcore_unpatch.codemods.seams.patch import Patch, defined, find_patch, is_taken
 from mcore_unpatch.codemods.syntax import is_stored, leaf, parameters
 from mcore_unpatch.editing.source import Source
-from mcore_unpatch.library.syntax import dotted
 
 _ADD = "add_value_head"
 _NOTES = (

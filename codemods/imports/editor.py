@@ -15,12 +15,12 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from mcore_unpatch.code.syntax import spelled as dotted
 from mcore_unpatch.codemods.changes import Asked, Insert, Make, Reason, least_safe
 from mcore_unpatch.codemods.imports.places import Import, ImportLayout, InsertionPoint
 from mcore_unpatch.codemods.removal import remove
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Function, Source, Suite, first_line
-from mcore_unpatch.library.syntax import dotted
 
 if TYPE_CHECKING:
     import libcst as cst

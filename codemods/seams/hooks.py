@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from mcore_unpatch.code.syntax import spelled as dotted
 from mcore_unpatch.codemods.changes import Change, Header, Replace, Rewrite, above
 from mcore_unpatch.codemods.codemod import Fix, Left, Note, Situation
 from mcore_unpatch.codemods.removal import remove
@@ -27,7 +28,6 @@ from mcore_unpatch.codemods.syntax import (
 )
 from mcore_unpatch.editing.source import Function, Source, first_line, last_line
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.megatron.parts import LIBRARY
 
 FORWARD = "forward"

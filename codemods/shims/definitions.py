@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from mcore_unpatch.code.syntax import spelled as dotted
 from mcore_unpatch.codemods.fingerprints.compare import Difference, Fingerprints, fingerprint, load, origins
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.syntax import body_of, bound_by_import
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.library.digests import dump
-from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.sources.nodes import walk
 
 _NAME = re.compile(r"Name\(id='(\w+)'\)")

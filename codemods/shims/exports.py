@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, NamedTuple
 
+from mcore_unpatch.code.syntax import spelled as dotted
 from mcore_unpatch.codemods.imports.places import Import
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.shims.definitions import Definition
@@ -16,7 +17,6 @@ from mcore_unpatch.codemods.syntax import bound_by_import, leaf
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.errors import FileError
-from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.records import dataclass, field, record
 from mcore_unpatch.sources.parsing import Unreadable
 

@@ -9,6 +9,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from mcore_unpatch.code.syntax import spelled as dotted
 from mcore_unpatch.codemods.fingerprints.compare import Difference
 from mcore_unpatch.codemods.quote import finding_at
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
@@ -20,7 +21,6 @@ from mcore_unpatch.editing.source import first_line, lines_of
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import DEFINITION, USE, Finding
 from mcore_unpatch.findings.rules import rules
-from mcore_unpatch.library.syntax import dotted
 from mcore_unpatch.records import record
 from mcore_unpatch.repository.paths import is_test
 

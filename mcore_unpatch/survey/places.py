@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 
+from mcore_unpatch.code.syntax import last_name as last_attribute
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.verdicts import KEEP, STEPS
-from mcore_unpatch.library.syntax import last_attribute
 from mcore_unpatch.megatron import packed, slots
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.sources.nodes import walk
