@@ -17,7 +17,6 @@ from mcore_unpatch.codemods.syntax import bound_in, dotted, identifiers, importe
 from mcore_unpatch.editing.refusals import Left
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import NO_PATCHES, WRAPPER
-from mcore_unpatch.library.syntax import sets_attribute
 from mcore_unpatch.megatron.layout import GPT_MODEL, HOOK_ARGUMENTS, HOOK_SINCE, HYBRID_MODEL, MAMBA_MODEL
 
 _WITHOUT_FORWARD = ("torch.nn", "abc.", "typing.", "builtins.object")
@@ -252,3 +251,15 @@ def _taking(source: Source, function: Function, names: list[str]) -> Iterator[Fi
     yield AddParameters(function, tuple(style.format(name, types[name]) for name in names))
     needed = (name for name in means if any(name in types[taken] for taken in names))
     yield from (AddImport("typing", name) for name in needed if not means[name])
+
+
+def sets_attribute(code: ast.AST, name: str, but: str = "") -> ast.Attribute | ast.Constant | None:
+    """Where code sets an attribute of whatever object, `but` one: by assignment, or by its name as a text."""
+    for node in ast.walk(code):
+        if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store):
+            if but and dotted(node.value) == but:
+                continue
+            return node
+        if isinstance(node, ast.Constant) and node.value == name:
+            return node
+    return None

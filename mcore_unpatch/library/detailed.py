@@ -181,7 +181,7 @@ class Detailed:
         parts = name.split(".")
         for cut in (len(parts), len(parts) - 1):  # a function or class, or a method of a class
             whole = ".".join(parts[:cut])
-            for other in self.packed.by_leaf.get(parts[cut - 1], ()):
+            for other in self.packed.listing.by_leaf.get(parts[cut - 1], ()):
                 found = self._all.find(other) if other != whole else None
                 if found is not None and found[0] == whole and self._names.find(other) is not None:
                     return ".".join([other, *parts[cut:]])
