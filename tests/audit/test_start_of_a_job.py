@@ -17,15 +17,6 @@ PRELUDE = """
             return f"{type(error).__name__}: {error}"
         return ""
 """
-CLEAN = """
-    said = [tried(audit.forbid), tried(audit.forbid, "GPTModel", "megatron.core.parallel_state"),
-            tried(audit.expect, "GPTModel._postprocess"), tried(audit.forbid, "GPTModle")]
-"""
-PATCHED = """
-    GPTModel._postprocess = my_postprocess
-    said = [tried(audit.forbid, "GPTModel"), tried(audit.forbid, "TransformerBlock", "GPTModel.forward"),
-            tried(audit.expect, "GPTModel._postprocess"), tried(audit.expect, "GPTModel._postprocess", by="verl")]
-"""
 CHUNKS = """
     world()
     chunks = [build(Setting("gpt")), build(Setting("gpt"))]
@@ -87,23 +78,8 @@ GUARD = """
 
 @pytest.fixture(scope="module", params=RELEASES)
 def said(request: pytest.FixtureRequest, processes: None) -> dict[str, Any]:
-    programs = {"clean": CLEAN, "patched": PATCHED, "chunks": CHUNKS, "hook": HOOK, "guard": GUARD}
+    programs = {"chunks": CHUNKS, "hook": HOOK, "guard": GUARD}
     return in_forks(request.param, {name: PRELUDE + code for name, code in programs.items()})
-
-
-def test_on_a_clean_megatron(said: dict[str, Any]) -> None:
-    nothing, named, absent, unknown = said["clean"]
-    assert (nothing, named) == ("", "")
-    assert absent == "AuditError: A patch that this job expects is absent:\n  GPTModel._postprocess is Megatron's own"
-    assert unknown.startswith("ValueError: GPTModle is no name of the Megatron in this process")
-
-
-def test_the_error_names_the_culprit(said: dict[str, Any]) -> None:
-    forbidden, others, expected, of_another = said["patched"]
-    assert "GPTModel._postprocess is rebound, by" in forbidden
-    assert "my_postprocess (patched:" in forbidden
-    assert (others, expected) == ("", "")
-    assert "GPTModel._postprocess is not verl's" in of_another
 
 
 def test_on_every_chunk(said: dict[str, Any]) -> None:
