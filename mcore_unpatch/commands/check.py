@@ -50,7 +50,6 @@ def check(
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
     stack: opt.Stack = None,
-    jobs: opt.Jobs = None,
     no_cache: opt.NoCache = False,
 ) -> int:
     """Fail on patches of Megatron Core, or only on new ones.
@@ -64,7 +63,7 @@ def check(
     if config_from_base and base is None:
         raise UsageError("--config-from-base takes nothing from the change, not even its base: name one with --base")
     earlier = load_at(opt.start(paths), top, compare.merge_bases(top, base)[0]) if config_from_base and base else None
-    config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, base, baseline, earlier, stack)
+    config, options = opt.combine(paths, select, ignore, exclude, target_mcore, base, baseline, earlier, stack)
     known = top / DEFAULT_BASELINE
     if options.baseline is None and known.is_file() and not known.is_symlink():
         options = replace(options, baseline=known)

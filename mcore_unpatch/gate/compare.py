@@ -84,7 +84,7 @@ def new_findings(
         if not _take(finding, there, versions(finding.path)):
             less = next(there.elements(), None)
             there.subtract([less] if less else [])
-            new.append(finding if less is None else replace(finding, message=f"{finding.message}; {_gain(*less)}"))
+            new.append(finding if less is None else replace(finding, gain=_gain(*less)))
     return new
 
 

@@ -68,12 +68,15 @@ def _is_asked(condition: Condition) -> bool:
 
 
 def _calls_of(guards: Guards, function: Any) -> list[ast.Call]:
-    names, name = guards.names, function.name
-    calls = names.callers(function)
-    if not any(conditions_of_call(guards, call) for call in calls):
-        return []
+    asked = any(conditions_of_call(guards, call) for call in guards.names.callers(function))
+    return only_calls(guards.names, function) if asked else []
+
+
+def only_calls(names: Names, function: Any) -> list[ast.Call]:
+    """The calls of a function of the repository; none where its name is handed on, or is another's too."""
+    calls, name = names.callers(function), function.name
     called = {id(call.func) for call in calls}
-    for path in names.index.saying(name):
+    for path in names.index.saying(name) if calls else ():
         module = None if is_test(path) else names.index.module(path)
         for node in walk(module.tree) if module is not None else ():
             if last_name(node) == name and isinstance(getattr(node, "ctx", None), ast.Load) and id(node) not in called:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from types import MappingProxyType
@@ -11,6 +12,7 @@ from mcore_unpatch.records import record, replace
 from mcore_unpatch.report.lines import Line, count, listed, width, wrapped
 from mcore_unpatch.say.effects import DIFFERS, NOT_PRINTED, NOT_REACHED, OK, RAISES, UNKNOWN, mark, sentence, trigger
 from mcore_unpatch.say.names import leaf, short
+from mcore_unpatch.say.other_model import ACTS, DEAD, cell, sentence as elsewhere
 from mcore_unpatch.upgrade.copies import Changes
 from mcore_unpatch.upgrade.ranges import Fit, supported
 from mcore_unpatch.upgrade.run import Event, Reading, Row, UpgradeReport
@@ -19,6 +21,7 @@ _MOST_ROWS, _MOST_EVENTS = 40, 6  # without --all
 _MOST_NAMED = 3  # places of a release in a range
 _MARKS = (RAISES, UNKNOWN, DIFFERS, NOT_REACHED, OK)
 _STYLES = {RAISES: "bold red", DIFFERS: "yellow", UNKNOWN: "cyan", OK: "green", NOT_REACHED: "dim"}
+_STYLES |= {ACTS: "green", DEAD: "red"}
 _VERB = 8
 BECOMES = ("moves", "goes", "by hand", "stays", "done")
 
@@ -58,6 +61,7 @@ def lines(
     if report.rows:
         yield []
         yield from _table(report, every)
+        yield from _on_hybrid(report, every)
     for group in groups(report):
         yield []
         yield from _events(group, report, every)
@@ -142,22 +146,23 @@ def ranges(fitting: Sequence[Fit], in_use: str, reading: Reading) -> Iterator[Li
 
 def _table(report: UpgradeReport, every: bool) -> Iterator[Line]:
     """Patches down, Megatrons across, the most urgent first."""
-    marked = [(marks_of(row, report), row) for row in sorted(report.rows, key=lambda row: urgency(row, report))]
+    rows_of = sorted(report.rows, key=lambda row: urgency(row, report))
+    marked = [((*marks_of(row, report), *hybrid_of(row, report)), row) for row in rows_of]
     shown = [item for item in marked if every or not _is_fine(item[0])]
     merged = list(_merged(shown))
     listed_rows = merged if every else merged[:_MOST_ROWS]
     places = _short_paths([rows[0].path for _, rows in listed_rows])
-    sizes = [max(len(column.label), 7) for column in report.columns]
+    heads = [(column.label, ",".join(column.kinds)) for column in report.columns]
+    heads += [("Hybrid", "")] * bool(hybrid_of(report.rows[0], report))
+    sizes = [max(7, len(label), *(len(item[0][at]) for item in listed_rows)) for at, (label, _) in enumerate(heads)]
     left = width() - sum(size + 2 for size in sizes) - _VERB
-    kinds = "".join(
-        f"{_fit(','.join(column.kinds), size):<{size + 2}}" for column, size in zip(report.columns, sizes, strict=True)
-    )
-    labels = "".join(f"{column.label:<{size + 2}}" for column, size in zip(report.columns, sizes, strict=True))
+    kinds = "".join(f"{_fit(kind, size):<{size + 2}}" for (_, kind), size in zip(heads, sizes, strict=True))
+    labels = "".join(f"{label:<{size + 2}}" for (label, _), size in zip(heads, sizes, strict=True))
     yield [(f"{'':<{left}}{kinds}".rstrip(), "dim")]
     yield [(f"{'patch':<{left}}{labels}".rstrip(), "bold")]
     for marks, rows in listed_rows:
         where, what = f"{places[rows[0].path]}:{_numbers(rows)}", _what(rows)
-        cells = [(f"{each:<{size + 2}}", _STYLES[each]) for each, size in zip(marks, sizes, strict=True)]
+        cells = [(f"{each:<{size + 2}}", _STYLES.get(each, "yellow")) for each, size in zip(marks, sizes, strict=True)]
         if len(where) + len(what) + 4 > left:
             yield [(where, "cyan")]
             where = ""
@@ -173,13 +178,33 @@ def marks_of(row: Row, report: UpgradeReport) -> tuple[str, ...]:
     return tuple(mark(row.effects.get(column.label, ())) for column in report.columns)
 
 
+def hybrid_of(row: Row, report: UpgradeReport) -> tuple[str, ...]:
+    """What stands in its last cell: when the model is a HybridModel; nothing where the next Megatron has none."""
+    is_idle = marks_of(row, report)[-1:] == (NOT_REACHED,)
+    return (NOT_REACHED if is_idle else cell(row.hybrid),) if row.hybrid is not None else ()
+
+
+def _on_hybrid(report: UpgradeReport, every: bool) -> Iterator[Line]:
+    """How many patches do what on a HybridModel; `every`: and why."""
+    cells = Counter(one for row in report.rows for one in hybrid_of(row, report) if one != NOT_REACHED)
+    if cells or report.builders:
+        told = ", ".join(f"{one} {number}" for one, number in cells.most_common())
+        built = f" {count(report.builders, 'place')} that build or register a GPTModel." if report.builders else ""
+        yield from wrapped(f"Hybrid: what a patch does when the model is a HybridModel. {told}.{built}", 0)
+    for row in report.rows if every else ():
+        if row.hybrid is not None and not _is_fine(hybrid_of(row, report)):
+            place = f"  {report.from_here(row.path)}:{row.line}  "
+            yield from wrapped(f"{short(row.target)} {elsewhere(row.hybrid)}.", 0, place, "cyan", 6)
+
+
 def urgency(row: Row, report: UpgradeReport) -> tuple[object, ...]:
     """The more urgent, the less."""
-    return (min(map(_MARKS.index, marks_of(row, report))), row.path, row.line)
+    is_hybrid_fine = _is_fine(hybrid_of(row, report))
+    return (min(map(_MARKS.index, marks_of(row, report))), is_hybrid_fine, row.path, row.line)
 
 
 def _is_fine(marks: Sequence[str]) -> bool:
-    return all(each in (OK, NOT_REACHED) for each in marks)
+    return all(each in (OK, NOT_REACHED, ACTS) for each in marks)
 
 
 def _merged(items: Iterable[tuple[tuple[str, ...], Row]]) -> Iterator[tuple[tuple[str, ...], list[Row]]]:

@@ -15,7 +15,6 @@ from mcore_unpatch.repository.paths import shown
 _TABLE = "unpatch"
 _WANTED = dict.fromkeys(("megatron", "select", "ignore", "exclude"), "a list of strings")
 _WANTED |= dict.fromkeys(("target-mcore", "baseline", "base", "output-format"), "a string")
-_WANTED |= {"jobs": "a positive number"}
 
 
 @record
@@ -98,7 +97,6 @@ def _checked(file: Path, table: dict[str, Any]) -> dict[str, Any]:
         fits = {
             "a list of strings": isinstance(value, list) and all(isinstance(item, str) for item in value),
             "a string": isinstance(value, str),
-            "a positive number": type(value) is int and value > 0,
         }
         if not fits[_WANTED[key]]:
             raise UsageError(f"{file}: {key} in [tool.{_TABLE}] must be {_WANTED[key]}")

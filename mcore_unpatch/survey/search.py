@@ -79,7 +79,7 @@ class Search:
         part.errors += (
             FileError(path, why) for path, why in self.core.index.unreadable.items() if path in asked - unread
         )
-        rewrites.complete(part, self, self.parsed, self.wanted, self.downstreams)
+        rewrites.complete(part, self, self.wanted, self.downstreams)
         files = list(patches)
         for path in files:
             self._patch_file(path, files, part)

@@ -12,9 +12,11 @@ from mcore_unpatch.code.index import is_test
 from mcore_unpatch.code.module import Module, scope_of
 from mcore_unpatch.code.syntax import NAMED_FUNCTIONS, walk
 from mcore_unpatch.effects.copies import copy_of
+from mcore_unpatch.effects.other_model import Elsewhere, OnOther
 from mcore_unpatch.effects.records import Effect, Outcome
-from mcore_unpatch.findings.finding import NO_PATCHES, Finding, Report
+from mcore_unpatch.findings.finding import NO_PATCHES, PATCH_FILE, Finding, Report
 from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.megatron.hybrid import HYBRID
 from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.patches.records import Patch
 from mcore_unpatch.records import record
@@ -25,7 +27,6 @@ from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.upgrade.columns import Column
 
 _DEEP = 6_000  # a question about a name leads through as many calls
-_PATCH_FILE = "patch-file"
 _BECOMES = {"rewrite": "moves", "delete": "goes", "steps": "by hand", "keep": "stays", "done": "done"}
 
 
@@ -52,6 +53,7 @@ class Row:
     effects: Mapping[str, tuple[Effect, ...]] = field(default_factory=dict)  # by the label of a column
     finding: Finding | None = field(default=None, repr=False)
     copied: Copied | None = field(default=None, repr=False)
+    hybrid: Elsewhere | None = None  # when the model is a HybridModel, where the next Megatron has that
 
 
 @record
@@ -77,6 +79,7 @@ class UpgradeReport:
     files: int = 0  # that use Megatron, tests left out
     uses: int = 0
     older: int = 0  # Megatrons that are named and have no column
+    builders: int = 0  # places that build, register or derive from a model that a HybridModel takes the place of
 
     @property
     def next(self) -> Column:
@@ -139,7 +142,13 @@ class Reading:
                 found = [one for old in before for one in self.judge.step(patch, old.release, column.release)]
             effects[column.label] = tuple(dict.fromkeys(found))
         copied = self._copied(patch, columns[-1].release)
-        return Row(patch.path, patch.line, patch.target, becomes, effects, finding, copied)
+        hybrid = self.on_hybrid(columns[-1].release)
+        elsewhere = hybrid.of(self.judge.cases[patch]) if hybrid is not None else None
+        return Row(patch.path, patch.line, patch.target, becomes, effects, finding, copied, elsewhere)
+
+    def on_hybrid(self, release: Detailed) -> OnOther | None:
+        """What becomes of patches on a HybridModel; nothing for a Megatron without."""
+        return OnOther(self.judge.names, HYBRID, release) if release.has(HYBRID.model) else None
 
     def _copied(self, patch: Patch, new: Detailed) -> Copied | None:
         case = self.judge.cases[patch]
@@ -187,10 +196,12 @@ def upgrade(reading: Reading, columns: Sequence[Column]) -> UpgradeReport:
     """Judge every patch and every use of a repository on some Megatrons, the one to move to last."""
     report = UpgradeReport(reading.scanned, list(columns))
     report.rows = list(reading.rows(columns))
-    report.patch_files = [one for one in reading.scanned.findings if one.shape == _PATCH_FILE]
+    report.patch_files = [one for one in reading.scanned.findings if one.shape == PATCH_FILE]
     of_patches = [(one, label, row) for row in report.rows for label in row.effects for one in row.effects[label]]
     of_uses = [(one, label, None) for one, label in reading.of_uses(columns)]
     report.events = _events([*of_patches, *of_uses], columns, reading)
+    hybrid = reading.on_hybrid(columns[-1].release)
+    report.builders = hybrid.builders(reading.modules) if hybrid is not None else 0
     report.files, report.uses = len(reading.modules), sum(len(reading.uses.of(module)) for module in reading.modules)
     return report
 
@@ -218,7 +229,7 @@ def _events(
 
 
 def _is_patch(finding: Finding) -> bool:
-    return finding.shape not in (*NO_PATCHES, _PATCH_FILE)
+    return finding.shape not in (*NO_PATCHES, PATCH_FILE)
 
 
 def never_runs(effects: Sequence[Effect]) -> bool:

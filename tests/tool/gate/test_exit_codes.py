@@ -39,7 +39,6 @@ def test_a_file_that_cannot_be_analysed_outweighs_findings(command: str, tmp_pat
     [
         (["check", "--nonsense"], "--nonsense"),
         (["check", "--output-format", "xml"], "xml"),
-        (["check", "--jobs", "0"], "--jobs"),
         (["check", "--select", "MCU777"], "unknown rule or family 'MCU777'"),
         (["check", "--ignore", "E501"], "unknown rule or family 'E501'"),
         (["check", "--target-mcore", "new"], "'new' is no Megatron: pass a release (0.12.0 to "),

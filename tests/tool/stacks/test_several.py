@@ -48,7 +48,7 @@ def top(tmp_path: Path) -> Path:
 
 
 def migrate(top: Path, *options: str) -> Result:
-    return unpatch("migrate", "--allow-no-vcs", "--jobs=1", *options, cwd=top)
+    return unpatch("migrate", "--allow-no-vcs", *options, cwd=top)
 
 
 def said(result: Result) -> str:
