@@ -70,11 +70,6 @@ class Stacks:
             return tuple(Stack(revision, why=self.given_by) for revision in self.given)
         return _grouped(self._said_for(posixpath.dirname(path)))
 
-    def needs_no_guard(self, path: str) -> bool:
-        """Whether every Megatron that a file meets has the hook, and the project asks for the shims."""
-        known = [stack.versions for stack in self.in_use(path)]
-        return self.requires_compat and bool(known) and all(one and min(one) >= HOOK_SINCE for one in known)
-
     @cached_property
     def requires_compat(self) -> bool:
         """Whether a file of the project asks for the package of the shims."""
