@@ -156,19 +156,14 @@ def is_ignored(path: Path, top: Path) -> bool:
         return False
 
 
-def listed_files(
-    folder: Path, top: Path, git_dir: Path | None = None, complaints: list[str] | None = None
-) -> dict[str, str]:
+def listed_files(folder: Path, top: Path, complaints: list[str] | None = None) -> dict[str, str]:
     """Files below a folder of a work tree, relative to it, with the mark of `ls-files -t`; no ignored untracked ones.
 
-    `?` is not tracked, `S` left out by a sparse checkout.
-
-    `complaints` takes what git had to say meanwhile.
+    `?` is not tracked, `S` left out by a sparse checkout. `complaints` takes what git had to say meanwhile.
     """
-    where = ["--git-dir", str(git_dir), "--work-tree", str(top)] if git_dir else []
     kinds = ["-t", "--cached", "--others", "--exclude-standard"]
     inside = os.path.relpath(folder, top)
-    asked = (*where, "--literal-pathspecs", "ls-files", "-z", *kinds, "--", inside)
+    asked = ("--literal-pathspecs", "ls-files", "-z", *kinds, "--", inside)
     listed = names(run(top, *asked, complaints=complaints))
     start = 2 if inside == "." else len(inside) + 3  # behind the mark of its kind
     return {name[start:]: name[0] for name in listed}
