@@ -10,7 +10,6 @@ from mcore_unpatch.editing.edits import Edit, Repository, in_order, splice
 from mcore_unpatch.editing.placing import unified
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.migrate.run import too_old_python
-from mcore_unpatch.sources.parsed import Parsed
 
 TEXT = """\
 # the head of the file
@@ -27,7 +26,7 @@ def f():
 
 
 def source(text: str = TEXT, encoding: str = "utf-8") -> Source:
-    return Source("f.py", text.encode(encoding), Parsed())
+    return Source("f.py", text.encode(encoding))
 
 
 def test_statements_and_the_comments_above_them() -> None:
