@@ -56,7 +56,11 @@ def _without_the_last_newline(source: Source, edits: list[Edit]) -> list[Edit]:
     """Of a file that ends without one, what goes at the end goes with the newline before it."""
     if not edits or edits[-1].end < len(source.data) or source.data.endswith((b"\n", b"\r")) or edits[-1].replacement:
         return edits
-    return [*edits[:-1], replace(edits[-1], start=max(0, edits[-1].start - len(source.newline)))]
+    first = len(edits) - 1
+    while first and edits[first - 1].end == edits[first].start and not edits[first - 1].replacement:
+        first -= 1
+    edits[first] = replace(edits[first], start=max(0, edits[first].start - len(source.newline)))
+    return edits
 
 
 def _pieces(source: Source, change: Change) -> Iterator[tuple[Span, str]]:

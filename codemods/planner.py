@@ -19,7 +19,7 @@ from mcore_unpatch.codemods.dead import delete_dead
 from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
 from mcore_unpatch.codemods.making import edits_of, made
 from mcore_unpatch.codemods.quote import matches
-from mcore_unpatch.codemods.shims.beside import SideBySide
+from mcore_unpatch.codemods.shims.beside import SideBySide, set_apart
 from mcore_unpatch.codemods.shims.holds import Analysis
 from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.uncalled import unused_files
@@ -88,6 +88,7 @@ def _decided(repository: Repository, findings: Sequence[Finding], options: Optio
     bench = Workbench(repository)
     for analysis in downstreams(repository):
         SideBySide(analysis, bench, options, findings).decide()
+    bench.asked += set_apart(bench.asked)
     taken = Taken(bench.asked)
     dead = delete_dead(bench, _open(findings, bench, options), options, taken)
     alive = [finding for finding in _open(findings, bench, options) if finding not in dead]
