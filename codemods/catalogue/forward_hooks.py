@@ -18,7 +18,6 @@ from mcore_unpatch.codemods.syntax import body_of, dotted, identifiers, is_name,
 from mcore_unpatch.editing.refusals import Left, Refusal
 from mcore_unpatch.editing.source import Function, Source, first_line
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.megatron.layout import EXTERNAL_METHODS
 from mcore_unpatch.repository.paths import is_test
 
 FORWARD = "forward"
@@ -30,8 +29,6 @@ NOTES = (
 )
 # YaRN's embedding calls its own `forward` for its cache, MimoModel that of its submodules.
 _CALLED_BY_MEGATRON = ("RotaryEmbedding", "ModalitySubmodules", "rotary_pos_emb")
-# What modules have, and nothing else that has a `forward`.
-_OF_MODULES = (EXTERNAL_METHODS["Module"] - EXTERNAL_METHODS["Function"] - {"type", "to", "float"}) | {"training"}
 
 
 @dataclass(frozen=True)
@@ -113,12 +110,11 @@ repository registers hooks, or that another kind of wrapper is around.
 def _wrapper(source: Source, match: Match) -> _Wrapper | None:
     """The parts of the form; None for every other."""
     patch, finding = find_patch(source, match), match.situation.finding
-    if patch is None or finding.shape != "instance-attr" or patch.target.attr != FORWARD or finding.temporary:
+    if patch is None or finding.shape != "instance-attr" or finding.confidence == "possible":
         return None
     around, function, statement = patch.around, patch.function, patch.statement
-    if any(one.role == "restore" for one in finding.related) or not isinstance(function, ast.FunctionDef):
-        return None
-    if around is None or (finding.confidence == "possible" and not _is_module(patch.target.value, around)):
+    put_back = finding.temporary or any(one.role == "restore" for one in finding.related)
+    if put_back or around is None or not isinstance(function, ast.FunctionDef) or patch.target.attr != FORWARD:
         return None
     suite = source.suite(statement)
     before = suite[: suite.index(statement)]
@@ -134,16 +130,6 @@ def _wrapper(source: Source, match: Match) -> _Wrapper | None:
         return None
     read = _read(function, first)
     return None if read is None else _Wrapper(patch, keeps[0], function, first, read)
-
-
-def _is_module(node: ast.expr, around: Function) -> bool:
-    """Whether a function reads of an object, or of the one that holds it, what modules alone have."""
-    held = _held(node, around)
-    texts = {_text(node), _text(held)}
-    read = (one for one in ast.walk(around) if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Load))
-    if any(one.attr in _OF_MODULES and _text(one.value) in texts for one in read):
-        return True
-    return isinstance(held, ast.Attribute) and _is_module(held.value, around)
 
 
 def _first(function: ast.FunctionDef, original: str) -> ast.Assign | None:
