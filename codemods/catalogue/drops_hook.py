@@ -37,11 +37,13 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 
 
 class VisionModel(GPTModel):
-    def forward(self, ids, positions, mask, images=None):
+    def forward(
+        self,
+        ids,
+        images=None,
+    ):
         return super().forward(
             ids,
-            positions,
-            mask,
             self.embed(ids, images),
         )
 """,
@@ -53,16 +55,12 @@ class VisionModel(GPTModel):
     def forward(
         self,
         ids,
-        positions,
-        mask,
         images=None,
         output_processor=None,
         output_processor_context=None,
     ):
         return super().forward(
             ids,
-            positions,
-            mask,
             self.embed(ids, images),
             output_processor=output_processor,
             output_processor_context=output_processor_context,

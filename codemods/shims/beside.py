@@ -16,7 +16,6 @@ from typing import Any
 
 from mcore_unpatch.codemods.bounds import bound
 from mcore_unpatch.codemods.changes import Asked, Insert, Make, Reason
-from mcore_unpatch.codemods.layout import step_of
 from mcore_unpatch.codemods.shims.contract import Shim
 from mcore_unpatch.codemods.shims.holds import Analysis
 from mcore_unpatch.codemods.shims.places import Place
@@ -158,7 +157,7 @@ def guarded(source: Source, node: ast.ImportFrom, module: str, names: Collection
 
     Names that the other module does not have are imported before. In a line that would be too long they stand in rows.
     """
-    indent, step = source.indentation(node), step_of(source)
+    indent, step = source.indentation(node), source.step
 
     def line(statement: Any, keeps: Collection[str], indent: str, **changes: Any) -> Any:
         import libcst as cst

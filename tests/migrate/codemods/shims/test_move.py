@@ -94,7 +94,7 @@ def test_what_code_replaces_inside_holds_the_patches_that_use_it(text: str) -> N
     result = migrate(files)
     assert result.files["ours/engine.py"] == ENGINE_OF_OURS.encode()
     assert left(result, MTP) == {Left(Refusal.RELIED_ON, "tools/plugin.py:3")}
-    assert MOVED in migrate(files, BY_NAME).files["ours/engine.py"]
+    assert MOVED not in migrate(files, BY_NAME).files["ours/engine.py"]
 
 
 # --- a path limits what is edited ----------------------------------------------------------------------------------
