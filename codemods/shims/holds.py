@@ -43,7 +43,8 @@ class Analysis:
         found: dict[Flow, dict[tuple[Refusal, bool], Hold]] = {}
         for flow, hold in (*self._of_definitions(), *self._of_uses(), *self._of_reaching()):
             found.setdefault(flow, {}).setdefault((hold.left.kind, hold.final), hold)
-        return {flow: list(holds.values()) for flow, holds in found.items()}
+        first = Refusal.ON_HOOK  # then there is nothing to be done
+        return {flow: sorted(holds.values(), key=lambda one: one.left.kind != first) for flow, holds in found.items()}
 
     def _of_definitions(self) -> Iterator[tuple[Flow, Hold]]:
         """What somebody changed, and what gives the model a processor of its own."""

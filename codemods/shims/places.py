@@ -79,7 +79,8 @@ class Places:
             for source in self.repository.sources_naming(module):
                 lines = [line for line, text in _names(source) if module in re.split(r"\W", text)]
                 if lines and source.path != where and not is_test(source.path):
-                    if any(name.encode() in source.data for name in definition.names):
+                    said = (name.encode() in source.data for name in ("import *", *definition.names))
+                    if any(said):
                         yield where, source.path, min(lines)
 
     def _asked(self, source: Source) -> Iterator[Place]:

@@ -93,7 +93,8 @@ def test_what_code_replaces_inside_holds_the_patches_that_use_it(text: str) -> N
     files = verl(ours__engine=ENGINE_OF_OURS, tools__plugin=text)
     result = migrate(files)
     assert result.files["ours/engine.py"] == ENGINE_OF_OURS.encode()
-    assert left(result, MTP) == {Left(Refusal.RELIED_ON, "tools/plugin.py:3")}
+    [told] = left(result, MTP)
+    assert told.kind == Refusal.RELIED_ON and told.at.startswith("tools/plugin.py:")
     assert MOVED not in migrate(files, BY_NAME).files["ours/engine.py"]
 
 
@@ -110,7 +111,7 @@ def test_callers_alone_do_not_move_while_others_keep_the_patch() -> None:
     only = below(files, "verl/workers/")
     result = migrate(files, UNSAFE, only)
     assert result.files == files
-    assert left(result, ENGINE) == {Left(Refusal.RELIED_ON, f"{REGISTRY}:26")}
+    assert Left(Refusal.RELIED_ON, f"{REGISTRY}:26") in left(result, ENGINE)
 
 
 def test_callers_move_where_all_of_them_are_named() -> None:
