@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import takewhile
 
-from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.syntax import parent_of
 from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.codemods.changes import AddArguments, AddParameters
@@ -37,11 +35,13 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 
 
 class VisionModel(GPTModel):
-    def forward(self, ids, positions, mask, images=None):
+    def forward(
+        self,
+        ids,
+        images=None,
+    ):
         return super().forward(
             ids,
-            positions,
-            mask,
             self.embed(ids, images),
         )
 """,
@@ -53,16 +53,12 @@ class VisionModel(GPTModel):
     def forward(
         self,
         ids,
-        positions,
-        mask,
         images=None,
         output_processor=None,
         output_processor_context=None,
     ):
         return super().forward(
             ids,
-            positions,
-            mask,
             self.embed(ids, images),
             output_processor=output_processor,
             output_processor_context=output_processor_context,
@@ -168,8 +164,8 @@ makes; classes below one that refuses the hook; and models that other code may p
         )
 
     def _takes_hook(self, match: Match, of: ast.expr, method: str) -> bool | None:
-        """Whether a class takes the hook in a method, or will once this plan is made; None where it has no such."""
-        names, files = match.situation.files.names, match.situation.files
+        """Whether a class takes the hook in a method; None where it has no such."""
+        names = match.situation.files.names
         values = names.of(of)
         if len(values) != 1 or values[0].kind not in (Kind.CLASS, Kind.OTHER):
             return False
@@ -180,20 +176,8 @@ makes; classes below one that refuses the hook; and models that other code may p
                 return None if names.library.within(one.name) else False
             body = one.node.body if one.node is not None else ()
             for function in (item for item in body if isinstance(item, Function) and item.name == method):
-                source = files.readable(scope_of(function).module.path)
-                takes = {*HOOK_ARGUMENTS} <= {*parameters(function)}
-                return takes or (source is not None and self._will_take(source, match, function))
+                return {*HOOK_ARGUMENTS} <= {*parameters(function)}
         return None
-
-    def _will_take(self, source: Source, match: Match, function: Function) -> bool:
-        """Whether this plan gives a method the two parameters."""
-        for finding in match.situation.open:
-            if (finding.rule, finding.path, finding.line) == (match.rule, source.path, function.lineno):
-                its = replace(match.situation, finding=finding)
-                node = source.starting.get((function.lineno, function.col_offset), function)
-                made = list(self.fix(source, replace(match, node=node, target=finding.target, situation=its)))
-                return bool(made) and not any(isinstance(one, Left) for one in made)
-        return False
 
 
 def _mended(function: Function, match: Match, exact: bool) -> Mends:
