@@ -81,7 +81,7 @@ def upgrade(
             return EXIT_ERROR if reading.scanned.errors else EXIT_CLEAN
         outcome = judged(reading, [*chosen.used, chosen.next])
         outcome.older = chosen.older
-        if not from_release:
+        if not any(one.label.endswith("+") for one in chosen.used):  # else a source was read
             outcome.scanned.say_what_is_carried("--from")
         copies = {}
         if diff:
