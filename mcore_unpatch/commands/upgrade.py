@@ -14,7 +14,7 @@ from mcore_unpatch.commands.options import option
 from mcore_unpatch.commands.output import Progress, into, write_asides
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron.megatrons import Megatrons
-from mcore_unpatch.megatron.versions import RELEASES, parse_version
+from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, show as show_version
 from mcore_unpatch.records import record, replace
 from mcore_unpatch.report import pages, services, upgrade_text as text
 from mcore_unpatch.report.lines import OutputFormat, show
@@ -78,7 +78,7 @@ def upgrade(
             return EXIT_ERROR if reading.scanned.errors else EXIT_CLEAN
         outcome = judged(reading, [*chosen.used, chosen.next])
         outcome.older = chosen.older
-        if not from_release:
+        if not any(one.label.endswith("+") for one in chosen.used):  # else a source was read
             outcome.scanned.say_what_is_carried("--from")
         copies = {}
         if diff:
@@ -181,13 +181,18 @@ def _megatrons(
     if matrix is not None:
         return chosen
     if not old and not to.source:  # what is as new already takes no step
-        ahead = [one for one in used if parse_version(one.label.rstrip("+")) >= parse_version(last.label)]
+        ahead = [one for one in used if _plain(one) >= _plain(last)]
         if len(ahead) == len(used):
-            raise UsageError(_nothing(used[-1].label, old))
+            raise UsageError(_nothing(show_version(_plain(used[-1])), old))
         chosen = replace(chosen, used=[one for one in used if one not in ahead], older=older + len(ahead))
     if any(one.label == last.label for one in chosen.used):
         raise UsageError(_nothing(last.label, old))
     return chosen
+
+
+def _plain(column: Column) -> Version:
+    """The release of a column; `0.16.0+` is a source of 0.16.0 that was read."""
+    return parse_version(column.label.removesuffix("+"))
 
 
 def _nothing(label: str, old: str | None) -> str:

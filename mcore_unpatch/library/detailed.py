@@ -84,6 +84,9 @@ class Detailed:
             return None
         if package and f"{dotted}.".startswith(f"{package}.") and self.version < since:
             return None if self.ever(dotted) else False  # what no later one has was not there before
+        top = next((one for one in heart.packages if f"{dotted}.".startswith(f"{one}.")), "")
+        if top and not self.label.endswith("+") and not self._names.has(top):
+            return None  # a wheel may lack a package that a checkout has
         if self.is_later and not self._names.has(dotted):
             return False if self.ever(dotted) else None
         return self._names.has(dotted)

@@ -41,7 +41,9 @@ class Finder:
         self.names, self.library = names, names.library
         self._evidence = Evidence(names)
         words = b"|".join(re.escape(word.encode()) for word in self.library.words())
-        self._may_patch = re.compile(words + rb"|setattr\b|\.__class__ *=[^=]")
+        # Also what a file has from another one of the repository: a class, or an object whose `forward` is written.
+        in_other = rb"setattr\b|\.(?:__class__|forward) *=[^=]|(?m:^ *[A-Z]\w+\.\w+ *=[^=])"
+        self._may_patch = re.compile(words + b"|" + in_other)
         packages = "|".join(re.escape(package) for package in self.library.packages())
         self._imports = re.compile(rf"^[ \t]*(?:from|import)[ \t]+(?:{packages})".encode(), re.M)
         self._near: dict[str, bool] = {}

@@ -54,7 +54,7 @@ def lines(
     report: UpgradeReport, every: bool, copies: Mapping[tuple[str, int, str], Changes] = MappingProxyType({})
 ) -> Iterator[Line]:
     """The report, line by line."""
-    if not report.rows and not report.uses:
+    if not report.rows and not report.uses and not report.patch_files:
         yield [(f"No use of Megatron Core found in {count(report.scanned.files_scanned, 'file')}.", "")]
         return
     yield from _head(report)

@@ -156,7 +156,7 @@ _SENTENCES: dict[Outcome, Callable[[Effect], str]] = {
     Outcome.CLASS_ASKED: lambda one: f"`{short(one.cause.by)}` asks for the class `{leaf(one.cause.name)}` itself.",
     Outcome.BRANCH_TURNED: _branch_turned,
     Outcome.STOPPED: _stopped,
-    Outcome.UNREAD: lambda one: f"`{short(one.cause.name)}` changed; whether the replacement fits cannot be told.",
+    Outcome.UNREAD: lambda one: f"whether what replaces `{short(one.cause.name)}` fits cannot be told.",
     Outcome.NEVER_RUNS: lambda one: f"never runs on {releases(one.releases)}.",
     Outcome.NEVER_CALLED: lambda one: f"nobody calls `{short(one.cause.name)}`.",
     Outcome.UPSTREAMED: lambda one: f"`{short(one.cause.name)}` does all that this copy does.",
