@@ -6,9 +6,9 @@ from fnmatch import fnmatchcase
 import pytest
 from checking import found_in
 
+from mcore_unpatch.effects import traits
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.findings.rules import rules
-from mcore_unpatch.effects import traits
 from mcore_unpatch.megatron import known, parts
 from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
