@@ -11,7 +11,7 @@ from typing import Any
 from mcore_unpatch.code.index import is_test
 from mcore_unpatch.code.module import BindingKind, Module, is_method, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import function_of, last_name, spelled, walk
+from mcore_unpatch.code.syntax import function_of, last_name, spelled, text_of, walk
 from mcore_unpatch.code.values import Frame, Kind, Value, Values, texts
 from mcore_unpatch.patches.evidence import Evidence
 from mcore_unpatch.patches.frames import unfolded
@@ -268,6 +268,6 @@ def _is_any_module(node: ast.AST) -> bool:
         if value is None:
             return False
         if any(spelled(inner) == "sys.modules" for inner in walk(value)):
-            return True
+            return not any(text_of(one) for one in getattr(value, "args", ()))  # `sys.modules.get("that.one")`
         node = value
     return False
