@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
-from mcore_unpatch.effects.hook_takers import REFUSED, SWALLOWED, Hook, HookTaker, hook_takers
+from mcore_unpatch.code.syntax import NAMED_FUNCTIONS
+from mcore_unpatch.effects.hook_takers import REFUSED, SWALLOWED, UNREAD, Hook, HookTaker, dropped_by, hook_takers
+from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.megatron import parts
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.survey.core import Core
@@ -23,6 +26,17 @@ def own_models(core: Core, versions: Callable[[str], tuple[Version, ...]], asked
             releases = [core.megatrons.release(version) for version in versions(path)]
             for one in hook_takers(core.names, _HOOK, path, releases):
                 yield _finding(one, Text(core.index.sources[path].decode(errors="replace").split("\n")))
+
+
+def dropped_hook(case: Replaced, judged: Iterable[Detailed]) -> str:
+    """How a patch keeps the hook, which a release passes to what it replaces, from arriving, in words."""
+    calls = (use.call for one in judged for use in one.calls(case.target))
+    passed = any(call is not None and _HOOK.name in call.keywords for call in calls)
+    is_judged = passed and isinstance(case.function, NAMED_FUNCTIONS)
+    how, rest = dropped_by(case.function, _HOOK.name) if is_judged else ("", "")
+    if how not in (UNREAD, SWALLOWED):
+        return ""
+    return f"accepts `{_HOOK.name}` {f'in `**{rest}` ' if how == SWALLOWED else ''}{_UNUSED}"
 
 
 def _finding(found: HookTaker, text: Text) -> Finding:

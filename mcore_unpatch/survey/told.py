@@ -26,6 +26,7 @@ from mcore_unpatch.patches.lives import live_of
 from mcore_unpatch.patches.records import Confidence, Patch, Spelling
 from mcore_unpatch.say.effects import sentence
 from mcore_unpatch.survey.core import Core
+from mcore_unpatch.survey.own_models import dropped_hook
 from mcore_unpatch.survey.quoting import Text
 
 _RULES = {
@@ -91,7 +92,8 @@ class Told:
         raising = [one for one in said if one.raises]
         in_calls = (one.kind != Outcome.NOT_TAKEN and one.place.when == When.CALL for one in raising)
         asked = [one.cause.name if in_call else "" for one, in_call in zip(raising, in_calls, strict=True)]
-        breaks = [*dict.fromkeys(_words(one, effects) for one in said)]
+        no_hook = dropped_hook(case, releases.values())
+        breaks = [*dict.fromkeys(_words(one, effects) for one in said), *filter(None, [no_hook])]
         judged = list(dict.fromkeys(releases.values())) or [self._megatrons.every[-1]]
         row = self._verdicts.row(case, judged)
         way, steps = self._answer(case, judged, row) if row is not None else (None, ())
@@ -121,7 +123,7 @@ class Told:
             installed_by=outermost.node.name if outermost is not None and not outermost.node.decorator_list else "",
             scope=_qualified(around) if around is not None else "",
             breaks=tuple(breaks),
-            effect=_effect(said, live, case),
+            effect=_effect(said, live, case) or ("changes" if no_hook else ""),
             fails=tuple(show(version) for version, some in effects.items() if any(one.raises for one in some)),
             callers=tuple(dict.fromkeys(one.cause.by if one.kind == Outcome.NOT_TAKEN else "" for one in raising)),
             asked=tuple(dict.fromkeys(asked)) if all(asked) else (),
