@@ -95,7 +95,10 @@ def conditions_of(guards: Guards, patch: Patch) -> Asked:
 def run_on(guards: Guards, patch: Patch, release: Release) -> Reached:
     """Who answers for a release, and knows what is patched by what is done to it."""
     path = spelled(patch.write.base) if patch.write is not None else ""
-    if not path or patch.sure == Confidence.POSSIBLE:  # of which class it is, is a guess
+    is_guess = (
+        patch.sure == Confidence.POSSIBLE and path == "self"
+    )  # of the function's own object who binds it knows more
+    if not path or is_guess:
         return Reached(guards, release)
     owner = patch.target.rpartition(".")[0]
     kind = Kind.MODULE if guards.names.library.is_module(owner) else Kind.INSTANCE

@@ -11,7 +11,7 @@ from mcore_unpatch.report.upgrade_text import BECOMES, Group, groups, marks_of, 
 from mcore_unpatch.say.effects import DIFFERS, NOT_REACHED, OK, RAISES, UNKNOWN, details, sentence, trigger
 from mcore_unpatch.say.names import short
 from mcore_unpatch.upgrade.copies import Changes
-from mcore_unpatch.upgrade.run import Event, Row, UpgradeReport
+from mcore_unpatch.upgrade.run import Event, PatchRow, UpgradeReport
 
 _KINDS = {
     RAISES: "raises",
@@ -39,7 +39,7 @@ def html(report: UpgradeReport, copies: Mapping[tuple[str, int, str], Changes]) 
     return page(title, f"{head_of(report.scanned, origin)} {read}", _KINDS, marks, looks, cards)
 
 
-def _of_row(row: Row, report: UpgradeReport, changes: Changes | None, edits: dict[str, str]) -> Card:
+def _of_row(row: PatchRow, report: UpgradeReport, changes: Changes | None, edits: dict[str, str]) -> Card:
     marks = marks_of(row, report)
     on = [f"{column.label}: {each}" for column, each in zip(report.columns, marks, strict=True)]
     said = [" · ".join(on), *dict.fromkeys(line for effects in row.effects.values() for line in details(effects))]
@@ -51,7 +51,7 @@ def _of_row(row: Row, report: UpgradeReport, changes: Changes | None, edits: dic
     )
 
 
-def _panes(row: Row, report: UpgradeReport, changes: Changes | None, edits: dict[str, str]) -> Iterator[Pane]:
+def _panes(row: PatchRow, report: UpgradeReport, changes: Changes | None, edits: dict[str, str]) -> Iterator[Pane]:
     finding = row.finding
     if finding is not None:
         yield Pane(f"the patch, line {finding.line}", finding.source)
