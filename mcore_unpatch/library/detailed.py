@@ -177,6 +177,11 @@ class Detailed:
         """What stands under just that name, through re-exports and bases."""
         return self.define(name) if self._names.find(name) is not None else None
 
+    def assigns(self, name: str) -> bool:
+        """Whether a module sets a name by an assignment, which may be one of several."""
+        entry = self.entry(name)
+        return entry is not None and entry.letter == "v"
+
     def name_of(self, name: str) -> str:
         """The name under which this release has what later ones define elsewhere, and have from there too."""
         if self._names.find(name) is not None or not self.ever(name):

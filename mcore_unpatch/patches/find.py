@@ -11,7 +11,7 @@ from typing import Any
 from mcore_unpatch.code.index import is_test
 from mcore_unpatch.code.module import BindingKind, Module, is_method, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import function_of, spelled, walk
+from mcore_unpatch.code.syntax import function_of, last_name, spelled, text_of, walk
 from mcore_unpatch.code.values import Frame, Kind, Value, Values, texts
 from mcore_unpatch.patches.evidence import Evidence
 from mcore_unpatch.patches.frames import unfolded
@@ -73,13 +73,22 @@ class Finder:
         return self._one_a_place(sorted(found.values(), key=lambda patch: patch.key))
 
     def _one_a_place(self, patches: list[Patch]) -> list[Patch]:
-        """One patch for each name that a node writes: of several owners the one patched most, or one that has it."""
-        found: dict[tuple[int, str], Patch] = {}
+        """One patch for each name that a node writes: of several owners the one patched most, or one that has it.
+
+        Of several classes that are written to, each is patched.
+        """
+        found: dict[tuple[int, str, str], Patch] = {}
         for patch in patches:
-            key = (id(patch.place), patch.target.rpartition(".")[2])
+            owner, _, name = patch.target.rpartition(".")
+            key = (id(patch.place), name, owner if self._is_of_classes(patch) else "")
             if key not in found or self._rank(patch) > self._rank(found[key]):
                 found[key] = patch
         return list(found.values())
+
+    def _is_of_classes(self, patch: Patch) -> bool:
+        if patch.write is None or patch.sure != Confidence.CERTAIN:
+            return False
+        return _are_classes(patch.write, self.names.of(patch.write.base, patch.frame))
 
     def _rank(self, patch: Patch) -> int:
         is_whole = patch.target.startswith(f"{self.library.whole()}.")
@@ -176,7 +185,7 @@ class Finder:
             near = self.near(scope_of(write.place).module.path)
             told = self._evidence.about(write, name, near, typed)
             found = [told] if told is not None else []
-        for to in self._one_each(found, bases):
+        for to in self._one_each(found, bases) if not _are_classes(write, bases) else dict.fromkeys(found):
             if to.spelling == Spelling.SUBMODULE and self._is_bound_self(write.base):
                 continue  # it sets itself up
             if is_restore(self.names, write, name, to.name, frame):
@@ -235,6 +244,12 @@ def _writes_to_what_is_imported(source: bytes) -> bool:
     return any(not stored.isdisjoint(_WORD.findall(text)) for text in _IMPORTED.findall(source) if stored)
 
 
+def _are_classes(write: Write, bases: Values) -> bool:
+    """Whether classes are written to, which a loop or a condition names; not the one class of an object."""
+    of_object = isinstance(write.base, ast.Attribute) or last_name(getattr(write.base, "func", None)) == "type"
+    return not of_object and len(bases) > 0 and all(base.kind == Kind.CLASS for base in bases)
+
+
 def _through_alias(write: Write) -> Write | None:
     """`d = vars(module); d["name"] = value`."""
     if not isinstance(write.base, ast.Name):
@@ -255,6 +270,6 @@ def _is_any_module(node: ast.AST) -> bool:
         if value is None:
             return False
         if any(spelled(inner) == "sys.modules" for inner in walk(value)):
-            return True
+            return not any(text_of(one) for one in getattr(value, "args", ()))  # `sys.modules.get("that.one")`
         node = value
     return False

@@ -22,7 +22,7 @@ from mcore_unpatch.say.findings import evidence, message, on_stacks
 from mcore_unpatch.say.names import short
 from mcore_unpatch.say.other_model import sentence as elsewhere
 from mcore_unpatch.upgrade.copies import Changes
-from mcore_unpatch.upgrade.run import Event, Row as Patch, UpgradeReport
+from mcore_unpatch.upgrade.run import Event, PatchRow as Patch, UpgradeReport
 
 _FOLDERS = 2  # parts of a path that a folder is filtered by
 _OURS, _COPY = "ours", "a copy of upstream"

@@ -147,6 +147,9 @@ _SENTENCES: dict[Outcome, Callable[[Effect], str]] = {
     Outcome.BEHIND: _behind,
     Outcome.BODY_CHANGED: lambda one: f"`{short(one.cause.name)}` changed, and the replacement never calls it.",
     Outcome.DROPPED: _dropped,
+    Outcome.IGNORED: lambda one: (
+        f"takes {quoted(one.cause.words)} and never calls it: hooks are dropped without a word."
+    ),
     Outcome.VALUE_MOVED: _value_moved,
     Outcome.DEFAULT_CHANGED: _default_changed,
     Outcome.CONSTANT_CHANGED: lambda one: f"`{short(one.cause.name)}` has another value.",

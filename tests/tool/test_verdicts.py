@@ -77,7 +77,6 @@ def test_stacks_of_which_one_is_older_than_all_known_differ(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("line", "verdict"),
     [
-        ("register_patch('megatron.core.mpu', megatron.core.parallel_state)", "delete"),
         ("megatron.core.mpu = megatron.core.parallel_state", "delete"),
         ("megatron.core.mpu = megatron.core.utils", "keep"),
         ("megatron.core.utils.get_pg_size = megatron.core.utils.get_pg_rank", "keep"),
