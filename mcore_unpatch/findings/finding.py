@@ -274,6 +274,7 @@ class Report:
     named: tuple[str, ...] = ()  # the paths that the user named
     fixes_known: bool = False  # the codemods were asked what they would do
     proposed: Callable[[], dict[str, str]] = dict  # the diffs of what `migrate` could do, by path
+    in_tests: int = 0  # places in tests that patch Megatron, which are not judged
     only: str = ""  # where known findings were left out, what the others are: new, or unpinned
     done: list[Finding] = field(default_factory=list)  # the official way stands beside them already
     carried: tuple[str, ...] = ()  # the folders of Megatrons that are part of the repository

@@ -36,6 +36,7 @@ def of_report(report: Report) -> dict[str, Any]:
         "root": report.root,
         "files_scanned": report.files_scanned,
         "judged": [judged.to_json() for judged in report.judged],
+        "in_tests": report.in_tests,
         "findings": [of(finding) for finding in report.findings],
         "done": [of(finding) for finding in report.done],
         "errors": [{"path": error.path, "message": error.message} for error in report.errors],

@@ -37,6 +37,8 @@ def lines(report: Report, places: int = MOST) -> Iterator[Line]:
     for name, head in _BESIDE.items():  # what is no code of the product, one line each
         if grouped[name]:
             yield from wrapped(f"{len(grouped[name])} ({brief(grouped[name])})", 0, f"{head}: ", hang=2)
+    if report.in_tests:
+        yield from wrapped(f"{count(report.in_tests, 'patch', 'patches')} in tests: counted, not judged.", 0)
     if grouped["other"]:
         yield from wrapped(subjects(grouped["other"]), 0, "Also: ", hang=2)
     yield []

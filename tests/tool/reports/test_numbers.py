@@ -41,7 +41,7 @@ FILES = {
         +    return b
     """,
 }
-HEADS = {"tests": "In tests", "patch_files": "Patch files", "possible": "Possible, by a method's name alone"}
+HEADS = {"patch_files": "Patch files", "possible": "Possible, by a method's name alone"}
 LEFT = {"code": "in code", "tests": "in tests", "patch_files": "in patch files"}
 
 
@@ -63,7 +63,7 @@ def test_all_commands_and_formats_count_alike(tmp_path: Path) -> None:
     data = unpatch("scan", "--output-format", "json", cwd=tmp_path).json
     counts: dict[str, dict[str, int]] = data["counts"]
     total = {group: numbers["total"] for group, numbers in counts.items()}
-    assert all(total.values()), total  # something of every group
+    assert all(number for group, number in total.items() if group != "tests"), total  # something of every group
     assert sum(total.values()) == len(data["findings"])
 
     text = read("scan", cwd=tmp_path)
