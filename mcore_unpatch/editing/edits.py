@@ -26,8 +26,7 @@ from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.megatron.versions import NEWEST, Version, show
 from mcore_unpatch.records import field, record
-from mcore_unpatch.sources.parsed import Parsed
-from mcore_unpatch.sources.parsing import Unreadable
+from mcore_unpatch.sources.parsing import MAX_BYTES, Unreadable
 from mcore_unpatch.sources.project import Project, Reader, with_plain_line_ends
 
 # `exact`: the same bits for every caller. `rounding`: the same mathematics for every caller. `behaviour`: it depends on
@@ -45,11 +44,10 @@ class Repository(Project):
         exists: Callable[[str], bool],
         read: Reader,
         editable: Iterable[str] | None = None,
-        parsed: Parsed | None = None,
         names: Callable[[], Names] | None = None,
     ) -> None:
         """`names`: those of the same contents, where somebody has them."""
-        super().__init__(exists, read, parsed)
+        super().__init__(exists, read)
         self.paths = tuple(paths)
         self.editable = frozenset(paths if editable is None else editable)
         self.known: dict[Any, Any] = {}  # what was decided, for all who plan with the same files
@@ -61,7 +59,8 @@ class Repository(Project):
         """What the names of all files are."""
         if self._names is not None:
             return self._names()
-        texts = {path: with_plain_line_ends(data) for path in self.paths if (data := self.text(path))}
+        every = {path: self.text(path) for path in self.paths}
+        texts = {path: with_plain_line_ends(data) for path, data in every.items() if 0 < len(data) <= MAX_BYTES}
         return Names(Index(texts), Megatrons().library)
 
     def source(self, path: str) -> Source:

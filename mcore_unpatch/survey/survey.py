@@ -136,7 +136,7 @@ class Survey:
 
         read = Overlay(self.files.read, contents or {}).read
         names = None if contents else lambda: self.core.names
-        return Repository(self.whole.own, self.files.exists, read, editable, self.parsed, names)
+        return Repository(self.whole.own, self.files.exists, read, editable, names)
 
     @cache  # noqa: B019 - a survey lives as long as its command
     def shared(self, editable: frozenset[str]) -> Repository:
@@ -173,7 +173,7 @@ class Survey:
         search.shared = self.core if not contents else None
         findings, errors = search(discovery.own, discovery.patches, progress)
         chosen = [finding for finding in findings if finding.rule in options.selection]
-        chosen = guards.mark(chosen, Project(self.files.exists, search.read, self.parsed), search.core)
+        chosen = guards.mark(chosen, search.core)
         chosen = overriding.mark(chosen, self.stacks.of)
         assessed = self.settled(readers.mark(chosen, self.stacks.versions, self.whole.own, self.files.read))
         findings = sorted(assessed, key=lambda finding: finding.sort_key)
