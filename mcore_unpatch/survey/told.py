@@ -203,7 +203,10 @@ def _sets_what_is_there(case: Replaced, judged: Sequence[Detailed]) -> bool:
     """Whether each release has under the name the very thing that is set, and no condition of its own decides that."""
     patch, library = case.patch, case.names.library
     kinds = (Kind.FUNCTION, Kind.CLASS, Kind.MODULE)
-    values = case.names.of(patch.write.value, patch.frame) if patch.write is not None else ()
+    value = patch.write.value if patch.write is not None else None
+    if isinstance(value, ast.Call):  # which may give something else, of whatever it is given
+        return False
+    values = case.names.of(value, patch.frame) if value is not None else ()
     made = [one for one in values if one.kind in kinds] or [one for one in (patch.replacement,) if one is not None]
     if len(made) != 1 or made[0].node is not None or not library.within(made[0].name):
         return False
