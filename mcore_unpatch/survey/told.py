@@ -204,7 +204,7 @@ def _sets_what_is_there(case: Replaced, judged: Sequence[Detailed]) -> bool:
     patch, library = case.patch, case.names.library
     kinds = (Kind.FUNCTION, Kind.CLASS, Kind.MODULE)
     value = patch.write.value if patch.write is not None else None
-    if isinstance(value, ast.Call):  # which may give something else, of whatever it is given
+    if not _is_imported(value):  # what code worked out may be something else, made of that
         return False
     values = case.names.of(value, patch.frame) if value is not None else ()
     made = [one for one in values if one.kind in kinds] or [one for one in (patch.replacement,) if one is not None]
@@ -215,6 +215,13 @@ def _sets_what_is_there(case: Replaced, judged: Sequence[Detailed]) -> bool:
         return False
     there = [(release.define(case.target), release.define(made[0].name)) for release in judged]
     return all(one is not None and other is not None and one.name == other.name for one, other in there)
+
+
+def _is_imported(value: ast.AST | None) -> bool:
+    """Whether an expression is a dotted name, or a name that an import binds."""
+    if isinstance(value, ast.Name):
+        return all(isinstance(one.value, ast.alias) for one in scope_of(value).bindings(value.id))
+    return value is None or isinstance(value, ast.Attribute)
 
 
 def _qualified(scope: Any) -> str:
