@@ -24,7 +24,7 @@ from mcore_unpatch.code.module import (
 )
 from mcore_unpatch.code.syntax import argument, decorated_as, default_of, function_of, last_name, spelled, walk
 from mcore_unpatch.code.values import Frame, Kind, Value, Values, instances
-from mcore_unpatch.library.interface import Library
+from mcore_unpatch.library.every import Library
 
 _MOST_VALUES = 100  # of one expression
 _DEEPEST = 40  # evaluations within one another

@@ -16,7 +16,7 @@ from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import children, last_name, spelled, walk
 from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.code.worth import MISSING, UNKNOWN, Given, both, negated, truth
-from mcore_unpatch.library.interface import Release
+from mcore_unpatch.library.detailed import Detailed
 
 _MISSING = {"ImportError", "ModuleNotFoundError", "AttributeError"}
 _IMPORTERS = ("import_module", "__import__")
@@ -33,7 +33,7 @@ class Guards:
     every: the releases that tell whether something is a question of the release at all.
     """
 
-    def __init__(self, names: Names, every: Sequence[Release] = ()) -> None:
+    def __init__(self, names: Names, every: Sequence[Detailed] = ()) -> None:
         self.names, self.every = names, every
         self.installing: dict[ast.AST, list[ast.Call]] = {}  # functions, and where they are called, if that is known
         self.called: dict[tuple[ast.Call, str], bool | None] = {}  # by the first call of an installer, and the release
@@ -80,7 +80,7 @@ class Guards:
 class Reached:
     """Answers for one release. subject: an expression as it is written, and what it is by what is done to it."""
 
-    def __init__(self, guards: Guards, release: Release, subject: tuple[str, Value] | None = None) -> None:
+    def __init__(self, guards: Guards, release: Detailed, subject: tuple[str, Value] | None = None) -> None:
         self.guards, self.names, self.subject = guards, guards.names, subject
         self.is_later = release.is_later
         self._release, self.asked_release = release, False
@@ -88,7 +88,7 @@ class Reached:
         self._depth = self._steps = 0
 
     @property
-    def release(self) -> Release:
+    def release(self) -> Detailed:
         """The release; whoever reads it has asked for it."""
         self.asked_release = True
         return self._release

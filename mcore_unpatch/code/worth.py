@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from mcore_unpatch.code.module import Scope
 from mcore_unpatch.code.values import Kind, Resolving, Value
-from mcore_unpatch.library.interface import Release
+from mcore_unpatch.library.detailed import Detailed
 
 LONGEST = 1000  # items of what is looped over
 Given = dict[tuple[Scope, str], object]  # what names are worth in one call, or in one row of a loop
@@ -55,7 +55,7 @@ class OnRelease(Protocol):
     is_later: bool
 
     @property
-    def release(self) -> Release: ...
+    def release(self) -> Detailed: ...
     def refuses(self, name: str) -> bool | None: ...
     def value(self, node: ast.AST | None, given: Given | None = None) -> object: ...
     def between(self, node: ast.AST, seen_from: ast.AST, given: Given | None = None) -> bool | None: ...

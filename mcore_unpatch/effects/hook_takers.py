@@ -16,7 +16,7 @@ from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import NAMED_FUNCTIONS, parameters, spelled, walk
 from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.effects.callers import drops
-from mcore_unpatch.library.interface import Release
+from mcore_unpatch.library.detailed import Detailed
 
 SUBCLASS, WRAPPER = "subclass", "wrapper"
 REFUSED, UNREAD, SWALLOWED = "refused", "unread", "swallowed"  # the last by `**rest`, which goes nowhere
@@ -49,7 +49,7 @@ class HookTaker(NamedTuple):
     releases: tuple[str, ...] = ()  # that have the hook
 
 
-def hook_takers(names: Names, hook: Hook, path: str, releases: Sequence[Release]) -> list[HookTaker]:
+def hook_takers(names: Names, hook: Hook, path: str, releases: Sequence[Detailed]) -> list[HookTaker]:
     """The methods of a file that refuse the hook or drop it; none where no release has it."""
     labels = tuple(one.label for one in releases if hook.name in (one.parameters(f"{hook.model}.{hook.first}") or ()))
     source = names.index.sources[path]
@@ -64,7 +64,7 @@ def hook_takers(names: Names, hook: Hook, path: str, releases: Sequence[Release]
     return [one._replace(path=path, releases=labels) for one in found]
 
 
-def _of_class(names: Names, hook: Hook, node: ast.ClassDef, release: Release) -> Iterator[HookTaker]:
+def _of_class(names: Names, hook: Hook, node: ast.ClassDef, release: Detailed) -> Iterator[HookTaker]:
     own = {one.name: one for one in node.body if isinstance(one, NAMED_FUNCTIONS)}
     methods = [own[name] for name in (hook.first, hook.last) if name in own]
     base = _model(names, hook, Value(Kind.CLASS, qualified(node), node)) if methods else ""
@@ -93,7 +93,7 @@ def _model(names: Names, hook: Hook, value: Value) -> str:
     return first if first in hook.without or hook.model in names.library.lineage(first) else ""
 
 
-def _is_headless(init: ast.AST, base: str, hook: Hook, release: Release) -> bool:
+def _is_headless(init: ast.AST, base: str, hook: Hook, release: Detailed) -> bool:
     """Whether a class builds its base without the last stage: there is no output then, and no hook."""
     call = _written(init, "super().__init__")
     if call is None:

@@ -17,9 +17,9 @@ from typing import Any
 
 import mcore_unpatch
 from mcore_unpatch import rewrites
+from mcore_unpatch.building.sources import cache_folder
 from mcore_unpatch.errors import FileError, UsageError
 from mcore_unpatch.findings.finding import Assessment, Finding, Live, OnStacks, Related
-from mcore_unpatch.library.sources import cache_folder
 from mcore_unpatch.patches.records import Guard
 from mcore_unpatch.records import asdict, field, record
 from mcore_unpatch.repository.reading import replace_file

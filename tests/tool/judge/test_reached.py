@@ -1,6 +1,6 @@
 """Which lines are reached on the newer release, of those that use what it lacks: conditions, exits, handlers."""
 
-from mcore_unpatch.library.build import build
+from mcore_unpatch.building.build import build
 from mcore_unpatch.megatron.versions import LIBRARY
 from mcore_unpatch.sources.project import Project
 from mcore_unpatch.upgrade.uses import uses_of

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from downloads import unpacked
 
-from mcore_unpatch.library.build import build
+from mcore_unpatch.building.build import build
+from mcore_unpatch.building.sources import glance, read_source
 from mcore_unpatch.library.detailed import Detailed, Releases
 from mcore_unpatch.library.digests import dump
 from mcore_unpatch.library.facts import Definition, Heart, How
 from mcore_unpatch.library.packed import Packed
 from mcore_unpatch.library.signatures import Call, Misfit, Wrong
-from mcore_unpatch.library.sources import glance, read_source
 from mcore_unpatch.megatron import packed
 from mcore_unpatch.megatron.parts import LIBRARY
 from mcore_unpatch.megatron.versions import RELEASES

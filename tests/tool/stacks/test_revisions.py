@@ -4,8 +4,8 @@ import ast
 
 import pytest
 
+from mcore_unpatch.building.written import annotated, default_text
 from mcore_unpatch.judge.changed import _is_same
-from mcore_unpatch.library.written import annotated, default_text
 from mcore_unpatch.stacks.revision import Revision, of_specifiers
 
 # Certain, a range, to be settled by the user.

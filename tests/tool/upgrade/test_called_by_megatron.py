@@ -1,6 +1,6 @@
 """What a repository hands to Megatron to be called, between two releases of a few lines."""
 
-from mcore_unpatch.library.build import build
+from mcore_unpatch.building.build import build
 from mcore_unpatch.megatron.versions import LIBRARY
 from mcore_unpatch.sources.project import Project
 from mcore_unpatch.upgrade.uses import uses_of

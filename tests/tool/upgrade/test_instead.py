@@ -1,7 +1,7 @@
 """What to write in place of a name that is gone."""
 
+from mcore_unpatch.building.build import build
 from mcore_unpatch.judge.instead import nth
-from mcore_unpatch.library.build import build
 from mcore_unpatch.megatron.versions import LIBRARY
 from mcore_unpatch.sources.project import Project
 from mcore_unpatch.upgrade.uses import uses_of
