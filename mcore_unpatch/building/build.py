@@ -13,14 +13,12 @@ from mcore_unpatch.building.slots import Slots
 from mcore_unpatch.building.used import take_uses
 from mcore_unpatch.code.index import dotted_name
 from mcore_unpatch.code.module import Module
-from mcore_unpatch.code.syntax import last_name
+from mcore_unpatch.code.syntax import ALWAYS_THERE, last_name
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.facts import Definition, Entry, Heart, Use
 from mcore_unpatch.library.names import Listing, Names
 from mcore_unpatch.library.packed import Packed
 
-# What every installation has: Python's own modules, torch and what it depends on.
-ALWAYS_THERE = frozenset({*sys.stdlib_module_names, "torch", "numpy", "packaging", "typing_extensions"})
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 SourceFile = tuple[str, bytes]  # a path below the folder that holds the top package, and its content

@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from mcore_unpatch.code.conditions import Condition, Way, conditions, may_leave
 from mcore_unpatch.code.evaluate import VISITORS
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import children, last_name, spelled, walk
+from mcore_unpatch.code.syntax import ALWAYS_THERE, children, last_name, spelled, walk
 from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.code.worth import MISSING, UNKNOWN, Given, both, negated, truth
 from mcore_unpatch.library.detailed import Detailed
@@ -21,7 +20,6 @@ from mcore_unpatch.library.detailed import Detailed
 _MISSING = {"ImportError", "ModuleNotFoundError", "AttributeError"}
 _IMPORTERS = ("import_module", "__import__")
 _ANYTHING = {"Exception", "BaseException"}
-_ALWAYS_THERE = frozenset({*sys.stdlib_module_names, "torch", "numpy", "packaging", "typing_extensions"})
 _LEAVES = {"sys.exit", "exit", "quit", "os._exit", "pytest.skip"}
 _DEEPEST = 30
 _MOST_STEPS = 500  # expressions that one question is worked out by
@@ -247,7 +245,7 @@ class Reached:
             # What is there fails to load where a package is missing that it imports and not everybody has.
             return None if lacks is False and self.release.may_fail(name) else lacks
         refused = self.refuses(name)
-        return refused if refused is not None else False if name.partition(".")[0] in _ALWAYS_THERE else None
+        return refused if refused is not None else False if name.partition(".")[0] in ALWAYS_THERE else None
 
     def _reads_missing(self, statement: ast.stmt, given: Given | None) -> bool | None:
         """Whether a statement reads `module.name` or `Class.name` that this release does not have."""
