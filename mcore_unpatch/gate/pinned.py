@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from mcore_unpatch import pins
+from mcore_unpatch.building.sources import read
 from mcore_unpatch.effects.verdicts import Verdict
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import NO_PATCHES, Finding
 from mcore_unpatch.library.detailed import Detailed
-from mcore_unpatch.library.sources import read
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.parts import LIBRARY
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
