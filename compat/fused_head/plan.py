@@ -30,11 +30,6 @@ class VocabOutput:
     token_logprobs: Tensor | None = None  # [..., k] of `token_ids`
     sum_pi_squared: Tensor | None = None  # [...] sum of the squared probabilities
 
-    def transposed(self) -> "VocabOutput":
-        """The same of `[s, b, ...]` as `[b, s, ...]`."""
-        results = [None if one is None else one.transpose(0, 1).contiguous() for one in vars(self).values()]
-        return VocabOutput(*results)  # type: ignore[arg-type]
-
 
 def run_pass(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> VocabOutput:
     """Check the tensors, find out which rows of which shard are asked for, and run the pass."""
@@ -69,10 +64,10 @@ def plan_pass(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> PassPlan:
     check_tensors(hidden, weight, query.temperature, labels=query.labels, mask=query.mask, token_ids=query.token_ids)
     shape = hidden.shape[:-1]
     rows, options = located(hidden, weight, query)
-    labels, ids = (
+    labels, ids = [
         None if given is None else sort_labels(rows.take(given), options.shard, query.vocab_size, ignored)
         for given, ignored in ((query.labels, query.ignore_index), (query.token_ids, None))
-    )
+    ]
     chosen = ([] if labels is None else [labels.targets[:, None]]) + ([] if ids is None else [ids.targets])
     columns = [part for part in chosen if part.shape[1]]
     problem = partial(

@@ -21,7 +21,7 @@ from ..fused_head.settings import check_choice, check_counts
 from . import call as hook
 from .attach import call_with_processor
 from .find import find_language_model, foreign_code
-from .head import HeadCall, HeadProcessor, as_rows, check_head, head_pass, lent_weight, run_layer_hooks, selection_mask
+from .head import HeadProcessor, as_rows, check_head, head_pass, head_query, lent_weight, selection_mask
 
 
 class LogProbs(HeadProcessor):
@@ -108,7 +108,6 @@ class HeadInputs:
             text += "leave them out (other processors take them from HookContext(labels=...)), or use TokenLoss."
             raise ValueError(text)
         check_head(call)
-        run_layer_hooks(call)
         self.weight = lent_weight(call)
         if self.keep is not None:
             self.keep(self.weight)
@@ -265,10 +264,9 @@ class DistillationLoss(HeadProcessor):
         raise TypeError(f"teacher: expected TeacherStates or TeacherTopK, got {type(teacher).__name__}")
 
     def _from_states(self, call: hook.HookCall, teacher: TeacherStates) -> Tensor:
-        head = HeadCall(call, self.options)
-        query = head.query()
-        states = as_rows("teacher.hidden", teacher.hidden.detach(), head.hidden)
-        tensors = (head.hidden, call.weight, states, teacher.weight.detach())
+        hidden, query = head_query(call, self.options)
+        states = as_rows("teacher.hidden", teacher.hidden.detach(), hidden)
+        tensors = (hidden, call.weight, states, teacher.weight.detach())
         return run_kl(tensors, self.divergence, query, teacher.logit_scale).transpose(0, 1).contiguous()
 
     def _from_top_k(self, call: hook.HookCall, teacher: TeacherTopK) -> Tensor:
