@@ -186,30 +186,21 @@ def into_main_grad(weight: Tensor) -> Tensor:
     """The weight for code that multiplies by it directly: its gradient is added to `main_grad`, not to `.grad`."""
     if not (torch.is_grad_enabled() and weight.requires_grad and has_main_grad(weight)):
         return weight
-
-    def add(grad: Tensor) -> Tensor | None:
-        target = main_grad(weight)  # of the parameter itself: only it carries `main_grad`
-        target.buffer.add_(grad) if target.accumulate else target.buffer.copy_(grad)
-        return announce_main_grad(weight)
-
-    return with_gradient(weight, lambda same: same.view_as(same), add)
+    same: Tensor = _IntoMainGrad.apply(weight)  # type: ignore[no-untyped-call]
+    return same
 
 
-def with_gradient(value: Tensor, forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor], Any]) -> Tensor:
-    """`forward(value)`, whose gradient goes to `value` through `backward`."""
-    result: Tensor = _WithGradient.apply(value, forward, backward)  # type: ignore[no-untyped-call]
-    return result
-
-
-class _WithGradient(torch.autograd.Function):
+class _IntoMainGrad(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, value: Tensor, forward: Any, backward: Any) -> Any:
-        ctx.run = backward
-        return forward(value)
+    def forward(ctx: Any, weight: Tensor) -> Tensor:
+        ctx.weight = weight  # the parameter itself: only it carries `main_grad`
+        return weight.view_as(weight)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None]:
-        return ctx.run(grads[0]), None, None
+    def backward(ctx: Any, *grads: Tensor) -> Tensor | None:
+        target = main_grad(ctx.weight)
+        target.buffer.add_(grads[0]) if target.accumulate else target.buffer.copy_(grads[0])
+        return announce_main_grad(ctx.weight)
 
 
 def announce_main_grad(weight: Any) -> Tensor | None:
