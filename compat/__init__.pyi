@@ -31,7 +31,7 @@ from .hook.call import (
     WrapperRefusesError as WrapperRefusesError,
     resolve_groups as resolve_groups,
 )
-from .hook.changed_heads import (
+from .changed_heads import (
     ValueLayer as ValueLayer,
     add_value_head as add_value_head,
     detach_mtp_inputs as detach_mtp_inputs,

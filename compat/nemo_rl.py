@@ -22,7 +22,7 @@ from .fused_head.linear_logprob import linear_logprob
 from .fused_head.settings import LogprobOptions, check_choice, check_counts, check_vocab_range
 from .fused_head.torch_backend import chunk_tile_bytes
 from .hook import call as hook, find
-from .hook.attach import Watched, hook_keywords, provide_hook, require_called
+from .hook.attach import Watched, provide_hook
 from .hook.head import HeadOptions, head_pass
 from .packing import Gradient, gather_sequence, next_token_labels, row_bounds
 
@@ -218,9 +218,8 @@ def _forget(wrapper: Module, args: Any, kwargs: dict[str, Any]) -> None:
 
 def _check_called(model: Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
     if (watched := _ours(kwargs)) is not None:
-        path = find.find_language_model(model)
-        require_called(watched, path)
-        if not path.wrappers:
+        watched.require_called()
+        if model is watched.path.model:
             watched.check_output(model, args, output)
 
 
@@ -267,7 +266,7 @@ def linear_ce_fusion_kwargs(model: Module, **options: Any) -> dict[str, Any]:
         model.register_forward_pre_hook(_forget, with_kwargs=True)
         model.register_forward_hook(_check_called, with_kwargs=True)
     processor = NextTokenLogProbs(**{"chunk_size": _flag.get("chunk_size"), **options})
-    return hook_keywords(Watched(processor, path), hook.HookContext())
+    return {_PROCESSOR: Watched(processor, path), _CONTEXT: hook.HookContext()}
 
 
 def _serve_new_models(module: Module, name: str, submodule: Module | None) -> None:

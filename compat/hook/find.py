@@ -9,7 +9,6 @@ from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, TypeVar
@@ -40,9 +39,7 @@ class HookPath:
 
     @property
     def is_hybrid(self) -> bool:
-        """Whether the language model is a HybridModel (or its old name, MambaModel); megatron-core 0.17 has none."""
-        if find_spec("megatron.core.models.hybrid") is None:
-            return False
+        """Whether the language model is a HybridModel (or its old name, MambaModel)."""
         from megatron.core.models.hybrid.hybrid_model import HybridModel
 
         return isinstance(self.model, HybridModel)

@@ -4,8 +4,7 @@ from ..requirements import require_hook
 
 require_hook(__name__)
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import inf, log, nan
 from types import MappingProxyType
 from typing import Any, Literal, TypeGuard
@@ -82,21 +81,15 @@ class SumPiSquared(HeadProcessor):
     gives = MappingProxyType({"sum_pi_squared": "sum_pi_squared"})
 
 
-@dataclass(unsafe_hash=True)
 class HeadInputs:
     """Returns `[b, s, h]`: the hidden states that the output layer would receive, MuP's factor applied.
 
     Nothing is gathered (sequence parallelism leaves `[b, s / tp, h]`), and gradients are not summed over ranks.
-    `.weight` is this rank's shard `[vocab / tp, h]`, tied or not, from the last call; `keep` is called with it each
-    time. With gradient accumulation fusion its gradient goes to `main_grad`.
+    `.weight` is this rank's shard `[vocab / tp, h]`, tied or not, from the last call. With gradient accumulation fusion
+    its gradient goes to `main_grad`.
     """
 
-    keep: Callable[[Tensor], None] | None = None
-    weight: Tensor | None = field(default=None, init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if self.keep is not None and not callable(self.keep):
-            raise TypeError(f"keep: expected a function to call with the weight, got {self.keep!r}")
+    weight: Tensor | None = None
 
     def __call__(self, **keywords: Any) -> Tensor:
         """Return the layer's input. Labels only serve the MTP loss; without MTP layers they raise a ValueError."""
@@ -109,8 +102,6 @@ class HeadInputs:
             raise ValueError(text)
         check_head(call)
         self.weight = lent_weight(call)
-        if self.keep is not None:
-            self.keep(self.weight)
         return call.finish(call.hidden_states)
 
 

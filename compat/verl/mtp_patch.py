@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ..hook.call import HookError
-from ..hook.changed_heads import detach_mtp_inputs
+from ..changed_heads import detach_mtp_inputs
 from ..hook.find import Handle, refuse_patched
 from . import installed
 
