@@ -58,7 +58,6 @@ Gradient = Literal["own", "summed"]
 
 def gather_shares(share: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own") -> Tensor:
     """`[...]` on each rank to `[cp, ...]` on every rank, in rank order; None means a group of one rank."""
-    check_choice("gradient", gradient, *get_args(Gradient))
     if cp_group is None:
         return share[None]
     gathered: Tensor = gather_from_sequence_parallel_region(
@@ -71,6 +70,7 @@ def gather_sequence(
     share: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own", bounds: Tensor | None = None
 ) -> Tensor:
     """The whole rows `[b, tokens, ...]` from each rank's `[b, tokens / cp, ...]`; `bounds`: of a packed one."""
+    check_choice("gradient", gradient, *get_args(Gradient))
     if cp_group is None or cp_group.size() == 1:
         return share
     if share.shape[1] % 2:

@@ -38,18 +38,6 @@ def test_what_is_not_used_asks_the_backend_for_nothing() -> None:
     assert grads.entropy_coefficient is None
 
 
-@pytest.mark.parametrize("output", [0, 1])
-def test_one_output_unused(output: int) -> None:
-    inputs = make_inputs(10, 8, 40)
-    hidden, weight = leaves(inputs)
-    found = linear_logprob(hidden, weight, inputs.labels, entropy=True)[output]
-    assert found is not None
-    found.sum().backward()
-    exact_hidden, exact_weight = leaves(inputs, torch.float64)
-    materialised(exact_hidden, exact_weight, inputs.labels)[output].sum().backward()
-    assert_agree(grads_of(hidden, weight), grads_of(exact_hidden, exact_weight))
-
-
 def test_results_used_twice_and_backward_twice() -> None:
     inputs = make_inputs(10, 8, 40)
     hidden, weight = leaves(inputs)

@@ -7,9 +7,8 @@ import pytest
 import torch
 from downstream.comparing import Run, assert_same, run
 from downstream.verl import CausalLMOutputForPPO, stand_in
-from harness import on_ranks, run_on_ranks
-from harness.models import Case, build_model, start_world
-from harness.pool import forget_ranks
+from harness import on_ranks
+from harness.models import Case
 from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
@@ -64,21 +63,6 @@ def test_a_patched_model_called_directly(case: Case, model: Any, inputs: Any) ->
     for _ in range(2):
         assert unpatch_fused_forward(model) is None
     assert torch.is_tensor(model(**inputs))
-
-
-def _hooks_left(case: Case) -> list[str]:
-    start_world(case)
-    model = build_model(case)
-    patch_fused_forward(model, numbers="megatron")
-    held = len(model._forward_pre_hooks)
-    unpatch_fused_forward(model)
-    return [f"{held > 0}", *map(repr, model._forward_pre_hooks.values())]
-
-
-def test_no_hook_stays_on_an_unpatched_model(release: str) -> None:
-    """In ranks of its own: what other tests have imported twice there would be another shim."""
-    forget_ranks(release, 1)
-    assert run_on_ranks(release, 1, _hooks_left, Case()) == [["True"]]
 
 
 def _sum(one: Run, other: Run) -> dict[str, Tensor]:
