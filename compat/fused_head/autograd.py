@@ -25,7 +25,7 @@ _SPREAD_ROWS = 4096
 class PassOptions:
     """How one pass runs, and where its results go."""
 
-    problem: Callable[..., Problem]  # of hidden states and weight; its own tensors are copies, safe from later writes
+    problem_of: Callable[..., Problem]  # hidden states and weight; its own tensors are copies, safe from later writes
     shard: VocabShard
     reduce_hidden_grad: bool
     main_grad_of: Tensor | None  # the parameter itself: only it carries `main_grad`
@@ -102,7 +102,7 @@ def row_results(
 ) -> tuple[tuple[Tensor | None, ...], Rows, tuple[Tensor, ...]]:
     """What `VocabPass` returns, what its backward needs of every row, and what the backend has kept for it."""
     with torch.autocast(hidden.device.type, enabled=False):
-        stats = options.backend.forward(options.problem(hidden, weight))
+        stats = options.backend.forward(options.problem_of(hidden, weight))
         if options.shard.group is not None:
             stats = merge_stats(stats, options.shard)
         # A row with logits below every number that counts has no distribution.
@@ -127,7 +127,7 @@ def input_grads(
     needed: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None]:
     """The gradients of hidden states and weight, as `needed`, from those of the results of `row_results`."""
-    problem = options.problem(hidden, weight)
+    problem = options.problem_of(hidden, weight)
     grads = _row_grads(problem.chosen, options.shard.start, output_grads, *saved)
     run = partial(options.backend.backward, problem, grads)
     return options.gradients(problem, options.main_grad_of, needed, run)

@@ -71,7 +71,7 @@ def plan_pass(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> PassPlan:
     chosen = ([] if labels is None else [labels.targets[:, None]]) + ([] if ids is None else [ids.targets])
     columns = [part for part in chosen if part.shape[1]]
     problem = partial(
-        options.problem,
+        options.problem_of,
         chosen=torch.cat(columns, 1) if columns else None,
         scale=row_scale(rows, query.temperature, query.logit_scale, math_dtype(weight)),
         entropy=query.entropy,
@@ -79,7 +79,7 @@ def plan_pass(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> PassPlan:
         topk=query.topk,
     )
     tokens = hidden.reshape(shape.numel(), hidden.shape[-1])
-    return PassPlan(tokens, rows, labels, ids, replace(options, problem=problem), query.out_of_vocab_grad)
+    return PassPlan(tokens, rows, labels, ids, replace(options, problem_of=problem), query.out_of_vocab_grad)
 
 
 def located(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> tuple["Rows", PassOptions]:
@@ -105,7 +105,7 @@ def located(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> tuple["Rows"
         keep_bytes=query.keep_bytes if has_grad and (hidden.requires_grad or weight.requires_grad) else 0,
     )
     return rows, PassOptions(
-        problem=problem,
+        problem_of=problem,
         shard=VocabShard(rank * words, words, ranks * words, group),
         reduce_hidden_grad=query.reduce_hidden_grad,
         main_grad_of=weight if query.fuse_main_grad else None,

@@ -130,7 +130,6 @@ def check_vocab_range(start: int, end: int, weight: Tensor, group: ProcessGroup)
 OutOfVocabGrad = Literal["zero", "legacy"]
 BackendName = Literal["auto", "torch", "triton"]
 _OUTSIDE, _BACKENDS = get_args(OutOfVocabGrad), get_args(BackendName)
-_LEAST = {"max_rows": 0, "tile_bytes": 1, "ignore_index": None, "vocab_size": 1, "keep_bytes": 0, "topk": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +158,7 @@ class LogprobOptions:
     def __post_init__(self) -> None:
         if self.logit_scale != 1:
             check_number("logit_scale", self.logit_scale, positive=False)
-        check_counts(**{name: (value, _LEAST[name]) for name, value in vars(self).items() if name in _LEAST})
+        check_counts(max_rows=(self.max_rows, 0), tile_bytes=(self.tile_bytes, 1))
         if self.backend not in _BACKENDS or self.out_of_vocab_grad not in _OUTSIDE:
             check_choice("backend", self.backend, *_BACKENDS)
             check_choice("out_of_vocab_grad", self.out_of_vocab_grad, *_OUTSIDE)
@@ -186,6 +185,12 @@ class LogprobQuery(LogprobOptions):
         check_temperature(self.temperature)
         if self.keep_bytes is None:
             raise _wrong(TypeError, "keep_bytes", "an integer", "None")
+        check_counts(
+            ignore_index=(self.ignore_index, None),
+            vocab_size=(self.vocab_size, 1),
+            keep_bytes=(self.keep_bytes, 0),
+            topk=(self.topk, 0),
+        )
         group = self.tp_group
         if group is not None and (not isinstance(group, ProcessGroup) or group.rank() < 0):
             raise _wrong(TypeError, "tp_group", "a process group this rank belongs to, or None", group)

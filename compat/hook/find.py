@@ -9,7 +9,6 @@ from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -183,7 +182,7 @@ def _is_megatrons(file: str) -> bool:
     """Whether what a file defines is Megatron's, or torch's: the name of a function is copied by `functools.wraps`."""
     import megatron.core
 
-    return file.startswith(tuple(f"{Path(package.__path__[0])}/" for package in (megatron.core, torch)))
+    return file.startswith((f"{megatron.core.__path__[0]}/", f"{torch.__path__[0]}/"))
 
 
 def running_forward(kind: type[Module]) -> FrameType | None:

@@ -169,9 +169,7 @@ def whole_hidden(call: hook.HookCall, groups: hook.ProcessGroups) -> Tensor:
     return sum_gradient(hidden, groups.tp) if hidden is call.hidden_states else hidden
 
 
-def _labels(
-    call: hook.HookCall, options: HeadOptions, context: hook.HookContext, groups: hook.ProcessGroups
-) -> Tensor:
+def _labels(call: hook.HookCall, options: HeadOptions, context: hook.HookContext, groups: hook.ProcessGroups) -> Tensor:
     if options.shift == "aligned":
         labels = call.labels if context.labels is None else context.labels
         if labels is None:
