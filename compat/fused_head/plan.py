@@ -123,7 +123,7 @@ def _require_agreement(rows: int, width: int, group: ProcessGroup) -> None:
 
 
 def row_scale(rows: "Rows", temperature: float | Tensor, logit_scale: float, dtype: torch.dtype) -> float | Tensor:
-    """The factor of the raw product, `Problem.scale`, a number or `[rows, 1]`: here the temperature ends."""
+    """The factor of the raw product, a number or `[rows, 1]`: the temperature ends here, `Problem.scale` goes on."""
     if not isinstance(temperature, Tensor):
         return logit_scale / temperature
     per_row = rows.take(temperature.expand(rows.shape)).to(dtype)

@@ -35,6 +35,7 @@ class HeadOptions:
     its last token has no label. The model's `labels` are then for its MTP loss alone.
     `use_loss_mask`: rows where the model's `loss_mask` (not shifted) is zero are not computed and return 0, as with a
     `mask` in the context, and so are those whose label is `ignore_index`; None computes all rows.
+    `temperature`: a number or `[b, s]`; one in the context goes before it, and in a row that is left out none counts.
     `scale_logits` (by MuP's factor), `reduce_hidden_grad` (over tensor-parallel ranks with the whole hidden states):
     as Megatron does. The other options are those of `linear_logprob` and `LogprobOptions`.
     """
