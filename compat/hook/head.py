@@ -112,7 +112,8 @@ def head_pass(call: hook.HookCall, options: HeadOptions, asked: Collection[str],
     """Run the one pass for the fields of `VocabOutput` that are `asked` for: `[b, s]`, or `[b, s, k]`."""
     hidden, query = head_query(call, options, asked, topk)
     out = run_pass(hidden, call.weight, query)
-    return VocabOutput(*[None if one is None else one.transpose(0, 1).contiguous() for one in vars(out).values()])
+    turned = [None if one is None else one.transpose(0, 1).contiguous() for one in vars(out).values()]
+    return VocabOutput(*turned)  # type: ignore[arg-type]
 
 
 class HeadProcessor:

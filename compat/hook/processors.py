@@ -20,7 +20,7 @@ from ..fused_head.settings import check_choice, check_counts
 from . import call as hook
 from .attach import call_with_processor
 from .find import find_language_model, foreign_code
-from .head import HeadProcessor, as_rows, check_head, head_pass, head_query, lent_weight, selection_mask
+from .head import HeadOptions, HeadProcessor, as_rows, check_head, head_pass, head_query, lent_weight, selection_mask
 
 
 class LogProbs(HeadProcessor):
@@ -121,13 +121,11 @@ class Compose:
         self.readers = [p for p in processors if _can_share(p)]
         for reader in self.readers[1:]:
             first = self.readers[0]
-            for option, mine in vars(first.options).items():
-                theirs = getattr(reader.options, option)
+            for option in HeadOptions.__dataclass_fields__:
+                mine, theirs = (getattr(one.options, option) for one in (first, reader))
                 if mine is not theirs and (isinstance(mine, Tensor) or isinstance(theirs, Tensor) or mine != theirs):
-                    both = (
-                        f"{type(first).__name__} has {option}={mine!r}, {type(reader).__name__} has {option}={theirs!r}"
-                    )
-                    raise ValueError(f"composed processors must have the same options, but {both}.")
+                    text = f"composed processors must have the same options, but {type(first).__name__} has "
+                    raise ValueError(f"{text}{option}={mine!r}, {type(reader).__name__} has {option}={theirs!r}.")
         lengths = sorted({reader.topk for reader in self.readers} - {0})
         if len(lengths) > 1:
             text = f"k: composed processors ask for the {' and the '.join(map(str, lengths))} largest logits under one "

@@ -21,7 +21,7 @@ from mcore_unpatch.compat.verl.model_forward_fused import (
     patch_fused_forward,
     unpatch_fused_forward,
 )
-from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess, unpatch_postprocess
+from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
 
 LENGTHS = [11, 4, 16]
 
@@ -244,24 +244,6 @@ def test_the_result_is_verls_own_class_where_verl_can_be_imported(model: Any, in
         for name in names:
             del sys.modules[name]
         installed._output_class.cache_clear()
-
-
-@on_ranks(Case(mtp=1), release="0.19.2")
-def test_one_shim_is_undone_while_the_other_stays(model: Any, inputs: Any) -> None:
-    head = model.output_layer._forward_pre_hooks
-    patch_fused_forward(model, numbers="megatron")
-    patch_postprocess(model, mtp_updates_lm_head=False)
-    assert head
-    unpatch_postprocess(model)
-    assert not head
-    assert model(**inputs).log_probs is not None
-    patch_postprocess(model, mtp_updates_lm_head=False)
-    patch_postprocess(model)
-    assert not head
-    unpatch_fused_forward(model)
-    assert torch.is_tensor(model(**inputs))
-    unpatch_postprocess(model)
-    assert not model._forward_pre_hooks
 
 
 @on_ranks(Case(batch=3), release="0.19.2")
