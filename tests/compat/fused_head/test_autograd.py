@@ -8,7 +8,7 @@ import pytest
 import torch
 from fused_head.backend_checks import check_the_hidden_gradient_comes_early
 from fused_head.counters import ProductCounter
-from fused_head.oracle import Inputs, Results, grad_of, linear_logprob, make_inputs, materialised, results
+from fused_head.oracle import Inputs, grad_of, linear_logprob, make_inputs, materialised, results
 from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -20,10 +20,6 @@ from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 def leaves(inputs: Inputs, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
     hidden, weight = (x.to(dtype or x.dtype).detach().clone().requires_grad_() for x in (inputs.hidden, inputs.weight))
     return hidden, weight
-
-
-def grads_of(hidden: Tensor, weight: Tensor) -> Results:
-    return {"hidden": grad_of(hidden), "weight": grad_of(weight)}
 
 
 def test_what_is_not_used_asks_the_backend_for_nothing() -> None:
