@@ -185,12 +185,8 @@ class LogprobQuery(LogprobOptions):
         check_temperature(self.temperature)
         if self.keep_bytes is None:
             raise _wrong(TypeError, "keep_bytes", "an integer", "None")
-        check_counts(
-            ignore_index=(self.ignore_index, None),
-            vocab_size=(self.vocab_size, 1),
-            keep_bytes=(self.keep_bytes, 0),
-            topk=(self.topk, 0),
-        )
+        check_counts(ignore_index=(self.ignore_index, None), vocab_size=(self.vocab_size, 1))
+        check_counts(keep_bytes=(self.keep_bytes, 0), topk=(self.topk, 0))
         group = self.tp_group
         if group is not None and (not isinstance(group, ProcessGroup) or group.rank() < 0):
             raise _wrong(TypeError, "tp_group", "a process group this rank belongs to, or None", group)
