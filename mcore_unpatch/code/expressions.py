@@ -62,10 +62,7 @@ def _made(names: Resolving, called: Value, node: ast.Call, frame: Frame | None) 
         return result(names, called.node, node, frame)
     if called.kind == Kind.FUNCTION:
         made = names.library.result(called.name)
-        if len(made) > 1:
-            parts = tuple((Value(Kind.INSTANCE, each),) if each else () for each in made)
-            return (Value(Kind.ITEMS, "", None, None, parts),)
-        return (Value(Kind.INSTANCE, made[0]),) if made and made[0] else ()
+        return (Value(Kind.INSTANCE, made),) if made else ()
     if called.kind == Kind.OTHER and called.name.rpartition(".")[2] in _IMPORTERS:  # under another name
         return _imported(names, node, frame) or ()
     return (called,) if called.kind == Kind.ITEMS else ()
