@@ -72,6 +72,7 @@ class TestGitignore:
         assert [f["path"] for f in result.json["findings"]] == ["a.py", "b.py"]
         assert "Not read through git, so .gitignore is not applied." in result.err
 
+
 class TestRepositories:
     def test_untracked_files_are_seen(self, tmp_path: Path) -> None:
         repository = Repository(tmp_path)
