@@ -27,11 +27,6 @@ def is_value(node: ast.AST | None, value: object) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) is type(value) and node.value == value
 
 
-def is_stored(node: ast.AST, name: str) -> bool:
-    """Whether a node gives a name its value."""
-    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
-
-
 def is_pure(node: ast.expr) -> bool:
     """Whether nobody misses a test that is no longer made."""
     for child in ast.walk(node):

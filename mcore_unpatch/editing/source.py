@@ -148,6 +148,13 @@ class Source:
         text = self.line(node.lineno)
         return text[: len(text) - len(text.lstrip())]
 
+    @property
+    def step(self) -> str:
+        """By how much the file indents."""
+        functions = self.every(ast.FunctionDef)
+        steps = (self.indentation(one.body[0]).removeprefix(self.indentation(one)) for one in functions)
+        return next(filter(None, steps), "    ")
+
     def owns_lines(self, node: ast.stmt) -> bool:
         """Whether a statement shares its lines with nothing but a comment."""
         first, last = first_line(node), last_line(node)

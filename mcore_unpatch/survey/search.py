@@ -72,20 +72,18 @@ class Search:
         self, python: Sequence[str], patches: Iterable[str] = (), progress: Progress | None = None
     ) -> tuple[list[Finding], list[FileError]]:
         """The findings in some files, and those that could not be analysed."""
-        part, asked = Part(), set(python)
+        part = Part()
         thorough = sum(len(self._texts.get(path, b"")) for path in python) <= CHECKED_THROUGHOUT
         words = rewrites.words(self.wanted)
         for number, path in enumerate(python):
             self._look(path, part, thorough, words)
             if progress is not None:
                 progress(number, len(python))
+        asked = set(python).difference(error.path for error in part.errors)
         told = Told(self.core, self.versions)
         part.findings += (told.finding(patch) for patch in self.core.patches if patch.path in asked)
         part.findings += own_models(self.core, self.versions, asked)
-        unread = {error.path for error in part.errors}
-        part.errors += (
-            FileError(path, why) for path, why in self.core.index.unreadable.items() if path in asked - unread
-        )
+        part.errors += (FileError(path, why) for path, why in self.core.index.unreadable.items() if path in asked)
         rewrites.complete(part, self, self.wanted, self.downstreams)
         files = list(patches)
         for path in files:
@@ -126,7 +124,7 @@ class Search:
                 part.saying.append(path)
             if thorough or says:
                 check(data)
-            elif b"\0" in data or not data.isascii():
+            elif b"\0" in data or not data.isascii() or b"coding" in b"".join(data.split(b"\n", 2)[:2]):
                 decode(data)
         except FileNotFoundError:
             return  # listed by git, deleted on disk
