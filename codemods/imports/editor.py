@@ -71,7 +71,7 @@ class ImportEditor:
         for node, (new, reason) in hosts.items():
             if node not in gone:
                 yield Asked(self.source, Make(node, self._changed(node, new)), reason)
-        for change in remove(self.source, gone):
+        for change in remove(self.source, gone, {place.line for place, *_ in arriving}):
             yield Asked(self.source, change, self._reasons.get(change.node) or self._reasons[gone[0]])
         arriving.sort(key=lambda one: (one[0].line, one[1].lower()))
         for _, group in groupby(arriving, lambda one: one[0].line):
