@@ -27,8 +27,7 @@ from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.edits import Edit, Options, Plan, Repository
 from mcore_unpatch.editing.refusals import Left, Refusal
 from mcore_unpatch.editing.source import Source
-from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.findings.verdicts import DONE
+from mcore_unpatch.findings.finding import DONE, Finding
 from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS, HOOK_SINCE
 from mcore_unpatch.megatron.versions import show
 

@@ -36,7 +36,7 @@ def finding_at(
         shape=shape,
         seam=seam,
         message=message,
-        replacement=replacement,
+        way=replacement,
         in_test=is_test(source.path),
         source="\n".join(map(source.line, range(node.lineno, end_line + 1))),
     )

@@ -13,7 +13,6 @@ from mcore_unpatch.findings.finding import WRAPPER, Finding
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS, HOOK_CARRIERS
 from mcore_unpatch.megatron.versions import Version, show, within
-from mcore_unpatch.sources.nodes import walk
 
 PROCESSOR = HOOK_ARGUMENTS[0]
 HOOK = frozenset(HOOK_CARRIERS)
@@ -53,7 +52,7 @@ def missing_import(source: Source, at: ast.AST, versions: Sequence[Version]) -> 
     for node in (statement for around_it in (source.tree, *around) for statement in around_it.body):
         if isinstance(node, ast.ImportFrom) and not node.level and within(node.module or ""):
             for name in (f"{node.module}.{alias.name}" for alias in node.names):
-                lacks = (not known.holds(release, name) and not known.lacking(release, name) for release in releases)
+                lacks = (release.has(name) is False and not known.lacking(release, name) for release in releases)
                 if all(lacks) and known.ever(name):
                     return Left(Refusal.OTHER_RELEASE, f"{show(versions[-1])} has no {name}")
     return None
@@ -61,7 +60,7 @@ def missing_import(source: Source, at: ast.AST, versions: Sequence[Version]) -> 
 
 def processors(tree: ast.AST) -> Iterator[ast.expr]:
     """What code gives as `output_processor`, by keyword or in a mapping; what is only passed on is not its own."""
-    for node in walk(tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             values = [keyword.value for keyword in node.keywords if keyword.arg == PROCESSOR]
         elif isinstance(node, ast.Dict):

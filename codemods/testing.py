@@ -12,7 +12,7 @@ from mcore_unpatch.codemods.codemod import Codemod, Example
 from mcore_unpatch.codemods.planner import plan
 from mcore_unpatch.editing.edits import Options, Repository, splice
 from mcore_unpatch.findings import verdicts
-from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.finding import DONE, Finding
 from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.stacks.revision import Judged, Revision, Stack
@@ -62,7 +62,7 @@ def findings(files: Files, options: Options) -> list[Finding]:
     told = guards.mark(told, search.core)
     settled = verdicts.settled(told, dict.fromkeys(files, Judged((Stack(Revision("", (options.target,))),))))
     settled = guards.settled(settled, lambda _: (), required=False)
-    open_ones = (one for one in settled if options.wants(one.rule) and one.verdict != verdicts.DONE)
+    open_ones = (one for one in settled if options.wants(one.rule) and one.verdict != DONE)
     return sorted(open_ones, key=lambda finding: finding.sort_key)
 
 

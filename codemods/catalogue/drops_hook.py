@@ -15,8 +15,6 @@ from mcore_unpatch.codemods.syntax import bound_in, dotted, identifiers, importe
 from mcore_unpatch.editing.refusals import Left
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import NO_PATCHES, WRAPPER
-from mcore_unpatch.library.syntax import sets_attribute
-from mcore_unpatch.megatron import api
 from mcore_unpatch.megatron.layout import GPT_MODEL, HOOK_ARGUMENTS, HOOK_SINCE, HYBRID_MODEL, MAMBA_MODEL
 
 _WITHOUT_FORWARD = ("torch.nn", "abc.", "typing.", "builtins.object")
@@ -172,7 +170,7 @@ makes; classes below one that refuses the hook; and models that other code may p
         if len(values) != 1 or values[0].kind not in (Kind.CLASS, Kind.OTHER):
             return False
         for one in names.lineage(Value(Kind.CLASS, values[0].name, values[0].node)):
-            if one.node is None and GPT_MODEL in (one.name, *api.ancestry(one.name)):
+            if one.node is None and GPT_MODEL in (one.name, *names.library.lineage(one.name)):
                 return True
             if one.node is None and not f"{one.name}.".startswith(_WITHOUT_FORWARD):
                 return None if names.library.within(one.name) else False
@@ -237,3 +235,15 @@ def _taking(source: Source, function: Function, names: list[str]) -> Iterator[Fi
     yield AddParameters(function, tuple(style.format(name, types[name]) for name in names))
     needed = (name for name in means if any(name in types[taken] for taken in names))
     yield from (AddImport("typing", name) for name in needed if not means[name])
+
+
+def sets_attribute(code: ast.AST, name: str, but: str = "") -> ast.Attribute | ast.Constant | None:
+    """Where code sets an attribute of whatever object, `but` one: by assignment, or by its name as a text."""
+    for node in ast.walk(code):
+        if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store):
+            if but and dotted(node.value) == but:
+                continue
+            return node
+        if isinstance(node, ast.Constant) and node.value == name:
+            return node
+    return None

@@ -25,8 +25,7 @@ from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.edits import Options
 from mcore_unpatch.editing.refusals import Left, Refusal
 from mcore_unpatch.editing.source import Source
-from mcore_unpatch.findings.finding import NO_PATCHES, USE, Finding
-from mcore_unpatch.findings.verdicts import DONE
+from mcore_unpatch.findings.finding import DONE, NO_PATCHES, USE, Finding
 from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.versions import RELEASES, parse_version, show
 

@@ -13,14 +13,13 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, 
 from mcore_unpatch.commands.options import option
 from mcore_unpatch.commands.output import Progress, into, write_asides
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.library.model import Model
+from mcore_unpatch.megatron import packed
 from mcore_unpatch.megatron.megatrons import Megatrons
-from mcore_unpatch.megatron.versions import RELEASES, parse_version
+from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, parse_version, show as show_version
 from mcore_unpatch.records import record, replace
-from mcore_unpatch.report import services, upgrade_text as text
+from mcore_unpatch.report import pages, services, upgrade_text as text
 from mcore_unpatch.report.lines import OutputFormat, show
 from mcore_unpatch.report.upgrade_data import as_findings, as_json
-from mcore_unpatch.report.upgrade_page import html
 from mcore_unpatch.repository.discover import project_root
 from mcore_unpatch.repository.paths import printable_lines
 from mcore_unpatch.stacks.at_hand import Sources, cached, fetch as get
@@ -61,14 +60,13 @@ def upgrade(
     output_format: opt.Format = None,
     output_file: opt.OutputFile = None,
     exclude: opt.Exclude = None,
-    jobs: opt.Jobs = None,
 ) -> int:
     """Show what another Megatron release breaks.
 
     Or silently changes, or no longer needs: every use of Megatron and every patch, what raises first.
     Exit code: 0 if everything was analysed, 2 if not; 1 with --check if something raises or silently changes.
     """
-    config, options = opt.combine(paths, exclude=exclude, jobs=jobs, stack=stack)
+    config, options = opt.combine(paths, exclude=exclude, stack=stack)
     style = opt.output_format(output_format, config)
     if matrix is not None and diff:
         raise UsageError("--matrix only reports; run --diff for one release.")
@@ -81,7 +79,7 @@ def upgrade(
             return EXIT_ERROR if reading.scanned.errors else EXIT_CLEAN
         outcome = judged(reading, [*chosen.used, chosen.next])
         outcome.older = chosen.older
-        if not from_release:
+        if not any(one.label.endswith("+") for one in chosen.used):  # else a source was read
             outcome.scanned.say_what_is_carried("--from")
         copies = {}
         if diff:
@@ -109,7 +107,7 @@ def _write(
     elif style is OutputFormat.json:
         print(json.dumps(as_json(outcome), indent=2))
     elif style is OutputFormat.html:
-        print(printable_lines(html(outcome, copies)), end="")
+        print(printable_lines(pages.of_upgrade(outcome, copies)), end="")
     elif style is OutputFormat.github:
         print("\n".join(services.github(as_findings(outcome), "warning")))
     else:
@@ -155,20 +153,17 @@ def _megatrons(
 ) -> _Chosen:
     """Those in use, or the one of --from, and the one to move to; raises `UsageError` where nothing is to compare."""
     labels, with_main = ranges.releases_of(matrix) if matrix is not None else ([], False)
-    if with_main and new is None:
-        raise UsageError("--matrix to main needs its source: add --to PATH (a checkout, or CLONE@COMMIT).")
-    to = target(new or RELEASES[-1])
     carried = "" if old else _carried(paths, options)
     start = target(old or carried) if old or carried else None
-    sources = [named.source for named in (start, to) if named is not None and named.source is not None]
-    models = [_model(named) for named in (start, to) if named is not None and named.source is not None]
-    megatrons = Megatrons(models)
-    read = megatrons.sources
-    known = dict(zip((id(source) for source in sources), read, strict=True))
+    to = target(new or ("main" if with_main or _is_newest(start, paths, options) else RELEASES[-1]))
+    named_ones = [named for named in (start, to) if named is not None and named.is_read]
+    megatrons = Megatrons([named.read() for named in named_ones])
+    known = dict(zip(map(id, named_ones), megatrons.sources, strict=True))
 
     def column(named: Target, kinds: tuple[str, ...] = ()) -> Column:
-        if named.source is not None:
-            return Column(known[id(named.source)], kinds, f"{named.revision.given}, read from its source")
+        if named.is_read:
+            words = named.revision.words if named.branch else f"{named.revision.given}, read from its source"
+            return Column(known[id(named)], kinds, words)
         version = choose.stands_for(named.revision)
         assert version is not None
         words = "" if named.revision.certain else f"{named.revision.name}, {named.revision.words}"
@@ -177,29 +172,41 @@ def _megatrons(
     used, older = ([column(start)], 0) if start is not None else _in_use(paths, options, megatrons)
     last = column(to, (choose.NEXT,))
     in_range = tuple(Column(megatrons.release(parse_version(label))) for label in labels)
-    named_so = {release.label: source for source, release in zip(sources, read, strict=True)}
+    named_so = {known[id(named)].label: named.source for named in named_ones if named.source is not None}
     chosen = _Chosen(
         used, last, megatrons, named_so, older, in_range + ((last,) if with_main else ()), start if old else None
     )
     if matrix is not None:
         return chosen
-    if not old and not to.source:  # what is as new already takes no step
-        ahead = [one for one in used if parse_version(one.label) >= parse_version(last.label)]
+    if not old and not to.is_read:  # what is as new already takes no step
+        ahead = [one for one in used if _plain(one) >= _plain(last)]
         if len(ahead) == len(used):
-            raise UsageError(_nothing(used[-1].label, old))
+            raise UsageError(_nothing(show_version(_plain(used[-1])), old))
         chosen = replace(chosen, used=[one for one in used if one not in ahead], older=older + len(ahead))
     if any(one.label == last.label for one in chosen.used):
         raise UsageError(_nothing(last.label, old))
     return chosen
 
 
+def _is_newest(start: Target | None, paths: list[Path] | None, options: ScanOptions) -> bool:
+    """Whether the newest release is in use, so that main is what comes next."""
+    if packed.branch_named("main") is None:
+        return False
+    if start is not None:
+        return not start.is_read and choose.stands_for(start.revision) == parse_version(RELEASES[-1])
+    running = _running(paths, options)[1]
+    known = [choose.stands_for(stack.revision) or NEWEST for stack in running]
+    return bool(known) and min(known) >= parse_version(RELEASES[-1])
+
+
+def _plain(column: Column) -> Version:
+    """The release of a column; `0.16.0+` is a source of 0.16.0 that was read."""
+    return parse_version(column.label.removesuffix("+"))
+
+
 def _nothing(label: str, old: str | None) -> str:
     runs = f"{label} is what {'--from names' if old else 'the repository runs'}"
     return f"{runs}, and no other release than --to: there is nothing to compare. Pass another --to."
-
-
-def _model(named: Target) -> Model:
-    return named.models()[0]
 
 
 def _running(paths: list[Path] | None, options: ScanOptions) -> tuple[Stacks, tuple[Stack, ...]]:
@@ -230,13 +237,10 @@ def _in_use(paths: list[Path] | None, options: ScanOptions, megatrons: Megatrons
         if stack.versions:
             continue
         settle = stack.revision.settle.replace("--target-mcore", "--from")
-        if used:
-            note(f"{stack} is left out: {stack.revision.words}; {settle}.")
-            continue
-        clone = f"../Megatron-LM@{stack.name.rpartition('@')[2]}"
-        example = f" For example: unpatch upgrade --from {clone if 'its source' in settle else RELEASES[-3]}"
-        way = settle if "which is here" in settle else f"{settle}.{example}"
-        raise UsageError(f"The release of {stack} is not known ({stack.revision.words}): {way}")
+        note(f"{stack} is {'left out' if used else f'judged as {RELEASES[-1]}'}: {stack.revision.words}; {settle}.")
+    if not used and running:  # as `scan` and `pin` do
+        words = f"{running[0].name}, {running[0].revision.words}"
+        used = [Column(megatrons.release(parse_version(RELEASES[-1])), running[0].platforms, words)]
     if not used:
         hint = next((f" {stack} is only a hint." for stack in stacks.hints if stack.versions), "")
         raise UsageError(

@@ -15,7 +15,8 @@ from mcore_unpatch.effects.brought import Brought
 from mcore_unpatch.effects.handlers import is_caught
 from mcore_unpatch.effects.meaning import meant
 from mcore_unpatch.effects.records import Cause, Effect, Outcome, When
-from mcore_unpatch.library.detailed import Definition, Detailed
+from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.library.facts import Definition
 from mcore_unpatch.library.signatures import Call, Misfit, Wrong
 
 
@@ -96,7 +97,8 @@ class Raising:
         last = next((number for number in reversed(range(len(until))) if has(until[number])), None)
         if last is not None:
             return until[min(last + 1, len(until) - 1)].label, ""
-        return "", next((one.label for one in self.release.newer() if has(one)), "")
+        ordered = (one for one in self.release.newer() if not one.label.endswith("+"))  # a source has no place in it
+        return "", next((one.label for one in ordered if has(one)), "")
 
     def now(self, name: str) -> str:
         """Where the release has what an older one had under a name."""

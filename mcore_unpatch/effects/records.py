@@ -22,6 +22,7 @@ class Outcome(StrEnum):
     BEHIND = "behind"  # a copy without what upstream changed
     BODY_CHANGED = "body-changed"  # the replacement stands for a body that changed
     DROPPED = "dropped"  # `**rest` swallows what the library passes now
+    IGNORED = "ignored"  # the hook is taken and never called
     VALUE_MOVED = "value-moved"  # a value by position means another parameter
     DEFAULT_CHANGED = "default-changed"  # what a call leaves out
     CONSTANT_CHANGED = "constant-changed"
@@ -100,6 +101,11 @@ class Effect:
     def differs(self) -> bool:
         """Whether something else happens, without an error."""
         return self.kind not in RAISES and self.kind not in QUIET
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody calls what is put there."""
+        return self.kind == Outcome.NEVER_CALLED
 
     def is_same(self, other: Effect) -> bool:
         """Whether it is the same on other releases, though other parameters may be meant."""

@@ -10,7 +10,7 @@ from mcore_unpatch.editing.placing import PlacedEdit, changes_of, unified
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.records import asdict, dataclass, field
-from mcore_unpatch.report import counts
+from mcore_unpatch.report import counts, data
 from mcore_unpatch.repository.discover import is_excluded
 from mcore_unpatch.repository.paths import from_here, relative
 from mcore_unpatch.survey.survey import Survey
@@ -97,7 +97,7 @@ class Outcome:
                 for one in self.left
                 if (why := self.plan.left.get(one)) is not None
             ],
-            "remaining": [{**finding.to_json(), "path": shown(finding.path)} for finding in self.left],
+            "remaining": [{**data.of(finding), "path": shown(finding.path)} for finding in self.left],
             "counts": {"done": counts.as_data(self.done), "left": counts.as_data(self.left)},
             "offers": self.offers,
             "recipes": list(self.plan.recipes),
@@ -113,7 +113,7 @@ class Outcome:
 
     def _edit(self, change: PlacedEdit) -> dict[str, Any]:
         edit = change.edit
-        data = self._as_it_was(edit.path)
+        before = self._as_it_was(edit.path)
         path = self.survey.found.shown(edit.path)
         return {
             "path": path,
@@ -122,9 +122,9 @@ class Outcome:
             "gain": edit.gain,
             "title": edit.title,
             "notes": list(edit.notes),
-            "before": {**asdict(change.before), "text": _text(data[edit.start : edit.end])},
+            "before": {**asdict(change.before), "text": _text(before[edit.start : edit.end])},
             "after": {**asdict(change.after), "text": _text(edit.replacement)},
-            "diff": _text(unified(path, data, splice(data, [edit]), edit.deletes)),
+            "diff": _text(unified(path, before, splice(before, [edit]), edit.deletes)),
         }
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from mcore_unpatch.findings.finding import STAYS
 from mcore_unpatch.migrate.changes import CodeChange, changes
 from mcore_unpatch.migrate.outcome import Outcome
 from mcore_unpatch.report.counts import groups
 from mcore_unpatch.report.lines import Line, count, width, wrapped
 from mcore_unpatch.report.screen import brief, pin_command
+from mcore_unpatch.say.findings import evidence, first_sentence
 
 _MOST = 12  # changes that are listed
 _MOST_HEADS = 2  # of lines that say what is judged for
@@ -59,8 +60,7 @@ def _why(outcome: Outcome) -> Iterator[Line]:
     """Why places in code are left, a sentence each, as far as a screen goes."""
     lines = 0
     for finding in groups(outcome.left)["code"]:
-        why = finding.assessment.left_because or finding.evidence
-        sentence = re.split(r"\. (?=[A-Z`])|; ", why)[0].rstrip(".")
+        sentence = first_sentence(finding.assessment.left_because or evidence(finding))
         place = f"{_short(outcome.shown(finding.path))}:{finding.line}"
         told = list(wrapped(f"{place}  {sentence}", 2, hang=6))
         lines += len(told)
@@ -115,7 +115,7 @@ def _next(outcome: Outcome, made: list[CodeChange]) -> Iterator[Line]:
         yield from wrapped(f"{count(done, 'place')} side by side already", 0, "Before  ", "bold")
     for offer in outcome.offers:
         yield from wrapped(offer, 0, "Offer   ", "bold")
-    if any(finding.verdict == "keep" for finding in left["code"]) and not outcome.rewrites:
+    if any(finding.verdict == STAYS for finding in left["code"]) and not outcome.rewrites:
         told = f"{pin_command(outcome.survey.judged)}, which tells when Megatron changes under a patch that stays"
         yield from wrapped(told, 0, "Next    ", "bold")
     if outcome.written:

@@ -15,7 +15,7 @@ from mcore_unpatch.code.syntax import last_name, spelled, walk
 from mcore_unpatch.code.values import Kind, Value, texts
 from mcore_unpatch.code.worth import Given, both
 from mcore_unpatch.library.interface import Release
-from mcore_unpatch.patches.records import Patch, Spelling
+from mcore_unpatch.patches.records import Confidence, Patch, Spelling
 
 
 def alive(guards: Guards, patch: Patch, releases: Sequence[Release]) -> list[bool | None]:
@@ -68,12 +68,15 @@ def _is_asked(condition: Condition) -> bool:
 
 
 def _calls_of(guards: Guards, function: Any) -> list[ast.Call]:
-    names, name = guards.names, function.name
-    calls = names.callers(function)
-    if not any(conditions_of_call(guards, call) for call in calls):
-        return []
+    asked = any(conditions_of_call(guards, call) for call in guards.names.callers(function))
+    return only_calls(guards.names, function) if asked else []
+
+
+def only_calls(names: Names, function: Any) -> list[ast.Call]:
+    """The calls of a function of the repository; none where its name is handed on, or is another's too."""
+    calls, name = names.callers(function), function.name
     called = {id(call.func) for call in calls}
-    for path in names.index.saying(name):
+    for path in names.index.saying(name) if calls else ():
         module = None if is_test(path) else names.index.module(path)
         for node in walk(module.tree) if module is not None else ():
             if last_name(node) == name and isinstance(getattr(node, "ctx", None), ast.Load) and id(node) not in called:
@@ -95,7 +98,10 @@ def conditions_of(guards: Guards, patch: Patch) -> Asked:
 def run_on(guards: Guards, patch: Patch, release: Release) -> Reached:
     """Who answers for a release, and knows what is patched by what is done to it."""
     path = spelled(patch.write.base) if patch.write is not None else ""
-    if not path:
+    is_guess = (
+        patch.sure == Confidence.POSSIBLE and path == "self"
+    )  # of the function's own object who binds it knows more
+    if not path or is_guess:
         return Reached(guards, release)
     owner = patch.target.rpartition(".")[0]
     kind = Kind.MODULE if guards.names.library.is_module(owner) else Kind.INSTANCE

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import islice
 from typing import Any
 
 from mcore_unpatch.code.index import is_test
 from mcore_unpatch.code.module import BindingKind, Module, is_method, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import function_of, spelled, walk
+from mcore_unpatch.code.syntax import function_of, last_name, spelled, text_of, walk
 from mcore_unpatch.code.values import Frame, Kind, Value, Values, texts
 from mcore_unpatch.patches.evidence import Evidence
 from mcore_unpatch.patches.frames import unfolded
@@ -25,6 +25,10 @@ from mcore_unpatch.patches.writes import owner_of_dict, writes
 
 _DEEPEST = 3  # loops and helpers within one another
 _MOST_FRAMES = 500  # rows and calls that one write is looked at in
+# `name.attribute =`, and the names that a file imports: one that does not say the library may get it through another.
+_STORED = re.compile(rb"^[ \t\f]*(\w+)[\s\\]*\.[\s\\]*[\w.]+[\s\\]*=[^=]", re.M)
+_IMPORTED = re.compile(rb"^[ \t]*(?:from[ \t].*?[ \t])?import[ \t]*(\([^()]*|[^\n(]*)", re.M)
+_WORD = re.compile(rb"\w+")
 _PLAIN_VALUES = (
     ast.Constant, ast.Compare, ast.Dict, ast.List, ast.Set, ast.Tuple, ast.JoinedStr, ast.UnaryOp, ast.BinOp,
 )  # fmt: skip
@@ -37,7 +41,9 @@ class Finder:
         self.names, self.library = names, names.library
         self._evidence = Evidence(names)
         words = b"|".join(re.escape(word.encode()) for word in self.library.words())
-        self._may_patch = re.compile(words + rb"|setattr\(|\.__class__ *=[^=]")
+        # Also what a file has from another one of the repository: a class, or an object whose `forward` is written.
+        in_other = rb"setattr\b|\.(?:__class__|forward) *=[^=]|(?m:^ *[A-Z]\w+\.\w+ *=[^=])"
+        self._may_patch = re.compile(words + b"|" + in_other)
         packages = "|".join(re.escape(package) for package in self.library.packages())
         self._imports = re.compile(rf"^[ \t]*(?:from|import)[ \t]+(?:{packages})".encode(), re.M)
         self._near: dict[str, bool] = {}
@@ -66,21 +72,44 @@ class Finder:
             self.names.forget()
         return self._one_a_place(sorted(found.values(), key=lambda patch: patch.key))
 
+    def in_tests(self, asked: Container[str]) -> int:
+        """How many places in tests patch the library: they are counted, and no more."""
+        index, count = self.names.index, 0
+        for path, source in index.sources.items():
+            if path in asked and is_test(path) and self._may_patch.search(source) is not None:
+                known = self.names.known()
+                module = index.module(path)
+                count += len({patch.line for patch in self.of_module(module)}) if module is not None else 0
+                self.names.forget_since(known)
+                index.forget(path)
+        return count
+
     def _one_a_place(self, patches: list[Patch]) -> list[Patch]:
-        """One patch for each name that a node writes: of several owners the one patched most, or one that has it."""
-        found: dict[tuple[int, str], Patch] = {}
+        """One patch for each name that a node writes: of several owners the one patched most, or one that has it.
+
+        Of several classes that are written to, each is patched.
+        """
+        found: dict[tuple[int, str, str], Patch] = {}
         for patch in patches:
-            key = (id(patch.place), patch.target.rpartition(".")[2])
+            owner, _, name = patch.target.rpartition(".")
+            key = (id(patch.place), name, owner if self._is_of_classes(patch) else "")
             if key not in found or self._rank(patch) > self._rank(found[key]):
                 found[key] = patch
         return list(found.values())
+
+    def _is_of_classes(self, patch: Patch) -> bool:
+        if patch.write is None or patch.sure != Confidence.CERTAIN:
+            return False
+        return _are_classes(patch.write, self.names.of(patch.write.base, patch.frame))
 
     def _rank(self, patch: Patch) -> int:
         is_whole = patch.target.startswith(f"{self.library.whole()}.")
         return 2 * is_whole + (self.library.symbol(patch.target) is not None)
 
     def _is_asked(self, path: str, source: bytes) -> bool:
-        return not is_test(path) and not self.library.holds_file(path) and self._may_patch.search(source) is not None
+        if is_test(path) or self.library.holds_file(path):
+            return False
+        return self._may_patch.search(source) is not None or _writes_to_what_is_imported(source)
 
     def _bind_self(self, patch: Patch) -> None:
         owner = patch.target.rpartition(".")[0]
@@ -118,7 +147,8 @@ class Finder:
         if write.name.isupper() or write.name in DUNDERS:
             return False
         imported = any(one.kind in (BindingKind.IMPORT, BindingKind.FROM) for one in scope.bindings(base.id))
-        return not (imported and isinstance(write.value, ast.Constant) and write.value.value is None)
+        is_off = isinstance(write.value, ast.Constant) and write.value.value in (None, False)
+        return not (imported and is_off)
 
     # -- one write ---------------------------------------------------------------------------------------------------
 
@@ -167,7 +197,7 @@ class Finder:
             near = self.near(scope_of(write.place).module.path)
             told = self._evidence.about(write, name, near, typed)
             found = [told] if told is not None else []
-        for to in self._one_each(found, bases):
+        for to in self._one_each(found, bases) if not _are_classes(write, bases) else dict.fromkeys(found):
             if to.spelling == Spelling.SUBMODULE and self._is_bound_self(write.base):
                 continue  # it sets itself up
             if is_restore(self.names, write, name, to.name, frame):
@@ -215,9 +245,21 @@ class Finder:
         spelling = Spelling.MOCK if write.kind == WriteKind.MOCK else Spelling.SYS_MODULES
         for text in texts(bases):
             if self.library.within(text):
-                symbol = self.library.symbol(text)
-                to = Target(symbol.name if symbol is not None else text, spelling)
-                yield self._patch(write, to, text.rpartition(".")[2], None, place)
+                owner, _, name = text.rpartition(".")
+                holder = self.library.symbol(owner)
+                to = Target(f"{holder.name}.{name}" if holder is not None else text, spelling)
+                yield self._patch(write, to, name, None, place)
+
+
+def _writes_to_what_is_imported(source: bytes) -> bool:
+    stored = set(_STORED.findall(source))
+    return any(not stored.isdisjoint(_WORD.findall(text)) for text in _IMPORTED.findall(source) if stored)
+
+
+def _are_classes(write: Write, bases: Values) -> bool:
+    """Whether classes are written to, which a loop or a condition names; not the one class of an object."""
+    of_object = isinstance(write.base, ast.Attribute) or last_name(getattr(write.base, "func", None)) == "type"
+    return not of_object and len(bases) > 0 and all(base.kind == Kind.CLASS for base in bases)
 
 
 def _through_alias(write: Write) -> Write | None:
@@ -240,6 +282,6 @@ def _is_any_module(node: ast.AST) -> bool:
         if value is None:
             return False
         if any(spelled(inner) == "sys.modules" for inner in walk(value)):
-            return True
+            return not any(text_of(one) for one in getattr(value, "args", ()))  # `sys.modules.get("that.one")`
         node = value
     return False

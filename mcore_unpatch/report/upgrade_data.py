@@ -10,8 +10,9 @@ from mcore_unpatch.effects.records import Effect
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.report.upgrade_text import groups
 from mcore_unpatch.say.effects import mark, sentence, trigger
+from mcore_unpatch.say.other_model import sentence as elsewhere
 from mcore_unpatch.upgrade.columns import NEXT
-from mcore_unpatch.upgrade.run import Event, Row, UpgradeReport
+from mcore_unpatch.upgrade.run import Event, PatchRow, UpgradeReport
 
 _RULE = "MCU811"
 
@@ -35,12 +36,13 @@ def as_json(report: UpgradeReport) -> dict[str, Any]:
         "patches": [_row(row, report) for row in report.rows],
         "events": [_event(event, grouped[id(event)], report) for event in known],
         "patch_files": [finding.path for finding in report.patch_files],
+        "builders": report.builders,
         "read": {"files": report.files, "uses": report.uses},
         "errors": [{"path": error.path, "message": error.message} for error in report.scanned.errors],
     }
 
 
-def _row(row: Row, report: UpgradeReport) -> dict[str, Any]:
+def _row(row: PatchRow, report: UpgradeReport) -> dict[str, Any]:
     finding = row.finding
     return {
         "rule": finding.rule if finding is not None else None,
@@ -51,6 +53,7 @@ def _row(row: Row, report: UpgradeReport) -> dict[str, Any]:
         "fix": finding.fix if finding is not None else None,
         "marks": {label: mark(effects) for label, effects in row.effects.items()},
         "effects": {label: [_effect(one) for one in effects] for label, effects in row.effects.items()},
+        "hybrid": row.hybrid and {**row.hybrid._asdict(), "text": elsewhere(row.hybrid)},
     }
 
 

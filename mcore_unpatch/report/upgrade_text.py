@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from types import MappingProxyType
@@ -11,14 +12,16 @@ from mcore_unpatch.records import record, replace
 from mcore_unpatch.report.lines import Line, count, listed, width, wrapped
 from mcore_unpatch.say.effects import DIFFERS, NOT_PRINTED, NOT_REACHED, OK, RAISES, UNKNOWN, mark, sentence, trigger
 from mcore_unpatch.say.names import leaf, short
+from mcore_unpatch.say.other_model import ACTS, DEAD, cell, sentence as elsewhere
 from mcore_unpatch.upgrade.copies import Changes
 from mcore_unpatch.upgrade.ranges import Fit, supported
-from mcore_unpatch.upgrade.run import Event, Reading, Row, UpgradeReport
+from mcore_unpatch.upgrade.run import Event, PatchRow, Reading, UpgradeReport
 
 _MOST_ROWS, _MOST_EVENTS = 40, 6  # without --all
 _MOST_NAMED = 3  # places of a release in a range
 _MARKS = (RAISES, UNKNOWN, DIFFERS, NOT_REACHED, OK)
 _STYLES = {RAISES: "bold red", DIFFERS: "yellow", UNKNOWN: "cyan", OK: "green", NOT_REACHED: "dim"}
+_STYLES |= {ACTS: "green", DEAD: "red"}
 _VERB = 8
 BECOMES = ("moves", "goes", "by hand", "stays", "done")
 
@@ -51,13 +54,14 @@ def lines(
     report: UpgradeReport, every: bool, copies: Mapping[tuple[str, int, str], Changes] = MappingProxyType({})
 ) -> Iterator[Line]:
     """The report, line by line."""
-    if not report.rows and not report.uses:
+    if not report.rows and not report.uses and not report.patch_files:
         yield [(f"No use of Megatron Core found in {count(report.scanned.files_scanned, 'file')}.", "")]
         return
     yield from _head(report)
     if report.rows:
         yield []
         yield from _table(report, every)
+        yield from _on_hybrid(report, every)
     for group in groups(report):
         yield []
         yield from _events(group, report, every)
@@ -142,22 +146,23 @@ def ranges(fitting: Sequence[Fit], in_use: str, reading: Reading) -> Iterator[Li
 
 def _table(report: UpgradeReport, every: bool) -> Iterator[Line]:
     """Patches down, Megatrons across, the most urgent first."""
-    marked = [(marks_of(row, report), row) for row in sorted(report.rows, key=lambda row: urgency(row, report))]
+    rows_of = sorted(report.rows, key=lambda row: urgency(row, report))
+    marked = [((*marks_of(row, report), *hybrid_of(row, report)), row) for row in rows_of]
     shown = [item for item in marked if every or not _is_fine(item[0])]
     merged = list(_merged(shown))
     listed_rows = merged if every else merged[:_MOST_ROWS]
     places = _short_paths([rows[0].path for _, rows in listed_rows])
-    sizes = [max(len(column.label), 7) for column in report.columns]
+    heads = [(column.label, ",".join(column.kinds)) for column in report.columns]
+    heads += [("Hybrid", "")] * bool(hybrid_of(report.rows[0], report))
+    sizes = [max(7, len(label), *(len(item[0][at]) for item in listed_rows)) for at, (label, _) in enumerate(heads)]
     left = width() - sum(size + 2 for size in sizes) - _VERB
-    kinds = "".join(
-        f"{_fit(','.join(column.kinds), size):<{size + 2}}" for column, size in zip(report.columns, sizes, strict=True)
-    )
-    labels = "".join(f"{column.label:<{size + 2}}" for column, size in zip(report.columns, sizes, strict=True))
+    kinds = "".join(f"{_fit(kind, size):<{size + 2}}" for (_, kind), size in zip(heads, sizes, strict=True))
+    labels = "".join(f"{label:<{size + 2}}" for (label, _), size in zip(heads, sizes, strict=True))
     yield [(f"{'':<{left}}{kinds}".rstrip(), "dim")]
     yield [(f"{'patch':<{left}}{labels}".rstrip(), "bold")]
     for marks, rows in listed_rows:
         where, what = f"{places[rows[0].path]}:{_numbers(rows)}", _what(rows)
-        cells = [(f"{each:<{size + 2}}", _STYLES[each]) for each, size in zip(marks, sizes, strict=True)]
+        cells = [(f"{each:<{size + 2}}", _STYLES.get(each, "yellow")) for each, size in zip(marks, sizes, strict=True)]
         if len(where) + len(what) + 4 > left:
             yield [(where, "cyan")]
             where = ""
@@ -168,24 +173,44 @@ def _table(report: UpgradeReport, every: bool) -> Iterator[Line]:
         yield [(f"  ... {rest} more are ok everywhere, or never run: --all", "dim")]
 
 
-def marks_of(row: Row, report: UpgradeReport) -> tuple[str, ...]:
+def marks_of(row: PatchRow, report: UpgradeReport) -> tuple[str, ...]:
     """What stands in the cells of a patch."""
     return tuple(mark(row.effects.get(column.label, ())) for column in report.columns)
 
 
-def urgency(row: Row, report: UpgradeReport) -> tuple[object, ...]:
+def hybrid_of(row: PatchRow, report: UpgradeReport) -> tuple[str, ...]:
+    """What stands in its last cell: when the model is a HybridModel; nothing where the next Megatron has none."""
+    is_idle = marks_of(row, report)[-1:] == (NOT_REACHED,)
+    return (NOT_REACHED if is_idle else cell(row.hybrid),) if row.hybrid is not None else ()
+
+
+def _on_hybrid(report: UpgradeReport, every: bool) -> Iterator[Line]:
+    """How many patches do what on a HybridModel; `every`: and why."""
+    cells = Counter(one for row in report.rows for one in hybrid_of(row, report) if one != NOT_REACHED)
+    if cells or report.builders:
+        told = ", ".join(f"{one} {number}" for one, number in cells.most_common())
+        built = f" {count(report.builders, 'place')} that build or register a GPTModel." if report.builders else ""
+        yield from wrapped(f"Hybrid: what a patch does when the model is a HybridModel. {told}.{built}", 0)
+    for row in report.rows if every else ():
+        if row.hybrid is not None and not _is_fine(hybrid_of(row, report)):
+            place = f"  {report.from_here(row.path)}:{row.line}  "
+            yield from wrapped(f"{short(row.target)} {elsewhere(row.hybrid)}.", 0, place, "cyan", 6)
+
+
+def urgency(row: PatchRow, report: UpgradeReport) -> tuple[object, ...]:
     """The more urgent, the less."""
-    return (min(map(_MARKS.index, marks_of(row, report))), row.path, row.line)
+    is_hybrid_fine = _is_fine(hybrid_of(row, report))
+    return (min(map(_MARKS.index, marks_of(row, report))), is_hybrid_fine, row.path, row.line)
 
 
 def _is_fine(marks: Sequence[str]) -> bool:
-    return all(each in (OK, NOT_REACHED) for each in marks)
+    return all(each in (OK, NOT_REACHED, ACTS) for each in marks)
 
 
-def _merged(items: Iterable[tuple[tuple[str, ...], Row]]) -> Iterator[tuple[tuple[str, ...], list[Row]]]:
+def _merged(items: Iterable[tuple[tuple[str, ...], PatchRow]]) -> Iterator[tuple[tuple[str, ...], list[PatchRow]]]:
     """Methods of one class that one file patches, and that fare alike, share a row."""
 
-    def alike(item: tuple[tuple[str, ...], Row]) -> tuple[object, ...]:
+    def alike(item: tuple[tuple[str, ...], PatchRow]) -> tuple[object, ...]:
         marks, row = item
         return marks, row.path, row.target.rpartition(".")[0], row.becomes
 
@@ -193,12 +218,12 @@ def _merged(items: Iterable[tuple[tuple[str, ...], Row]]) -> Iterator[tuple[tupl
         yield marks, [row for _, row in some]  # type: ignore[misc]
 
 
-def _numbers(rows: Sequence[Row]) -> str:
+def _numbers(rows: Sequence[PatchRow]) -> str:
     lines_of = list(dict.fromkeys(row.line for row in rows))
     return ", ".join(map(str, lines_of[:2])) + (f" +{len(lines_of) - 2}" if len(lines_of) > 2 else "")
 
 
-def _what(rows: Sequence[Row]) -> str:
+def _what(rows: Sequence[PatchRow]) -> str:
     names = list(dict.fromkeys(row.target for row in rows))
     return short(names[0]) if len(names) == 1 else f"{leaf(names[0].rpartition('.')[0])}, {len(names)} names"
 
@@ -224,7 +249,7 @@ def _short_paths(paths: Iterable[str]) -> dict[str, str]:
 
 
 @record
-class Said:
+class Paragraph:
     """One cause with all of its places."""
 
     event: Event
@@ -243,15 +268,15 @@ def _events(group: Group, report: UpgradeReport, every: bool) -> Iterator[Line]:
         yield [(f"  and {len(told) - _MOST_EVENTS} more: --all", "dim")]
 
 
-def _by_cause(events: Iterable[Event]) -> list[Said]:
+def _by_cause(events: Iterable[Event]) -> list[Paragraph]:
     """What several lines share is said once."""
-    found: dict[tuple[object, ...], Said] = {}
+    found: dict[tuple[object, ...], Paragraph] = {}
     for event in events:
         text, place = sentence(event.effect), event.effect.place
         key = (text, event.releases, event.row is not None and id(event.row), event.is_called)
         known = found.get(key)
         if known is None:
-            found[key] = Said(event, text, (place.line,))
+            found[key] = Paragraph(event, text, (place.line,))
         elif known.event.effect.place.path == place.path:
             found[key] = replace(known, lines=tuple(dict.fromkeys((*known.lines, place.line))))
         else:
@@ -259,7 +284,7 @@ def _by_cause(events: Iterable[Event]) -> list[Said]:
     return list(found.values())
 
 
-def _told(said: Said, group: Group, report: UpgradeReport) -> Iterator[Line]:
+def _told(said: Paragraph, group: Group, report: UpgradeReport) -> Iterator[Line]:
     """Where and when, what, and what to do."""
     event, effect = said.event, said.event.effect
     place = report.from_here(effect.place.path) + ":" + ",".join(map(str, said.lines[:3]))

@@ -11,11 +11,12 @@ from types import MappingProxyType
 
 from mcore_unpatch.code.index import Index
 from mcore_unpatch.code.names import Names
+from mcore_unpatch.effects.hook_takers import Hook
 from mcore_unpatch.effects.judge import Judge
 from mcore_unpatch.effects.uses import Uses
 from mcore_unpatch.effects.verdicts import Verdicts
 from mcore_unpatch.megatron import parts
-from mcore_unpatch.megatron.answers import answers
+from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.patches.find import Finder
 from mcore_unpatch.patches.patch_files import patch_files
@@ -49,7 +50,7 @@ class Core:
     @cached_property
     def judge(self) -> Judge:
         """What a Megatron does to them."""
-        return Judge(self.names, self.patches, patch_files(self._diffs, self.megatrons.library))
+        return Judge(self.names, self.patches, patch_files(self._diffs, self.megatrons.library), Hook(*parts.HOOK))
 
     @cached_property
     def uses(self) -> Uses:
@@ -57,7 +58,7 @@ class Core:
         return Uses(self.judge)
 
     @cached_property
-    def verdicts(self) -> Verdicts:
+    def verdicts(self) -> Verdicts[Answer]:
         """What is to become of them."""
         return Verdicts(self.judge, answers(), parts.TELLS, self.megatrons.every)
 

@@ -12,8 +12,7 @@ from mcore_unpatch import rewrites as codemods
 from mcore_unpatch.editing.edits import NewContent, Options, Plan, Repository, Unsound
 from mcore_unpatch.editing.placing import rewrites_of, unified
 from mcore_unpatch.editing.refusals import Left
-from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.findings.verdicts import DONE
+from mcore_unpatch.findings.finding import DONE, GOES, PATCH_FILE, Finding
 from mcore_unpatch.records import record, replace
 from mcore_unpatch.repository.paths import shown
 from mcore_unpatch.sources.parsing import why_not
@@ -24,15 +23,15 @@ Planner = Callable[[Repository, Sequence[Finding], Options], Plan]
 
 def may_be_fixed(finding: Finding) -> bool:
     """Whether a codemod may know what to do: else none is loaded."""
-    if finding.shape == "patch-file":
+    if finding.shape == PATCH_FILE:
         return False
-    never_runs = bool(finding.target) and finding.verdict == "delete"
+    never_runs = bool(finding.target) and finding.verdict == GOES
     return finding.can_move or never_runs or finding.rule in codemods.answered()
 
 
 def assessed(survey: Survey) -> list[Finding]:
     """The findings with what `migrate` would do about each, and what becomes of them so."""
-    return survey.settled(_marked(survey), again=True)
+    return survey.settled(_marked(survey))
 
 
 def _marked(survey: Survey) -> list[Finding]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings import verdicts
-from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.finding import DONE, Finding
 from mcore_unpatch.findings.rules import Selection
-from mcore_unpatch.library.model import Model
+from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.megatron.versions import Version, parse_version, show
@@ -26,13 +26,11 @@ from mcore_unpatch.repository.discover import (
     settings,
     whole_of,
 )
-from mcore_unpatch.sources.parsed import Parsed
-from mcore_unpatch.sources.project import Project
 from mcore_unpatch.sources.work_tree import Overlay, WorkTree
 from mcore_unpatch.stacks.revision import Judged, Revision
 from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.stacks.stacks import Stacks
-from mcore_unpatch.survey import guards, overriding, readers, remembered
+from mcore_unpatch.survey import guards, remembered
 from mcore_unpatch.survey.core import Core
 from mcore_unpatch.survey.floor import Floors
 from mcore_unpatch.survey.search import Progress, Search, findings_at
@@ -50,7 +48,7 @@ class PinnedOn:
     """A lock file, and the releases it is held to, the newest first."""
 
     file: Path
-    releases: tuple[Model, ...]
+    releases: tuple[Detailed, ...]
     required: bool = False  # a patch without a pin is a finding of its own
 
 
@@ -65,7 +63,6 @@ class ScanOptions:
     megatron: tuple[Revision, ...] = ()  # the stacks to judge for, and who named them
     named_by: str = "named by --target-mcore"
     stacks: tuple[str, ...] = ()  # of those that are found, only these
-    jobs: int = 0
     base: str | None = None
     baseline: Path | None = None
     fixes: bool = False  # say of each finding whether `migrate` would take it away
@@ -94,15 +91,16 @@ class Survey:
         self.found = discover(self.paths, options.exclude, options.exclude_base)
         given = options.megatron or ((Revision(show(options.target), (options.target,)),) if options.target else ())
         self.stacks = Stacks(self.found.top, given, options.named_by, options.stacks)
-        self.files, self.parsed = WorkTree(self.found.top), Parsed()
+        self.files = WorkTree(self.found.top)
         self.notes = list(self.found.notes)
         self._silenced: list[Finding] = []  # a finding for each that a comment suppresses
+        self.in_tests = 0  # places there that patch Megatron: counted where all is told
         self.known: list[Finding] = []  # those that the base has, and no lock speaks for
         self.accepted: dict[str, dict[str, int]] | None = None  # by what the change writes into its baseline
         look = self._findings if options.base is None else self._new_findings
         seen, self.errors = look(progress)
-        self.done = [finding for finding in seen if finding.verdict == verdicts.DONE]  # side by side already
-        seen = [finding for finding in seen if finding.verdict != verdicts.DONE]
+        self.done = [finding for finding in seen if finding.verdict == DONE]  # side by side already
+        seen = [finding for finding in seen if finding.verdict != DONE]
         self.findings = seen
 
     @cached_property
@@ -149,7 +147,7 @@ class Survey:
 
     @cached_property
     def _floors(self) -> Floors:
-        return Floors(self.project())
+        return Floors(self.core.index)
 
     def before_the_hook(self, path: str) -> str:
         """Why a file may not have what needs the hook; nothing where it cannot be imported without it."""
@@ -168,29 +166,32 @@ class Survey:
         name = self._remembered_as(discovery) if place is not None else ""
         if place is not None and (known := remembered.recall(place, name)) is not None:
             self._silenced += known.silenced
+            self.in_tests = known.in_tests
             return known.findings, known.errors
         search = self._looking(contents or {})
         search.shared = self.core if not contents else None
         findings, errors = search(discovery.own, discovery.patches, progress)
         chosen = [finding for finding in findings if finding.rule in options.selection]
         chosen = guards.mark(chosen, search.core)
-        chosen = overriding.mark(chosen, self.stacks.of)
-        assessed = self.settled(readers.mark(chosen, self.stacks.versions, self.whole.own, self.files.read))
-        findings = sorted(assessed, key=lambda finding: finding.sort_key)
+        findings = sorted(self.settled(chosen), key=lambda finding: finding.sort_key)
         self._silenced += search.silenced
+        self.in_tests = search.core.finder.in_tests(set(discovery.own)) if options.fixes and not contents else 0
         if place is not None:
-            remembered.keep(place, name, remembered.SearchResult(findings, errors + discovery.errors, search.silenced))
+            remembered.keep(
+                place,
+                name,
+                remembered.SearchResult(findings, errors + discovery.errors, search.silenced, self.in_tests),
+            )
         return findings, errors + discovery.errors
 
     def _looking(self, contents: Mapping[str, bytes]) -> Search:
         """A look at the repository, with other bytes in some files."""
         return Search(
-            self.whole.own,
+            [*self.whole.own, *self.whole.aliases],
             Overlay(self.files.read, contents).read,
             self.files.exists,
             self.stacks.versions,
             self.megatrons,
-            self.parsed,
             self.options.source,
             self.options.selection.__contains__,
             downstreams=partial(self.shared, self.found.editable) if self.options.fixes and not contents else None,
@@ -201,10 +202,6 @@ class Survey:
     def core(self) -> Core:
         """The patches of the repository as it is, and what judges them."""
         return self._looking({}).core
-
-    def project(self) -> Project:
-        """The files of the repository, to be parsed on demand."""
-        return Project(self.files.exists, self.files.read, self.parsed)
 
     def completed(self, asked: object, complete: Callable[[], list[Finding]]) -> list[Finding]:
         """The findings with more that is known of them, remembered with what was asked."""
@@ -234,13 +231,12 @@ class Survey:
         """A digest of every file of the repository."""
         return remembered.key((), self.everything, self.files.read)
 
-    def settled(self, findings: list[Finding], again: bool = False) -> list[Finding]:
-        """The findings with what becomes of each, by what else is known of it; `again` with their fixes."""
+    def settled(self, findings: list[Finding]) -> list[Finding]:
+        """The findings with what becomes of each, by what else is known of it."""
         judged = {finding.path: self.stacks.of(finding.path) for finding in findings}
         guessed = {path for path in judged if not self.stacks.pinned(path) or self.stacks.open_for(path)}
         settled = verdicts.settled(findings, judged, guessed)
-        settled = guards.settled(settled, self.stacks.in_use, self.stacks.requires_compat)
-        return [verdicts.on_stacks(finding, judged[finding.path].stacks, again) for finding in settled]
+        return guards.settled(settled, self.stacks.in_use, self.stacks.requires_compat)
 
     def naming(self, word: str) -> list[str]:
         """All files below the top that say a word, prose and what git does not track included; the top without git."""
@@ -253,7 +249,7 @@ class Survey:
     @property
     def everything(self) -> list[str]:
         """The files of the repository, but for prose."""
-        return [*self.whole.python, *self.whole.patches, *self._settings]
+        return [*self.whole.python, *self.whole.patches, *self._settings, *sorted(self.whole.aliases)]
 
     @cached_property
     def _settings(self) -> list[str]:

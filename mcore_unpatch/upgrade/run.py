@@ -12,9 +12,11 @@ from mcore_unpatch.code.index import is_test
 from mcore_unpatch.code.module import Module, scope_of
 from mcore_unpatch.code.syntax import NAMED_FUNCTIONS, walk
 from mcore_unpatch.effects.copies import copy_of
+from mcore_unpatch.effects.other_model import Elsewhere, OnOther
 from mcore_unpatch.effects.records import Effect, Outcome
-from mcore_unpatch.findings.finding import NO_PATCHES, Finding, Report
+from mcore_unpatch.findings.finding import NO_PATCHES, PATCH_FILE, Finding, Report
 from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.megatron.hybrid import HYBRID
 from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.patches.records import Patch
 from mcore_unpatch.records import record
@@ -25,8 +27,6 @@ from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.upgrade.columns import Column
 
 _DEEP = 6_000  # a question about a name leads through as many calls
-_PATCH_FILE = "patch-file"
-_BECOMES = {"rewrite": "moves", "delete": "goes", "steps": "by hand", "keep": "stays", "done": "done"}
 
 
 @record
@@ -42,7 +42,7 @@ class Copied:
 
 
 @record
-class Row:
+class PatchRow:
     """One patch: where it is, what each Megatron does to it, and what is to become of it."""
 
     path: str
@@ -52,6 +52,7 @@ class Row:
     effects: Mapping[str, tuple[Effect, ...]] = field(default_factory=dict)  # by the label of a column
     finding: Finding | None = field(default=None, repr=False)
     copied: Copied | None = field(default=None, repr=False)
+    hybrid: Elsewhere | None = None  # when the model is a HybridModel, where the next Megatron has that
 
 
 @record
@@ -60,7 +61,7 @@ class Event:
 
     effect: Effect
     releases: tuple[str, ...]
-    row: Row | None = None
+    row: PatchRow | None = None
     function: str = ""  # the outermost one around the place
     is_called: bool = True  # a file of the repository says the name of that function elsewhere
 
@@ -71,12 +72,13 @@ class UpgradeReport:
 
     scanned: Report
     columns: list[Column]
-    rows: list[Row] = field(default_factory=list)
+    rows: list[PatchRow] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     patch_files: list[Finding] = field(default_factory=list)
     files: int = 0  # that use Megatron, tests left out
     uses: int = 0
     older: int = 0  # Megatrons that are named and have no column
+    builders: int = 0  # places that build, register or derive from a model that a HybridModel takes the place of
 
     @property
     def next(self) -> Column:
@@ -117,7 +119,7 @@ class Reading:
         found = (self._index.module(path) for path in near if self.finder.near(path))
         return [module for module in found if module is not None]
 
-    def rows(self, columns: Sequence[Column]) -> Iterator[Row]:
+    def rows(self, columns: Sequence[Column]) -> Iterator[PatchRow]:
         """Every patch outside tests; those that a comment accepts too, for an upgrade breaks them all the same."""
         findings = [*self.scanned.findings, *self.scanned.done]
         known = {(self.scanned.from_top(one.path), one.line, one.target): one for one in findings if _is_patch(one)}
@@ -125,9 +127,9 @@ class Reading:
             if patch.path in self._asked:
                 yield self._row(patch, known.get((patch.path, patch.line, patch.target)), columns)
 
-    def _row(self, patch: Patch, finding: Finding | None, columns: Sequence[Column]) -> Row:
+    def _row(self, patch: Patch, finding: Finding | None, columns: Sequence[Column]) -> PatchRow:
         if finding is not None:
-            becomes = _BECOMES[finding.verdict]
+            becomes = finding.verdict
         else:
             becomes = str(self.verdicts.of(patch, [column.release for column in columns if not column.is_next]).fate)
         first, effects = columns[0], dict[str, tuple[Effect, ...]]()
@@ -139,7 +141,13 @@ class Reading:
                 found = [one for old in before for one in self.judge.step(patch, old.release, column.release)]
             effects[column.label] = tuple(dict.fromkeys(found))
         copied = self._copied(patch, columns[-1].release)
-        return Row(patch.path, patch.line, patch.target, becomes, effects, finding, copied)
+        hybrid = self.on_hybrid(columns[-1].release)
+        elsewhere = hybrid.of(self.judge.cases[patch]) if hybrid is not None else None
+        return PatchRow(patch.path, patch.line, patch.target, becomes, effects, finding, copied, elsewhere)
+
+    def on_hybrid(self, release: Detailed) -> OnOther | None:
+        """What becomes of patches on a HybridModel; nothing for a Megatron without."""
+        return OnOther(self.judge.names, HYBRID, release) if release.has(HYBRID.model) else None
 
     def _copied(self, patch: Patch, new: Detailed) -> Copied | None:
         case = self.judge.cases[patch]
@@ -187,20 +195,22 @@ def upgrade(reading: Reading, columns: Sequence[Column]) -> UpgradeReport:
     """Judge every patch and every use of a repository on some Megatrons, the one to move to last."""
     report = UpgradeReport(reading.scanned, list(columns))
     report.rows = list(reading.rows(columns))
-    report.patch_files = [one for one in reading.scanned.findings if one.shape == _PATCH_FILE]
+    report.patch_files = [one for one in reading.scanned.findings if one.shape == PATCH_FILE]
     of_patches = [(one, label, row) for row in report.rows for label in row.effects for one in row.effects[label]]
     of_uses = [(one, label, None) for one, label in reading.of_uses(columns)]
     report.events = _events([*of_patches, *of_uses], columns, reading)
+    hybrid = reading.on_hybrid(columns[-1].release)
+    report.builders = hybrid.builders(reading.modules) if hybrid is not None else 0
     report.files, report.uses = len(reading.modules), sum(len(reading.uses.of(module)) for module in reading.modules)
     return report
 
 
 def _events(
-    found: Sequence[tuple[Effect, str, Row | None]], columns: Sequence[Column], reading: Reading
+    found: Sequence[tuple[Effect, str, PatchRow | None]], columns: Sequence[Column], reading: Reading
 ) -> list[Event]:
     """What is to be told: each cause at a place once, with the Megatrons on which it holds, those in use first."""
     order = {column.label: number for number, column in enumerate(columns)}
-    told: dict[tuple[object, ...], tuple[Effect, set[str], Row | None]] = {}
+    told: dict[tuple[object, ...], tuple[Effect, set[str], PatchRow | None]] = {}
     for effect, label, row in found:
         if effect.raises or effect.differs:
             # A module that is gone, and one that lacks the name, are one cause.
@@ -218,7 +228,7 @@ def _events(
 
 
 def _is_patch(finding: Finding) -> bool:
-    return finding.shape not in (*NO_PATCHES, _PATCH_FILE)
+    return finding.shape not in (*NO_PATCHES, PATCH_FILE)
 
 
 def never_runs(effects: Sequence[Effect]) -> bool:

@@ -11,7 +11,7 @@ CALLER = b"from verl.models.mcore.mtp_patch import patch_postprocess\n"
 
 
 def migrate(folder: Path, *options: str) -> Result:
-    return unpatch("migrate", "--allow-no-vcs", "--jobs=1", *options, cwd=folder)
+    return unpatch("migrate", "--allow-no-vcs", *options, cwd=folder)
 
 
 def repository(above: Path, **files: str) -> Path:
