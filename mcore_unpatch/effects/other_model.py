@@ -136,8 +136,8 @@ class OnOther:
         parts = [node.left, node.right] if isinstance(node, ast.BinOp) else getattr(node, "elts", [])
         found = [self._classes(part) for part in parts]
         for value in self._names.of(node) if not parts else ():
-            display = value.node if value.kind == Kind.ITEMS and hasattr(value.node, "elts") else None
-            found.append(self._classes(display) if display is not None else [value] * (value.kind == Kind.CLASS))
+            is_display = value.kind == Kind.ITEMS and bool(getattr(value.node, "elts", ()))
+            found.append(self._classes(value.node) if is_display else [value] * (value.kind == Kind.CLASS))
         return [value for part in found for value in part] if all(found) else []
 
     def _is_gone(self, value: Value) -> bool:
