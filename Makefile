@@ -94,7 +94,7 @@ everything: $(TEST)/.installed
 margins: $(TEST)/.installed
 	$(TEST)/bin/python tests/run_margins.py --jobs $(JOBS) $(FILES)
 
-# FAULTS=20 tries more, SEED=3 others, AREA=scanner those of one area, AGAIN=1 what was not noticed. See tools/mutation/README.md.
+# FAULTS=20 tries more, SEED=3 others, AREA=patches those of one area, AGAIN=1 what was not noticed. See tools/mutation/README.md.
 mutation: $(TEST)/.installed
 	$(TEST)/bin/python -m tools.mutation --faults $(or $(FAULTS),17) --seed $(or $(SEED),1) --jobs $(JOBS) \
 		$(if $(AREA),--area "$(AREA)") $(if $(AGAIN),--again)

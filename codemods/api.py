@@ -15,7 +15,6 @@ from mcore_unpatch.codemods.changes import (
     Make as Make,
     Replace as Replace,
     Rewrite as Rewrite,
-    Unwrap as Unwrap,
     above as above,
     below as below,
 )
@@ -24,14 +23,15 @@ from mcore_unpatch.codemods.codemod import (
     Codemod as Codemod,
     Example as Example,
     Fix as Fix,
-    Left as Left,
     Match as Match,
     Mends as Mends,
     Note as Note,
+    Patch as Patch,
+    find_patch as find_patch,
 )
 from mcore_unpatch.codemods.removal import remove as remove
-from mcore_unpatch.codemods.seams.patch import Patch as Patch, find_patch as find_patch
 from mcore_unpatch.codemods.syntax import calls_of as calls_of
+from mcore_unpatch.editing.refusals import Left as Left, Refusal as Refusal
 from mcore_unpatch.editing.source import Source as Source
 from mcore_unpatch.findings.rules import Rule as Rule
 

@@ -12,7 +12,7 @@ from mcore_unpatch.codemods.codemod import Codemod, Example
 from mcore_unpatch.codemods.planner import plan
 from mcore_unpatch.editing.edits import Options, Repository, splice
 from mcore_unpatch.findings import verdicts
-from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.finding import DONE, Finding
 from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.sources.project import Project
@@ -62,8 +62,8 @@ def findings(files: Files, options: Options) -> list[Finding]:
     told, _ = search(paths)
     told = guards.mark(told, Project(exists, files.__getitem__), search.core)
     settled = verdicts.settled(told, dict.fromkeys(files, Judged((Stack(Revision("", (options.target,))),))))
-    settled = guards.settled(settled, lambda _: (), required=bool(options.plain("")))
-    open_ones = (one for one in settled if options.wants(one.rule) and one.verdict != verdicts.DONE)
+    settled = guards.settled(settled, lambda _: (), required=False)
+    open_ones = (one for one in settled if options.wants(one.rule) and one.verdict != DONE)
     return sorted(open_ones, key=lambda finding: finding.sort_key)
 
 

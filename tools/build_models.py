@@ -1,17 +1,21 @@
-"""Write `mcore_unpatch/megatron/models.bin`: the model of each release of megatron-core that comes with the tool.
+"""Write `mcore_unpatch/megatron/models.bin`: each release of megatron-core that comes with the tool, and its branches.
 
-    python tools/build_models.py              # every release that `megatron/versions.py` names, fetched with pip
+    python tools/build_models.py [NAME=CLONE@COMMIT ...]
 
-After a new release: name it in `versions.py`, run this, and read what `unpatch upgrade` says of your repositories.
+The releases are those that `megatron/versions.py` names, fetched with pip; `main=../Megatron-LM@origin/main` adds what
+main is. After a new release: name it in `versions.py`, run this, and read what `unpatch upgrade` says of your
+repositories.
 """
 
 from __future__ import annotations
 
+from functools import reduce
 from pathlib import Path
 
 from mcore_unpatch.library.build import build
-from mcore_unpatch.library.packing import pack
-from mcore_unpatch.megatron.versions import LIBRARY, RELEASES
+from mcore_unpatch.library.packed import Packed
+from mcore_unpatch.megatron.parts import LIBRARY
+from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.stacks.at_hand import fetch
 
 OUTPUT = Path(__file__).parents[1] / "mcore_unpatch" / "megatron" / "models.bin"
@@ -22,8 +26,8 @@ def main() -> None:
     models = []
     for release in RELEASES:
         models.append(build(LIBRARY, release, fetch(release).items()))
-        print(f"{release}: {len(models[-1].facts)} names")
-    OUTPUT.write_bytes(pack(models))
+        print(f"{release}: {len(models[-1].lines)} names")
+    OUTPUT.write_bytes(reduce(Packed.plus, models).to_bytes())
     print(f"{OUTPUT.name}: {OUTPUT.stat().st_size} bytes")
 
 

@@ -53,13 +53,10 @@ class Deviation:
             return f"{self.name} still holds the original of {self.of}, which is rebound"
         if self.kind == "file":
             return f"{self.name} {self.by.name}"
-        said = f"{self.name} {_WORDS[self.kind]}"
-        if self.where:
-            said += f" ({len(self.where)}: {self.where[0]}{', ...' if len(self.where) > 1 else ''})"
-        said += f", by {self.by}"
-        if self.order:
-            said += f"; in this order: {', then '.join(map(str, self.order))}"
-        return said
+        more = ", ..." if len(self.where) > 1 else ""
+        on = f" ({len(self.where)}: {self.where[0]}{more})" if self.where else ""
+        order = f"; in this order: {', then '.join(map(str, self.order))}" if self.order else ""
+        return f"{self.name} {_WORDS[self.kind]}{on}, by {self.by}{order}"
 
     @property
     def key(self) -> str:
@@ -156,9 +153,8 @@ def _read(kind: type, row: dict[str, Any]) -> Any:
 
 def this_rank() -> str:
     """A name for this process: its rank where a launcher says one, else host and process id."""
-    if rank := os.environ.get("RANK"):
-        return f"rank{rank}"
-    return f"{socket.gethostname()}-{os.getpid()}"
+    rank = os.environ.get("RANK")
+    return f"rank{rank}" if rank else f"{socket.gethostname()}-{os.getpid()}"
 
 
 def differences(reports: Sequence[tuple[str, AuditReport]]) -> list[tuple[str, list[str], list[str]]]:
@@ -171,8 +167,7 @@ def differences(reports: Sequence[tuple[str, AuditReport]]) -> list[tuple[str, l
         for key, said in facts:
             holders = told.setdefault(key, (said, []))[1]
             holders += [label] if label not in holders else []
-    everyone = [label for label, _ in reports]
-    rows = ((said, holders, [label for label in everyone if label not in holders]) for said, holders in told.values())
+    rows = ((said, has, [label for label, _ in reports if label not in has]) for said, has in told.values())
     return [row for row in rows if row[2]]
 
 

@@ -13,7 +13,7 @@ from mcore_unpatch.code.values import Frame, Kind, Resolving, Value, Values, cla
 
 MOST_TEXTS = 40
 # Calls that give back what they are given, or a part of it.
-_HAND_BACK = "list tuple iter reversed sorted set enumerate cast next copy deepcopy values unwrap_model"
+_HAND_BACK = "list tuple iter reversed sorted set next copy deepcopy values unwrap_model"
 _WRAP = "partial partialmethod staticmethod classmethod wraps MethodType no_grad contextmanager lru_cache cache"
 _GIVES_BACK = frozenset(f"{_HAND_BACK} {_WRAP}".split())
 _MOVES = ("to", "cuda", "cpu", "half", "bfloat16", "float", "eval", "train")
@@ -66,6 +66,8 @@ def _made(names: Resolving, called: Value, node: ast.Call, frame: Frame | None) 
             parts = tuple((Value(Kind.INSTANCE, each),) if each else () for each in made)
             return (Value(Kind.ITEMS, "", None, None, parts),)
         return (Value(Kind.INSTANCE, made[0]),) if made and made[0] else ()
+    if called.kind == Kind.OTHER and called.name.rpartition(".")[2] in _IMPORTERS:  # under another name
+        return _imported(names, node, frame) or ()
     return (called,) if called.kind == Kind.ITEMS else ()
 
 
@@ -109,7 +111,28 @@ def _imported(names: Resolving, node: ast.Call, frame: Frame | None) -> Values |
     if last_name(node.func) == "safe_import_from" and len(node.args) > 1:
         inner = texts(names.of(node.args[1], frame))
         return tuple(value for text in wanted for name in inner for value in dotted(names, f"{text}.{name}", near))
-    return tuple(value for text in wanted for value in dotted(names, text, near))
+    return tuple(value for text in wanted for value in dotted(names, _absolute(text, node, names, frame), near))
+
+
+def _absolute(text: str, node: ast.Call, names: Resolving, frame: Frame | None) -> str:
+    """A module's name that is relative to a package: `import_module(".utils", "package")`."""
+    package = next((one.value for one in node.keywords if one.arg == "package"), (*node.args, None)[1])
+    known = texts(names.of(package, frame)) if text.startswith(".") else []
+    levels = len(text) - len(text.lstrip("."))
+    return f"{known[0].rsplit('.', levels - 1)[0]}.{text.lstrip('.')}" if known else text
+
+
+def _cast(names: Resolving, node: ast.Call, frame: Frame | None) -> Values | None:
+    return names.annotated(node.args[0]) or names.of(node.args[1], frame) if len(node.args) == 2 else None
+
+
+def _enumerate(names: Resolving, node: ast.Call, frame: Frame | None) -> Values | None:
+    """Pairs: a number, which is nothing that is known, and an element."""
+    found = [project(names, names.of(one, frame), (ELEMENT,), frame) for one in node.args]
+    if not any(found):
+        return None
+    parts = ((), found[0]) if last_name(node.func) == "enumerate" else tuple(found)
+    return (Value(Kind.ITEMS, "", None, None, ((Value(Kind.ITEMS, "", None, None, parts),),)),)
 
 
 def _type(names: Resolving, node: ast.Call, frame: Frame | None) -> Values | None:
@@ -242,6 +265,8 @@ _SPECIAL: dict[str, Callable[[Any, ast.Call, Frame | None], Values | None]] = {
     "getattr": _getattr,
     **dict.fromkeys(_IMPORTERS, _imported),
     "type": _type,
+    "cast": _cast,
+    **dict.fromkeys(("enumerate", "zip"), _enumerate),
     "vars": _vars,
     "get": _get,
     "__get__": _bind,

@@ -5,22 +5,16 @@ from __future__ import annotations
 import ast
 import gc
 import os
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mcore_unpatch.code.module import Module
 from mcore_unpatch.code.syntax import last_name
+from mcore_unpatch.repository.paths import is_test as is_test
 
 SKIPPED = {".git", "node_modules", ".venv", "venv", "site-packages", "build", "dist", ".tox", "__pycache__"}
-_TESTS = re.compile(r"(^|/)(tests?|testing|unit_tests?|functional_tests?)/|(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 _MOST_FORGOTTEN = 1_000_000  # bytes of source, before their trees are given back
 _MOST_FILES = 25  # that say a name: one that more have is too common to be followed
-
-
-def is_test(path: str) -> bool:
-    """Whether a file is one of tests."""
-    return _TESTS.search(path) is not None
 
 
 class Index:

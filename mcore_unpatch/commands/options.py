@@ -49,7 +49,6 @@ Exclude = Annotated[list[str] | None, option("--exclude", "Glob patterns of file
 TargetMcore = Annotated[str | None, option("--target-mcore", f"{_TARGET}[default: every one that the repository runs]")]
 Stack = Annotated[list[str] | None, option("--stack", f"{_STACK}names it. `unpatch stacks` lists them.")]
 NoCache = Annotated[bool, option("--no-cache", "Analyse every file, also those that are the same as before.")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Processes to run. [default: one per core]", show_default=False)]
 AllowDirty = Annotated[bool, option("--allow-dirty", "Write even if there are uncommitted changes.")]
 AllowNoVcs = Annotated[bool, option("--allow-no-vcs", "Write even outside of a git repository.")]
 Json = Annotated[bool, option("--json", "Write the report as JSON.")]
@@ -61,7 +60,6 @@ def combine(
     ignore: list[str] | None = None,
     exclude: list[str] | None = None,
     target_mcore: str | None = None,
-    jobs: int | None = None,
     base: str | None = None,
     baseline: Path | None = None,
     config: Config | None = None,
@@ -75,7 +73,7 @@ def combine(
         raise UsageError("--target-mcore is empty: name a release, or leave it out")
     named = target(target_mcore) if target_mcore is not None else None
     if named is not None and named.source is not None:  # which speaks for it from now on
-        known.lend(named.revision.versions[0], named.models()[0])
+        known.lend(named.revision.versions[0], named.read())
     stated = config.text("baseline")
     if baseline is None and stated and config.folder:
         baseline = config.folder / stated
@@ -90,7 +88,6 @@ def combine(
         named_by="named by --target-mcore" if named else f"stated in {shown(config.file)}",
         stacks=tuple(stack or ()),
         source=named.source if named else None,
-        jobs=jobs or config.values.get("jobs", 0),
         base=base or config.text("base"),
         baseline=baseline,
     )

@@ -14,7 +14,7 @@ from mcore_unpatch.commands.options import option
 from mcore_unpatch.commands.output import Progress, write_asides
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.gate import pinned
-from mcore_unpatch.library.model import Model
+from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.megatron.versions import within
 from mcore_unpatch.pins import Lock, Pin
 from mcore_unpatch.report.counts import subjects
@@ -40,7 +40,6 @@ def pin(
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
     stack: opt.Stack = None,
-    jobs: opt.Jobs = None,
 ) -> int:
     """Record in `unpatch.lock` what each remaining patch replaces.
 
@@ -50,7 +49,7 @@ def pin(
     """
     names = [text for text in what or [] if within(text)]
     paths = [Path(text) for text in what or [] if not within(text)]
-    _, options = opt.combine(paths, exclude=exclude, target_mcore=target_mcore, jobs=jobs, stack=stack)
+    _, options = opt.combine(paths, exclude=exclude, target_mcore=target_mcore, stack=stack)
     top = top_of(paths)
     file = top / pins.LOCK
     known = pins.load(file) if pinned.lock_file(top) else pins.Lock()
@@ -118,7 +117,7 @@ class _Patches:
             raise UsageError("Some files could not be analysed, so nothing was pinned; fix or --exclude them.")
         self.found = [finding for finding in self.report.findings if finding.can_be_pinned]
 
-    def pinned(self, known: Lock, releases: list[Model], said: dict[str, Any]) -> dict[str, Pin]:
+    def pinned(self, known: Lock, releases: list[Detailed], said: dict[str, Any]) -> dict[str, Pin]:
         """The pins of those that stay, and pins of what was not looked at; what can be deleted needs none."""
         survey, report = self.survey, self.report
         whole = survey.found.top in map(Path.resolve, survey.paths)

@@ -26,7 +26,6 @@ def scan(
     exclude: opt.Exclude = None,
     target_mcore: opt.TargetMcore = None,
     stack: opt.Stack = None,
-    jobs: opt.Jobs = None,
     no_cache: opt.NoCache = False,
 ) -> int:
     """List every patch of Megatron Core and what it can become.
@@ -35,7 +34,7 @@ def scan(
     `migrate` with --verbose.
     Exit code: 0 when everything was analysed, 2 when something was not. `unpatch check` is the gate for CI.
     """
-    config, options = opt.combine(paths, select, ignore, exclude, target_mcore, jobs, stack=stack)
+    config, options = opt.combine(paths, select, ignore, exclude, target_mcore, stack=stack)
     style = opt.output_format(output_format, config)
     # An inventory shows everything: what CI has accepted is the business of `check`.
     # What shows no fix does not ask the codemods, which takes longer than the rest.

@@ -13,14 +13,12 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, 
 from mcore_unpatch.commands.options import option
 from mcore_unpatch.commands.output import Progress, into, write_asides
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.library.model import Model
 from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
 from mcore_unpatch.records import record, replace
-from mcore_unpatch.report import services, upgrade_text as text
+from mcore_unpatch.report import pages, services, upgrade_text as text
 from mcore_unpatch.report.lines import OutputFormat, show
 from mcore_unpatch.report.upgrade_data import as_findings, as_json
-from mcore_unpatch.report.upgrade_page import html
 from mcore_unpatch.repository.discover import project_root
 from mcore_unpatch.repository.paths import printable_lines
 from mcore_unpatch.stacks.at_hand import Sources, cached, fetch as get
@@ -61,14 +59,13 @@ def upgrade(
     output_format: opt.Format = None,
     output_file: opt.OutputFile = None,
     exclude: opt.Exclude = None,
-    jobs: opt.Jobs = None,
 ) -> int:
     """Show what another Megatron release breaks.
 
     Or silently changes, or no longer needs: every use of Megatron and every patch, what raises first.
     Exit code: 0 if everything was analysed, 2 if not; 1 with --check if something raises or silently changes.
     """
-    config, options = opt.combine(paths, exclude=exclude, jobs=jobs, stack=stack)
+    config, options = opt.combine(paths, exclude=exclude, stack=stack)
     style = opt.output_format(output_format, config)
     if matrix is not None and diff:
         raise UsageError("--matrix only reports; run --diff for one release.")
@@ -109,7 +106,7 @@ def _write(
     elif style is OutputFormat.json:
         print(json.dumps(as_json(outcome), indent=2))
     elif style is OutputFormat.html:
-        print(printable_lines(html(outcome, copies)), end="")
+        print(printable_lines(pages.of_upgrade(outcome, copies)), end="")
     elif style is OutputFormat.github:
         print("\n".join(services.github(as_findings(outcome), "warning")))
     else:
@@ -161,7 +158,7 @@ def _megatrons(
     carried = "" if old else _carried(paths, options)
     start = target(old or carried) if old or carried else None
     sources = [named.source for named in (start, to) if named is not None and named.source is not None]
-    models = [_model(named) for named in (start, to) if named is not None and named.source is not None]
+    models = [named.read() for named in (start, to) if named is not None and named.source is not None]
     megatrons = Megatrons(models)
     read = megatrons.sources
     known = dict(zip((id(source) for source in sources), read, strict=True))
@@ -184,7 +181,7 @@ def _megatrons(
     if matrix is not None:
         return chosen
     if not old and not to.source:  # what is as new already takes no step
-        ahead = [one for one in used if parse_version(one.label) >= parse_version(last.label)]
+        ahead = [one for one in used if parse_version(one.label.rstrip("+")) >= parse_version(last.label)]
         if len(ahead) == len(used):
             raise UsageError(_nothing(used[-1].label, old))
         chosen = replace(chosen, used=[one for one in used if one not in ahead], older=older + len(ahead))
@@ -196,10 +193,6 @@ def _megatrons(
 def _nothing(label: str, old: str | None) -> str:
     runs = f"{label} is what {'--from names' if old else 'the repository runs'}"
     return f"{runs}, and no other release than --to: there is nothing to compare. Pass another --to."
-
-
-def _model(named: Target) -> Model:
-    return named.models()[0]
 
 
 def _running(paths: list[Path] | None, options: ScanOptions) -> tuple[Stacks, tuple[Stack, ...]]:

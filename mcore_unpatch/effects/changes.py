@@ -18,7 +18,8 @@ from mcore_unpatch.effects.copies import body_changes, class_asked
 from mcore_unpatch.effects.raising import Raising, seen_by
 from mcore_unpatch.effects.records import Cause, Effect, Outcome, When, place_of
 from mcore_unpatch.effects.replaced import Replaced
-from mcore_unpatch.library.detailed import Detailed, Use
+from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.library.facts import Use
 from mcore_unpatch.library.signatures import Call, Signature
 from mcore_unpatch.patches.records import Spelling
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from mcore_unpatch.effects.records import Cause, Effect, Outcome, place_of
 from mcore_unpatch.effects.replaced import Replaced
-from mcore_unpatch.library.detailed import Definition, Detailed, How, likeness, split
+from mcore_unpatch.library.detailed import Detailed, likeness, split
 from mcore_unpatch.library.digests import statement_digests
+from mcore_unpatch.library.facts import Definition, How
 from mcore_unpatch.patches.records import Spelling
 
 _A_COPY = 0.4  # of the statements in common; what shares less was written anew

@@ -15,7 +15,8 @@ from mcore_unpatch.effects.brought import Brought
 from mcore_unpatch.effects.handlers import is_caught
 from mcore_unpatch.effects.meaning import meant
 from mcore_unpatch.effects.records import Cause, Effect, Outcome, When
-from mcore_unpatch.library.detailed import Definition, Detailed
+from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.library.facts import Definition
 from mcore_unpatch.library.signatures import Call, Misfit, Wrong
 
 

@@ -101,6 +101,11 @@ class Effect:
         """Whether something else happens, without an error."""
         return self.kind not in RAISES and self.kind not in QUIET
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody calls what is put there."""
+        return self.kind == Outcome.NEVER_CALLED
+
     def is_same(self, other: Effect) -> bool:
         """Whether it is the same on other releases, though other parameters may be meant."""
         mine, others = (self.kind, self.cause.name, self.place), (other.kind, other.cause.name, other.place)

@@ -15,7 +15,8 @@ from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.effects.callers import method_takes
 from mcore_unpatch.effects.keywords import handed_on
 from mcore_unpatch.effects.records import Cause, Effect, Outcome, place_of
-from mcore_unpatch.library.detailed import Detailed, Use
+from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.library.facts import Use
 from mcore_unpatch.library.signatures import Call, Signature
 
 _DEEPEST = 3  # functions that make a spec with others

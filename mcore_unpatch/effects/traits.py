@@ -14,7 +14,8 @@ from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.syntax import last_name, own_nodes, parameters, spelled
 from mcore_unpatch.effects.originals import is_called_once
 from mcore_unpatch.effects.replaced import Replaced
-from mcore_unpatch.library.detailed import Detailed, How
+from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.library.facts import How
 from mcore_unpatch.library.interface import SymbolKind
 from mcore_unpatch.patches.replacements import bound_to
 

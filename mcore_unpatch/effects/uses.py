@@ -17,7 +17,8 @@ from mcore_unpatch.effects.judge import Judge
 from mcore_unpatch.effects.parts import Parts
 from mcore_unpatch.effects.records import Cause, Effect, Outcome, When, place_of
 from mcore_unpatch.effects.slots import Slots
-from mcore_unpatch.library.detailed import Detailed, How, Use
+from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.library.facts import How, Use
 
 
 class Uses:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from mcore_unpatch.code.values import Kind
 from mcore_unpatch.effects.judge import Judge
@@ -40,13 +40,26 @@ class Reason(StrEnum):
     NO_WAY = "no-way"
     NO_WAY_YET = "no-way-yet"  # a newer release has one
     UNKNOWN_CLASS = "unknown-class"
+    OFF = "off"  # it never runs, whatever the release
+    NOT_KNOWN = "not-known"  # it runs on other releases, and one of them may be what runs here
+    SAME = "same"  # the library has just that there
+    SHARED = "shared"  # its statement is needed for another name
+    OLD_BRANCH = "old-branch"  # it runs on releases without an official way alone
+    BESIDE = "beside"  # the official way is taken first
+    OTHER_PACKAGE = "other-package"  # it runs only where a package is missing
+    APPLIED = "applied"  # the source has all changes of a patch file
+    APPLIES = "applies"
+    FITS_NOT = "fits-not"
+    NOT_TRIED = "not-tried"
+    PIN = "pin"  # a pin does not hold
+    IDLE = "idle"  # a comment suppresses nothing
 
 
 class Verdict(NamedTuple):
-    """What becomes of a patch, why, and the row that says how; `name`: where what is gone is now."""
+    """What becomes of a patch, why, and the row that says how; `name`: where what is gone is now, or what decides."""
 
-    fate: Fate
-    reason: Reason
+    fate: Fate = Fate.STAYS
+    reason: Reason = Reason.NO_WAY
     row: str = ""
     name: str = ""
 
@@ -54,24 +67,32 @@ class Verdict(NamedTuple):
 class Row(Protocol):
     """One thing that a library offers in place of patches."""
 
-    name: str
-    verdict: str
-    seam: str
-    traits: tuple[str, ...]
-    anywhere: bool
-    since: str
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def verdict(self) -> str: ...  # noqa: D102
+    @property
+    def seam(self) -> str: ...  # noqa: D102
+    @property
+    def traits(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def anywhere(self) -> bool: ...  # noqa: D102
+    @property
+    def since(self) -> str: ...  # noqa: D102
+    def fits(self, names: Iterable[str], shape: str) -> bool: ...  # noqa: D102
 
-    def fits(self, names: Sequence[str], shape: str) -> bool: ...  # noqa: D102
+
+AnyRow = TypeVar("AnyRow", bound=Row)
 
 
 _VERDICTS = {"keep": Fate.STAYS, "steps": Fate.BY_HAND, "delete": Fate.GOES}
 _ON_HOOK = "hook"
 
 
-class Verdicts:
+class Verdicts(Generic[AnyRow]):
     """Answers for the patches of one judge."""
 
-    def __init__(self, judge: Judge, rows: Sequence[Row], tells: Tells, every: Sequence[Detailed]) -> None:
+    def __init__(self, judge: Judge, rows: Sequence[AnyRow], tells: Tells, every: Sequence[Detailed]) -> None:
         self._judge, self._rows, self._tells, self._every = judge, rows, tells, every
 
     def of(self, patch: Patch, releases: Sequence[Detailed]) -> Verdict:
@@ -123,11 +144,13 @@ class Verdicts:
         """Whether the original is read too, which raises: that is no dead code."""
         return case.reaches_original
 
-    def row(self, case: Replaced, releases: Sequence[Detailed]) -> Row | None:
+    def row(self, case: Replaced, releases: Sequence[Detailed]) -> AnyRow | None:
         """The first row that fits a patch."""
         library = case.names.library
         symbol = library.symbol(case.target)
         is_whole = symbol is not None and symbol.kind == SymbolKind.MODULE
+        if is_whole and case.patch.spelling == Spelling.MODULE_ATTRIBUTE:  # a package may have the module's function
+            is_whole = library.symbol(f"{case.target}.{case.attribute}") is None
         classes = [one.rpartition(".")[2] for one in library.lineage(case.owner)]
         names = [*(f"{cls}.{case.attribute}" for cls in classes), ".".join(case.target.split(".")[-2:])]
         names += _as_written(case)
@@ -137,7 +160,7 @@ class Verdicts:
                 return row
         return None
 
-    def _is_of_unknown_class(self, case: Replaced, row: Row) -> bool:
+    def _is_of_unknown_class(self, case: Replaced, row: AnyRow) -> bool:
         """The row is for one class, and other classes have such a method; or the patch is for one call of an object."""
         of_one_call = case.patch.temporary and case.is_alone
         if row.seam == _ON_HOOK or "part" in row.traits:

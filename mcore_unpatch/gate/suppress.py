@@ -106,15 +106,15 @@ def _suppressing(finding: Finding, by_line: dict[int, Ignore]) -> Ignore | None:
 
 
 def unused(ignores: dict[str, list[Ignore]]) -> list[Finding]:
-    """A finding for every comment, or code in it, that suppressed nothing."""
+    """A finding for every comment, or code in it, that suppressed nothing; patches in tests are not told of at all."""
     found = []
     for path, file_comments in ignores.items():
-        for comment in file_comments:
+        for comment in file_comments if not is_test(path) else ():
             idle = [code for code in comment.codes if not any(used.startswith(code) for used in comment.used)]
             if comment.used and not idle:
                 continue
             what = f"`ignore[{', '.join(idle)}]`" if idle else "`ignore`"
             about = ("", "string-target", f"{what} suppresses nothing here; remove it")  # a comment has no shape
             place = (path, comment.line, comment.column, comment.line)
-            found.append(Finding(UNUSED_IGNORE, *place, *about, in_test=is_test(path), source=comment.text))
+            found.append(Finding(UNUSED_IGNORE, *place, *about, source=comment.text))
     return found

@@ -12,7 +12,10 @@ from dataclasses import replace
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.definitions import ModuleFacts
 from mcore_unpatch.library.fact import Fact
-from mcore_unpatch.library.model import Library, Model
+from mcore_unpatch.library.facts import KINDS, Definition, Entry, Heart, How, Use
+from mcore_unpatch.library.model import Library, Model, Usage
+from mcore_unpatch.library.packed import Packed
+from mcore_unpatch.library.signatures import Call as Signed
 from mcore_unpatch.library.slots import Slots
 from mcore_unpatch.library.syntax import source_of, statements
 from mcore_unpatch.library.usage import UseCollector
@@ -20,20 +23,40 @@ from mcore_unpatch.library.usage import UseCollector
 # What every installation has: Python's own modules, torch and what it depends on.
 ALWAYS_THERE = frozenset({*sys.stdlib_module_names, "torch", "numpy", "packaging", "typing_extensions"})
 _MOST_READERS = 4  # of a field, that are told
+_LETTERS = {kind: letter for letter, kind in KINDS.items()}
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 SourceFile = tuple[str, bytes]  # a path below the folder that holds the top package, and its content
 
 
-def build(library: Library, label: str, files: Iterable[SourceFile]) -> Model:
-    """The model of a version; raises `UsageError` for a source that cannot be read whole."""
+def build(heart: Heart, label: str, files: Iterable[SourceFile]) -> Packed:
+    """What a source says; raises `UsageError` where it cannot be read whole."""
     collecting = gc.isenabled()
     gc.disable()  # a million nodes and no cycle among them: looking for cycles takes a third of the time
     try:
-        return _build(library, label, files)
+        made = _build(Library(heart.distribution, heart.packages, heart.lists), label, files)
+        return Packed.of(heart, label, map(_written, *zip(*made.facts.items(), strict=True)), _uses(made))
     finally:
         if collecting:
             gc.enable()
+
+
+def _written(name: str, fact: Fact) -> Definition:
+    return Definition(
+        name,
+        Entry(0, _LETTERS[fact.kind], fact.detail, fact.traits),
+        fact.digest.hex(),
+        fact.statements.hex(),
+    )
+
+
+def _uses(made: Model) -> dict[str, list[Use]]:
+    return {name: list(map(_use, uses)) for name, uses in made._uses.items()}
+
+
+def _use(one: Usage) -> Use:
+    call = Signed.read(str(one.call)) if one.call is not None else None
+    return Use(How(one.how), one.place, call, one.sure, one.condition, one.users)
 
 
 def _build(library: Library, label: str, files: Iterable[SourceFile]) -> Model:
@@ -69,6 +92,12 @@ def _build(library: Library, label: str, files: Iterable[SourceFile]) -> Model:
 def _mark(facts: dict[str, Fact], name: str, *words: str) -> None:
     if name in facts:
         facts[name] = replace(facts[name], traits=(*facts[name].traits, *words))
+
+
+def definitions(heart: Heart, path: str, data: bytes) -> dict[str, Definition]:
+    """What one file defines; raises `UsageError`."""
+    facts = read_module(Library(heart.distribution, heart.packages), path, data).facts
+    return {name: _written(name, fact) for name, fact in facts.items()}
 
 
 def read_module(library: Library, path: str, data: bytes) -> ModuleFacts:

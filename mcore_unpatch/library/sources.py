@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.library.build import SourceFile, build, read_module
-from mcore_unpatch.library.fact import Fact
-from mcore_unpatch.library.model import Library, Model, NameIndex
+from mcore_unpatch.library.build import SourceFile, build, definitions
+from mcore_unpatch.library.detailed import Detailed, Releases
+from mcore_unpatch.library.facts import Definition, Entry, Heart
+from mcore_unpatch.library.names import Names
+from mcore_unpatch.library.packed import Packed
 from mcore_unpatch.repository import git, reading
 
-_BUILDER = 6  # another number for another builder: what an older one has left in the cache is not read
+_BUILDER = 7  # another number for another builder: what an older one has left in the cache is not read
 _MOST_FILES = 20_000
 _LARGEST_FILE = 4 << 20
 _LARGEST = 256 << 20
@@ -24,23 +26,23 @@ _LARGEST = 256 << 20
 Files = dict[str, bytes]  # by path below the folder that holds the top package
 
 
-def read_source(place: str | Path, library: Library) -> Files:
+def read_source(place: str | Path, heart: Heart) -> Files:
     """The Python files of a library: `folder`, `file.whl`, or `clone@commit`; raises `UsageError`."""
     clone, at, commit = str(place).rpartition("@")
     if at and not os.path.lexists(place) and Path(clone).is_dir():
-        return _limited(_in_commit(Path(clone), commit, library), place)
+        return _limited(_in_commit(Path(clone), commit, heart), place)
     path = Path(place)
     if not os.path.lexists(path):
         raise UsageError(f"{path} does not exist; pass a checkout, a wheel, a folder, or CLONE@COMMIT.")
     if not path.is_dir():
-        return _limited(_in_wheel(path, library), place)
+        return _limited(_in_wheel(path, heart), place)
     for folder in (path, path.parent, path.parent.parent):
-        if (folder / library.packages[0].replace(".", "/")).is_dir():
-            return _limited(_in_folder(folder, library), place)
+        if (folder / heart.packages[0].replace(".", "/")).is_dir():
+            return _limited(_in_folder(folder, heart), place)
     if (path / "HEAD").is_file() and (path / "objects").is_dir():
-        return _limited(_in_commit(path, "HEAD", library), place)
+        return _limited(_in_commit(path, "HEAD", heart), place)
     raise UsageError(
-        f"{path} contains no {library.packages[0].replace('.', '/')}; pass a checkout, a wheel or an unpacked wheel."
+        f"{path} contains no {heart.packages[0].replace('.', '/')}; pass a checkout, a wheel or an unpacked wheel."
     )
 
 
@@ -61,8 +63,8 @@ def _too_large(path: str, size: int) -> UsageError:
     return UsageError(f"{path} is too large to be read: {size >> 20} MB of source in one file.")
 
 
-def _in_folder(folder: Path, library: Library) -> Iterator[SourceFile]:
-    for package in library.packages:
+def _in_folder(folder: Path, heart: Heart) -> Iterator[SourceFile]:
+    for package in heart.packages:
         for below, folders, names in os.walk(folder / package.replace(".", "/")):
             folders.sort()
             for name in sorted(names):
@@ -77,10 +79,10 @@ def _in_folder(folder: Path, library: Library) -> Iterator[SourceFile]:
                     raise UsageError(f"{file} cannot be read: {error.strerror}.") from None
 
 
-def _in_wheel(file: Path, library: Library) -> Iterator[SourceFile]:
+def _in_wheel(file: Path, heart: Heart) -> Iterator[SourceFile]:
     if kind := reading.kind(file):
         raise UsageError(f"{file} is {kind}, not a wheel.")
-    packages = tuple(f"{package.replace('.', '/')}/" for package in library.packages)
+    packages = tuple(f"{package.replace('.', '/')}/" for package in heart.packages)
     try:
         with zipfile.ZipFile(file) as archive:
             for info in sorted(archive.infolist(), key=lambda entry: entry.filename):
@@ -99,12 +101,12 @@ def _in_wheel(file: Path, library: Library) -> Iterator[SourceFile]:
         raise UsageError(f"{file} cannot be read as a wheel: {error}") from None
 
 
-def _in_commit(clone: Path, commit: str, library: Library) -> Iterator[SourceFile]:
+def _in_commit(clone: Path, commit: str, heart: Heart) -> Iterator[SourceFile]:
     bare = (clone / "HEAD").is_file() and (clone / "objects").is_dir()
     where = [f"--git-dir={clone.resolve()}"] if bare else []
     if commit.startswith("-"):
         raise UsageError(f"{commit} is not a commit.")
-    packages = [package.replace(".", "/") for package in library.packages]
+    packages = [package.replace(".", "/") for package in heart.packages]
     listed = git.run(clone, *where, "ls-tree", "-r", "-z", "--long", f"{commit}^{{commit}}", "--", *packages)
     blobs = []
     for line in os.fsdecode(listed).split("\0"):
@@ -121,24 +123,24 @@ def _in_commit(clone: Path, commit: str, library: Library) -> Iterator[SourceFil
         yield path, told[name]
 
 
-def model_of(library: Library, label: str, files: Files) -> Model:
-    """The model of a source, from the user's cache where it has been built before."""
-    from mcore_unpatch.library.packing import Atlas, pack
-
-    kept = cache_folder() / "models" / f"{_digest(library, files)}.bin"
+def read(heart: Heart, label: str, files: Files) -> Packed:
+    """What a source says, from the user's cache where it has been read before."""
+    kept = cache_folder() / "models" / f"{_digest(heart, files)}.bin"
     try:
-        return Atlas(kept.read_bytes()).model(label)
+        packed = Packed.read(kept.read_bytes(), heart)
+        if packed.labels == (label,):
+            return packed
     except (OSError, ValueError):
-        pass  # never built, or another label
-    model = build(library, label, files.items())
+        pass  # never read
+    packed = build(heart, label, files.items())
     with suppress(OSError, UsageError):  # a cache that cannot be written is no error
         kept.parent.mkdir(parents=True, exist_ok=True)
-        reading.replace_file(kept, pack([model]))
-    return model
+        reading.replace_file(kept, packed.to_bytes())
+    return packed
 
 
-def _digest(library: Library, files: Files) -> str:
-    digest = blake2b(f"{_BUILDER} {library}".encode(), digest_size=20)
+def _digest(heart: Heart, files: Files) -> str:
+    digest = blake2b(f"{_BUILDER} {heart.distribution} {heart.packages}".encode(), digest_size=20)
     for path, data in sorted(files.items()):
         digest.update(f"{path}\0{len(data)}\0".encode())
         digest.update(data)
@@ -151,40 +153,24 @@ def cache_folder() -> Path:
     return Path(base) / "mcore-unpatch"
 
 
-# --- of which few names are asked: only the modules that they stand in are read ---------------------------------------
+def glance(releases: Releases, label: str, files: Files) -> Detailed:
+    """A source of which few names are asked: only the modules that they stand in are read, and no uses of names."""
+    packed = releases.packed
+    modules = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in files}
+    read: dict[str, dict[str, Definition]] = {}
 
-
-class ModuleByModule(Mapping[str, Fact]):
-    """The facts of a source, module by module as they are asked for."""
-
-    def __init__(self, library: Library, files: Files) -> None:
-        self._library = library
-        modules = {path: path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in files}
-        self._waiting = {modules[path]: (path, data) for path, data in files.items()}
-        self.read: dict[str, Fact] = {}
-
-    def __getitem__(self, name: str) -> Fact:
+    def definition(name: str) -> Definition | None:
         module = name
-        while module not in self._waiting and "." in module:
+        while module not in modules and "." in module:
             module = module.rpartition(".")[0]
-        self._load(module)
-        return self.read[name]
+        if module in modules and module not in read:
+            read[module] = definitions(packed.heart, modules[module], files[modules[module]])
+        return read.get(module, {}).get(name)
 
-    def __iter__(self) -> Iterator[str]:
-        for module in self._waiting:
-            self._load(module)
-        return iter(list(self.read))
+    def entry(name: str) -> Entry | None:
+        return found.entry if (found := definition(name)) is not None else None
 
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+    def body(name: str, _: Entry) -> tuple[str, str]:
+        return (found.digest, found.statements) if (found := definition(name)) is not None else ("", "")
 
-    def _load(self, module: str) -> None:
-        path, data = self._waiting.get(module, ("", b""))
-        if path and data is not None:
-            self.read |= read_module(self._library, path, data).facts
-            self._waiting[module] = ("", b"")
-
-
-def light_model(library: Library, label: str, files: Files, names: Callable[[], NameIndex]) -> Model:
-    """A model for a few questions about names, of which it knows `names`, and nothing of how the library uses them."""
-    return Model(library, label, ModuleByModule(library, files), {}, names)
+    return Detailed(releases, len(packed.labels) - 1, label=label, names=Names(packed.heart, packed, entry, body))

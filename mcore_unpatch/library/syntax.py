@@ -77,13 +77,6 @@ def default_text(node: ast.expr | None) -> str:
     return f"={value}" if isinstance(value, bool | int | float | None) else "="
 
 
-def given_counts(function: Function | ast.Lambda) -> frozenset[int]:
-    """How many values the `return a, b` statements of a function give; 0 stands for one that is not evident."""
-    if isinstance(function, ast.Lambda):
-        return frozenset({_count(function.body)})
-    return frozenset(0 if isinstance(count, str) else count for count in returned(Nodes([function])))
-
-
 def returned(nodes: Nodes) -> frozenset[int | str]:
     """The same for the nodes of a function, with the name of one whose result is returned as it is."""
     nodes = nodes.own

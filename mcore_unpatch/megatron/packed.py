@@ -1,81 +1,51 @@
-"""Megatron's releases for the new rooms: the packed file, with what is known by heart."""
+"""Megatron's releases: `models.bin`, made by `tools/build_models.py`, with what is known by heart."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from mcore_unpatch.library.detailed import Detailed, Details
-from mcore_unpatch.library.model import Model
-from mcore_unpatch.library.one_release import LATER, OneRelease
-from mcore_unpatch.library.packing import appended
-from mcore_unpatch.library.released import AllReleases, Heart, Packed
-from mcore_unpatch.megatron import parts
+from mcore_unpatch.library.detailed import Detailed, Releases
+from mcore_unpatch.library.every import AllReleases
+from mcore_unpatch.library.packed import Packed
+from mcore_unpatch.megatron.parts import LIBRARY
 from mcore_unpatch.megatron.versions import RELEASES, reached
 
 _SOURCE = "+"  # behind the release that a source says it is
 
 
 @cache
-def _bytes() -> bytes:
-    return files("mcore_unpatch.megatron").joinpath("models.bin").read_bytes()
-
-
-@cache
 def packed() -> Packed:
-    """The names of every release."""
-    return Packed(_bytes(), heart())
+    """What every release says of names."""
+    return Packed.read(files("mcore_unpatch.megatron").joinpath("models.bin").read_bytes(), LIBRARY)
 
 
 @cache
-def heart() -> Heart:
-    """What is known of Megatron by heart."""
-    return Heart(
-        parts.PACKAGES,
-        parts.DISTRIBUTION,
-        parts.VERSIONED,
-        parts.PARTS,
-        parts.LISTS,
-        parts.HOLDS,
-        parts.RESULTS,
-        {name: frozenset(words.split()) for name, words in parts.OUTSIDE.items()},
-        parts.WHOLE,
-        parts.MODULE,
-        parts.COMPANIONS,
-        parts.WORDS,
-        (parts.COMPILED,),
-        (parts.TRAINING, parts.TRAINING_SINCE),
-        parts.REFUSING,
-    )
-
-
 def library() -> AllReleases:
     """Every release as one."""
     return AllReleases(packed())
 
 
-def releases() -> list[OneRelease]:
-    """Each release, oldest first, and at the end those to come."""
-    return [OneRelease(packed(), label) for label in (*packed().labels, LATER)]
-
-
 @cache
-def details() -> Details:
-    """The releases with their bodies and uses."""
-    return Details(packed(), _bytes())
+def details() -> Releases:
+    """Each release."""
+    return Releases(packed())
 
 
-def with_sources(models: list[Model]) -> tuple[Details, list[Detailed]]:
+def releases() -> list[Detailed]:
+    """Each release, oldest first, and at the end those to come."""
+    return [*details().every(), details().later()]
+
+
+def with_sources(sources: Sequence[Packed]) -> tuple[Releases, list[Detailed]]:
     """The releases, with Megatrons that were read from their source behind them, as if they came last."""
-    if not models:
-        return details(), []
-    whole, labels = _bytes(), list[str]()
-    for model in models:
-        label = f"{model.label}{_SOURCE}"
-        labels.append(f"{label}{_SOURCE}" if label in labels else label)
-        whole = appended(whole, model, labels[-1])
-    every = Details(Packed(whole, heart()), whole)
-    return every, list(map(every.release, labels))
+    whole = packed()
+    for source in sources:
+        label = f"{source.labels[0]}{_SOURCE}"
+        whole = whole.plus(source, f"{label}{_SOURCE}" if label in whole.labels else label)
+    every = Releases(whole) if sources else details()
+    return every, every.between(len(RELEASES), len(whole.labels))
 
 
 def stands_for(version: tuple[int, ...]) -> str:

@@ -42,7 +42,8 @@ class Evidence:
         bound = bound_to(write.value) is not None
         found = self.names.of(write.value)
         is_function = any(one.kind == Kind.FUNCTION and one.node is not None for one in found)
-        if not bound and not is_function and name != "__class__":
+        is_given = replacements.GIVEN_FUNCTIONS.search(last_name(write.base)) is not None
+        if not bound and (not is_function or is_given) and name != "__class__":
             return None
         named = self._by_binding(write.value)
         if typed and not named:

@@ -25,6 +25,10 @@ from mcore_unpatch.patches.writes import owner_of_dict, writes
 
 _DEEPEST = 3  # loops and helpers within one another
 _MOST_FRAMES = 500  # rows and calls that one write is looked at in
+# `name.attribute =`, and the names that a file imports: one that does not say the library may get it through another.
+_STORED = re.compile(rb"^[ \t\f]*(\w+)[\s\\]*\.[\s\\]*[\w.]+[\s\\]*=[^=]", re.M)
+_IMPORTED = re.compile(rb"^[ \t]*(?:from[ \t].*?[ \t])?import[ \t]*(\([^()]*|[^\n(]*)", re.M)
+_WORD = re.compile(rb"\w+")
 _PLAIN_VALUES = (
     ast.Constant, ast.Compare, ast.Dict, ast.List, ast.Set, ast.Tuple, ast.JoinedStr, ast.UnaryOp, ast.BinOp,
 )  # fmt: skip
@@ -37,7 +41,7 @@ class Finder:
         self.names, self.library = names, names.library
         self._evidence = Evidence(names)
         words = b"|".join(re.escape(word.encode()) for word in self.library.words())
-        self._may_patch = re.compile(words + rb"|setattr\(|\.__class__ *=[^=]")
+        self._may_patch = re.compile(words + rb"|setattr\b|\.__class__ *=[^=]")
         packages = "|".join(re.escape(package) for package in self.library.packages())
         self._imports = re.compile(rf"^[ \t]*(?:from|import)[ \t]+(?:{packages})".encode(), re.M)
         self._near: dict[str, bool] = {}
@@ -80,7 +84,9 @@ class Finder:
         return 2 * is_whole + (self.library.symbol(patch.target) is not None)
 
     def _is_asked(self, path: str, source: bytes) -> bool:
-        return not is_test(path) and not self.library.holds_file(path) and self._may_patch.search(source) is not None
+        if is_test(path) or self.library.holds_file(path):
+            return False
+        return self._may_patch.search(source) is not None or _writes_to_what_is_imported(source)
 
     def _bind_self(self, patch: Patch) -> None:
         owner = patch.target.rpartition(".")[0]
@@ -118,7 +124,8 @@ class Finder:
         if write.name.isupper() or write.name in DUNDERS:
             return False
         imported = any(one.kind in (BindingKind.IMPORT, BindingKind.FROM) for one in scope.bindings(base.id))
-        return not (imported and isinstance(write.value, ast.Constant) and write.value.value is None)
+        is_off = isinstance(write.value, ast.Constant) and write.value.value in (None, False)
+        return not (imported and is_off)
 
     # -- one write ---------------------------------------------------------------------------------------------------
 
@@ -215,9 +222,15 @@ class Finder:
         spelling = Spelling.MOCK if write.kind == WriteKind.MOCK else Spelling.SYS_MODULES
         for text in texts(bases):
             if self.library.within(text):
-                symbol = self.library.symbol(text)
-                to = Target(symbol.name if symbol is not None else text, spelling)
-                yield self._patch(write, to, text.rpartition(".")[2], None, place)
+                owner, _, name = text.rpartition(".")
+                holder = self.library.symbol(owner)
+                to = Target(f"{holder.name}.{name}" if holder is not None else text, spelling)
+                yield self._patch(write, to, name, None, place)
+
+
+def _writes_to_what_is_imported(source: bytes) -> bool:
+    stored = set(_STORED.findall(source))
+    return any(not stored.isdisjoint(_WORD.findall(text)) for text in _IMPORTED.findall(source) if stored)
 
 
 def _through_alias(write: Write) -> Write | None:

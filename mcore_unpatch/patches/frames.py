@@ -22,6 +22,8 @@ from mcore_unpatch.code.syntax import (
 from mcore_unpatch.code.values import Frame, Kind, Value, Values
 from mcore_unpatch.patches.records import Write, WriteKind
 
+_DEEPEST = 3  # helpers within one another
+_SAME_ROWS = ("list", "tuple", "sorted", "reversed", "enumerate")
 Unfolded = tuple[Frame, Any]  # what the names stand for, and the call that says so: none for a row of a loop
 
 
@@ -70,7 +72,31 @@ def _calls(names: Names, function: Any, asked: list[ast.arg], write: Write, fram
             if arg not in asked and (passed := names.argument(arg, call)) is not None and passed is not default_of(arg):
                 given[inner, arg.arg] = names.of(passed)
         given |= _decorated(call, function, write)
-        yield {**(frame or {}), **given}, call
+        yield from _told_above(names, {**(frame or {}), **given}, call, _DEEPEST)
+
+
+def _told_above(names: Names, frame: Frame, call: ast.Call, depth: int) -> Iterator[Unfolded]:
+    """A frame, with what is given for the parameters that a call hands on: by each of the calls above it."""
+    open_ones = (value.node for values in frame.values() for value in values if value.kind == Kind.PARAMETER)
+    around = {function_of(arg) for arg in open_ones} & {parent for parent, _ in ancestors(call)}
+    function = next(iter(around), None)
+    above = names.callers(function) if function is not None and depth else []
+    for outer in above:
+        told = {
+            place: tuple(
+                each
+                for value in values
+                for each in (
+                    names.of(names.argument(value.node, outer))
+                    if value.kind == Kind.PARAMETER and function_of(value.node) is function
+                    else (value,)
+                )
+            )
+            for place, values in frame.items()
+        }
+        yield from _told_above(names, told, outer, depth - 1)
+    if not above:
+        yield frame, call
 
 
 def _decorated(call: ast.Call, function: Any, write: Write) -> Frame:
@@ -109,17 +135,30 @@ def _behind(used: set[str], scope: Scope) -> set[str]:
 def rows_of(names: Names, loop: Any, frame: Frame | None) -> Iterator[Frame]:
     """The rows of a table that a loop runs over, where it is written out."""
     source, scope = loop.iter, scope_of(loop)
-    while isinstance(source, ast.Call) and last_name(source.func) in ("list", "tuple", "sorted") and source.args:
+    target = loop.target
+    while isinstance(source, ast.Call) and last_name(source.func) in _SAME_ROWS and source.args:
+        if last_name(source.func) == "enumerate" and isinstance(target, ast.Tuple):
+            target = target.elts[-1]
         source = source.args[0]
     is_pairs = isinstance(source, ast.Call) and last_name(source.func) == "items"
     of: Any = source.func.value if is_pairs and isinstance(source.func, ast.Attribute) else source
-    targets = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
+    targets = target.elts if isinstance(target, ast.Tuple) else [target]
+    if isinstance(source, ast.Call) and last_name(source.func) == "zip":
+        columns = [[part for value in names.of(one, frame) for part in _elements(value)] for one in source.args]
+        for parts in zip(*columns, strict=False):
+            if len(parts) == len(targets):
+                yield dict(_taken_apart(names, scope, targets, list(parts), frame))
+        return
     for value in names.settled(names.of(of, frame)):
         if value.kind != Kind.ITEMS or value.node is None or isinstance(value.node, ast.Subscript):
             continue
         for parts in _rows(value.node, is_pairs, len(targets)):
             if len(parts) == len(targets):
-                yield from [dict(_taken_apart(names, scope, targets, parts, frame))]
+                yield dict(_taken_apart(names, scope, targets, parts, frame))
+
+
+def _elements(value: Value) -> list[Any]:
+    return list(getattr(value.node, "elts", ())) if value.kind == Kind.ITEMS else []
 
 
 def _rows(table: Any, is_pairs: bool, width: int) -> Iterator[list[Any]]:

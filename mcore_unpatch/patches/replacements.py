@@ -12,6 +12,7 @@ from mcore_unpatch.code.values import Frame, Kind, Value
 
 _MOVES = ("to", "cuda", "cpu", "half", "bfloat16", "float")
 _MAKES_CALLABLE = ("partial", "property", "staticmethod", "classmethod", "wraps", "cached_property", "MethodType")
+GIVEN_FUNCTIONS = re.compile("config|args|params$", re.I)  # such objects are given functions on purpose
 _KEPT = re.compile(r"orig|backup|old|_real|saved|_prev", re.I)
 
 

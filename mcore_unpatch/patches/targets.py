@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.values import Frame, Kind, Value
@@ -14,7 +13,6 @@ from mcore_unpatch.patches.records import Spelling, Target, Write, WriteKind
 # What Python itself looks at: whoever writes it changes the function or class.
 DUNDERS = {"__code__", "__signature__", "__defaults__", "__kwdefaults__", "__globals__", "__bases__", "__call__"}
 EVERYTHING = "*"  # the name that a loop over names stands for
-_GIVEN_FUNCTIONS = re.compile("config|args|params$", re.I)  # such objects are given functions on purpose
 
 
 def target(names: Names, base: Value, name: str, write: Write, frame: Frame | None) -> Target | None:
@@ -58,8 +56,9 @@ def _of_module(names: Names, base: Value, name: str, write: Write, frame: Frame 
         if not names.of(write.value, frame):
             return to
     if symbol is not None and symbol.kind == SymbolKind.STATE:
-        return None
-    if symbol is not None and symbol.kind in (SymbolKind.FUNCTION, SymbolKind.CLASS):
+        is_function = not name.startswith("_") and replacements.is_own_function(names, write.value, frame)
+        return to if is_function else None
+    if symbol is not None and symbol.kind in (SymbolKind.FUNCTION, SymbolKind.CLASS, SymbolKind.MODULE):
         return to
     if _is_replacement(names, write, name, frame) or (symbol is not None and _is_constant_name(name)):
         return to
@@ -97,7 +96,7 @@ def _of_class(names: Names, base: Value, name: str, write: Write, frame: Frame |
         return Target(f"{owner}.{name}", Spelling.SUBMODULE)
     if name == "__class__" and base.node is None:
         return Target(f"{owner}.{name}", Spelling.CLASS_OF_INSTANCE)
-    keeps_functions = bool(members) and not _GIVEN_FUNCTIONS.search(base.name)
+    keeps_functions = bool(members) and not replacements.GIVEN_FUNCTIONS.search(base.name)
     is_function = replacements.is_own_function(names, write.value, frame)
     is_inherited = is_function and any(library.inherits(cls, name) for cls in of_library)
     if name == "forward" or (keeps_functions and is_function) or is_inherited:

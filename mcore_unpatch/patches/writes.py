@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from mcore_unpatch.code.module import Module
-from mcore_unpatch.code.syntax import last_name, spelled, text_of
+from mcore_unpatch.code.syntax import last_name, parent_of, spelled, text_of
 from mcore_unpatch.patches.records import Write, WriteKind
 
 _DICTS = ("__dict__", "__globals__", "__dataclass_fields__")
@@ -17,6 +17,8 @@ def writes(module: Module) -> Iterator[Write]:
     """Everything a file writes to an attribute or an item."""
     for store in module.stores:
         target, value = store.target, None if store.path else store.value
+        if isinstance(parent_of(target), ast.AnnAssign) and value is None:
+            continue  # it says what is there
         if isinstance(target, ast.Attribute):
             yield Write(target, target.value, target.attr, value, WriteKind.ATTRIBUTE)
         elif spelled(target.value) == "sys.modules":
@@ -54,6 +56,12 @@ def _setattr(call: ast.Call, args: list[ast.expr], of: ast.expr | None) -> Itera
         yield Write(call, owner_of_dict(of) or of, args[0], args[1], WriteKind.SETATTR)
     elif len(args) == 2 and of is not None:
         yield Write(call, args[0], None, args[1], WriteKind.MOCK)  # by a dotted text
+
+
+def _part(call: ast.Call, args: list[ast.expr], of: ast.expr | None) -> Iterator[Write]:
+    given = [*args, *(one.value for one in call.keywords)]
+    if of is not None and len(given) == 2 and (name := text_of(given[0])) is not None:
+        yield Write(call, of, name, given[1], WriteKind.ATTRIBUTE)
 
 
 def _item(call: ast.Call, args: list[ast.expr], of: ast.expr | None) -> Iterator[Write]:
@@ -94,6 +102,7 @@ def _wrapped(call: ast.Call, args: list[ast.expr], _: ast.expr | None) -> Iterat
 
 _READERS = {
     **dict.fromkeys(("setattr", "__setattr__"), _setattr),
+    **dict.fromkeys(("add_module", "register_module", "set_submodule"), _part),
     **dict.fromkeys(("update", "setdefault", "__setitem__"), _item),
     **dict.fromkeys(("patch", "object", "multiple"), _mock),
     **dict.fromkeys(_WRAPPERS, _wrapped),

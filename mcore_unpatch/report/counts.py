@@ -19,7 +19,7 @@ FATES = {
     "kept": "kept",
 }
 # What the release in question does to it, whatever becomes of it.
-EFFECTS = {"breaks": "breaks", "may_break": "may break", "changes": "changes silently"}
+EFFECTS = {"breaks": "breaks", "changes": "changes silently"}
 # What a finding is about, one and many of it; what is not in the code of the product is not told apart.
 _SUBJECTS = {
     "patch": ("patch", "patches"),

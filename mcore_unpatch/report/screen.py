@@ -5,17 +5,19 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
+from mcore_unpatch.effects.verdicts import Reason
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.megatron.versions import parse_version, show
 from mcore_unpatch.report.counts import FATES, counts, fate_of, groups, subjects, urgency
 from mcore_unpatch.report.lines import Line, count, width, wrapped
+from mcore_unpatch.say.findings import breaks, message
 from mcore_unpatch.stacks.revision import Judged, Stack
 
 MOST = 5  # places that are named
 _MOST_RELEASES = 3
 _BESIDE = {"tests": "In tests", "patch_files": "Patch files"}
 _STYLES = {"breaks": "bold red", "rewrite": "green", "delete": "green"}
-_STYLES |= dict.fromkeys(("may_break", "changes", "by_hand"), "yellow")
+_STYLES |= dict.fromkeys(("changes", "by_hand"), "yellow")
 
 
 def lines(report: Report, places: int = MOST) -> Iterator[Line]:
@@ -63,10 +65,6 @@ def _rows(findings: Sequence[Finding], releases: str) -> Iterator[Line]:
     number = counts(findings)
     rows = {
         "breaks": (number["breaks"], f"{_verb(number['breaks'], 'break')} on {releases}"),
-        "may_break": (
-            number["may_break"],
-            "may break: on a release beside the commit that you run, or where code of yours stands in for Megatron's",
-        ),
         "changes": (number["changes"], f"{_verb(number['changes'], 'change')} silently there: no error, other results"),
         "rewrite": _by_migrate(number, "rewrite", "rewritten"),
         "delete": _by_migrate(number, "delete", "deleted"),
@@ -80,13 +78,19 @@ def _rows(findings: Sequence[Finding], releases: str) -> Iterator[Line]:
 
 def _kept(findings: Sequence[Finding]) -> str:
     """Why: older Megatrons lack the official way, there is none, or the patch never runs on those that are known."""
-    kept = [finding.assessment.waits_for for finding in findings if fate_of(finding) == "kept"]
+    kept = [_waits_for(finding) for finding in findings if fate_of(finding) == "kept"]
     waiting = sorted(filter(None, kept), key=parse_version)
     if not waiting:
         return "no official way is known or needed"
     there = f"the official way needs {' or '.join(dict.fromkeys(waiting))}"
     others = len(kept) - len(waiting)
     return f"for {len(waiting)} {there}, for {others} none is known or needed" if others else there
+
+
+def _waits_for(finding: Finding) -> str:
+    """The release with the official way, where it is judged for one without."""
+    row = finding.answer
+    return row.since if row is not None and finding.judgement.reason == Reason.NO_WAY_YET else ""
 
 
 def _by_migrate(number: dict[str, int], fate: str, done: str) -> tuple[int, str]:
@@ -99,9 +103,10 @@ def _by_migrate(number: dict[str, int], fate: str, done: str) -> tuple[int, str]
 
 def _sentence(finding: Finding) -> str:
     """What is most urgent to know of a finding, and what becomes of it."""
-    said = finding.breaks[0] if finding.effect else finding.message.partition("; ")[0]
-    if "break" in finding.effect:  # of several releases, the first may only leave it without effect
-        said = next((text for text in finding.breaks if "Error" in text), said)
+    told = breaks(finding)
+    said = told[0] if finding.effect and told else message(finding).partition("; ")[0]
+    if finding.effect == "breaks":  # of several releases, the first may only leave it without effect
+        said = next((text for text in told if "Error" in text), said)
     named = said.startswith(("`", "the ", "line ")) or finding.target.rpartition(".")[2] in said
     about = "" if named else f"`{'.'.join(finding.target.split('.')[-2:])}`: "
     return f"{about}{said} ({FATES[fate_of(finding)]})"
@@ -119,7 +124,6 @@ def brief(findings: Sequence[Finding]) -> str:
     }
     effects = {
         _verb(number["breaks"], "break"): number["breaks"],
-        "may break": number["may_break"],
         f"{_verb(number['changes'], 'change')} silently": number["changes"],
     }
     told = (", ".join(f"{amount} {word}" for word, amount in part.items() if amount) for part in (fates, effects))
@@ -135,7 +139,7 @@ def _next(report: Report, detailed: bool) -> Iterator[Line]:
         commands["Next: "] = f"unpatch migrate --diff{where}"
     elif number["rewrite_unsafe"] + number["delete_unsafe"]:
         commands["Next: "] = f"unpatch migrate --unsafe-fixes --diff{where}"
-    elif number["kept"] and not number["breaks"] + number["may_break"]:
+    elif number["kept"] and not number["breaks"]:
         # `check` then says when Megatron changes what stays.
         commands["Next: "] = f"{pin_command(report.judged)}{where}"
     stacks = _stacks(report)

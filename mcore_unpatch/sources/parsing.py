@@ -17,6 +17,7 @@ T = TypeVar("T")
 MAX_BYTES = 4 * 1024 * 1024
 # Everything that Python is written in, and a backslash that some encodings take for more.
 _ASCII = bytes(range(32, 127)) + b"\\x41\\u0041+AEE-\n\t"
+_PYTHON_2 = re.compile(rb"^[ \t]*(print\s+[^(=\s]|exec\s+[^(=\s]|except \w+, ?\w+:|raise \w+, )", re.MULTILINE)
 # Beyond this a file is not even read.
 MAX_READ = 64 * 1024 * 1024
 
@@ -39,28 +40,22 @@ def decode(data: bytes) -> str:
     """The text of a Python file, by its byte order mark, its encoding cookie, or UTF-8."""
     if b"\0" in data:
         raise Unreadable("contains NUL bytes, so it is not Python source")
+    encoding = "UTF-8"
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        if not _keeps_ascii(encoding):  # what the prefilter reads would not be what Python runs
-            raise Unreadable(f"the encoding {encoding} is not supported: convert to UTF-8")
-        return data.decode(encoding)
+        if _ASCII.decode(encoding, errors="replace") == _ASCII.decode():
+            return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        convert = "declare the encoding or convert the file to UTF-8"
+        raise Unreadable(f"not valid {error.encoding} at byte {error.start}; {convert}") from None
     except SyntaxError as error:
         if str(error.msg).startswith("invalid or missing"):
             raise Unreadable("not valid UTF-8; declare the encoding or convert the file") from None
         raise Unreadable(f"unknown encoding: {error.msg}") from None
-    except UnicodeDecodeError as error:
-        raise Unreadable(
-            f"not valid {error.encoding} at byte {error.start}; declare the encoding or convert the file to UTF-8"
-        ) from None
     except (LookupError, UnicodeError) as error:  # a codec that gives no text, such as rot13
         raise Unreadable(f"unknown encoding: {str(error).partition(';')[0]}") from None
-
-
-def _keeps_ascii(encoding: str) -> bool:
-    try:
-        return _ASCII.decode(encoding) == _ASCII.decode()
-    except UnicodeError:
-        return False
+    # What is looked for in the bytes would not be what Python runs.
+    raise Unreadable(f"the encoding {encoding} is not supported: convert to UTF-8")
 
 
 def parse(data: bytes) -> ast.Module:
@@ -97,16 +92,9 @@ def _read(data: bytes, reader: Callable[[str], T]) -> T:
     except SyntaxError as error:
         if data.startswith(b"version https://git-lfs."):
             raise Unreadable("a Git LFS pointer, not the file itself: run `git lfs pull`") from None
-        hint = " (Python 2 code?)" if _looks_like_python_2(data) else ""
+        hint = " (Python 2 code?)" if _PYTHON_2.search(data) else ""
         raise Unreadable(f"syntax error on line {error.lineno}: {error.msg}{hint}") from None
     except (RecursionError, MemoryError):
         raise Unreadable("nested too deeply to be parsed") from None
     except ValueError as error:
         raise Unreadable(f"cannot be parsed: {error}") from None
-
-
-def _looks_like_python_2(data: bytes) -> bool:
-    return (
-        re.search(rb"^[ \t]*(print\s+[^(=\s]|exec\s+[^(=\s]|except \w+, ?\w+:|raise \w+, )", data, re.MULTILINE)
-        is not None
-    )

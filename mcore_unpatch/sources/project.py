@@ -56,7 +56,11 @@ class Project:
 
     def imported(self, path: str) -> tuple[str, ...]:
         """The files of the repository that a file imports, told by its bytes."""
-        names = dict.fromkeys(imported_modules(self.text(path)))
+        return self.imported_by(path, self.text(path))
+
+    def imported_by(self, path: str, data: bytes) -> tuple[str, ...]:
+        """The files of the repository that a file with these bytes imports."""
+        names = dict.fromkeys(_imported_modules(data))
         modules = ((name.lstrip("."), len(name) - len(name.lstrip("."))) for name in names)
         found = (self.target(path, module, level) for module, level in modules)
         return tuple(dict.fromkeys(filter(None, found)))
@@ -90,7 +94,7 @@ class Project:
         return None
 
 
-def imported_modules(data: bytes) -> list[str]:
+def _imported_modules(data: bytes) -> list[str]:
     """Names that may be modules as import statements write them, leading dots included."""
     modules = []
     for match in _IMPORT.finditer(b"\n" + data):

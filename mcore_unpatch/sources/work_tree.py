@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -26,16 +25,11 @@ class WorkTree:
         known = self._known.get(path)
         if known is not None:
             return known
-        handle = reading.descriptor(self.top, path)
-        try:  # not as a file of Python's, which asks the system twice as often
-            if (size := os.fstat(handle).st_size) > MAX_READ:
-                raise TooLarge(size)
-            data = b"".join(iter(lambda: os.read(handle, size + 1), b""))
-        finally:
-            os.close(handle)
-        if (
-            size <= self._room[0]
-        ):  # the first ones stay: all are read in the same order, and of the last ones none would be
+        try:
+            data = reading.read_inside(self.top, path, MAX_READ)
+        except reading.TooMany as error:
+            raise TooLarge(error.size) from None
+        if (size := len(data)) <= self._room[0]:  # the first stay: all are read in the same order, and of the last none
             self._room[0] -= size
             self._known[path] = data
         return data
@@ -43,13 +37,6 @@ class WorkTree:
     def exists(self, path: str) -> bool:
         """Whether there is such a file or folder."""
         return reading.exists(self.top, path)
-
-    def size(self, path: str) -> int:
-        """Bytes of a file, 0 if it is gone."""
-        try:
-            return os.stat(f"{self.top}/{path}").st_size  # noqa: PTH116
-        except OSError:
-            return 0
 
 
 @record

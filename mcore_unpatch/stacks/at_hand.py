@@ -16,7 +16,7 @@ from pathlib import Path
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.sources import Files, cache_folder, read_source
 from mcore_unpatch.library.syntax import Function, statements
-from mcore_unpatch.megatron.versions import LIBRARY
+from mcore_unpatch.megatron.parts import LIBRARY
 from mcore_unpatch.stacks.sources import MegatronSource, installed_source
 
 # The Pythons that wheels were made for; a wheel's source is the same in all of them.

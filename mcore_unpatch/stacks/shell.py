@@ -20,10 +20,7 @@ _ASSIGNED = re.compile(
     r"""^(?:export\s+|local\s+|readonly\s+|declare\s+(?:-\w+\s+)?)?([A-Za-z_]\w*)=("[^"]*"|'[^']*'|\S*)"""
 )
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?[-=]([^{}]*))?\}|([A-Za-z_]\w*))")
-_WORTH = ("megatron", "mcore", "git", "cd ", "pushd", "popd")
-_SETS = re.compile(r"\w=")
 _COMMANDS = re.compile(r"&&|\|\||;|\||\$\(|\(|\)|then(?<=\bthen)\b|do(?<=\bdo)\b|else(?<=\belse)\b|RUN(?<=\bRUN)\b")
-_TELLING = re.compile(r"clone|git\b|mcore|pip[\d.]*\b|pipx\b|uv\b|conda\b|mamba\b|poetry\b")  # else nothing is said
 _INSTRUCTION = re.compile(r"^\s*(FROM|ARG|ENV|WORKDIR)\s+(.*)$", re.IGNORECASE | re.DOTALL)
 _PAIR = re.compile(r"""["']?(repo|repository|url)["']?\s*[:=]\s*["']?([^"'\s,]+)""")
 _REF = re.compile(r"""["']?(?:ref|rev|commit|tag|branch)["']?\s*[:=]\s*["']?([^"'\s,]+)""")
@@ -44,9 +41,8 @@ class _Clone:
 
 def of_script(file: ReadFile, docker: bool = False) -> None:
     """The Megatrons that a script installs or clones; variables that nobody sets are noted."""
-    lines, reader = [*_logical(file.text)], _Reader(file, docker)
-    code = "\n".join(line for _, line in lines).lower()
-    for number, line in lines if docker or _TELLING.search(code) else ():
+    reader = _Reader(file, docker)
+    for number, line in _logical(file.text):
         reader.take(number, line)
     reader.end()
 
@@ -93,11 +89,8 @@ class _Reader:
 
     def take(self, number: int, line: str) -> None:
         """One line with its continuations."""
-        lower = line.lower()
         if self.docker and (instruction := _INSTRUCTION.match(line)):
             self._instruct(instruction[1].upper(), instruction[2].strip())
-            return
-        if not any(word in lower for word in _WORTH) and not ("=" in line and _SETS.search(line)):
             return
         at = 0
         for command in _COMMANDS.split(line):
@@ -204,9 +197,7 @@ class _Reader:
         texts = [text]
         for match in _VARIABLE.finditer(text):
             name, instead = match[1] or match[3], match[2]
-            values = self.values.get(name) or ([_bare(instead)] if instead else None)
-            if name in self.values and not values:
-                values = [""]
+            values = self.values.get(name) or ([_bare(instead)] if instead else [""] if name in self.values else None)
             if values:
                 texts = [text.replace(match[0], value) for text in texts for value in values][:_MOST_VALUES]
         return texts

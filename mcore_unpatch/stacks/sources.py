@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.library.model import Model
-from mcore_unpatch.library.sources import Files, light_model, model_of, read_source
-from mcore_unpatch.megatron import commits, known
-from mcore_unpatch.megatron.versions import LIBRARY, RELEASES, ROOT, parse_version
+from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.library.packed import Packed
+from mcore_unpatch.library.sources import Files, glance, read, read_source
+from mcore_unpatch.megatron import commits, packed
+from mcore_unpatch.megatron.parts import LIBRARY
+from mcore_unpatch.megatron.versions import RELEASES, ROOT, parse_version
 from mcore_unpatch.records import record, replace
 from mcore_unpatch.repository import git, reading
 from mcore_unpatch.stacks.revision import CARRIER, REPOSITORY, ReadFile, Revision, carried, of_reference, of_release
@@ -42,12 +44,10 @@ def source_at(place: str | Path) -> MegatronSource:
     return MegatronSource(label_of(files.get(INFO, b""), place), files)
 
 
-def installed_model() -> Model | None:
+def installed_model() -> Detailed | None:
     """The megatron-core that an import would find, for a few questions about names; read, not imported."""
     source = installed_source()
-    if source is None:
-        return None
-    return light_model(LIBRARY, source.label, source.files, lambda: known.atlas().names)
+    return glance(packed.details(), source.label, source.files) if source is not None else None
 
 
 def installed_source() -> MegatronSource | None:
@@ -75,11 +75,10 @@ class Target:
     revision: Revision
     source: MegatronSource | None = None
 
-    def models(self) -> list[Model]:
-        """The model of its source, or of each release that stands for it."""
-        if self.source is not None:
-            return [model_of(LIBRARY, self.source.label, self.source.files)]
-        return [known.newest(version) for version in self.revision.versions]
+    def read(self) -> Packed:
+        """What its source says."""
+        assert self.source is not None
+        return read(LIBRARY, self.source.label, self.source.files)
 
 
 def target(text: str) -> Target:

@@ -15,7 +15,7 @@ from mcore_unpatch.effects.judge import Judge
 from mcore_unpatch.effects.uses import Uses
 from mcore_unpatch.effects.verdicts import Verdicts
 from mcore_unpatch.megatron import parts
-from mcore_unpatch.megatron.answers import answers
+from mcore_unpatch.megatron.answers import Answer, answers
 from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.patches.find import Finder
 from mcore_unpatch.patches.patch_files import patch_files
@@ -57,7 +57,7 @@ class Core:
         return Uses(self.judge)
 
     @cached_property
-    def verdicts(self) -> Verdicts:
+    def verdicts(self) -> Verdicts[Answer]:
         """What is to become of them."""
         return Verdicts(self.judge, answers(), parts.TELLS, self.megatrons.every)
 

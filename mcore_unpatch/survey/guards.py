@@ -11,11 +11,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
 from mcore_unpatch.code.syntax import last_name
-from mcore_unpatch.findings.finding import DOWNSTREAM, USE, Finding, Live
-from mcore_unpatch.findings.verdicts import DONE, KEEP
-from mcore_unpatch.megatron.answers import answers
+from mcore_unpatch.effects.verdicts import Fate, Reason, Verdict
+from mcore_unpatch.findings.finding import DONE, DOWNSTREAM, KEEP, USE, Finding, Live
+from mcore_unpatch.findings.verdicts import decided
 from mcore_unpatch.megatron.layout import HOOK_SINCE
-from mcore_unpatch.megatron.versions import Version, parse_version, show, within
+from mcore_unpatch.megatron.versions import Version, parse_version, within
 from mcore_unpatch.patches.lives import lives_at
 from mcore_unpatch.records import replace
 from mcore_unpatch.sources.nodes import first_line, walk
@@ -109,7 +109,7 @@ def _marked(finding: Finding, project: Project, core: Core) -> Finding:
 
 def _since(finding: Finding) -> Version:
     """The first release that has the official way; before every release where there is none."""
-    row = next((answer for answer in answers() if answer.name == finding.answer), None)
+    row = finding.answer
     return row.needs if row is not None and row.verdict != KEEP else (0, 0)
 
 
@@ -161,7 +161,7 @@ def settled(findings: list[Finding], in_use: Callable[[str], Sequence[Stack]], r
         own = [one for name in known for one in uses[name] if one.path != finding.path]
         if finding.shape == USE or finding.verdict == DONE or not own or any(one.verdict != DONE for one in own):
             return finding
-        return _as(DONE, finding, f"Line {own[0].line} of {own[0].path} takes it only as a fallback")
+        return _done(finding, f"{own[0].path}:{own[0].line}")
 
     return [with_its_uses(finding) for finding in told]
 
@@ -178,7 +178,7 @@ def _handed_over(finding: Finding, known: list[Finding]) -> Finding:
     ]
     if not there or any(one.verdict != DONE or not one.fallback.startswith(COMPAT) for one in there):
         return finding
-    return _as(DONE, finding, f"What it uses is done in {there[0].path}")
+    return _done(finding, there[0].path)
 
 
 def _is_in(finding: Finding, name: str) -> bool:
@@ -193,11 +193,7 @@ def _passed(finding: Finding, known: list[Finding]) -> Finding:
         return finding
     uses = [one for one in known if one.rule == finding.rule and "." in one.target and not one.in_test]
     done = bool(uses) and all(one.verdict == DONE for one in uses if one.shape == USE)
-    return (
-        _as(DONE, finding, f"Line {uses[0].line} of {uses[0].path} has what reads it from the shim")
-        if done
-        else finding
-    )
+    return _done(finding, f"{uses[0].path}:{uses[0].line}") if done else finding
 
 
 def _settled(finding: Finding, in_use: Sequence[Stack], required: bool) -> Finding:
@@ -208,20 +204,13 @@ def _settled(finding: Finding, in_use: Sequence[Stack], required: bool) -> Findi
     if not (first or bounded):
         return finding
     if not (beside or bounded):  # another package decides: it runs as before, and no edit is made there
-        return _as(KEEP, finding, f"It runs only where `{first}` cannot be imported")
+        return decided(finding, Verdict(Fate.STAYS, Reason.OTHER_PACKAGE, name=first))
     old = [stack for stack in in_use if any(map(live.on, stack.versions or ((0, 0),)))]
     if bounded and in_use and not old and (required or not first.startswith(COMPAT)):
         return finding  # which no Megatron in use reaches: it can go
-    why = f"`{first}` is taken first" if beside else f"It runs on megatron-core {live} alone, which has no other way"
-    if not bounded:  # which package is there decides, and not the Megatron
-        return _as(DONE, finding, why)
-    if in_use and not old:
-        return _as(DONE, finding, f"{why}. The old branch can go once the project requires mcore-unpatch[compat]")
-    names = (
-        ", ".join(stack.name for stack in old) or f"the last Megatron before {show(HOOK_SINCE if beside else since)}"
-    )
-    return _as(DONE, finding, f"{why}. The old branch can go when {names} {'go' if len(old) > 1 else 'goes'}")
+    return _done(finding, first if beside else "")
 
 
-def _as(verdict: str, finding: Finding, why: str) -> Finding:
-    return replace(finding, assessment=replace(finding.assessment, verdict=verdict, evidence=f"{why}."))
+def _done(finding: Finding, name: str) -> Finding:
+    """What stands beside its official way, or is for Megatrons without one."""
+    return decided(finding, Verdict(Fate.DONE, Reason.BESIDE if name else Reason.OLD_BRANCH, name=name))

@@ -48,7 +48,7 @@ def _finding(found: HookTaker, text: Text) -> Finding:
         shape=found.shape,
         seam="output",
         message=f"{place} {message}",
-        replacement="take `output_processor` and `output_processor_context`, and hand both on (megatron-core 0.18+)",
-        steps=steps,
+        way="take `output_processor` and `output_processor_context`, and hand both on (megatron-core 0.18+)",
+        by_hand=steps,
         source=text.between(found.line, found.line),
     )

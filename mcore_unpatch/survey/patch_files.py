@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from mcore_unpatch.effects.verdicts import Fate, Reason, Verdict
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings.finding import Finding, Related
-from mcore_unpatch.library.build import read_module
-from mcore_unpatch.megatron import api, known
-from mcore_unpatch.megatron.versions import FOLDERS, LIBRARY
+from mcore_unpatch.findings.finding import BREAKS, PATCH_FILE as SHAPE, RUNS, Finding, OnRelease, Related
+from mcore_unpatch.library.build import definitions
+from mcore_unpatch.megatron import known, packed
+from mcore_unpatch.megatron.parts import LIBRARY
+from mcore_unpatch.megatron.versions import FOLDERS
 from mcore_unpatch.report.lines import count
 from mcore_unpatch.repository import git
 from mcore_unpatch.repository.paths import is_test
@@ -20,7 +22,6 @@ from mcore_unpatch.sources.diffs import FileDiff, read
 from mcore_unpatch.sources.parsing import Unreadable
 from mcore_unpatch.stacks.sources import MegatronSource
 
-SHAPE = "patch-file"
 _RULE = "MCU608"
 _OF_MEGATRON = re.compile(rf"(?:^|(?P<above>[^/]*)/)(?P<file>megatron/(?P<folder>{'|'.join(FOLDERS)})/.+)$", re.DOTALL)
 _WITHIN = re.compile(rf"^({'|'.join(FOLDERS)})/.+\.py$")  # of a diff that was made in the folder `megatron`
@@ -113,8 +114,10 @@ def _module(file: str) -> str:
 
 def _placed(module: str, name: str) -> str:
     """The dotted name of a definition; a method whose class is out of sight belongs to the one class that has it."""
-    if name and "." not in name and not api.in_module(module, name) and (owner := api.owner_in(module, name)):
-        name = f"{owner}.{name}"
+    library = packed.library()
+    if name and "." not in name and module not in library.modules_with(name):
+        owners = [owner for owner in library.owners(name) if owner.rpartition(".")[0] == module]
+        name = f"{owners[0].rpartition('.')[2]}.{name}" if len(owners) == 1 else name
     return f"{module}.{name}" if name else module
 
 
@@ -144,8 +147,8 @@ class _Scratch:
         if not name.endswith(".py") or not after.is_file():
             return [module]
         try:
-            then = read_module(LIBRARY, name, after.read_bytes()).facts
-            now = read_module(LIBRARY, name, self._source.files.get(name, b"")).facts
+            then = definitions(LIBRARY, name, after.read_bytes())
+            now = definitions(LIBRARY, name, self._source.files.get(name, b""))
         except UsageError:
             return [module]
         other = [name for name in {**now, **then} if now.get(name) != then.get(name) and name != module]
@@ -189,18 +192,14 @@ def _finding(
     source: MegatronSource | None,
 ) -> Finding:
     names = sorted(touched, key=lambda name: (touched[name], name))
-    label = source.label if source is not None else ""
+    label = f"megatron-core {source.label}" if source is not None else ""
     said = [f"{count(number, 'file')} {fit}" for fit, number in fits.items()]
-    on = f"on megatron-core {label}: {', '.join(said)}" if said else ""
-    failed = f"does not apply to megatron-core {label} ({fits[FAILS]} of {sum(fits.values())} files)"
-    breaks = (failed,) if fits[FAILS] else ()
-    done = f"megatron-core {label} has all of these changes, and nothing is left to apply" if [*fits] == [DONE] else ""
-    does = what.partition(" in ")[0]
-    kept = f"It {does}; whether it applies was not tried: `--target-mcore PATH` tells, of the source that it is for"
-    if breaks:
-        kept = f"It {breaks[0]}; if it is for that source, make it anew"  # each says what the file does
-    elif source is not None:
-        kept = f"It {does}, and applies to megatron-core {label}"
+    own = Verdict(Fate.STAYS, Reason.NOT_TRIED)
+    if source is not None:
+        own = Verdict(Fate.STAYS, Reason.FITS_NOT if fits[FAILS] else Reason.APPLIES, name=label)
+    if [*fits] == [DONE]:
+        own = Verdict(Fate.GOES, Reason.APPLIED, name=label)
+    outcome = [OnRelease(source.label, BREAKS if fits[FAILS] else RUNS, own.fate)] if source is not None else []
     return Finding(
         rule=_RULE,
         path=path,
@@ -209,14 +208,12 @@ def _finding(
         end_line=touched[names[0]],
         target=names[0],
         shape=SHAPE,
-        message="; ".join(filter(None, [what, on])),
+        message="; ".join(filter(None, [what, f"on {label}: {', '.join(said)}" if said else ""])),
         related=tuple(Related(touched[name], "touches") for name in names[1:]),
         touches=tuple(names),
         in_test=is_test(path),
-        breaks=breaks,
-        effect="breaks" if breaks else "",
-        upstream_has=done,
-        kept_because=kept,
+        own=own,
+        outcomes=tuple(outcome),
         source=data.split(b"\n")[touched[names[0]] - 1].decode(errors="replace").rstrip("\r"),
     )
 

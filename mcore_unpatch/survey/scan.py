@@ -8,7 +8,6 @@ from pathlib import Path
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.repository.paths import from_here
 from mcore_unpatch.stacks.sources import INFO
-from mcore_unpatch.survey import places
 from mcore_unpatch.survey.core import no_collection
 from mcore_unpatch.survey.search import Progress
 from mcore_unpatch.survey.survey import ScanOptions, Survey
@@ -41,10 +40,7 @@ def report_of(survey: Survey) -> Report:
             report.proposed = lambda: fixes.proposed(survey, before)
 
         def complete() -> list[Finding]:
-            known = fixes.assessed(survey) if fixable else before
-            project = survey.project()
-            own, every = survey.whole.own, survey.everything
-            return places.with_places(known, own, every, project, lambda: survey.core, found.shown)
+            return fixes.assessed(survey) if fixable else before
 
         survey.findings = (
             survey.completed((str(found.root), fixable, sorted(found.links)), complete) if before else before

@@ -17,7 +17,7 @@ from mcore_unpatch.records import dataclass, field
 from mcore_unpatch.repository.discover import is_excluded, is_patch_file
 from mcore_unpatch.sources.parsed import Parsed
 from mcore_unpatch.sources.parsing import TooLarge, Unreadable, check, decode
-from mcore_unpatch.sources.project import Reader, with_plain_line_ends
+from mcore_unpatch.sources.project import Project, Reader, with_plain_line_ends
 from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey import patch_files, remembered
@@ -79,7 +79,7 @@ class Search:
         part.errors += (
             FileError(path, why) for path, why in self.core.index.unreadable.items() if path in asked - unread
         )
-        rewrites.complete(part, self, self.parsed, self.wanted, self.downstreams)
+        rewrites.complete(part, self, self.wanted, self.downstreams)
         files = list(patches)
         for path in files:
             self._patch_file(path, files, part)
@@ -112,7 +112,7 @@ class Search:
             data = self._texts[path] if path in self._texts else self.read(path)
             says = b"egatron" in data or b"mcore" in data
             if len(data) > _LARGEST:
-                raise TooLarge(len(data), says)
+                raise TooLarge(len(data), says or bool(Project(self.exists, self.read).imported_by(path, data)))
             if suppress.IGNORE_MARK in data:
                 part.marked.append(path)
             if any(word in data for word in words):

@@ -9,12 +9,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from mcore_unpatch import rewrites
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings import verdicts
-from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.finding import DONE, Finding
 from mcore_unpatch.findings.rules import Selection
-from mcore_unpatch.library.model import Model
+from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.megatron.versions import Version, parse_version, show
@@ -33,7 +32,7 @@ from mcore_unpatch.sources.work_tree import Overlay, WorkTree
 from mcore_unpatch.stacks.revision import Judged, Revision
 from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.stacks.stacks import Stacks
-from mcore_unpatch.survey import guards, overriding, readers, remembered
+from mcore_unpatch.survey import guards, remembered
 from mcore_unpatch.survey.core import Core
 from mcore_unpatch.survey.floor import Floors
 from mcore_unpatch.survey.search import Progress, Search, findings_at
@@ -51,7 +50,7 @@ class PinnedOn:
     """A lock file, and the releases it is held to, the newest first."""
 
     file: Path
-    releases: tuple[Model, ...]
+    releases: tuple[Detailed, ...]
     required: bool = False  # a patch without a pin is a finding of its own
 
 
@@ -66,7 +65,6 @@ class ScanOptions:
     megatron: tuple[Revision, ...] = ()  # the stacks to judge for, and who named them
     named_by: str = "named by --target-mcore"
     stacks: tuple[str, ...] = ()  # of those that are found, only these
-    jobs: int = 0
     base: str | None = None
     baseline: Path | None = None
     fixes: bool = False  # say of each finding whether `migrate` would take it away
@@ -102,8 +100,8 @@ class Survey:
         self.accepted: dict[str, dict[str, int]] | None = None  # by what the change writes into its baseline
         look = self._findings if options.base is None else self._new_findings
         seen, self.errors = look(progress)
-        self.done = [finding for finding in seen if finding.verdict == verdicts.DONE]  # side by side already
-        seen = [finding for finding in seen if finding.verdict != verdicts.DONE]
+        self.done = [finding for finding in seen if finding.verdict == DONE]  # side by side already
+        seen = [finding for finding in seen if finding.verdict != DONE]
         self.findings = seen
 
     @cached_property
@@ -136,13 +134,13 @@ class Survey:
         from mcore_unpatch.editing.edits import Repository
 
         read = Overlay(self.files.read, contents or {}).read
-        return Repository(self.whole.own, self.files.exists, read, editable, self.parsed)
+        names = None if contents else lambda: self.core.names
+        return Repository(self.whole.own, self.files.exists, read, editable, self.parsed, names)
 
     @cache  # noqa: B019 - a survey lives as long as its command
-    def downstreams(self, editable: frozenset[str]) -> Repository:
-        """The repository with what it has of the downstreams that the codemods know, which waits for no finding."""
-        rewrites.downstreams(repository := self.repository(editable))
-        return repository
+    def shared(self, editable: frozenset[str]) -> Repository:
+        """The repository as all plans see it, with what was decided about it."""
+        return self.repository(editable)
 
     def floor(self, path: str) -> Version:
         """The oldest known release on which a file can be imported."""
@@ -175,9 +173,7 @@ class Survey:
         findings, errors = search(discovery.own, discovery.patches, progress)
         chosen = [finding for finding in findings if finding.rule in options.selection]
         chosen = guards.mark(chosen, Project(self.files.exists, search.read, self.parsed), search.core)
-        chosen = overriding.mark(chosen, self.stacks.of)
-        assessed = self.settled(readers.mark(chosen, self.stacks.versions, self.whole.own, self.files.read))
-        findings = sorted(assessed, key=lambda finding: finding.sort_key)
+        findings = sorted(self.settled(chosen), key=lambda finding: finding.sort_key)
         self._silenced += search.silenced
         if place is not None:
             remembered.keep(place, name, remembered.SearchResult(findings, errors + discovery.errors, search.silenced))
@@ -186,7 +182,7 @@ class Survey:
     def _looking(self, contents: Mapping[str, bytes]) -> Search:
         """A look at the repository, with other bytes in some files."""
         return Search(
-            self.whole.own,
+            [*self.whole.own, *self.whole.aliases],
             Overlay(self.files.read, contents).read,
             self.files.exists,
             self.stacks.versions,
@@ -194,7 +190,7 @@ class Survey:
             self.parsed,
             self.options.source,
             self.options.selection.__contains__,
-            downstreams=partial(self.downstreams, self.found.editable) if self.options.fixes and not contents else None,
+            downstreams=partial(self.shared, self.found.editable) if self.options.fixes and not contents else None,
             diffs=self.whole.patches,
         )
 
@@ -235,13 +231,12 @@ class Survey:
         """A digest of every file of the repository."""
         return remembered.key((), self.everything, self.files.read)
 
-    def settled(self, findings: list[Finding], again: bool = False) -> list[Finding]:
-        """The findings with what becomes of each, by what else is known of it; `again` with their fixes."""
+    def settled(self, findings: list[Finding]) -> list[Finding]:
+        """The findings with what becomes of each, by what else is known of it."""
         judged = {finding.path: self.stacks.of(finding.path) for finding in findings}
         guessed = {path for path in judged if not self.stacks.pinned(path) or self.stacks.open_for(path)}
         settled = verdicts.settled(findings, judged, guessed)
-        settled = guards.settled(settled, self.stacks.in_use, self.stacks.requires_compat)
-        return [verdicts.on_stacks(finding, judged[finding.path].stacks, again) for finding in settled]
+        return guards.settled(settled, self.stacks.in_use, self.stacks.requires_compat)
 
     def naming(self, word: str) -> list[str]:
         """All files below the top that say a word, prose and what git does not track included; the top without git."""
@@ -254,7 +249,7 @@ class Survey:
     @property
     def everything(self) -> list[str]:
         """The files of the repository, but for prose."""
-        return [*self.whole.python, *self.whole.patches, *self._settings]
+        return [*self.whole.python, *self.whole.patches, *self._settings, *sorted(self.whole.aliases)]
 
     @cached_property
     def _settings(self) -> list[str]:

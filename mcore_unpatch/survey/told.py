@@ -1,7 +1,4 @@
-"""The patches of a repository as findings: what the core found and judged, in the words that reports know.
-
-This goes when the reports read patches and effects themselves.
-"""
+"""The patches of a repository as findings: what the core found and judged, with the place as a reader knows it."""
 
 from __future__ import annotations
 
@@ -12,17 +9,18 @@ from typing import Any
 
 from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.syntax import parent_of, spelled, walk
-from mcore_unpatch.effects.records import Effect, Outcome, When
+from mcore_unpatch.effects.records import Effect
 from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.effects.traits import Traits
-from mcore_unpatch.findings.finding import Finding, Live, Related
+from mcore_unpatch.effects.verdicts import Fate, Reason, Verdict
+from mcore_unpatch.findings.finding import BREAKS, NEVER_RUNS, RUNS, Act, Finding, Live, OnRelease, Related
 from mcore_unpatch.library.detailed import Detailed
-from mcore_unpatch.megatron import parts, slots
-from mcore_unpatch.megatron.answers import Answer
+from mcore_unpatch.megatron import parts
+from mcore_unpatch.megatron.answers import answer_named
 from mcore_unpatch.megatron.versions import Version, show
 from mcore_unpatch.patches.lives import live_of
 from mcore_unpatch.patches.records import Confidence, Patch, Spelling
-from mcore_unpatch.say.effects import sentence
+from mcore_unpatch.records import replace
 from mcore_unpatch.survey.core import Core
 from mcore_unpatch.survey.quoting import Text
 
@@ -38,21 +36,7 @@ _RULES = {
     Spelling.STRING_TARGET: "MCU606",
     Spelling.SOURCE_REWRITE: "MCU607",
 }
-_HOW = {
-    Spelling.CLASS_ATTRIBUTE: "on the class",
-    Spelling.CLASS_OF_INSTANCE: "on the class of an instance",
-    Spelling.INSTANCE_ATTRIBUTE: "on an instance",
-    Spelling.SETATTR: "with setattr",
-    Spelling.MODULE_ATTRIBUTE: "in its module",
-    Spelling.SYS_MODULES: "through sys.modules",
-    Spelling.STRING_TARGET: "by its dotted name",
-    Spelling.SOURCE_REWRITE: "with rewritten source",
-    Spelling.MOCK: "with a mock",
-}
 _FUNCTION_PARTS = ("__code__", "__defaults__", "__kwdefaults__")
-_THERE = "Megatron has just that there: it changes nothing, unless it takes another patch off"
-_AS_TEXT = re.compile(r"""(?:__version__\s*[<>]=?\s*["']|["']\s*[<>]=?\s*[\w.]*__version__)""")
-_MOST_CONDITIONS = 3  # that are named
 _STORES = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Delete
 _LONGEST = 60  # of an expression that is quoted
 # Who wraps the models that they build, and where code comes before that.
@@ -73,54 +57,64 @@ class Told:
 
     def finding(self, patch: Patch) -> Finding:
         """One patch."""
-        case, versions = self._judge.cases[patch], self._versions(patch.path)
+        case = self._judge.cases[patch]
         live = Live(*live_of(self._judge.guards, patch, self._megatrons.releases))
-        releases = {version: self._megatrons.release(version) for version in versions if live.on(version)}
-        effects = {version: self._judge.on(patch, release) for version, release in releases.items()}
-        said = list(dict.fromkeys(one for version in reversed(effects) for one in effects[version]))
-        raising = [one for one in said if one.raises]
-        in_calls = (one.kind != Outcome.NOT_TAKEN and one.place.when == When.CALL for one in raising)
-        asked = [one.cause.name if in_call else "" for one, in_call in zip(raising, in_calls, strict=True)]
-        breaks = [*dict.fromkeys(_words(one, effects) for one in said)]
-        judged = list(dict.fromkeys(releases.values())) or [self._megatrons.every[-1]]
-        row = self._verdicts.row(case, judged)
-        words = self._words_of(case, judged, row) if row is not None else {}
+        releases = {version: self._megatrons.release(version) for version in self._versions(patch.path)}
+        judged = list(dict.fromkeys(one for version, one in releases.items() if live.on(version)))
+        effects = {one: self._judge.on(patch, one) for one in judged}
+        asked = list(dict.fromkeys(releases.values())) or [self._megatrons.every[-1]]
+        own = self._verdict(patch, asked, live)
+        row = self._verdicts.row(case, judged or [self._megatrons.every[-1]])
+        told = answer_named(row.name) if row is not None else None
+        if told is not None:
+            own = own._replace(row=told.name)
         node, text = patch.place, self._text(patch)
         scope = scope_of(patch.write.place if patch.write is not None else node)
         outermost = scope.outermost_function()
         around = scope.function()
-        whole = parent_of(node) if isinstance(parent_of(node), _STORES) else node
+        whole: Any = parent_of(node) if isinstance(parent_of(node), _STORES) else node
         end_line = whole.end_lineno or node.lineno
         return Finding(
-            rule=(row.rule if row is not None else "") or self._by_spelling(case),
+            rule=(told.rule if told is not None else "") or self._by_spelling(case),
             path=patch.path,
             line=node.lineno,
             column=text.characters(node.lineno, node.col_offset) + 1,
             end_line=end_line,
             target=patch.target,
             shape=str(patch.spelling),
-            seam=row.seam if row is not None else "none",
+            seam=told.seam if told is not None else "none",
             confidence=str(patch.sure),
             temporary=patch.temporary,
-            message="; ".join([*self._message(case, judged), *breaks, *_when(live, versions, text)]),
-            replacement=row.way.format(**words) if row is not None else None,
-            answer=row.name if row is not None else "",
-            steps=tuple(step.format(**words) for step in row.steps) if row is not None else (),
+            own=Verdict(Fate.GOES, Reason.SAME) if _sets_what_is_there(case, asked) else own,
+            words=tuple(self._words(case, asked).items()) if told is not None else (),
+            act=_act(case, asked),
+            effects=_merged(effects, releases),
+            outcomes=tuple(self._outcomes(patch, live, releases, effects)),
             related=tuple(self._related(case)),
             live=live,
             installed_by=outermost.node.name if outermost is not None and not outermost.node.decorator_list else "",
             scope=_qualified(around) if around is not None else "",
-            breaks=tuple(breaks),
-            effect=_effect(said, live, case),
-            fails=tuple(show(version) for version, some in effects.items() if any(one.raises for one in some)),
-            callers=tuple(dict.fromkeys(one.cause.by if one.kind == Outcome.NOT_TAKEN else "" for one in raising)),
-            asked=tuple(dict.fromkeys(asked)) if all(asked) else (),
-            affected=tuple(show(version) for version, some in effects.items() if some),
-            hands_on=bool(case.originals.calls),
-            patches_more=patch.spelling == Spelling.SYS_MODULES and patch.sure == Confidence.LIKELY,
-            upstream_has=_THERE if _sets_what_is_there(case, judged) else "",
             source=text.between(node.lineno, end_line),
         )
+
+    def _verdict(self, patch: Patch, releases: Sequence[Detailed], live: Live) -> Verdict:
+        """What becomes of it; what is off as it stands can go, whichever Megatron it is for."""
+        told = self._verdicts.of(patch, releases)
+        is_off = told.reason == Reason.FOR_OTHERS and any(one.always and one.rules_out for one in live.guards)
+        return Verdict(Fate.GOES, Reason.OFF) if is_off else told
+
+    def _outcomes(
+        self,
+        patch: Patch,
+        live: Live,
+        releases: dict[Version, Detailed],
+        effects: dict[Detailed, tuple[Effect, ...]],
+    ) -> Iterator[OnRelease]:
+        """How it fares on each release that its file is judged for."""
+        for version, release in releases.items():
+            raises = any(one.raises for one in effects.get(release, ()))
+            outcome = (BREAKS if raises else RUNS) if live.on(version) else NEVER_RUNS
+            yield OnRelease(show(version), outcome, self._verdict(patch, [release], live).fate)
 
     def _text(self, patch: Patch) -> Text:
         if patch.path not in self._texts:
@@ -144,26 +138,7 @@ class Told:
         rule = _RULES[case.patch.spelling]
         return "MCU602" if rule == "MCU601" and case.names.library.is_module(case.owner) else rule
 
-    def _message(self, case: Replaced, judged: Sequence[Detailed]) -> Iterator[str]:
-        """What it does to what, and how sure that is."""
-        patch, write = case.patch, case.patch.write
-        possible = patch.sure == Confidence.POSSIBLE
-        short = ".".join(patch.target.split(".")[-1 if possible else -2 :])  # of which class is not known
-        part = getattr(write.place, "attr", "") if write is not None else ""
-        if patch.spelling == Spelling.SUBMODULE:
-            yield f"replaces the submodule `{short}`"
-        elif write is not None and write.value is None and patch.spelling != Spelling.MOCK:
-            yield f"removes `{short}`"
-        elif case.adds or all(release.has(release.name_of(patch.target)) is False for release in judged):
-            yield f"adds `{short}` {_HOW[patch.spelling]}"
-        elif part in _FUNCTION_PARTS:
-            yield f"replaces `{part}` of `{short}`"
-        else:
-            yield f"replaces `{short}` {_HOW[patch.spelling]}"
-        if patch.sure != Confidence.CERTAIN:
-            yield f"{patch.sure}, judging by " + ("the name of the method" if possible else "how it is used")
-
-    def _words_of(self, case: Replaced, judged: Sequence[Detailed], row: Answer) -> dict[str, str]:
+    def _words(self, case: Replaced, judged: Sequence[Detailed]) -> dict[str, str]:
         """What the steps of a row say of this place."""
         function, patch, write = case.function, case.patch, case.patch.write
         traits = Traits(case, judged, parts.TELLS)
@@ -173,7 +148,7 @@ class Told:
         own_line, back_line = traits.own_lines
         source = self._judge.names.index.sources[patch.path]
         value = write.value if write is not None else None
-        words = {
+        return {
             "line": str(patch.line),
             "function": name,
             "head_line": str(traits.head_line),
@@ -187,32 +162,40 @@ class Told:
             "subject": _quoted(write.base) if write is not None else "the module",
             "value": f"`{_quoted(value)}`" if value is not None else "your class",
         }
-        if "in-specs" in row.traits or "slot" in row.traits:
-            words |= self._slots(case, judged)
-        return words
-
-    def _slots(self, case: Replaced, judged: Sequence[Detailed]) -> dict[str, str]:
-        """And of the specs that name the class."""
-        library = case.names.library
-        name = case.target if library.is_class(case.target) else case.owner
-        models = tuple(self._megatrons.model(release) for release in judged)
-        said = {"holder": slots.holder(case.owner, case.attribute) or ""}
-        words = {"classes": slots.classes, "slots": slots.where, "unreached": slots.unreached}
-        return said | {word: say(name, models) for word, say in words.items() if slots.named(name, models)}
 
 
-def _words(effect: Effect, effects: dict[Version, Any]) -> str:
-    """An effect in words; with the releases, where it is not on all of them."""
-    on = [show(version) for version, some in effects.items() if any(one.is_same(effect) for one in some)]
-    said = sentence(effect).rstrip(".")
-    return said if len(on) == len(effects) else f"{said} (on {', '.join(on)})"
+def _act(case: Replaced, judged: Sequence[Detailed]) -> Act:
+    """What a patch does to a name."""
+    patch, write = case.patch, case.patch.write
+    if patch.spelling == Spelling.SUBMODULE:
+        return Act.SWAPS
+    if write is not None and write.value is None and patch.spelling != Spelling.MOCK:
+        return Act.REMOVES
+    if case.adds or all(release.has(release.name_of(patch.target)) is False for release in judged):
+        return Act.ADDS
+    part = getattr(write.place, "attr", "") if write is not None else ""
+    return Act.ALTERS if part in _FUNCTION_PARTS else Act.REPLACES
 
 
-def _effect(said: Sequence[Effect], live: Live, case: Replaced) -> str:
-    """What the releases do to a patch; one that runs only where its name is missing fills a gap, as it is meant to."""
-    if any(one.raises for one in said):
-        return "breaks"
-    return "changes" if any(one.differs or one.kind == Outcome.NEVER_CALLED for one in said) else ""
+def _merged(effects: dict[Detailed, tuple[Effect, ...]], releases: dict[Version, Detailed]) -> tuple[Effect, ...]:
+    """Each effect once, of the newest release first, with all versions on which it is the same."""
+    labels: dict[Detailed, list[str]] = {}
+    for version, release in releases.items():
+        labels.setdefault(release, []).append(show(version))
+    found: list[Effect] = []
+    for release in reversed(effects):
+        found += (one for one in effects[release] if not any(one.is_same(known) for known in found))
+    return tuple(
+        replace(
+            one,
+            releases=tuple(label for release, some in effects.items() if _has(some, one) for label in labels[release]),
+        )
+        for one in found
+    )
+
+
+def _has(effects: Sequence[Effect], wanted: Effect) -> bool:
+    return any(one.is_same(wanted) for one in effects)
 
 
 def _sets_what_is_there(case: Replaced, judged: Sequence[Detailed]) -> bool:
@@ -223,21 +206,6 @@ def _sets_what_is_there(case: Replaced, judged: Sequence[Detailed]) -> bool:
     there = [(release.define(case.target), release.define(made.name)) for release in judged]
     same = all(one is not None and other is not None and one.name == other.name for one, other in there)
     return case.patch.sure == Confidence.CERTAIN and same
-
-
-def _when(live: Live, versions: Sequence[Version], text: Text) -> Iterator[str]:
-    """On which releases a patch is installed, where not on all, and what else that depends on."""
-    for guard in live.guards:
-        if not guard.path and _AS_TEXT.search(text.between(guard.line, guard.line)):
-            yield f"line {guard.line} compares versions as text, to which 0.9 is newer than 0.19: parse both"
-    if versions and not any(map(live.on, versions)):
-        yield f"never runs on megatron-core {' or '.join(map(show, versions))}{live.elsewhere}"
-    elif str(live) != "any":
-        yield f"runs only on megatron-core {live}"
-    yield from live.depends[:_MOST_CONDITIONS]
-    more = len(live.depends) - _MOST_CONDITIONS
-    if more > 0:
-        yield f"{more} more condition{'s' * (more > 1)} above it"
 
 
 def _qualified(scope: Any) -> str:

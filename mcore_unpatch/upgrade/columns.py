@@ -37,9 +37,11 @@ def in_use(stacks: Sequence[Stack], megatrons: Megatrons) -> tuple[list[Column],
     newest: dict[str, tuple[Version, Stack]] = {}
     for stack in stacks:
         version = stands_for(stack.revision)
-        for platform in (stack.platforms or ("",)) if version is not None else ():
-            known = newest.get(platform)
-            if known is None or (version, stack.revision.certain) > (known[0], known[1].revision.certain):
+        if version is None:
+            continue
+        for platform in stack.platforms or ("",):
+            before = newest.get(platform)
+            if before is None or (version, stack.revision.certain) > (before[0], before[1].revision.certain):
                 newest[platform] = (version, stack)
     if len(newest) > 1 and any(
         version >= newest[""][0] for kind, (version, _) in newest.items() if kind and "" in newest

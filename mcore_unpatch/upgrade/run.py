@@ -14,7 +14,7 @@ from mcore_unpatch.code.syntax import NAMED_FUNCTIONS, walk
 from mcore_unpatch.effects.copies import copy_of
 from mcore_unpatch.effects.other_model import Elsewhere, OnOther
 from mcore_unpatch.effects.records import Effect, Outcome
-from mcore_unpatch.findings.finding import NO_PATCHES, Finding, Report
+from mcore_unpatch.findings.finding import NO_PATCHES, PATCH_FILE, Finding, Report
 from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.megatron.hybrid import HYBRID
 from mcore_unpatch.megatron.megatrons import Megatrons
@@ -27,7 +27,6 @@ from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.upgrade.columns import Column
 
 _DEEP = 6_000  # a question about a name leads through as many calls
-_PATCH_FILE = "patch-file"
 _BECOMES = {"rewrite": "moves", "delete": "goes", "steps": "by hand", "keep": "stays", "done": "done"}
 
 
@@ -197,7 +196,7 @@ def upgrade(reading: Reading, columns: Sequence[Column]) -> UpgradeReport:
     """Judge every patch and every use of a repository on some Megatrons, the one to move to last."""
     report = UpgradeReport(reading.scanned, list(columns))
     report.rows = list(reading.rows(columns))
-    report.patch_files = [one for one in reading.scanned.findings if one.shape == _PATCH_FILE]
+    report.patch_files = [one for one in reading.scanned.findings if one.shape == PATCH_FILE]
     of_patches = [(one, label, row) for row in report.rows for label in row.effects for one in row.effects[label]]
     of_uses = [(one, label, None) for one, label in reading.of_uses(columns)]
     report.events = _events([*of_patches, *of_uses], columns, reading)
@@ -230,7 +229,7 @@ def _events(
 
 
 def _is_patch(finding: Finding) -> bool:
-    return finding.shape not in (*NO_PATCHES, _PATCH_FILE)
+    return finding.shape not in (*NO_PATCHES, PATCH_FILE)
 
 
 def never_runs(effects: Sequence[Effect]) -> bool:

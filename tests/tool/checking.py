@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.library.build import build
-from mcore_unpatch.library.model import Model
+from mcore_unpatch.library.detailed import Detailed, Releases
 from mcore_unpatch.megatron import known
-from mcore_unpatch.megatron.versions import LIBRARY, parse_version
+from mcore_unpatch.megatron.megatrons import Megatrons
+from mcore_unpatch.megatron.parts import LIBRARY
+from mcore_unpatch.megatron.versions import NEWEST, parse_version
 from mcore_unpatch.survey.scan import scan
+from mcore_unpatch.survey.search import Search
 from mcore_unpatch.survey.survey import ScanOptions
 
 CORE = "megatron.core"
@@ -42,22 +46,30 @@ def write_files(folder: Path, source: Source) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def small_release(label: str, text: str, elsewhere: str = "") -> Model:
+def small_release(label: str, text: str, elsewhere: str = "") -> Detailed:
     """A Megatron of one module of a few lines, `megatron.core.utils`, and of `megatron.core.elsewhere`."""
     texts = {"__init__": "", "utils": text, "elsewhere": elsewhere}
-    return build(LIBRARY, label, [(f"megatron/core/{name}.py", one.encode()) for name, one in texts.items()])
+    files = [(f"megatron/core/{name}.py", one.encode()) for name, one in texts.items()]
+    return Releases(build(LIBRARY, label, files)).at(0)
 
 
-def releases(*names: str) -> list[Model]:
+def releases(*names: str) -> list[Detailed]:
     """The models of some releases."""
     return [known.newest(parse_version(name)) for name in names]
+
+
+def searched(files: Mapping[str, bytes]) -> tuple[list[Finding], list[FileError]]:
+    """The findings in some files for the newest release, without a folder, and those that could not be analysed."""
+    there = {*files, *(path.rpartition("/")[0] for path in files)}
+    search = Search(list(files), files.__getitem__, there.__contains__, lambda _: (NEWEST,), Megatrons())
+    return search(list(files))
 
 
 def scan_source(source: Source, **options: Any) -> Report:
     """Scan a repository made of these files."""
     with tempfile.TemporaryDirectory() as name:
         write_files(Path(name), source)
-        return scan([Path(name)], ScanOptions(**{"jobs": 1, **options}))
+        return scan([Path(name)], ScanOptions(**options))
 
 
 def found_in(source: Source, **options: Any) -> list[Finding]:

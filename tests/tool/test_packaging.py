@@ -61,17 +61,17 @@ def parents(package: str) -> list[str]:
     return [".".join(parts[:length]) for length in range(len(parts) - 1, 0, -1)]
 
 
-@pytest.mark.parametrize("name", ["mcore_unpatch.codemods", "mcore_unpatch.compat", "mcore_unpatch.megatron.api"])
+@pytest.mark.parametrize("name", ["mcore_unpatch.codemods", "mcore_unpatch.compat", "mcore_unpatch.megatron.known"])
 def test_subpackages_import_under_one_name(name: str) -> None:
     assert importlib.import_module(name).__name__ == name
 
 
 def test_data_files_are_installed() -> None:
     from mcore_unpatch.findings.rules import rules
-    from mcore_unpatch.megatron import api, known
+    from mcore_unpatch.megatron import known, packed
 
-    assert api.lookup("megatron.core.models.gpt.GPTModel")
-    assert known.newest((0, 19)).called_with("megatron.core.models.gpt.gpt_model.GPTModel._postprocess")
+    assert packed.library().symbol("megatron.core.models.gpt.GPTModel")
+    assert known.newest((0, 19)).taken("megatron.core.models.gpt.gpt_model.GPTModel._postprocess")
     assert "MCU101" in rules()
 
 

@@ -42,7 +42,7 @@ def predicted(verl: str, method: str, old: str, new: str) -> list[str]:
         columns = [Column(details.release(packed.stands_for(parse_version(one)))) for one in (old, new)]
         columns[1] = next_one(columns[1].release)
         every = [details.release(label) for label in details.packed.labels]
-        report = upgrade(Reading([Path(folder)], ScanOptions(jobs=1), every, None), columns)
+        report = upgrade(Reading([Path(folder)], ScanOptions(), every, None), columns)
     (row,) = (row for row in report.rows if row.target.endswith(f".{method}"))
     return [one.exception for one in row.effects[columns[1].label] if one.raises]
 

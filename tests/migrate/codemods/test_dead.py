@@ -192,7 +192,6 @@ def test_what_stays(body: str) -> None:
     assert rewritten(body, options((0, 18), unsafe=True)) == ""
 
 
-
 def test_what_is_put_back_elsewhere_keeps_its_branch() -> None:
     """Without the branch, the line that puts the original back would be a patch of its own."""
     body = f"""

@@ -59,7 +59,7 @@ class Sample:
         return {name: (self.root / name).read_bytes() for name in FILES}
 
     def request(self, **options: bool) -> Request:
-        return Request([self.root], ScanOptions(jobs=1), **options)
+        return Request([self.root], ScanOptions(), **options)
 
 
 def migrated(data: bytes) -> bytes:

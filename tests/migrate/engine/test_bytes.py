@@ -89,7 +89,7 @@ def test_files_on_disk(tmp_path: Path, data: bytes) -> None:
         start = project.data("f.py").find(b"OLD")
         return Plan((Edit("f.py", "R", "exact", start, start + 3, b"NEW", "t"),) if start >= 0 else ())
 
-    migrate(Request([file.parent], ScanOptions(jobs=1), allow_no_vcs=True), rename)
+    migrate(Request([file.parent], ScanOptions(), allow_no_vcs=True), rename)
     assert file.read_bytes() == data.replace(b"OLD", b"NEW")
     assert file.stat().st_mode & 0o777 == 0o740
 

@@ -25,7 +25,7 @@ def scale(model: GPTModel, factor):
 
 
 def migrate(folder: Path, *options: str) -> Result:
-    return unpatch("migrate", "--allow-no-vcs", "--jobs=1", *options, cwd=folder)
+    return unpatch("migrate", "--allow-no-vcs", *options, cwd=folder)
 
 
 def repository(above: Path, **files: str) -> Path:

@@ -42,7 +42,7 @@ def test_all_files_are_read_and_those_named_are_edited_and_reported(sample: Samp
 
 def test_what_is_excluded_is_read_too(sample: Sample) -> None:
     asked = Asked()
-    request = replace(sample.request(), scan=ScanOptions(jobs=1, exclude=("rl/deep",), exclude_base=sample.root))
+    request = replace(sample.request(), scan=ScanOptions(exclude=("rl/deep",), exclude_base=sample.root))
     outcome = preview(request, asked)
     assert set(asked.project.paths) == PYTHON
     assert [item.path for item in outcome.rewrites] == ["rl/actor.py"]

@@ -130,7 +130,7 @@ def _commit(folder: Path) -> str:
 
 
 def _findings(repository: Repository, folder: Path) -> list[dict[str, Any]]:
-    arguments = ("scan", "--jobs=1", "--output-format", "json", "--target-mcore", repository.judged)
+    arguments = ("scan", "--output-format", "json", "--target-mcore", repository.judged)
     report = unpatch(*arguments, cwd=folder).json
     return [*report["findings"], *report["done"]]
 

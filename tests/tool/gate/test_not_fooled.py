@@ -105,16 +105,6 @@ class TestInWords:
         )
         assert unpatch_forked("scan", cwd=repository.path, env=env).code == CLEAN
 
-    def test_a_shallow_clone(self, repository: Repository, tmp_path: Path) -> None:
-        repository.commit({"src/plain.py": "x = 2\n"})
-        clone = tmp_path / "clone"
-        repository.git("clone", "--quiet", "--depth=1", "--branch=work", repository.path.as_uri(), str(clone))
-        result = unpatch_forked("check", "--base", "origin/main", cwd=clone, env=GIT)
-        assert (result.code, result.out) == (ERROR, "")
-        assert result.err == (
-            "error: git does not know the base 'origin/main': this clone is shallow, run `git fetch --unshallow`\n"
-        )
-
 
 class TestExclude:
     def notes(self, repository: Repository, *arguments: str) -> str:

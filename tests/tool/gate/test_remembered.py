@@ -59,7 +59,7 @@ def test_other_settings_are_another_question(arguments: list[str], repository: R
 
 def test_ignore_comments_are_remembered(repository: Repository, cache: Path) -> None:
     repository.git("checkout", "--quiet", "-b", "work")
-    repository.commit({"q.py": f"{IMPORT}GPTModel.state_dict = print  # unpatch: ignore\n"})
+    repository.commit({"q.py": f"{IMPORT}GPTModel.set_input_tensor = print  # unpatch: ignore\n"})
     results = [check(repository, "--base", "main") for _ in range(2)]
     assert results[0].rules == results[1].rules == ["MCU805"]
 

@@ -110,7 +110,9 @@ def test_a_base_of_the_configuration_that_moves(repository: Repository) -> None:
         result = unpatch("check", cwd=repository.path)
         assert result.code == FINDINGS
         assert "this change also switches off the comparison with 'main'" in " ".join(result.out.split())
-        repository.commit({"pyproject.toml": f'{TABLE}base = "HEAD"\njobs = 1\n'})  # another commit hides nothing
+        repository.commit(
+            {"pyproject.toml": f'{TABLE}base = "HEAD"\noutput-format = "text"\n'}
+        )  # another commit hides nothing
     repository.git("branch", "--quiet", "--force", "main")
     assert unpatch("check", cwd=repository.path).code == CLEAN  # the old base has it
 

@@ -57,7 +57,7 @@ def test_the_gate_of_the_action(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "repo")
     base = repository.commit({"old.py": PATCH})
     repository.commit({"new.py": PATCH})
-    done = run(step("Check for patches"), repository.path, inputs={"base": base, "arguments": "--jobs 1"})
+    done = run(step("Check for patches"), repository.path, inputs={"base": base, "arguments": "--no-cache"})
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("::error file=new.py,line=2")
     assert "old.py" not in done.stdout
@@ -93,7 +93,7 @@ def test_the_jobs_of_gitlab(tmp_path: Path) -> None:
     base = repository.commit({"a.py": "x = 1\n"})
     repository.commit({"a.py": PATCH})
     script = [line for line in documents("integrations/gitlab.yml")[1]["unpatch"]["script"] if "pip" not in line]
-    text = "\n".join(script).replace("$[[ inputs.arguments ]]", "--jobs 1")
+    text = "\n".join(script).replace("$[[ inputs.arguments ]]", "--no-cache")
     done = bash(text, repository.path, {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base})
     assert done.returncode == 1, done.stderr
     (issue,) = json.loads((repository.path / "unpatch.json").read_text())

@@ -48,7 +48,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_what_is_edited_could_be_merged_and_undone(tmp_path: Path, source: str, target: str | None) -> None:
     copy = copied(source, tmp_path / "copy")
     before = contents(copy)
-    asked = ("migrate", "--unsafe-fixes", "--jobs=1", *(("--target-mcore", target) if target else ()))
+    asked = ("migrate", "--unsafe-fixes", *(("--target-mcore", target) if target else ()))
     done = unpatch(*asked, "--allow-no-vcs", "--allow-dirty", cwd=copy)
     assert done.code == CLEAN, done.err
     after = {path: data for path, data in contents(copy).items() if data != before[path]}

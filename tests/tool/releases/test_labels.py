@@ -12,6 +12,7 @@ from checking import GPT, MTP_LAYER
 from downloads import unpacked
 
 from mcore_unpatch.findings.finding import DOWNSTREAM, Finding, Report
+from mcore_unpatch.say.findings import message
 from mcore_unpatch.survey.scan import scan
 from mcore_unpatch.survey.survey import ScanOptions
 
@@ -101,7 +102,7 @@ VERL_LIVES = {
 def test_the_releases_on_which_patches_of_verl_live() -> None:
     findings = found(scanned(unpacked("verl", "0.9.1")))
     assert {path: [str(f.live) for f in findings if f.path == path] for path in VERL_LIVES} == VERL_LIVES
-    assert not any("TypeError" in f.message for f in findings if not f.live.on((0, 19)))
+    assert not any("TypeError" in message(f) for f in findings if not f.live.on((0, 19)))
 
 
 VERL_SAYS = {
@@ -120,5 +121,5 @@ def test_what_breaks_in_verl(version: str, path: str, target: str) -> None:
     release = (0, 17) if version == "0.7.1" else (0, 19)
     folder = unpacked("verl", version)
     report = scan([folder / path], ScanOptions(target=release))
-    (said,) = [finding.message for finding in report.findings if finding.target == target]
+    (said,) = [message(finding) for finding in report.findings if finding.target == target]
     assert VERL_SAYS[version, path, target] in said

@@ -60,7 +60,7 @@ def scan_bytes(data: bytes, name: str = "module.py") -> Report:
     """Scan one file as it is; an exception would end the test."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, name).write_bytes(data)
-        return scan([Path(folder, name)], ScanOptions(selection=EVERYTHING, jobs=1))
+        return scan([Path(folder, name)], ScanOptions(selection=EVERYTHING))
 
 
 def facts(lines: list[str]) -> Facts:

@@ -28,7 +28,7 @@ def test_no_stack_is_left_with_an_import_that_fails(tmp_path: Path) -> None:
     top = tmp_path / "repository"
     write_files(top, {**CUDA, **NPU, "caller.py": CALLER})
     for name, options in (("first", ()), ("second", ("--stack=0.18.0",))):
-        assert unpatch("migrate", "--allow-no-vcs", "--jobs=1", *options, cwd=top).code == CLEAN
+        assert unpatch("migrate", "--allow-no-vcs", *options, cwd=top).code == CLEAN
         write_files(tmp_path / "written", {f"{name}.py": (top / "caller.py").read_text()})
     write_files(tmp_path / "stubs", {"verl/models/mcore/mtp_patch.py": "patch_postprocess = None\n"})
     write_files(tmp_path, {"program/imports.py": IMPORTED})

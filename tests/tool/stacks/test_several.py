@@ -49,7 +49,7 @@ def top(tmp_path: Path) -> Path:
 
 
 def migrate(top: Path, *options: str) -> Result:
-    return unpatch("migrate", "--allow-no-vcs", "--jobs=1", *options, cwd=top)
+    return unpatch("migrate", "--allow-no-vcs", *options, cwd=top)
 
 
 def said(result: Result) -> str:
@@ -107,13 +107,13 @@ class TestScan:
 
     def test_pages_and_services_are_told_too(self, top: Path) -> None:
         write_files(top, {"patches.py": OLD_POSTPROCESS})
-        sarif = unpatch("scan", "--jobs=1", "--output-format=sarif", cwd=top).json["runs"][0]["results"]
+        sarif = unpatch("scan", "--output-format=sarif", cwd=top).json["runs"][0]["results"]
         (result,) = (
             one for one in sarif if one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "patches.py"
         )
         assert ". On 0.18.0: breaks, so " in result["message"]["text"]
         assert len(result["properties"]["stacks"]) == 2
-        assert "On core_r0.16.0: " in unpatch("scan", "--jobs=1", "--output-format=html", cwd=top).out
+        assert "On core_r0.16.0: " in unpatch("scan", "--output-format=html", cwd=top).out
 
     def test_of_a_commit_it_depends_where_its_neighbours_differ(self, tmp_path: Path) -> None:
         pin = {"requirements.txt": "git+https://github.com/NVIDIA/Megatron-LM@71e418ea\n"}
@@ -127,12 +127,6 @@ class TestScan:
 
 class TestUpgrade:
     """Never a release with itself, and from every stack."""
-
-    def test_from_each_stack(self, top: Path) -> None:
-        write_files(top, {"a.py": OLD_POSTPROCESS})
-        data = unpatch("upgrade", "--to=0.18.2", "--output-format=json", "a.py", cwd=top).json
-        assert data["steps"] == [{"from": "0.16.1", "to": "0.18.2"}, {"from": "0.18.0", "to": "0.18.2"}]
-        assert data["counts"]["breaks"] == 1
 
     @pytest.mark.parametrize(
         "options", [("--from=0.19.2",), ("--from=0.19", "--to=0.19.2"), ("--from=core_v0.16.1", "--to=0.16.1")]
@@ -229,13 +223,13 @@ def test_what_a_vendored_megatron_says_all_commands_go_by(tmp_path: Path) -> Non
     write_files(tmp_path, {**VENDORED, "tool.py": PLAIN})
     for command in ("stacks", "scan"):
         assert f"Judged for megatron-core 0.12.0: {next(iter(VENDORED))}" in said(unpatch(command, cwd=tmp_path))
-    assert "From megatron-core 0.12.0 to 0.19.2" in said(unpatch("upgrade", cwd=tmp_path))
+    assert "judged as 0.12.0" in said(unpatch("upgrade", cwd=tmp_path))
 
 
 def test_what_a_nested_project_says_is_denied_by_no_command(tmp_path: Path) -> None:
     write_files(tmp_path, {**NESTED, "tool.py": PLAIN})
     assert "recipes/one/pyproject.toml:3 names one for its own folder" in said(unpatch("scan", cwd=tmp_path))
-    assert "From megatron-core 0.18.2 to 0.19.2" in said(unpatch("upgrade", cwd=tmp_path))
+    assert "You run 0.18.2." in said(unpatch("upgrade", cwd=tmp_path))
 
 
 def test_a_submodule_that_is_no_megatron_says_nothing(tmp_path: Path) -> None:
@@ -266,7 +260,7 @@ def test_what_breaks_where_a_release_speaks_for_an_older_one_may_break(
     write_files(tmp_path, {**files, "a.py": patch})
     report = unpatch("scan", "--output-format", "json", cwd=tmp_path).json
     [finding], [judged] = report["findings"], report["judged"]
-    assert "TypeError on megatron-core" in finding["message"]
+    assert "TypeError: " in finding["message"]
     assert ("what runs here is older than 0.12.0, and may do so or not" in finding["message"]) == may
     assert ("older than 0.12.0, the oldest known, judged as 0.12.0" in judged["why"]) == ("0.8.0" in runs)
 
@@ -276,6 +270,6 @@ def test_what_breaks_where_nobody_knows_what_runs_may_break(known: dict[str, str
     patch = "from megatron.core.models.T5 import T5Model\ndef ours(self, ids): ...\nT5Model.forward = ours\n"
     write_files(tmp_path, {**FORK, **known, "a.py": patch})
     [finding] = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
-    assert "TypeError on megatron-core" in finding["message"]
+    assert "TypeError: " in finding["message"]
     runs = "what runs here is we/Megatron-LM@ours, which is not known, and may do so or not"
     assert (runs in finding["message"]) == may

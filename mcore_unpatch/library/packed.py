@@ -1,0 +1,200 @@
+"""Versions of a library in one file: a line for each name, with what changed from version to version.
+
+Three streams, each read when it is first asked for: what names are, their bodies' digests, and how they are used.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, cached_property
+
+from mcore_unpatch.library.facts import Definition, Entry, Heart, How, Use
+from mcore_unpatch.library.names import Body, Names
+from mcore_unpatch.library.signatures import Call
+
+_FORMAT = b"unpatch models 3\n"
+_VERSION_END, _FIELD, _USE = "\x1e", "\x1f", "\x1d"
+_GONE, _DIGITS = "-", "0123456789"
+Lines = dict[str, str]
+
+
+class Packed:
+    """What every version says of names and their uses."""
+
+    def __init__(
+        self,
+        heart: Heart,
+        labels: tuple[str, ...] = (),
+        lines: Lines | None = None,
+        bodies: Callable[[], Lines] = dict,
+        uses: Callable[[], Lines] = dict,
+    ) -> None:
+        self.heart, self.labels, self.lines = heart, labels, lines or {}
+        self._read_bodies, self._read_uses = bodies, uses
+        self._entries: dict[str, list[Entry]] = {}
+        self._names: dict[int | None, Names] = {}
+        self.within = self.names().within
+
+    @classmethod
+    def read(cls, data: bytes, heart: Heart) -> Packed:
+        """The content of a file; raises ValueError for another one."""
+        if not data.startswith(_FORMAT):
+            raise ValueError("this is no file of models, or one of another version of this tool")
+        at, streams = len(_FORMAT), list[bytes]()
+        while at < len(data):
+            end = at + 4 + int.from_bytes(data[at : at + 4])
+            streams.append(data[at + 4 : end])
+            at = end
+        labels, *told = zlib.decompress(streams[0]).decode().split("\n")
+        lines = dict(line.split("\t", 1) for line in told)
+
+        def bodies() -> Lines:
+            return dict(zip(lines, zlib.decompress(streams[1]).decode().split("\n"), strict=True))
+
+        def uses() -> Lines:
+            text = zlib.decompress(streams[2]).decode()
+            return dict(line.split("\t", 1) for line in text.split("\n")) if text else {}
+
+        return cls(heart, tuple(labels.split()), lines, bodies, uses)
+
+    def to_bytes(self) -> bytes:
+        """The file; the same for the same versions."""
+        names = sorted(self.lines)
+        streams = [
+            [" ".join(self.labels), *(f"{name}\t{self.lines[name]}" for name in names)],
+            [self.bodies[name] for name in names],
+            [f"{name}\t{line}" for name, line in sorted(self.uses.items())],
+        ]
+        packed = (zlib.compress("\n".join(stream).encode(), 9) for stream in streams)
+        return _FORMAT + b"".join(len(one).to_bytes(4) + one for one in packed)
+
+    @classmethod
+    def of(cls, heart: Heart, label: str, facts: Iterable[Definition], uses: Mapping[str, Iterable[Use]]) -> Packed:
+        """One version."""
+        lines, bodies = {}, {}
+        for one in facts:
+            lines[one.name], bodies[one.name] = f"0{_head(one.entry)}", f"{one.digest}{_FIELD}{one.statements}"
+        used = {name: f"0{_FIELD}{_USE.join(map(_used, some))}" for name, some in uses.items() if some}
+        return cls(heart, (label,), lines, lambda: bodies, lambda: used)
+
+    def plus(self, other: Packed, label: str = "") -> Packed:
+        """These versions with the one that another file has behind them."""
+        number = len(self.labels)
+        lines, bodies, used = dict(self.lines), dict(self.bodies), dict(self.uses)
+        for name in {**lines, **other.lines}:
+            now = other.lines.get(name, _GONE).lstrip(_DIGITS), other.bodies.get(name, "")
+            then = lines.get(name, _GONE).split(_VERSION_END)[-1], bodies.get(name, "").split(_VERSION_END)[-1]
+            if (then[0].lstrip(_DIGITS), then[1]) != now:
+                lines[name] = _VERSION_END.join(filter(None, [lines.get(name), f"{number}{now[0]}"]))
+                bodies[name] = f"{bodies[name]}{_VERSION_END}{now[1]}" if name in bodies else now[1]
+        for name in {**used, **other.uses}:
+            text = other.uses.get(name, "").partition(_FIELD)[2]
+            if used.get(name, "").split(_VERSION_END)[-1].partition(_FIELD)[2] != text:
+                used[name] = _VERSION_END.join(filter(None, [used.get(name), f"{number}{_FIELD}{text}"]))
+        return Packed(self.heart, (*self.labels, label or other.labels[0]), lines, lambda: bodies, lambda: used)
+
+    def entries(self, name: str) -> list[Entry]:
+        """What a name was, version by version where that changed."""
+        if name not in self._entries:
+            line = self.lines.get(name)
+            self._entries[name] = [_entry(part) for part in line.split(_VERSION_END)] if line is not None else []
+        return self._entries[name]
+
+    def body(self, name: str, entry: Entry) -> Body:
+        """The digests of what a name was since a version."""
+        for one, text in zip(self.entries(name), self.bodies[name].split(_VERSION_END), strict=True):
+            if one is entry:
+                digest, _, statements = text.partition(_FIELD)
+                return digest, statements
+        return "", ""
+
+    def names(self, number: int | None = None) -> Names:
+        """The names of a version; without one all as one, each as the newest has it that has it at all."""
+        if number not in self._names:
+            self._names[number] = Names(self.heart, self, lambda name: self._entry(name, number), self.body)
+        return self._names[number]
+
+    def _entry(self, name: str, number: int | None) -> Entry | None:
+        for entry in reversed(self.entries(name)):
+            if number is None:
+                if entry.letter != _GONE:
+                    return entry
+            elif entry.since <= number:
+                return entry if entry.letter != _GONE else None
+        return None
+
+    def used(self, name: str, number: int) -> tuple[Use, ...]:
+        """How a version uses a name."""
+        told = ""
+        for part in self.uses[name].split(_VERSION_END) if name in self.uses else ():
+            since, _, text = part.partition(_FIELD)
+            told = text if int(since) <= number else told
+        return _uses(told)
+
+    @cached_property
+    def bodies(self) -> Lines:
+        """The digests of bodies, by name."""
+        return self._read_bodies()
+
+    @cached_property
+    def uses(self) -> Lines:
+        """The uses of each name that is used."""
+        return self._read_uses()
+
+    @cached_property
+    def by_owner(self) -> dict[str, list[str]]:
+        """The names by what they stand in."""
+        return _grouped(self.lines, 0)
+
+    @cached_property
+    def by_leaf(self) -> dict[str, list[str]]:
+        """The names by their last part."""
+        return _grouped(self.lines, 2)
+
+    @cached_property
+    def classes(self) -> list[str]:
+        """The names that are a class in some version."""
+        return [name for name, line in self.lines.items() if f"c{_FIELD}" in line]
+
+    @cached_property
+    def in_specs(self) -> list[str]:
+        """The names that specs of some version have."""
+        marks = [f"{before}{how}" for before in (_FIELD, _USE) for how in (How.NAMED, How.SLOT)]
+        return [name for name, line in self.uses.items() if any(mark in line for mark in marks)]
+
+
+def _grouped(names: Iterable[str], part: int) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(name.rpartition(".")[part], []).append(name)
+    return found
+
+
+def _head(entry: Entry) -> str:
+    return _FIELD.join([entry.letter, entry.detail, " ".join(entry.traits)])
+
+
+def _entry(part: str) -> Entry:
+    head, *rest = part.split(_FIELD)
+    if not rest:
+        return Entry(int(head[:-1]), _GONE)
+    detail, traits = rest
+    return Entry(int(head[:-1]), head[-1], detail, tuple(traits.split(" ")) if traits else ())
+
+
+def _used(use: Use) -> str:
+    words = [use.how + ("" if use.sure else "?"), str(use.users), use.place]
+    words += [] if use.call is None else [str(use.call)]
+    return "|".join([*words, *filter(None, [use.condition])])
+
+
+@cache  # most are the same on several versions
+def _uses(text: str) -> tuple[Use, ...]:
+    return tuple(map(_use, text.split(_USE))) if text else ()
+
+
+def _use(text: str) -> Use:
+    how, users, place, *rest = text.split("|")
+    call = Call.read(rest[0]) if rest else None
+    return Use(How(how[0]), place, call, not how.endswith("?"), "".join(rest[1:]), int(users))
