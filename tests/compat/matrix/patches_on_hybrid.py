@@ -173,6 +173,16 @@ def _number(router: Any) -> int:
     return int(router.layer_number)
 
 
+def number_that_is_handed_on() -> None:
+    original = TopKRouter.set_layer_number
+
+    def set_layer_number(self: Any, layer_number: int) -> None:
+        SEEN.append(0)
+        original(self, layer_number)
+
+    TopKRouter.set_layer_number = set_layer_number
+
+
 def mlp() -> None:
     original = MLP.forward
 
@@ -387,6 +397,7 @@ CHANGED = (
     (combined_1f1b, "combined_forward_backward_step"),
     (MultiTokenPredictionLayer, "_get_embeddings"),
     (TopKRouter, "routing"),
+    (TopKRouter, "set_layer_number"),
     (LanguageModule, "compute_language_model_loss"),
     (CheckpointFunction, "backward"),
     (models, "GPTModel"),

@@ -38,6 +38,7 @@ CASES = {
     "attention": (PLAIN, "acts", "row"),
     "attention_by_its_number": (PLAIN, "renumbered", "numbers"),
     "routes_by_a_helper": (MOE, "renumbered", "numbers"),
+    "number_that_is_handed_on": (MOE, "acts", "row"),
     "mlp": (PLAIN, "acts", "row"),
     "loss_of_every_language_model": (PLAIN, "acts", "row"),
     "backward_of_recomputation": (Case(recompute=True), "acts", "row"),
