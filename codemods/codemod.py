@@ -157,7 +157,6 @@ class Codemod:
 class Patch:
     """`target = value`, and the function behind the value where this file defines one of that name."""
 
-    finding: Finding
     source: Source
     statement: ast.Assign
     target: ast.Attribute
@@ -175,5 +174,5 @@ def find_patch(source: Source, match: Match) -> Patch | None:
             named = getattr(value, "id", "")
             same = [one for body in scopes for one in body if isinstance(one, Function) and one.name == named]
             function = same[0] if len(same) == 1 else None
-            return Patch(match.situation.finding, source, statement, target, value, function, around)
+            return Patch(source, statement, target, value, function, around)
     return None

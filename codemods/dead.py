@@ -42,35 +42,29 @@ def delete_dead(bench: Workbench, findings: Sequence[Finding], options: Options,
     """Delete the branches of patches that run on no release of their project; all that never run."""
     dead = [finding for finding in findings if _never_runs(finding, options.judged(finding.path))]
     living = {place for finding in findings if finding not in dead for place in _restores(finding)}
-    made: dict[tuple[str, int], list[Finding]] = {}
+    made: set[tuple[str, int]] = set()  # several patches may stand in one branch
     for finding in dead:
-        source = bench.repository.readable(finding.path) if finding.path in bench.repository.editable else None
-        branch = _branch(source, finding, options.judged(finding.path)) if source is not None else None
-        left = options.guessed(finding.path)
-        if left is None and source is not None and branch is not None:
-            left = standing.missing_import(source, branch.guard, options.judged(finding.path))
-        # What puts the original back goes too, alone it would be a patch itself; or another patch needs it.
-        if (
-            source is None
-            or branch is None
-            or not all(place in living or place[1] in branch.lines for place in _restores(finding))
-        ):
-            left = left or Left(Refusal.FORM)
-        if left is not None or source is None or branch is None:
-            bench.left[finding] = left or Left()
-            continue
-        bench.removes.append(finding)
-        place = finding.path, branch.guard.lineno
-        made.setdefault(place, []).append(finding)
-        if len(made[place]) == 1:
-            title = _TITLE.format(show(min(options.judged(finding.path))))
-            reason = Reason(finding.rule, "exact", title, finding_line=finding.line)
-            asked = [Asked(source, change, reason) for change in branch.changes]
-            if not taken.take(asked):
-                bench.removes.remove(finding)
-                bench.left[finding] = Left(Refusal.OVERLAP)
-                continue
-            bench.asked += asked
+        path, versions = finding.path, options.judged(finding.path)
+        source = bench.repository.readable(path) if path in bench.repository.editable else None
+        branch = _branch(source, finding, versions) if source is not None else None
+        left = options.guessed(path)
+        if left is None and (source is None or branch is None):
+            left = Left()
+        elif left is None and source is not None and branch is not None:
+            # What puts the original back goes too, alone it would be a patch itself; or another patch needs it.
+            alone = [place for place in _restores(finding) if place not in living and place[1] not in branch.lines]
+            left = Left() if alone else standing.missing_import(source, branch.guard, versions)
+            if left is None and (path, branch.guard.lineno) not in made:
+                title = _TITLE.format(show(min(versions)))
+                reason = Reason(finding.rule, "exact", title, finding_line=finding.line)
+                asked = [Asked(source, change, reason) for change in branch.changes]
+                left = None if taken.take(asked) else Left(Refusal.OVERLAP)
+                bench.asked += asked if left is None else []
+                made |= {(path, branch.guard.lineno)} if left is None else set()
+        if left is None:
+            bench.removes.append(finding)
+        else:
+            bench.left[finding] = left
     return set(dead)
 
 

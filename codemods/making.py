@@ -22,7 +22,6 @@ from mcore_unpatch.codemods.changes import (
     Replace,
     Rewrite,
 )
-from mcore_unpatch.codemods.layout import in_rows
 from mcore_unpatch.editing.edits import Edit, Unsound, splice
 from mcore_unpatch.editing.source import Function, Source, Span, first_line, last_line
 
@@ -48,15 +47,7 @@ def edits_of(source: Source, asked: Iterable[Asked]) -> list[Edit]:
             if new != source.data[span.start : span.end]:
                 edit = Edit(source.path, why.rule, why.level, *span, new, why.title, why.notes, why.finding_line)
                 edits.append(replace(edit, gain=why.gain, group=why.group))
-    edits.sort(key=lambda edit: (edit.start, edit.end))
-    return _without_the_last_newline(source, edits)
-
-
-def _without_the_last_newline(source: Source, edits: list[Edit]) -> list[Edit]:
-    """Of a file that ends without one, what goes at the end goes with the newline before it."""
-    if not edits or edits[-1].end < len(source.data) or source.data.endswith((b"\n", b"\r")) or edits[-1].replacement:
-        return edits
-    return [*edits[:-1], replace(edits[-1], start=max(0, edits[-1].start - len(source.newline)))]
+    return sorted(edits, key=lambda edit: (edit.start, edit.end))
 
 
 def _pieces(source: Source, change: Change) -> Iterator[tuple[Span, str]]:
@@ -70,13 +61,12 @@ def _pieces(source: Source, change: Change) -> Iterator[tuple[Span, str]]:
         case AddArguments(node, texts):
             given: list[ast.expr | ast.keyword] = [*node.args, *(one for one in node.keywords if one.arg is not None)]
             given = given or [*node.keywords]
-            opening, close = source.data.index(b"(", source.span(node.func).end), source.span(node).end - 1
-            yield _in_brackets(source, sorted(map(source.span, given)), opening, close, texts)
+            yield _behind(source, sorted(map(source.span, given)), source.span(node).end - 1, texts)
         case AddParameters(node, texts):
-            known, (opening, close, _) = _parameters(source, node), _header(source, node)
+            known, (_, close, _) = _parameters(source, node), _header(source, node)
             if known and len(known) == len(node.args.posonlyargs):  # behind the `/`
                 known = [*known[:-1], Span(known[-1].start, source.data.index(b"/", known[-1].end) + 1)]
-            yield _in_brackets(source, known, opening, close, texts)
+            yield _behind(source, known, close, texts)
         case Header(node, parameters):
             opening, _, colon = _header(source, node)
             yield Span(opening + 1, colon), f"{parameters})"
@@ -134,20 +124,6 @@ def is_for_checkers(source: Source, node: ast.stmt) -> bool:
     """Whether all that is said behind a statement is."""
     said = source.line(last_line(node)).encode()[node.end_col_offset :].decode(errors="replace")
     return "#" in said and all(f"#{part}".startswith(_PRAGMAS) for part in said.split("#")[1:])
-
-
-def _in_brackets(
-    source: Source, known: Sequence[Span], opening: int, close: int, texts: Iterable[str]
-) -> tuple[Span, str]:
-    """What comes behind the last known one; all that is in the brackets, in rows, where one line would be too long."""
-    span, text = _behind(source, known, close, texts)
-    start, end = source.data.rfind(b"\n", 0, opening) + 1, source.data.find(b"\n", close)
-    line = source.text_of(Span(start, end if end >= 0 else len(source.data)))
-    pinned = b"\n" in source.data[opening:close] or "#" in line  # a comment may be for a checker, which reads one line
-    if pinned or len(line) + len(text) <= source.width:
-        return span, text
-    before, after = source.text_of(Span(opening + 1, span.start)), source.text_of(Span(span.end, close))
-    return Span(opening + 1, close), in_rows(source, line[: len(line) - len(line.lstrip())], before + text + after)
 
 
 def _behind(source: Source, known: Sequence[Span], close: int, texts: Iterable[str]) -> tuple[Span, str]:

@@ -19,7 +19,7 @@ from mcore_unpatch.codemods.dead import delete_dead
 from mcore_unpatch.codemods.imports.leftovers import drop_leftovers
 from mcore_unpatch.codemods.making import edits_of, made
 from mcore_unpatch.codemods.quote import matches
-from mcore_unpatch.codemods.shims.beside import SideBySide
+from mcore_unpatch.codemods.shims.beside import SideBySide, set_apart
 from mcore_unpatch.codemods.shims.holds import Analysis
 from mcore_unpatch.codemods.standing import RemainingPatches
 from mcore_unpatch.codemods.uncalled import unused_files
@@ -42,7 +42,7 @@ def plan(repository: Repository, findings: Sequence[Finding], options: Options) 
     unused = list(unused_files(repository, findings, every, options))
     deleted = {edit.path for edit in unused}
     bench.removes += [one for one in findings if one.path in deleted and one not in bench.removes]
-    edits = [*unused, *_answering(repository, every, bench.removes, findings)]
+    edits = [*unused, *every]
     needs_compat = any(COMPAT.encode() in edit.replacement for edit in edits)
     # What asks at run time needs nothing, nor what stands in a file that no older Megatron can import.
     bare = [edit for edit in edits if not edit.holds and options.floor(edit.path) < HOOK_SINCE]
@@ -87,6 +87,7 @@ def _decided(repository: Repository, findings: Sequence[Finding], options: Optio
     bench = Workbench(repository)
     for analysis in downstreams(repository):
         SideBySide(analysis, bench, options, findings).decide()
+    bench.asked += set_apart(bench.asked)
     taken = Taken(bench.asked)
     dead = delete_dead(bench, _open(findings, bench, options), options, taken)
     alive = [finding for finding in _open(findings, bench, options) if finding not in dead]
@@ -190,26 +191,11 @@ def _at(source: Source, finding: Finding) -> Match | None:
     return Match(node, finding.rule, finding.target, finding.message, instead) if node else None
 
 
-def _answering(
-    repository: Repository, edits: Iterable[Edit], removes: Iterable[Finding], findings: Sequence[Finding]
-) -> Iterator[Edit]:
-    """Every edit with the finding that it answers: of those without one the nearest of its rule."""
-    gone = set(removes)
-    for edit in edits:
-        here = [one for one in findings if one.path == edit.path] if not edit.finding_line else []
-        same = [one for one in here if one.rule == edit.rule]
-        if candidates := [one for one in same if one in gone] or same:
-            line = repository.data(edit.path).count(b"\n", 0, edit.start) + 1
-            near = min(candidates, key=lambda one: abs(one.line - line))
-            edit = replace(edit, finding_line=near.line)
-        yield edit
-
-
 def _changes(bench: Workbench) -> list[tuple[str, list[Asked]]]:
     """The changes of each file with those of its imports; an import that only removed code asked for goes too."""
     whole, dropped = _by_path(bench.changes()), False
     for path, group in whole:
-        why = replace(group[0].reason, title="an import that nothing uses any more", notes=(), finding_line=0)
+        why = replace(group[0].reason, title="an import that nothing uses any more", notes=())
         dropped |= drop_leftovers(bench, path, made(bench.repository.source(path), group), why)
     return _by_path(bench.changes()) if dropped else whole
 

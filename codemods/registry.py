@@ -167,11 +167,6 @@ def _loaded(point: EntryPoint, package: str) -> Codemod:
     missing = [name for name in wanted if not getattr(kind, name, "")]
     if missing:
         raise _broken(package, f"{kind.__name__} does not say its {missing[0]}")
-    known = {*dir(Codemod), *Codemod.__annotations__}
-    own = (part for each in kind.__mro__ if _is_codemod(each) for part in vars(each).items() if part[0] not in known)
-    for name, value in own:  # methods, classes and private names are its own matter
-        if not (name.startswith("_") or callable(value) or hasattr(value, "__get__")):
-            raise _broken(package, f"{kind.__name__} says `{name}`, which no codemod has")
     if kind.level not in LEVELS:
         raise _broken(package, f"{kind.__name__} has the level {kind.level!r}, and not one of {', '.join(LEVELS)}")
     try:

@@ -13,7 +13,6 @@ from mcore_unpatch.findings.finding import WRAPPER, Finding
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.layout import HOOK_ARGUMENTS, HOOK_CARRIERS
 from mcore_unpatch.megatron.versions import Version, show, within
-from mcore_unpatch.sources.nodes import walk
 
 PROCESSOR = HOOK_ARGUMENTS[0]
 HOOK = frozenset(HOOK_CARRIERS)
@@ -61,7 +60,7 @@ def missing_import(source: Source, at: ast.AST, versions: Sequence[Version]) -> 
 
 def processors(tree: ast.AST) -> Iterator[ast.expr]:
     """What code gives as `output_processor`, by keyword or in a mapping; what is only passed on is not its own."""
-    for node in walk(tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             values = [keyword.value for keyword in node.keywords if keyword.arg == PROCESSOR]
         elif isinstance(node, ast.Dict):

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from mcore_unpatch.code.syntax import last_name as leaf, names_in as names_in, spelled as dotted
 from mcore_unpatch.editing.source import Function, Source
-from mcore_unpatch.sources.nodes import walk
 
 __all__ = ["dotted", "leaf", "names_in"]
 # What asks, of a release or an object: nobody misses it where the answer is no longer needed.
@@ -28,14 +27,9 @@ def is_value(node: ast.AST | None, value: object) -> bool:
     return isinstance(node, ast.Constant) and type(node.value) is type(value) and node.value == value
 
 
-def is_stored(node: ast.AST, name: str) -> bool:
-    """Whether a node gives a name its value."""
-    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
-
-
 def is_pure(node: ast.expr) -> bool:
     """Whether nobody misses a test that is no longer made."""
-    for child in walk(node):
+    for child in ast.walk(node):
         if isinstance(child, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom | ast.Lambda):
             return False
         if isinstance(child, ast.Call) and leaf(child.func) not in _PURE:
@@ -73,8 +67,8 @@ def walk_without(tree: ast.AST, left_out: Sequence[ast.AST]) -> Iterator[ast.AST
 
 def identifiers(tree: ast.AST) -> set[str]:
     """Every name that code reads or binds, by whatever statement."""
-    scoped = (name for node in walk(tree) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names)
-    return {*names_in(tree), *bound_in(walk(tree)), *scoped}
+    scoped = (name for node in ast.walk(tree) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names)
+    return {*names_in(tree), *bound_in(ast.walk(tree)), *scoped}
 
 
 def bound_in(nodes: Iterable[ast.AST]) -> Counter[str]:

@@ -15,7 +15,6 @@ from mcore_unpatch.findings import verdicts
 from mcore_unpatch.findings.finding import DONE, Finding
 from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.megatron.megatrons import Megatrons
-from mcore_unpatch.sources.project import Project
 from mcore_unpatch.stacks.revision import Judged, Revision, Stack
 from mcore_unpatch.survey import guards
 from mcore_unpatch.survey.search import Search
@@ -60,7 +59,7 @@ def findings(files: Files, options: Options) -> list[Finding]:
     exists, paths = _present(files).__contains__, sorted(files)
     search = Search(paths, files.__getitem__, exists, lambda _: (options.target,), Megatrons())
     told, _ = search(paths)
-    told = guards.mark(told, Project(exists, files.__getitem__), search.core)
+    told = guards.mark(told, search.core)
     settled = verdicts.settled(told, dict.fromkeys(files, Judged((Stack(Revision("", (options.target,))),))))
     settled = guards.settled(settled, lambda _: (), required=False)
     open_ones = (one for one in settled if options.wants(one.rule) and one.verdict != DONE)

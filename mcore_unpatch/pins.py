@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tomllib
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -136,18 +135,12 @@ def _comments(text: str) -> dict[str, list[str]]:
 
 def load(file: Path) -> Lock:
     """Read a lock; raises `UsageError` with what is wrong with it."""
-    try:
-        return parse(reading.read(file), file)
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    return parse(reading.required(file), file)
 
 
 def parse(text: bytes, file: Path) -> Lock:
     """The same of the bytes of one."""
-    try:
-        data = tomllib.loads(text.decode())
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits
-        raise UsageError(f"{file} is not valid TOML: {error}") from None
+    data = reading.toml(text, file)
     entries = data.get("pin", [])
     if data.get("version") != 1 or not isinstance(entries, list):
         raise UsageError(f"{file} is not a lock of version 1; delete it and write a new one with `unpatch pin`.")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import takewhile
 
-from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.syntax import parent_of
 from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.codemods.changes import AddArguments, AddParameters
@@ -17,7 +15,6 @@ from mcore_unpatch.codemods.syntax import bound_in, dotted, identifiers, importe
 from mcore_unpatch.editing.refusals import Left
 from mcore_unpatch.editing.source import Function, Source
 from mcore_unpatch.findings.finding import NO_PATCHES, WRAPPER
-from mcore_unpatch.library.syntax import sets_attribute
 from mcore_unpatch.megatron.layout import GPT_MODEL, HOOK_ARGUMENTS, HOOK_SINCE, HYBRID_MODEL, MAMBA_MODEL
 
 _WITHOUT_FORWARD = ("torch.nn", "abc.", "typing.", "builtins.object")
@@ -38,11 +35,13 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 
 
 class VisionModel(GPTModel):
-    def forward(self, ids, positions, mask, images=None):
+    def forward(
+        self,
+        ids,
+        images=None,
+    ):
         return super().forward(
             ids,
-            positions,
-            mask,
             self.embed(ids, images),
         )
 """,
@@ -54,16 +53,12 @@ class VisionModel(GPTModel):
     def forward(
         self,
         ids,
-        positions,
-        mask,
         images=None,
         output_processor=None,
         output_processor_context=None,
     ):
         return super().forward(
             ids,
-            positions,
-            mask,
             self.embed(ids, images),
             output_processor=output_processor,
             output_processor_context=output_processor_context,
@@ -169,8 +164,8 @@ makes; classes below one that refuses the hook; and models that other code may p
         )
 
     def _takes_hook(self, match: Match, of: ast.expr, method: str) -> bool | None:
-        """Whether a class takes the hook in a method, or will once this plan is made; None where it has no such."""
-        names, files = match.situation.files.names, match.situation.files
+        """Whether a class takes the hook in a method; None where it has no such."""
+        names = match.situation.files.names
         values = names.of(of)
         if len(values) != 1 or values[0].kind not in (Kind.CLASS, Kind.OTHER):
             return False
@@ -181,20 +176,8 @@ makes; classes below one that refuses the hook; and models that other code may p
                 return None if names.library.within(one.name) else False
             body = one.node.body if one.node is not None else ()
             for function in (item for item in body if isinstance(item, Function) and item.name == method):
-                source = files.readable(scope_of(function).module.path)
-                takes = {*HOOK_ARGUMENTS} <= {*parameters(function)}
-                return takes or (source is not None and self._will_take(source, match, function))
+                return {*HOOK_ARGUMENTS} <= {*parameters(function)}
         return None
-
-    def _will_take(self, source: Source, match: Match, function: Function) -> bool:
-        """Whether this plan gives a method the two parameters."""
-        for finding in match.situation.open:
-            if (finding.rule, finding.path, finding.line) == (match.rule, source.path, function.lineno):
-                its = replace(match.situation, finding=finding)
-                node = source.starting.get((function.lineno, function.col_offset), function)
-                made = list(self.fix(source, replace(match, node=node, target=finding.target, situation=its)))
-                return bool(made) and not any(isinstance(one, Left) for one in made)
-        return False
 
 
 def _mended(function: Function, match: Match, exact: bool) -> Mends:
@@ -252,3 +235,15 @@ def _taking(source: Source, function: Function, names: list[str]) -> Iterator[Fi
     yield AddParameters(function, tuple(style.format(name, types[name]) for name in names))
     needed = (name for name in means if any(name in types[taken] for taken in names))
     yield from (AddImport("typing", name) for name in needed if not means[name])
+
+
+def sets_attribute(code: ast.AST, name: str, but: str = "") -> ast.Attribute | ast.Constant | None:
+    """Where code sets an attribute of whatever object, `but` one: by assignment, or by its name as a text."""
+    for node in ast.walk(code):
+        if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store):
+            if but and dotted(node.value) == but:
+                continue
+            return node
+        if isinstance(node, ast.Constant) and node.value == name:
+            return node
+    return None

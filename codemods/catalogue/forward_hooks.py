@@ -7,18 +7,18 @@ it begins with is `out = original(...)` with all its arguments as they came, and
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from mcore_unpatch.code.syntax import parent_of
+from mcore_unpatch.code.syntax import LOOPS, parent_of
 from mcore_unpatch.codemods.changes import Header, Replace, Rewrite, above
 from mcore_unpatch.codemods.codemod import Codemod, Example, Fix, Match, Note, Patch, find_patch
 from mcore_unpatch.codemods.removal import remove
-from mcore_unpatch.codemods.syntax import body_of, dotted, identifiers, is_name, is_value, leaf, names_in, walk_without
+from mcore_unpatch.codemods.syntax import body_of, identifiers, is_name, is_value, leaf, names_in, walk_without
 from mcore_unpatch.editing.refusals import Left, Refusal
 from mcore_unpatch.editing.source import Function, Source, first_line
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.megatron.parts import LIBRARY
 from mcore_unpatch.repository.paths import is_test
 
 FORWARD = "forward"
@@ -30,8 +30,6 @@ NOTES = (
 )
 # YaRN's embedding calls its own `forward` for its cache, MimoModel that of its submodules.
 _CALLED_BY_MEGATRON = ("RotaryEmbedding", "ModalitySubmodules", "rotary_pos_emb")
-# What modules have, and nothing else that has a `forward`.
-_OF_MODULES = (LIBRARY.outside["Module"] - LIBRARY.outside["Function"] - {"type", "to", "float"}) | {"training"}
 
 
 @dataclass(frozen=True)
@@ -113,12 +111,11 @@ repository registers hooks, or that another kind of wrapper is around.
 def _wrapper(source: Source, match: Match) -> _Wrapper | None:
     """The parts of the form; None for every other."""
     patch, finding = find_patch(source, match), match.situation.finding
-    if patch is None or finding.shape != "instance-attr" or patch.target.attr != FORWARD or finding.temporary:
+    if patch is None or finding.shape != "instance-attr" or finding.confidence == "possible":
         return None
     around, function, statement = patch.around, patch.function, patch.statement
-    if any(one.role == "restore" for one in finding.related) or not isinstance(function, ast.FunctionDef):
-        return None
-    if around is None or (finding.confidence == "possible" and not _is_module(patch.target.value, around)):
+    put_back = finding.temporary or any(one.role == "restore" for one in finding.related)
+    if put_back or around is None or not isinstance(function, ast.FunctionDef) or patch.target.attr != FORWARD:
         return None
     suite = source.suite(statement)
     before = suite[: suite.index(statement)]
@@ -129,21 +126,11 @@ def _wrapper(source: Source, match: Match) -> _Wrapper | None:
     if (
         first is None
         or not all(map(source.owns_lines, [*own, first]))
-        or _is_looked_at(patch, own, keeps[0].targets[0].id)
+        or _is_looked_at(patch, function, own, keeps[0].targets[0].id)
     ):
         return None
     read = _read(function, first)
     return None if read is None else _Wrapper(patch, keeps[0], function, first, read)
-
-
-def _is_module(node: ast.expr, around: Function) -> bool:
-    """Whether a function reads of an object, or of the one that holds it, what modules alone have."""
-    held = _held(node, around)
-    texts = {_text(node), _text(held)}
-    read = (one for one in ast.walk(around) if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Load))
-    if any(one.attr in _OF_MODULES and _text(one.value) in texts for one in read):
-        return True
-    return isinstance(held, ast.Attribute) and _is_module(held.value, around)
 
 
 def _first(function: ast.FunctionDef, original: str) -> ast.Assign | None:
@@ -189,28 +176,23 @@ def _read(function: ast.FunctionDef, first: ast.Assign) -> tuple[str, ...] | Non
     return tuple(one.arg for one in spec.args if one.arg in used)
 
 
-def _is_looked_at(patch: Patch, own: list[ast.stmt], original: str) -> bool:
+def _is_looked_at(patch: Patch, function: ast.FunctionDef, own: list[ast.stmt], original: str) -> bool:
     """Whether something else sees the module's `forward`, the original or the wrapper, or any may be another there."""
-    source, around, function = patch.source, patch.around, patch.function
-    assert around is not None and function is not None
+    source, around = patch.source, patch.around
+    assert around is not None
     names = [node for node in ast.walk(around) if isinstance(node, ast.Name)]
-    given = {one.arg for one in ast.walk(around.args) if isinstance(one, ast.arg)}
-    for root in names_in(patch.target):
-        stored = sum(node.id == root and isinstance(node.ctx, ast.Store) for node in names)
-        if stored > (root not in given):
-            return True
-    if sum(node.id == original for node in names) != 2 + len(function.decorator_list):
+    said = Counter(node.id for node in names)
+    stored = Counter(node.id for node in names if isinstance(node.ctx, ast.Store))
+    stored.update(one.arg for one in ast.walk(around.args) if isinstance(one, ast.arg))
+    if any(stored[root] > 1 for root in names_in(patch.target)):
         return True
-    blocks = ast.For | ast.AsyncFor | ast.While
-    if sum(node.id == function.name for node in names) != 1 or any(
-        isinstance(node, blocks) for node in source.above(patch.statement)
-    ):
+    if said[original] != 2 + len(function.decorator_list) or said[function.name] != 1:
         return True
-    beside = [node for node in walk_without(source.tree, own) if source.function_of(node) is around]
-    if any(isinstance(node, ast.Attribute) and _text(node) == _text(patch.target) for node in beside):
+    if any(isinstance(node, LOOPS) for node in source.above(patch.statement)):
         return True
-    texts = any(is_value(node, FORWARD) for node in source.every(ast.Constant))  # `delattr(module, "forward")`
-    return texts or any(isinstance(node, ast.Delete) and FORWARD in _text(node) for node in source.every(ast.Delete))
+    others = [node for node in walk_without(around, own) if isinstance(node, ast.Attribute)]
+    texts = any(is_value(node, FORWARD) for node in source.every(ast.Constant))  # `getattr(module, "forward")`
+    return texts or any(_text(node) == _text(patch.target) for node in others)
 
 
 def _in_the_way(match: Match, patch: Patch) -> Left | None:
@@ -258,22 +240,13 @@ def _is_handed_on(node: ast.Attribute) -> bool:
 
 def _name_of(node: ast.expr, around: Function | None) -> str:
     """What a module is called by the one that holds it, also where a local stands for it."""
-    held = _held(node, around)
-    return leaf(held) or dotted(held)
-
-
-def _held(node: ast.expr, around: Function | None) -> ast.expr:
-    """What a local was read from."""
-    for _ in range(4):
-        while isinstance(node, ast.Subscript):
-            node = node.value
-        name = node.id if isinstance(node, ast.Name) else ""
-        assigned = [one for one in ast.walk(around) if isinstance(one, ast.Assign)] if name and around else []
-        values = [one.value for one in assigned if is_name(one.targets[0], name)]
-        if len(values) != 1 or not isinstance(values[0], ast.Attribute | ast.Subscript | ast.Name):
-            break
-        node = values[0]
-    return node
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    assigned = [one for one in ast.walk(around) if isinstance(one, ast.Assign)] if around else []
+    values = [one.value for one in assigned if isinstance(node, ast.Name) and is_name(one.targets[0], node.id)]
+    if len(values) == 1 and isinstance(values[0], ast.Attribute | ast.Subscript):
+        return _name_of(values[0], None)
+    return leaf(node)
 
 
 def _changes(wrapper: _Wrapper) -> Iterator[Fix]:

@@ -14,7 +14,6 @@ from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.codemods.workbench import Workbench
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Function, Source, lines_of, parsed
-from mcore_unpatch.sources.nodes import walk
 from mcore_unpatch.sources.parsing import Unreadable
 
 _WORD = re.compile(r"\w+")
@@ -60,7 +59,7 @@ def _imports(source: Source) -> Iterator[tuple[Import, ast.alias]]:
 def _said(tree: ast.AST) -> set[str]:
     """The names that code asks for, by itself or in a text; docstrings left out."""
     found = set[str]()
-    for node in walk(tree):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             found.add(node.id)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 200:

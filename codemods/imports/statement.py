@@ -26,11 +26,6 @@ class _Name:
         rank = 0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2
         return rank, name, alias or ""
 
-    def told(self, other: _Name) -> _Name:
-        """The same name with the comments of another."""
-        both = zip((self.above, self.behind, self.below), (other.above, other.behind, other.below), strict=True)
-        return _Name(self.alias, *(tuple(dict.fromkeys(mine + more)) for mine, more in both))
-
 
 def written(module: str, names: Iterable[str], width: int) -> str:
     """A statement that comes."""
@@ -83,16 +78,12 @@ def _gap(*spaces: cst.BaseParenthesizableWhitespace | None) -> tuple[tuple[str, 
     return behind, tuple(line.comment.value for space in lines for line in space.empty_lines if line.comment)
 
 
-def _merged(have: Iterable[_Name], coming: Iterable[_Name]) -> list[_Name]:
+def _merged(have: Sequence[_Name], coming: Iterable[_Name]) -> list[_Name]:
     """All names, each once; sorted, unless those that were there are not."""
-    known: dict[tuple[int, str, str], _Name] = {}
-    for name in have:
-        known[name.key] = known[name.key].told(name) if name.key in known else name
-    order = list(known)
-    for name in coming:
-        known[name.key] = known[name.key].told(name) if name.key in known else name
-    arrived = sorted(known.keys() - order)
-    return [known[key] for key in (sorted(known) if order == sorted(order) else [*order, *arrived])]
+    known = {name.key for name in have}
+    every = [*have, *sorted((name for name in coming if name.key not in known), key=lambda name: name.key)]
+    is_sorted = [*have] == sorted(have, key=lambda name: name.key)
+    return sorted(every, key=lambda name: name.key) if is_sorted else every
 
 
 def _laid_out(node: cst.ImportFrom, names: Sequence[_Name], rows: bool) -> cst.ImportFrom:

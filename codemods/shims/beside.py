@@ -16,7 +16,6 @@ from typing import Any
 
 from mcore_unpatch.codemods.bounds import bound
 from mcore_unpatch.codemods.changes import Asked, Insert, Make, Reason
-from mcore_unpatch.codemods.layout import step_of
 from mcore_unpatch.codemods.shims.contract import Shim
 from mcore_unpatch.codemods.shims.holds import Analysis
 from mcore_unpatch.codemods.shims.places import Place
@@ -94,10 +93,10 @@ class SideBySide:
                 self.bench.removes.append(one)
 
     def _guards(self, places: Sequence[Place], reason: Reason) -> Iterator[Asked]:
-        """The imports under their guards, and blank lines between them and others, as formatters want it."""
+        """The imports under their guards."""
         first, _ = Counter(place.path for place in places).most_common(1)[0]  # the others move with it
         for path in dict.fromkeys(place.path for place in places):
-            source, guarded_nodes = self.bench.repository.source(path), list[ast.ImportFrom]()
+            source = self.bench.repository.source(path)
             here = [place for place in places if place.path == path]
             for line, column in dict.fromkeys((place.line, place.node.col_offset) for place in here):
                 node = source.starting[line, column]
@@ -113,9 +112,6 @@ class SideBySide:
                 rule, gain = min(shim.names[name] for name in names), self._gain(shim, path)
                 why = replace(reason, rule=rule, title=title, finding_line=line, gain=gain)
                 yield Asked(source, guarded(source, node, shim.compat, frozenset(names), says), why)
-                for beside in _set_apart(source, node, guarded_nodes):
-                    yield Asked(source, beside, why)
-                guarded_nodes.append(node)
 
     def _gain(self, shim: Shim, path: str) -> str:
         """What a maintainer has of the move, on the Megatrons in use."""
@@ -160,7 +156,7 @@ def guarded(source: Source, node: ast.ImportFrom, module: str, names: Collection
 
     Names that the other module does not have are imported before. In a line that would be too long they stand in rows.
     """
-    indent, step = source.indentation(node), step_of(source)
+    indent, step = source.indentation(node), source.step
 
     def line(statement: Any, keeps: Collection[str], indent: str, **changes: Any) -> Any:
         import libcst as cst
@@ -185,12 +181,15 @@ def guarded(source: Source, node: ast.ImportFrom, module: str, names: Collection
     return Make(node, make)
 
 
-def _set_apart(source: Source, node: ast.ImportFrom, guards: Collection[ast.stmt]) -> Iterator[Insert]:
-    """Blank lines between an import that is guarded from now on and other imports beside it."""
-    suite = source.suite(node)
-    index = suite.index(node)
-    for first, second in pairwise(suite[max(index - 1, 0) : index + 2]):
-        line = source.first_with_comments(second)
-        both = isinstance(first, _IMPORTS) and isinstance(second, _IMPORTS)
-        if both and first not in guards and not source.is_blank(line - 1):
-            yield Insert(second, line, "")
+def set_apart(asked: Sequence[Asked]) -> Iterator[Asked]:
+    """Blank lines between imports and those of them that are guarded from now on, as formatters want it."""
+    guards = {one.change.node: one for one in asked if isinstance(one.change, Make)}
+    for node, of in guards.items():
+        suite = of.source.suite(node)
+        index = suite.index(node)
+        for first, second in pairwise(suite[max(index - 1, 0) : index + 2]):
+            line = of.source.first_with_comments(second)
+            both = isinstance(first, _IMPORTS) and isinstance(second, _IMPORTS)
+            twice = second is node and first in guards  # which asked for it
+            if both and not twice and not of.source.is_blank(line - 1):
+                yield Asked(of.source, Insert(second, line, ""), of.reason)

@@ -43,7 +43,8 @@ class Analysis:
         found: dict[Flow, dict[tuple[Refusal, bool], Hold]] = {}
         for flow, hold in (*self._of_definitions(), *self._of_uses(), *self._of_reaching()):
             found.setdefault(flow, {}).setdefault((hold.left.kind, hold.final), hold)
-        return {flow: list(holds.values()) for flow, holds in found.items()}
+        first = Refusal.ON_HOOK  # then there is nothing to be done
+        return {flow: sorted(holds.values(), key=lambda one: one.left.kind != first) for flow, holds in found.items()}
 
     def _of_definitions(self) -> Iterator[tuple[Flow, Hold]]:
         """What somebody changed, and what gives the model a processor of its own."""
@@ -72,17 +73,7 @@ class Analysis:
                     yield place.flow, Hold(Left(Refusal.RELIED_ON, f"{path}:{place.line}"), final=True)
 
     def _of_reaching(self) -> Iterator[tuple[Flow, Hold]]:
-        """Names that a file replaces in the module, or reaches through it: it would go on with the patch as it is."""
-        for reach in self.places.reaching:
-            definition, left = (
-                self.places.definitions[reach.where],
-                Left(Refusal.RELIED_ON, f"{reach.path}:{reach.line}"),
-            )
-            if is_test(reach.path):
-                continue
-            if not reach.replaces and reach.name in definition.defined:
-                yield (reach.where, definition.shim.names[reach.name]), Hold(left, final=True)
-            for rule in dict.fromkeys(definition.shim.names.values()) if reach.replaces else ():
-                if any(reach.name in unit.binds | unit.uses for unit in definition.closure(rule)):
-                    editable = reach.path in self.places.repository.editable
-                    yield (reach.where, rule), Hold(left, final=not editable)
+        """Files that name the module itself."""
+        for where, path, line in self.places.reaching():
+            for rule in dict.fromkeys(self.places.definitions[where].shim.names.values()):
+                yield (where, rule), Hold(Left(Refusal.RELIED_ON, f"{path}:{line}"), final=True)

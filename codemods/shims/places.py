@@ -5,23 +5,20 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from mcore_unpatch.code.module import BindingKind, scope_of
-from mcore_unpatch.code.syntax import parent_of
 from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.codemods.shims.contract import Contract, Shim
 from mcore_unpatch.codemods.shims.upstream import Definition
-from mcore_unpatch.codemods.syntax import bound_by_import, leaf
+from mcore_unpatch.codemods.syntax import bound_by_import
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.sources.parsing import Unreadable
 
-# The last part of what is called, where something else is put in the place of a name.
-_REPLACING = frozenset({"setattr", "delattr", "patch", "object", "multiple"})
+_PATH = re.compile(r"[\w.:/]+")
 _FARTHEST = 8  # files that pass a name on to each other
 Flow = tuple[str, str]  # where a patch is defined, and its rule: all that asks for it moves together
 
@@ -45,16 +42,6 @@ class Place(NamedTuple):
     def line(self) -> int:
         """Where it stands."""
         return self.node.lineno
-
-
-class Reach(NamedTuple):
-    """A name of a definition that a file says otherwise than by importing it, a star included."""
-
-    path: str
-    where: str
-    name: str
-    line: int
-    replaces: bool = False  # it puts something else there
 
 
 class Places:
@@ -82,21 +69,19 @@ class Places:
         """What asks for the names by path: what tests them goes on with the old, and so do the files of patches."""
         return {path: some for path, some in self.asked.items() if path not in self.definitions and not is_test(path)}
 
-    @cached_property
-    def reaching(self) -> list[Reach]:
-        """What reaches into the files that define them, tests included."""
-        found: list[Reach] = []
+    def reaching(self) -> Iterator[tuple[str, str, int]]:
+        """What names a definition's module otherwise than to import names from it: the definition, the file, the line.
+
+        It would go on with the patch as it is, or has put something else into the module, which a shim does not see.
+        """
         for where, definition in self.definitions.items():
             module = definition.shim.module
-            for path in self.repository.names.index.saying(module):
-                source = self.repository.readable(path) if path != where else None
-                if source is not None and _names_module(source, module):
-                    found += _reached(source, definition)
-                for node in source.every(ast.ImportFrom) if source else ():
-                    there = self._module(node)
-                    if node.names[0].name == "*" and there.node is not None and there.node._inner.module.path == where:
-                        found += [Reach(path, where, name, node.lineno) for name in definition.shim.names]
-        return found
+            for source in self.repository.sources_naming(module):
+                lines = [line for line, text in _names(source) if module in re.split(r"\W", text)]
+                if lines and source.path != where and not is_test(source.path):
+                    said = (name.encode() in source.data for name in ("import *", *definition.names))
+                    if any(said):
+                        yield where, source.path, min(lines)
 
     def _asked(self, source: Source) -> Iterator[Place]:
         known = {name for shim in self.contract.shims for name in shim.names}
@@ -133,26 +118,14 @@ class Places:
         return None
 
 
-def _names_module(source: Source, module: str) -> bool:
-    """Whether a file reaches a module of that name otherwise than by importing names from it."""
-    imports: list[Any] = source.every(ast.Import, ast.ImportFrom)
-    said = {alias.name.rpartition(".")[2] for node in imports for alias in node.names}
-    said |= {node.attr for node in source.every(ast.Attribute)}
-    texts = (node.value for node in source.every(ast.Constant) if isinstance(node.value, str))
-    return module in said or any(module in re.split(r"\W", text) for text in texts)
-
-
-def _reached(source: Source, definition: Definition) -> Iterator[Reach]:
-    """The names that a file may reach in a module: all that it says as an attribute, a keyword or a text."""
-    nodes: list[Any] = source.every(ast.Attribute, ast.Constant, ast.keyword)
+def _names(source: Source) -> Iterator[tuple[int, str]]:
+    """All that a file may name a module by: attributes, imports of modules and of all names, texts like paths."""
+    nodes: list[Any] = source.every(ast.Attribute, ast.Constant, ast.Import, ast.ImportFrom)
     for node in nodes:
-        above = parent_of(node)
-        call = parent_of(above) if isinstance(above, ast.keyword) else above
-        replaces = isinstance(call, ast.Call) and leaf(call.func) in _REPLACING
         if isinstance(node, ast.Attribute):
-            name, replaces = node.attr, not isinstance(node.ctx, ast.Load)
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.Constant):
+            yield node.lineno, node.value if isinstance(node.value, str) and _PATH.fullmatch(node.value) else ""
         else:
-            text = node.arg if isinstance(node, ast.keyword) else node.value
-            name = re.split(r"[.:]", text)[-1] if isinstance(text, str) else ""
-        if name in definition.names:
-            yield Reach(source.path, definition.source.path, name, node.lineno, replaces)
+            yield from ((node.lineno, alias.name) for alias in node.names)
+            yield node.lineno, (getattr(node, "module", "") or "") if node.names[0].name == "*" else ""

@@ -15,7 +15,6 @@ from mcore_unpatch.codemods.syntax import body_of, bound_by_import, dotted
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Source
 from mcore_unpatch.library.digests import dump
-from mcore_unpatch.sources.nodes import walk
 
 _NAME = re.compile(r"Name\(id='(\w+)'\)")
 _BLOCKS = ast.If | ast.Try | ast.With | ast.For | ast.While | ast.ExceptHandler
@@ -160,14 +159,14 @@ def _bound(node: ast.AST) -> Iterator[str]:
         yield node.name
     elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            yield from (name.id for name in walk(target) if isinstance(name, ast.Name))
+            yield from (name.id for name in ast.walk(target) if isinstance(name, ast.Name))
     elif isinstance(node, _BLOCKS):
         for child in ast.iter_child_nodes(node):
             yield from _bound(child)
 
 
 def _used(node: ast.AST) -> Iterator[str]:
-    for child in walk(node):
+    for child in ast.walk(node):
         if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load):
             yield child.id
         elif isinstance(child, ast.Global):

@@ -130,15 +130,14 @@ class AuditReport:
 
 def load(file: Path) -> AuditReport:
     """Read a report again; raises `UsageError` for anything else."""
+    text = reading.required(file)
     try:
-        data = json.loads(reading.read(file))
+        data = json.loads(text)
         if data.pop("version") != VERSION:
             raise ValueError("another version")
         kinds = {"deviations": Deviation, "hooks": ModelHook, "rebindings": Rebinding}
         lists: dict[str, Any] = {key: [_read(kind, row) for row in data[key]] for key, kind in kinds.items()}
         return AuditReport(**{**data, **lists})
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UsageError(f"{file} is not a report of `unpatch audit`, version {VERSION}.") from None
 

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from mcore_unpatch.code.conditions import may_leave
 from mcore_unpatch.code.literals import LITERALS, several
 from mcore_unpatch.code.members import member
 from mcore_unpatch.code.module import Binding, BindingKind, Scope, inner_scope, is_method, scope_of
@@ -226,7 +227,7 @@ def _hasattr(run: OnRelease, subject: ast.expr, attribute: ast.expr, given: Give
     if not isinstance(name, str):
         return UNKNOWN
     if not isinstance(base, Value) or name.startswith("__"):
-        return False if _is_mark(run, subject, name) else UNKNOWN
+        return _marked(run, subject, name)
     library = run.names.library
     if base.kind in (Kind.MODULE, Kind.CLASS, Kind.INSTANCE):
         owners = [base.name] if base.kind == Kind.MODULE and base.node is None else run.names.of_library(base)
@@ -247,7 +248,15 @@ def _hasattr(run: OnRelease, subject: ast.expr, attribute: ast.expr, given: Give
                         return UNKNOWN  # it fills a gap, whoever else does
                     return not _is_mark(run, subject, name)  # who asks for what no release has was told that it comes
                 return known(has)
-    return False if _is_mark(run, subject, name) else UNKNOWN
+    return _marked(run, subject, name)
+
+
+def _marked(run: OnRelease, subject: ast.expr, name: str) -> object:
+    """Nothing has a mark the first time; what only something marked runs may run all the same."""
+    call = parent_of(subject)
+    around = parent_of(call) if call is not None else None
+    is_asked_for = isinstance(around, ast.If) and around.test is call and not may_leave(around.body[-1])
+    return False if _is_mark(run, subject, name) and not is_asked_for else UNKNOWN
 
 
 def _is_negated(subject: ast.expr) -> bool:

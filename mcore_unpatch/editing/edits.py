@@ -26,9 +26,7 @@ from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.megatron.versions import NEWEST, Version, show
 from mcore_unpatch.records import field, record
-from mcore_unpatch.sources.parsed import Parsed
-from mcore_unpatch.sources.parsing import Unreadable
-from mcore_unpatch.sources.project import Project, Reader, with_plain_line_ends
+from mcore_unpatch.sources.parsing import Reader, Unreadable, with_plain_line_ends
 
 # `exact`: the same bits for every caller. `rounding`: the same mathematics for every caller. `behaviour`: it depends on
 # callers that were not seen, or changes something on purpose: made where it mends an error, or when asked for.
@@ -36,8 +34,8 @@ Level = Literal["exact", "rounding", "behaviour"]
 LEVELS: tuple[Level, ...] = ("exact", "rounding", "behaviour")
 
 
-class Repository(Project):
-    """A project that can list its files: all `paths` (posix, relative) are read, those in `editable` may be edited."""
+class Repository:
+    """The files of a repository: all `paths` (posix, relative) are read, those in `editable` may be edited."""
 
     def __init__(
         self,
@@ -45,11 +43,10 @@ class Repository(Project):
         exists: Callable[[str], bool],
         read: Reader,
         editable: Iterable[str] | None = None,
-        parsed: Parsed | None = None,
         names: Callable[[], Names] | None = None,
     ) -> None:
         """`names`: those of the same contents, where somebody has them."""
-        super().__init__(exists, read, parsed)
+        self.exists, self.read = exists, read
         self.paths = tuple(paths)
         self.editable = frozenset(paths if editable is None else editable)
         self.known: dict[Any, Any] = {}  # what was decided, for all who plan with the same files
@@ -88,9 +85,16 @@ class Repository(Project):
         """The Python files that say a name, parsed."""
         return filter(None, map(self.readable, self.naming(name)))
 
-    def _data(self, path: str) -> bytes:
+    def data(self, path: str) -> bytes:
         """The bytes of a file as they are on disk, line endings included: edits count in these."""
         return self.read(path)
+
+    def text(self, path: str) -> bytes:
+        """The same; none of a file that cannot be read, which the scan tells."""
+        try:
+            return self.read(path)
+        except (OSError, Unreadable):
+            return b""
 
 
 def _none(_: str) -> Any:

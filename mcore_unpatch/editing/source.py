@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeVar
 from mcore_unpatch.code.index import dotted_name
 from mcore_unpatch.code.module import Module
 from mcore_unpatch.code.syntax import ancestors, block_of, parent_of
-from mcore_unpatch.sources.nodes import first_line as first_line, walk
 from mcore_unpatch.sources.parsing import MAX_BYTES, TooLarge, Unreadable, decode, why_not
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -31,6 +30,12 @@ class Span(NamedTuple):
     def at(cls, offset: int) -> Span:
         """No bytes: where something is to be inserted."""
         return cls(offset, offset)
+
+
+def first_line(statement: ast.stmt) -> int:
+    """Where a statement begins, with its decorators."""
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return decorators[0].lineno if decorators else statement.lineno
 
 
 def parsed(path: str, data: bytes) -> Module:
@@ -65,7 +70,7 @@ class Source:
     @cached_property
     def nodes(self) -> list[ast.AST]:
         """Every node, as `ast.walk` gives them."""
-        return list(walk(self.tree))
+        return list(ast.walk(self.tree))
 
     def every(self, *kinds: type[Node]) -> list[Node]:
         """The nodes of some kinds, in the same order."""
@@ -142,6 +147,13 @@ class Source:
         """The white space before a statement."""
         text = self.line(node.lineno)
         return text[: len(text) - len(text.lstrip())]
+
+    @property
+    def step(self) -> str:
+        """By how much the file indents."""
+        functions = self.every(ast.FunctionDef)
+        steps = (self.indentation(one.body[0]).removeprefix(self.indentation(one)) for one in functions)
+        return next(filter(None, steps), "    ")
 
     def owns_lines(self, node: ast.stmt) -> bool:
         """Whether a statement shares its lines with nothing but a comment."""

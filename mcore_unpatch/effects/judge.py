@@ -16,6 +16,7 @@ from mcore_unpatch.effects.asks import Ask, Asks, unpacked
 from mcore_unpatch.effects.brought import Brought
 from mcore_unpatch.effects.callers import Answer, method_takes
 from mcore_unpatch.effects.changes import changes
+from mcore_unpatch.effects.hook_takers import Hook, ignored
 from mcore_unpatch.effects.keywords import put_into
 from mcore_unpatch.effects.raising import Raising
 from mcore_unpatch.effects.records import Cause, Effect, Outcome, Place, When, place_of
@@ -31,11 +32,14 @@ _ANYTHING = Signature((), any_position=True, any_keyword=True)
 class Judge:
     """Judges the patches of one repository; everything that asks for no release is read once."""
 
-    def __init__(self, names: Names, patches: Sequence[Patch], files: Sequence[PatchFile] = ()) -> None:
+    def __init__(
+        self, names: Names, patches: Sequence[Patch], files: Sequence[PatchFile] = (), hook: Hook | None = None
+    ) -> None:
         self.names, self.guards, self.asks = names, Guards(names), Asks(names)
         self.cases = {patch: Replaced(patch, names) for patch in patches}
         self.targets: dict[str, Replaced] = {case.target: case for case in self.cases.values()}
         self.brought = Brought(names, patches, files)
+        self._hook = hook
         self._raising: dict[str, Raising] = {}
         self._on: dict[tuple[Patch, str], tuple[Effect, ...]] = {}
         self._asked: dict[Patch, list[Ask]] = {}
@@ -100,6 +104,8 @@ class Judge:
             yield from answer.unpacked(release.calls(case.target), release.label)
         yield from self._asks_of(case, release)
         yield from self._idle(case, release)
+        if self._hook is not None:
+            yield from ignored(case, self._hook, release)
 
     def _class_not_taken(self, case: Replaced, release: Detailed) -> Iterator[Effect]:
         """Calls that build the class that is replaced, or call its methods, and do not fit the new one."""

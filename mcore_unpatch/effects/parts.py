@@ -39,7 +39,7 @@ class Parts:
             if old.has(f"{was}.{node.attr}") is not True or new.has(f"{is_now}.{node.attr}") is not False:
                 continue
             if self._is_of_library(part, was) and raising.runs_at(node, "AttributeError"):
-                cause = Cause(f"{name}.{node.attr}", is_now)
+                cause = Cause(f"{name}.{node.attr}")
                 yield Effect(
                     Outcome.NAME_GONE, (new.label,), cause, place_of(node, module.path, When.CALL), "AttributeError"
                 )

@@ -97,7 +97,8 @@ class Raising:
         last = next((number for number in reversed(range(len(until))) if has(until[number])), None)
         if last is not None:
             return until[min(last + 1, len(until) - 1)].label, ""
-        return "", next((one.label for one in self.release.newer() if has(one)), "")
+        ordered = (one for one in self.release.newer() if not one.label.endswith("+"))  # a source has no place in it
+        return "", next((one.label for one in ordered if has(one)), "")
 
     def now(self, name: str) -> str:
         """Where the release has what an older one had under a name."""

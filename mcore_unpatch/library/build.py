@@ -1,114 +1,81 @@
-"""The one builder: a model of a library from its source, wherever that lies."""
+"""The one builder: what a library says of itself, from its source, wherever that lies."""
 
 from __future__ import annotations
 
 import ast
 import gc
 import sys
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 
+from mcore_unpatch.code.index import dotted_name
+from mcore_unpatch.code.module import Module
+from mcore_unpatch.code.syntax import last_name
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.library.definitions import ModuleFacts
-from mcore_unpatch.library.fact import Fact
-from mcore_unpatch.library.facts import KINDS, Definition, Entry, Heart, How, Use
-from mcore_unpatch.library.model import Library, Model, Usage
+from mcore_unpatch.library.defined import Defined, marked
+from mcore_unpatch.library.facts import Definition, Entry, Heart, Use
+from mcore_unpatch.library.names import Listing, Names
 from mcore_unpatch.library.packed import Packed
-from mcore_unpatch.library.signatures import Call as Signed
 from mcore_unpatch.library.slots import Slots
-from mcore_unpatch.library.syntax import source_of, statements
-from mcore_unpatch.library.usage import UseCollector
+from mcore_unpatch.library.used import Collector
 
 # What every installation has: Python's own modules, torch and what it depends on.
 ALWAYS_THERE = frozenset({*sys.stdlib_module_names, "torch", "numpy", "packaging", "typing_extensions"})
-_MOST_READERS = 4  # of a field, that are told
-_LETTERS = {kind: letter for letter, kind in KINDS.items()}
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 SourceFile = tuple[str, bytes]  # a path below the folder that holds the top package, and its content
+Facts = dict[str, Definition]
 
 
 def build(heart: Heart, label: str, files: Iterable[SourceFile]) -> Packed:
     """What a source says; raises `UsageError` where it cannot be read whole."""
     collecting = gc.isenabled()
-    gc.disable()  # a million nodes and no cycle among them: looking for cycles takes a third of the time
+    gc.disable()  # a million nodes: looking for cycles takes a third of the time
     try:
-        made = _build(Library(heart.distribution, heart.packages, heart.lists), label, files)
-        return Packed.of(heart, label, map(_written, *zip(*made.facts.items(), strict=True)), _uses(made))
+        facts, uses = _build(heart, files)
+        return Packed.of(heart, label, facts.values(), uses)
     finally:
         if collecting:
             gc.enable()
 
 
-def _written(name: str, fact: Fact) -> Definition:
-    return Definition(
-        name,
-        Entry(0, _LETTERS[fact.kind], fact.detail, fact.traits),
-        fact.digest.hex(),
-        fact.statements.hex(),
-    )
+def _names_of(heart: Heart, facts: Facts) -> Names:
+    def entry(name: str) -> Entry | None:
+        return found.entry if (found := facts.get(name)) is not None else None
+
+    return Names(heart, Listing(), entry)
 
 
-def _uses(made: Model) -> dict[str, list[Use]]:
-    return {name: list(map(_use, uses)) for name, uses in made._uses.items()}
-
-
-def _use(one: Usage) -> Use:
-    call = Signed.read(str(one.call)) if one.call is not None else None
-    return Use(How(one.how), one.place, call, one.sure, one.condition, one.users)
-
-
-def _build(library: Library, label: str, files: Iterable[SourceFile]) -> Model:
-    modules: dict[str, ModuleFacts] = {}
+def _build(heart: Heart, files: Iterable[SourceFile]) -> tuple[Facts, dict[str, list[Use]]]:
+    modules: dict[str, Defined] = {}
     for path, data in files:
-        if library.holds(".".join(path.removesuffix(".py").removesuffix("/__init__").split("/"))):
-            module = read_module(library, path, data)
-            modules[module.name] = module
+        if heart.within(dotted_name(path)):
+            modules[dotted_name(path)] = _read(heart, path, data)
     if not modules:
-        raise UsageError(f"This source holds no package {library.packages[0]}; pass a complete checkout or wheel.")
-    facts: dict[str, Fact] = {}
+        raise UsageError(f"This source holds no package {heart.packages[0]}; pass a complete checkout or wheel.")
+    facts: Facts = {}
     for module in modules.values():
         facts |= module.facts
-    model = Model(library, label, facts, {})
-    _resolve(facts, modules, model)
-    model = Model(library, label, facts, {})
-    for name, packages in _needs(library, modules).items():
-        _mark(facts, name, f"needs:{','.join(sorted(packages))}")
-    uses = UseCollector(model, Slots(modules.values()))
+    _resolve(facts, modules, _names_of(heart, facts))
+    names = _names_of(heart, facts)
+    for name, packages in _needs(heart, modules).items():
+        facts[name] = marked(facts[name], f"needs:{','.join(sorted(packages))}")
+    functions = (name for name, one in facts.items() if one.letter == "f")
+    collector = Collector(names, functions, Slots(modules.values()))
     for module in modules.values():
-        uses.take(module)
-    used = uses.result()
-    for name, given in uses.given.items():
-        known = model.find(name)
-        defaults = known.fact.parameters.defaults if known is not None and known.fact.kind == "function" else {}
-        for key, value in sorted(given):
-            if known is not None and defaults.get(key, "") not in ("", value):
-                _mark(facts, known.name, f"given:{key}={value}")
-    _mark_unread(facts, modules, model, used, uses)
-    return Model(library, label, facts, used)
+        collector.take(module)
+    uses = collector.result()
+    _mark_unread(facts, modules, names, uses, collector)
+    return facts, uses
 
 
-def _mark(facts: dict[str, Fact], name: str, *words: str) -> None:
-    if name in facts:
-        facts[name] = replace(facts[name], traits=(*facts[name].traits, *words))
-
-
-def definitions(heart: Heart, path: str, data: bytes) -> dict[str, Definition]:
+def definitions(heart: Heart, path: str, data: bytes) -> Facts:
     """What one file defines; raises `UsageError`."""
-    facts = read_module(Library(heart.distribution, heart.packages), path, data).facts
-    return {name: _written(name, fact) for name, fact in facts.items()}
+    return _read(heart, path, data).facts
 
 
-def read_module(library: Library, path: str, data: bytes) -> ModuleFacts:
-    """The facts of one file; raises `UsageError`."""
-    parts = path.removesuffix(".py").split("/")
-    is_package = parts[-1] == "__init__"
-    name = ".".join(parts[:-1] if is_package else parts)
+def _read(heart: Heart, path: str, data: bytes) -> Defined:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)
-            tree = ast.parse(data)
+        return Defined(Module(path, dotted_name(path), data), heart.top)
     except SyntaxError as error:
         where = f"{path}, line {error.lineno}," if error.lineno else path
         wrong = f"{where} is not valid for Python {sys.version_info[0]}.{sys.version_info[1]}: {error.msg}."
@@ -116,31 +83,29 @@ def read_module(library: Library, path: str, data: bytes) -> ModuleFacts:
         raise UsageError(f"{wrong} Nothing was read; {way}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise UsageError(f"{path} cannot be read: {error}. Nothing was read; pass a complete source.") from None
-    return ModuleFacts(name, is_package, tree, library.top)
 
 
-def _resolve(facts: dict[str, Fact], modules: Mapping[str, ModuleFacts], model: Model) -> None:
+def _resolve(facts: Facts, modules: Mapping[str, Defined], names: Names) -> None:
     """Traits name other definitions as they are written: put the dotted names in, where the library has them."""
     for module in modules.values():
         for name in module.facts:
-            fact = facts[name]
-            if any("@" in word for word in fact.traits):
-                words = (_resolved(word, module.name, model) for word in fact.traits)
-                facts[name] = replace(fact, traits=tuple(filter(None, words)))
+            entry = facts[name].entry
+            if any("@" in word for word in entry.traits):
+                words = (_resolved(word, module.name, names) for word in entry.traits)
+                facts[name] = facts[name]._replace(entry=entry._replace(traits=tuple(filter(None, words))))
 
 
-def _resolved(word: str, module: str, model: Model) -> str:
+def _resolved(word: str, module: str, names: Names) -> str:
     key, sep, texts = word.partition(":@")
     if not sep:
         return word
     resolved = []
     for text in texts.split("|"):
-        known = model.find(f"{module}.{text}")
-        kind = known.fact.kind if known is not None else ""
-        wanted = kind == "class" or (key == "alias" and kind != "import")
-        wanted = kind == "function" if key in ("picks", "whole") else wanted
-        if known is not None and wanted:
-            resolved.append(known.name)
+        found = names.find(f"{module}.{text}")
+        letter = found[1].letter if found is not None else ""
+        wanted = letter == ("f" if key in ("picks", "whole") else "c") or (key == "alias" and letter not in ("", "i"))
+        if found is not None and wanted:
+            resolved.append(found[0])
     if key == "picks" and len(resolved) <= texts.count("|"):
         return ""  # not all of them are functions
     if key in ("several", "picks"):
@@ -149,43 +114,37 @@ def _resolved(word: str, module: str, model: Model) -> str:
 
 
 def _mark_unread(
-    facts: dict[str, Fact],
-    modules: Mapping[str, ModuleFacts],
-    model: Model,
-    used: Mapping[str, object],
-    uses: UseCollector,
+    facts: Facts,
+    modules: Mapping[str, Defined],
+    names: Names,
+    uses: Mapping[str, object],
+    collector: Collector,
 ) -> None:
-    """Names of modules, and fields of dataclasses, that nothing of the library reads, or few do: other packages may."""
-    imported = {fact.detail for fact in facts.values() if fact.kind == "import"}
-    for module in modules.values():
-        local = (node for body in module.functions for node in body.nodes.of(ast.ImportFrom))
-        outer = (statement for statement in statements(module.tree.body) if isinstance(statement, ast.ImportFrom))
-        for node in (*outer, *local):
-            imported |= {f"{source_of(node, module.package)}.{alias.name}" for alias in node.names}
-    imported |= {known.name for detail in imported if (known := model.find(detail))}
+    """Names of modules, and fields of dataclasses, that nothing of the library reads: other packages may."""
+    imported = {one.entry.detail for one in facts.values() if one.letter == "i"}
+    imported |= collector.imported
+    imported |= {found[0] for detail in imported if (found := names.find(detail))}
     starred = {name.removesuffix(".*") for name in imported if name.endswith(".*")}
-    for name, fact in list(facts.items()):
+    for name, one in list(facts.items()):
         owner, _, leaf = name.rpartition(".")
-        if owner in modules and name not in modules and fact.kind in ("function", "value", "import"):
-            if name in used or name in imported or owner in starred or leaf in uses.loose or leaf in uses.texts:
-                continue
-            if not leaf.startswith("__") and leaf != "*":
-                _mark(facts, name, "unread")
-        elif fact.kind == "value" and leaf not in uses.texts and owner in facts:
-            readers = uses.readers[leaf]
-            others = readers - {owner} or readers
-            if facts[owner].trait("dataclass") is not None and len(others) <= _MOST_READERS:
-                _mark(facts, name, f"read:{'|'.join(sorted(others))}" if others else "unread")
+        if owner in modules and name not in modules and one.letter in "fvi":
+            is_read = name in uses or name in imported or owner in starred or leaf in collector.loose
+            unread = not is_read and leaf not in collector.texts and not leaf.startswith("__") and leaf != "*"
+        else:
+            is_field = one.letter == "v" and owner in facts and facts[owner].entry.trait("dataclass") is not None
+            unread = is_field and leaf not in collector.texts and leaf not in collector.read
+        if unread:
+            facts[name] = marked(one, "unread")
 
 
-def _needs(library: Library, modules: Mapping[str, ModuleFacts]) -> dict[str, frozenset[str]]:
+def _needs(heart: Heart, modules: Mapping[str, Defined]) -> dict[str, frozenset[str]]:
     """The packages that each module needs, those included that the modules it imports need."""
-    imported = {name: set(_always_imported(library, module, modules)) for name, module in modules.items()}
-    top = f"{library.top}."  # the folder may be shared by several distributions
+    imported = {name: set(_always_imported(heart, one.module, modules)) for name, one in modules.items()}
+    top = f"{heart.top}."  # the folder may be shared by several distributions
     needs: dict[str, set[str]] = {}
     for name, names in imported.items():
-        outside = (other.split(".")[: 1 + other.startswith(top)] for other in names if not library.holds(other))
-        needs[name] = set(map(".".join, outside)) - ALWAYS_THERE - {library.top}
+        outside = (other.split(".")[: 1 + other.startswith(top)] for other in names if not heart.within(other))
+        needs[name] = set(map(".".join, outside)) - ALWAYS_THERE - {heart.top}
     changed = True
     while changed:
         changed = False
@@ -194,28 +153,28 @@ def _needs(library: Library, modules: Mapping[str, ModuleFacts]) -> dict[str, fr
             needs[name] |= more
             changed = changed or bool(more)
     # Without what the first package itself needs nothing of the library runs.
-    always = needs.get(library.packages[0], set())
+    always = needs.get(heart.packages[0], set())
     return {name: frozenset(needed - always) for name, needed in needs.items() if needed - always}
 
 
-def _always_imported(library: Library, module: ModuleFacts, modules: Mapping[str, ModuleFacts]) -> Iterator[str]:
+def _always_imported(heart: Heart, module: Module, modules: Mapping[str, object]) -> Iterator[str]:
     """What importing a module imports whatever happens: the packages around it, and its own unguarded imports."""
-    yield from _around(library, module.name)
+    yield from _around(heart, module.name)
     for node in _unguarded(module.tree.body):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         else:
-            source = source_of(node, module.package)
+            source = module.absolute(node.module, node.level)
             names = [source, *(name for alias in node.names if (name := f"{source}.{alias.name}") in modules)]
         for name in names:
             yield name
-            yield from _around(library, name)
+            yield from _around(heart, name)
 
 
-def _around(library: Library, module: str) -> Iterator[str]:
+def _around(heart: Heart, module: str) -> Iterator[str]:
     while "." in module:
         module = module.rpartition(".")[0]
-        if library.holds(module):
+        if heart.within(module):
             yield module
 
 
@@ -236,5 +195,5 @@ def _unguarded(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
 def _forgives(handler: ast.ExceptHandler) -> bool:
     """Whether a handler goes on where an import failed."""
     caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    names = {ast.unparse(name).rpartition(".")[2] for name in caught if name is not None}
+    names = {last_name(name) for name in caught if name is not None}
     return (not names or not names.isdisjoint(_CAUGHT)) and not isinstance(handler.body[-1], ast.Raise)

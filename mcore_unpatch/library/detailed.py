@@ -84,6 +84,9 @@ class Detailed:
             return None
         if package and f"{dotted}.".startswith(f"{package}.") and self.version < since:
             return None if self.ever(dotted) else False  # what no later one has was not there before
+        top = next((one for one in heart.packages if f"{dotted}.".startswith(f"{one}.")), "")
+        if top and not self.label.endswith("+") and not self._names.has(top):
+            return None  # a wheel may lack a package that a checkout has
         if self.is_later and not self._names.has(dotted):
             return False if self.ever(dotted) else None
         return self._names.has(dotted)
@@ -174,6 +177,11 @@ class Detailed:
         """What stands under just that name, through re-exports and bases."""
         return self.define(name) if self._names.find(name) is not None else None
 
+    def assigns(self, name: str) -> bool:
+        """Whether a module sets a name by an assignment, which may be one of several."""
+        entry = self.entry(name)
+        return entry is not None and entry.letter == "v"
+
     def name_of(self, name: str) -> str:
         """The name under which this release has what later ones define elsewhere, and have from there too."""
         if self._names.find(name) is not None or not self.ever(name):
@@ -181,7 +189,7 @@ class Detailed:
         parts = name.split(".")
         for cut in (len(parts), len(parts) - 1):  # a function or class, or a method of a class
             whole = ".".join(parts[:cut])
-            for other in self.packed.by_leaf.get(parts[cut - 1], ()):
+            for other in self.packed.listing.by_leaf.get(parts[cut - 1], ()):
                 found = self._all.find(other) if other != whole else None
                 if found is not None and found[0] == whole and self._names.find(other) is not None:
                     return ".".join([other, *parts[cut:]])

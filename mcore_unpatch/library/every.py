@@ -112,11 +112,11 @@ class AllReleases:
 
     def says(self, name: str) -> bool:
         """Whether any name ends in that."""
-        return name in self._packed.by_leaf
+        return name in self._packed.listing.by_leaf
 
     def has_member(self, name: str) -> bool:
         """Whether any class has a member of a name."""
-        return any(self.is_class(dotted.rpartition(".")[0]) for dotted in self._packed.by_leaf.get(name, ()))
+        return any(self.is_class(dotted.rpartition(".")[0]) for dotted in self._packed.listing.by_leaf.get(name, ()))
 
     def modules_with(self, name: str) -> Iterable[str]:
         """The modules that have a name, those that define it first."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Protocol
 
 from mcore_unpatch.library.facts import Definition, Entry, Heart
 
@@ -13,12 +12,33 @@ _LONGEST = 30  # parts of a name
 Body = tuple[str, str]  # the digests of a body and of its statements
 
 
-class Listed(Protocol):
+class Listing:
     """Every name that there may be, by its parts."""
 
-    by_owner: Mapping[str, Sequence[str]]
-    by_leaf: Mapping[str, Sequence[str]]
-    classes: Sequence[str]
+    def __init__(self, names: Iterable[str] = (), is_class: Callable[[str], bool] = bool) -> None:
+        """`is_class` leaves out names that no version has as a class."""
+        self._names, self._is_class = names, is_class
+
+    @cached_property
+    def by_owner(self) -> dict[str, list[str]]:
+        """The names by what they stand in."""
+        return self._grouped(0)
+
+    @cached_property
+    def by_leaf(self) -> dict[str, list[str]]:
+        """The names by their last part."""
+        return self._grouped(2)
+
+    @cached_property
+    def classes(self) -> list[str]:
+        """The names that are a class in some version."""
+        return list(filter(self._is_class, self._names))
+
+    def _grouped(self, part: int) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name in self._names:
+            found.setdefault(name.rpartition(".")[part], []).append(name)
+        return found
 
 
 class Names:
@@ -27,11 +47,11 @@ class Names:
     def __init__(
         self,
         heart: Heart,
-        listed: Listed,
+        listing: Listing,
         entry: Callable[[str], Entry | None],
         body: Callable[[str, Entry], Body] = lambda name, entry: ("", ""),
     ) -> None:
-        self.heart, self._listed, self.entry, self._body = heart, listed, entry, body
+        self.heart, self._listing, self.entry, self._body = heart, listing, entry, body
         self._prefixes = heart.prefixes
         self._found: dict[str, tuple[str, Entry] | None] = {}
         self._lineages: dict[str, tuple[str, ...]] = {}
@@ -81,13 +101,13 @@ class Names:
 
     def members(self, owner: str) -> Iterator[tuple[str, Entry]]:
         """What a class or module binds itself."""
-        for name in self._listed.by_owner.get(owner, ()):
+        for name in self._listing.by_owner.get(owner, ()):
             if (entry := self.entry(name)) is not None:
                 yield name, entry
 
     def ending(self, leaf: str) -> Iterator[tuple[str, Entry]]:
         """The names whose last part is that."""
-        for name in self._listed.by_leaf.get(leaf, ()):
+        for name in self._listing.by_leaf.get(leaf, ()):
             if (entry := self.entry(name)) is not None:
                 yield name, entry
 
@@ -110,7 +130,7 @@ class Names:
     def derived(self) -> dict[str, list[str]]:
         """The classes that derive from a class, directly or not."""
         found: dict[str, list[str]] = {}
-        for name in self._listed.classes:
+        for name in self._listing.classes:
             for base in self.lineage(name)[1:] if self.is_a(name, "c") else ():
                 found.setdefault(base, []).append(name)
         return found

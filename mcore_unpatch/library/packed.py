@@ -8,15 +8,26 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property
+from typing import NamedTuple
 
 from mcore_unpatch.library.facts import Definition, Entry, Heart, How, Use
-from mcore_unpatch.library.names import Body, Names
+from mcore_unpatch.library.names import Body, Listing, Names
 from mcore_unpatch.library.signatures import Call
 
 _FORMAT = b"unpatch models 3\n"
 _VERSION_END, _FIELD, _USE = "\x1e", "\x1f", "\x1d"
 _GONE, _DIGITS = "-", "0123456789"
 Lines = dict[str, str]
+Changes = tuple[dict[str, Body], Lines]  # heads and bodies, and uses
+
+
+class Branch(NamedTuple):
+    """A branch of a library as it was on a day, and the version that it says it is."""
+
+    name: str
+    version: str
+    day: str
+    commit: str
 
 
 class Packed:
@@ -31,7 +42,9 @@ class Packed:
         uses: Callable[[], Lines] = dict,
     ) -> None:
         self.heart, self.labels, self.lines = heart, labels, lines or {}
+        self.listing = Listing(self.lines, lambda name: f"c{_FIELD}" in self.lines[name])
         self._read_bodies, self._read_uses = bodies, uses
+        self.branches: dict[Branch, bytes] = {}
         self._entries: dict[str, list[Entry]] = {}
         self._names: dict[int | None, Names] = {}
         self.within = self.names().within
@@ -46,7 +59,8 @@ class Packed:
             end = at + 4 + int.from_bytes(data[at : at + 4])
             streams.append(data[at + 4 : end])
             at = end
-        labels, *told = zlib.decompress(streams[0]).decode().split("\n")
+        head, *told = zlib.decompress(streams[0]).decode().split("\n")
+        labels, *branches = head.split("\t")
         lines = dict(line.split("\t", 1) for line in told)
 
         def bodies() -> Lines:
@@ -56,17 +70,20 @@ class Packed:
             text = zlib.decompress(streams[2]).decode()
             return dict(line.split("\t", 1) for line in text.split("\n")) if text else {}
 
-        return cls(heart, tuple(labels.split()), lines, bodies, uses)
+        packed = cls(heart, tuple(labels.split()), lines, bodies, uses)
+        packed.branches = {Branch(*one.split()): stream for one, stream in zip(branches, streams[3:], strict=True)}
+        return packed
 
     def to_bytes(self) -> bytes:
         """The file; the same for the same versions."""
         names = sorted(self.lines)
+        head = "\t".join([" ".join(self.labels), *map(" ".join, self.branches)])
         streams = [
-            [" ".join(self.labels), *(f"{name}\t{self.lines[name]}" for name in names)],
+            [head, *(f"{name}\t{self.lines[name]}" for name in names)],
             [self.bodies[name] for name in names],
             [f"{name}\t{line}" for name, line in sorted(self.uses.items())],
         ]
-        packed = (zlib.compress("\n".join(stream).encode(), 9) for stream in streams)
+        packed = [*(zlib.compress("\n".join(stream).encode(), 9) for stream in streams), *self.branches.values()]
         return _FORMAT + b"".join(len(one).to_bytes(4) + one for one in packed)
 
     @classmethod
@@ -80,19 +97,65 @@ class Packed:
 
     def plus(self, other: Packed, label: str = "") -> Packed:
         """These versions with the one that another file has behind them."""
-        number = len(self.labels)
-        lines, bodies, used = dict(self.lines), dict(self.bodies), dict(self.uses)
-        for name in {**lines, **other.lines}:
+        return self._changed(label or other.labels[0], self._changes(other))
+
+    def _changes(self, other: Packed) -> Changes:
+        """What the version of another file says that the last one does not say."""
+        names, uses = {}, {}
+        for name in {**self.lines, **other.lines}:
             now = other.lines.get(name, _GONE).lstrip(_DIGITS), other.bodies.get(name, "")
-            then = lines.get(name, _GONE).split(_VERSION_END)[-1], bodies.get(name, "").split(_VERSION_END)[-1]
-            if (then[0].lstrip(_DIGITS), then[1]) != now:
-                lines[name] = _VERSION_END.join(filter(None, [lines.get(name), f"{number}{now[0]}"]))
-                bodies[name] = f"{bodies[name]}{_VERSION_END}{now[1]}" if name in bodies else now[1]
-        for name in {**used, **other.uses}:
+            then = (
+                one.get(name, empty).split(_VERSION_END)[-1] for one, empty in ((self.lines, _GONE), (self.bodies, ""))
+            )
+            if (next(then).lstrip(_DIGITS), next(then)) != now:
+                names[name] = now
+        for name in {**self.uses, **other.uses}:
             text = other.uses.get(name, "").partition(_FIELD)[2]
-            if used.get(name, "").split(_VERSION_END)[-1].partition(_FIELD)[2] != text:
-                used[name] = _VERSION_END.join(filter(None, [used.get(name), f"{number}{_FIELD}{text}"]))
-        return Packed(self.heart, (*self.labels, label or other.labels[0]), lines, lambda: bodies, lambda: used)
+            if self.uses.get(name, "").split(_VERSION_END)[-1].partition(_FIELD)[2] != text:
+                uses[name] = text
+        return names, uses
+
+    def _changed(self, label: str, changes: Changes) -> Packed:
+        number, (names, told) = len(self.labels), changes
+        lines, bodies, uses = dict(self.lines), dict(self.bodies), dict(self.uses)
+        for name, (head, body) in names.items():
+            bodies[name] = f"{bodies[name]}{_VERSION_END}{body}" if name in bodies else body
+            lines[name] = _VERSION_END.join(filter(None, [lines.get(name), f"{number}{head}"]))
+        for name, text in told.items():
+            uses[name] = _VERSION_END.join(filter(None, [uses.get(name), f"{number}{_FIELD}{text}"]))
+        return Packed(self.heart, (*self.labels, label), lines, lambda: bodies, lambda: uses)
+
+    def with_branch(self, branch: Branch, other: Packed) -> Packed:
+        """These versions, and beside them a branch, which the file has as it differs from the last of them."""
+        names, uses = self._changes(other)
+        lines = [str(len(names)), *(f"{name}\t{head}\t{body}" for name, (head, body) in sorted(names.items()))]
+        text = "\n".join([*lines, *(f"{name}\t{text}" for name, text in sorted(uses.items()))])
+        kept = Packed(self.heart, self.labels, self.lines, lambda: self.bodies, lambda: self.uses)
+        kept.branches = self.branches | {branch: zlib.compress(text.encode(), 9)}
+        return kept
+
+    def branch(self, branch: Branch) -> Packed:
+        """These versions with a branch behind them, as if it came last."""
+        count, *lines = zlib.decompress(self.branches[branch]).decode().split("\n")
+        parts = [line.split("\t", 2) for line in lines[: int(count)]]
+        uses = dict(line.split("\t", 1) for line in lines[int(count) :])
+        return self._changed(branch.version, ({name: (head, body) for name, head, body in parts}, uses))
+
+    def alone(self, branch: Branch) -> Packed:
+        """A branch without the versions, as its source would be read."""
+        every = self.branch(branch)
+        last = len(every.labels) - 1
+
+        def newest(text: str) -> tuple[int, str]:
+            parts = text.split(_VERSION_END)
+            return len(parts) - 1, parts[-1].lstrip(_DIGITS)
+
+        there = {name: newest(text) for name, text in every.lines.items()}
+        there = {name: (at, head) for name, (at, head) in there.items() if head != _GONE}
+        lines = {name: f"0{head}" for name, (_, head) in there.items()}
+        bodies = {name: every.bodies[name].split(_VERSION_END)[at] for name, (at, _) in there.items()}
+        uses = {name: f"0{text}" for name, told in every.uses.items() if (text := newest(told)[1]) != _FIELD}
+        return Packed(self.heart, (every.labels[last],), lines, lambda: bodies, lambda: uses)
 
     def entries(self, name: str) -> list[Entry]:
         """What a name was, version by version where that changed."""
@@ -112,7 +175,7 @@ class Packed:
     def names(self, number: int | None = None) -> Names:
         """The names of a version; without one all as one, each as the newest has it that has it at all."""
         if number not in self._names:
-            self._names[number] = Names(self.heart, self, lambda name: self._entry(name, number), self.body)
+            self._names[number] = Names(self.heart, self.listing, lambda name: self._entry(name, number), self.body)
         return self._names[number]
 
     def _entry(self, name: str, number: int | None) -> Entry | None:
@@ -143,32 +206,10 @@ class Packed:
         return self._read_uses()
 
     @cached_property
-    def by_owner(self) -> dict[str, list[str]]:
-        """The names by what they stand in."""
-        return _grouped(self.lines, 0)
-
-    @cached_property
-    def by_leaf(self) -> dict[str, list[str]]:
-        """The names by their last part."""
-        return _grouped(self.lines, 2)
-
-    @cached_property
-    def classes(self) -> list[str]:
-        """The names that are a class in some version."""
-        return [name for name, line in self.lines.items() if f"c{_FIELD}" in line]
-
-    @cached_property
     def in_specs(self) -> list[str]:
         """The names that specs of some version have."""
         marks = [f"{before}{how}" for before in (_FIELD, _USE) for how in (How.NAMED, How.SLOT)]
         return [name for name, line in self.uses.items() if any(mark in line for mark in marks)]
-
-
-def _grouped(names: Iterable[str], part: int) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(name.rpartition(".")[part], []).append(name)
-    return found
 
 
 def _head(entry: Entry) -> str:

@@ -102,8 +102,7 @@ def _in_wheel(file: Path, heart: Heart) -> Iterator[SourceFile]:
 
 
 def _in_commit(clone: Path, commit: str, heart: Heart) -> Iterator[SourceFile]:
-    bare = (clone / "HEAD").is_file() and (clone / "objects").is_dir()
-    where = [f"--git-dir={clone.resolve()}"] if bare else []
+    where = git_options(clone)
     if commit.startswith("-"):
         raise UsageError(f"{commit} is not a commit.")
     packages = [package.replace(".", "/") for package in heart.packages]
@@ -121,6 +120,12 @@ def _in_commit(clone: Path, commit: str, heart: Heart) -> Iterator[SourceFile]:
         if name not in told:
             raise UsageError(f"{path} of {commit} is missing in {clone}; pass a complete clone. (object {name})")
         yield path, told[name]
+
+
+def git_options(clone: Path) -> list[str]:
+    """What git has to be told to read a clone, which may be bare."""
+    bare = (clone / "HEAD").is_file() and (clone / "objects").is_dir()
+    return [f"--git-dir={clone.resolve()}"] if bare else []
 
 
 def read(heart: Heart, label: str, files: Files) -> Packed:
@@ -173,4 +178,6 @@ def glance(releases: Releases, label: str, files: Files) -> Detailed:
     def body(name: str, _: Entry) -> tuple[str, str]:
         return (found.digest, found.statements) if (found := definition(name)) is not None else ("", "")
 
-    return Detailed(releases, len(packed.labels) - 1, label=label, names=Names(packed.heart, packed, entry, body))
+    return Detailed(
+        releases, len(packed.labels) - 1, label=label, names=Names(packed.heart, packed.listing, entry, body)
+    )

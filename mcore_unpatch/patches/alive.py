@@ -15,7 +15,7 @@ from mcore_unpatch.code.syntax import last_name, spelled, walk
 from mcore_unpatch.code.values import Kind, Value, texts
 from mcore_unpatch.code.worth import Given, both
 from mcore_unpatch.library.interface import Release
-from mcore_unpatch.patches.records import Patch, Spelling
+from mcore_unpatch.patches.records import Confidence, Patch, Spelling
 
 
 def alive(guards: Guards, patch: Patch, releases: Sequence[Release]) -> list[bool | None]:
@@ -98,7 +98,10 @@ def conditions_of(guards: Guards, patch: Patch) -> Asked:
 def run_on(guards: Guards, patch: Patch, release: Release) -> Reached:
     """Who answers for a release, and knows what is patched by what is done to it."""
     path = spelled(patch.write.base) if patch.write is not None else ""
-    if not path:
+    is_guess = (
+        patch.sure == Confidence.POSSIBLE and path == "self"
+    )  # of the function's own object who binds it knows more
+    if not path or is_guess:
         return Reached(guards, release)
     owner = patch.target.rpartition(".")[0]
     kind = Kind.MODULE if guards.names.library.is_module(owner) else Kind.INSTANCE

@@ -36,8 +36,9 @@ class Evidence:
         near: the file imports the library.
         """
         parts = [cls for part in self._taken_from(write.base, _DEEPEST) if (cls := self.library.part(part))]
+        is_head = name == "output_layer" and (near or isinstance(write.name, str))  # models of many libraries have one
         if self.library.part(name) and last_name(write.base) != "submodules" and not typed:
-            if replacements.made(self.names, write.value) and (name == "output_layer" or (parts and near)):
+            if replacements.made(self.names, write.value) and (is_head or (parts and near)):
                 return _likely(parts[0] if parts else self.library.whole(), name, Spelling.SUBMODULE)
         bound = bound_to(write.value) is not None
         found = self.names.of(write.value)
@@ -57,8 +58,9 @@ class Evidence:
         used = self._by_use(write, name) if near else []
         if used:
             return _likely(used[0], name, Spelling.INSTANCE_ATTRIBUTE) if len(used) == 1 else _possible(used[0], name)
-        if bound and named + parts:
-            return _likely((named + parts)[0], name, Spelling.INSTANCE_ATTRIBUTE)
+        owners = named + parts * near
+        if bound and owners:
+            return _likely(owners[0], name, Spelling.INSTANCE_ATTRIBUTE)
         called = self.library.part(last_name(write.base))
         if near and called and self._has(called, name):
             return _possible(called, name)  # `optimizer.step = ...` where the library is imported

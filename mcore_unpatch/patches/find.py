@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import islice
 from typing import Any
 
 from mcore_unpatch.code.index import is_test
 from mcore_unpatch.code.module import BindingKind, Module, is_method, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import function_of, spelled, walk
+from mcore_unpatch.code.syntax import function_of, last_name, spelled, text_of, walk
 from mcore_unpatch.code.values import Frame, Kind, Value, Values, texts
 from mcore_unpatch.patches.evidence import Evidence
 from mcore_unpatch.patches.frames import unfolded
@@ -41,7 +41,9 @@ class Finder:
         self.names, self.library = names, names.library
         self._evidence = Evidence(names)
         words = b"|".join(re.escape(word.encode()) for word in self.library.words())
-        self._may_patch = re.compile(words + rb"|setattr\b|\.__class__ *=[^=]")
+        # Also what a file has from another one of the repository: a class, or an object whose `forward` is written.
+        in_other = rb"setattr\b|\.(?:__class__|forward) *=[^=]|(?m:^ *[A-Z]\w+\.\w+ *=[^=])"
+        self._may_patch = re.compile(words + b"|" + in_other)
         packages = "|".join(re.escape(package) for package in self.library.packages())
         self._imports = re.compile(rf"^[ \t]*(?:from|import)[ \t]+(?:{packages})".encode(), re.M)
         self._near: dict[str, bool] = {}
@@ -70,14 +72,35 @@ class Finder:
             self.names.forget()
         return self._one_a_place(sorted(found.values(), key=lambda patch: patch.key))
 
+    def in_tests(self, asked: Container[str]) -> int:
+        """How many places in tests patch the library: they are counted, and no more."""
+        index, count = self.names.index, 0
+        for path, source in index.sources.items():
+            if path in asked and is_test(path) and self._may_patch.search(source) is not None:
+                known = self.names.known()
+                module = index.module(path)
+                count += len({patch.line for patch in self.of_module(module)}) if module is not None else 0
+                self.names.forget_since(known)
+                index.forget(path)
+        return count
+
     def _one_a_place(self, patches: list[Patch]) -> list[Patch]:
-        """One patch for each name that a node writes: of several owners the one patched most, or one that has it."""
-        found: dict[tuple[int, str], Patch] = {}
+        """One patch for each name that a node writes: of several owners the one patched most, or one that has it.
+
+        Of several classes that are written to, each is patched.
+        """
+        found: dict[tuple[int, str, str], Patch] = {}
         for patch in patches:
-            key = (id(patch.place), patch.target.rpartition(".")[2])
+            owner, _, name = patch.target.rpartition(".")
+            key = (id(patch.place), name, owner if self._is_of_classes(patch) else "")
             if key not in found or self._rank(patch) > self._rank(found[key]):
                 found[key] = patch
         return list(found.values())
+
+    def _is_of_classes(self, patch: Patch) -> bool:
+        if patch.write is None or patch.sure != Confidence.CERTAIN:
+            return False
+        return _are_classes(patch.write, self.names.of(patch.write.base, patch.frame))
 
     def _rank(self, patch: Patch) -> int:
         is_whole = patch.target.startswith(f"{self.library.whole()}.")
@@ -174,7 +197,7 @@ class Finder:
             near = self.near(scope_of(write.place).module.path)
             told = self._evidence.about(write, name, near, typed)
             found = [told] if told is not None else []
-        for to in self._one_each(found, bases):
+        for to in self._one_each(found, bases) if not _are_classes(write, bases) else dict.fromkeys(found):
             if to.spelling == Spelling.SUBMODULE and self._is_bound_self(write.base):
                 continue  # it sets itself up
             if is_restore(self.names, write, name, to.name, frame):
@@ -233,6 +256,12 @@ def _writes_to_what_is_imported(source: bytes) -> bool:
     return any(not stored.isdisjoint(_WORD.findall(text)) for text in _IMPORTED.findall(source) if stored)
 
 
+def _are_classes(write: Write, bases: Values) -> bool:
+    """Whether classes are written to, which a loop or a condition names; not the one class of an object."""
+    of_object = isinstance(write.base, ast.Attribute) or last_name(getattr(write.base, "func", None)) == "type"
+    return not of_object and len(bases) > 0 and all(base.kind == Kind.CLASS for base in bases)
+
+
 def _through_alias(write: Write) -> Write | None:
     """`d = vars(module); d["name"] = value`."""
     if not isinstance(write.base, ast.Name):
@@ -253,6 +282,6 @@ def _is_any_module(node: ast.AST) -> bool:
         if value is None:
             return False
         if any(spelled(inner) == "sys.modules" for inner in walk(value)):
-            return True
+            return not any(text_of(one) for one in getattr(value, "args", ()))  # `sys.modules.get("that.one")`
         node = value
     return False

@@ -76,27 +76,30 @@ def _calls(names: Names, function: Any, asked: list[ast.arg], write: Write, fram
 
 
 def _told_above(names: Names, frame: Frame, call: ast.Call, depth: int) -> Iterator[Unfolded]:
-    """A frame, with what is given for the parameters that a call hands on: by each of the calls above it."""
-    open_ones = (value.node for values in frame.values() for value in values if value.kind == Kind.PARAMETER)
-    around = {function_of(arg) for arg in open_ones} & {parent for parent, _ in ancestors(call)}
-    function = next(iter(around), None)
+    """A frame, with what is given for the parameters that a call hands on, by each of the calls above it.
+
+    The call that gives the name is the place.
+    """
+    given = [value for values in frame.values() for value in values]
+    around = {function_of(one.node) for one in given if one.kind == Kind.PARAMETER}
+    function = next((parent for parent, _ in ancestors(call) if parent in around), None)
     above = names.callers(function) if function is not None and depth else []
+    is_named = any(one.kind == Kind.TEXT for one in given)
     for outer in above:
-        told = {
-            place: tuple(
-                each
-                for value in values
-                for each in (
-                    names.of(names.argument(value.node, outer))
-                    if value.kind == Kind.PARAMETER and function_of(value.node) is function
-                    else (value,)
-                )
-            )
-            for place, values in frame.items()
-        }
-        yield from _told_above(names, told, outer, depth - 1)
+        told = {place: _handed(names, values, function, outer) for place, values in frame.items()}
+        for inner, place in _told_above(names, told, outer, depth - 1):
+            yield inner, call if is_named else place
     if not above:
         yield frame, call
+
+
+def _handed(names: Names, values: Values, function: Any, call: ast.Call) -> Values:
+    """Values, with what a call gives for those that are parameters of a function."""
+    found: list[Value] = []
+    for one in values:
+        is_open = one.kind == Kind.PARAMETER and function_of(one.node) is function
+        found += names.of(names.argument(one.node, call)) if is_open else (one,)
+    return tuple(found)
 
 
 def _decorated(call: ast.Call, function: Any, write: Write) -> Frame:
@@ -145,9 +148,9 @@ def rows_of(names: Names, loop: Any, frame: Frame | None) -> Iterator[Frame]:
     targets = target.elts if isinstance(target, ast.Tuple) else [target]
     if isinstance(source, ast.Call) and last_name(source.func) == "zip":
         columns = [[part for value in names.of(one, frame) for part in _elements(value)] for one in source.args]
-        for parts in zip(*columns, strict=False):
-            if len(parts) == len(targets):
-                yield dict(_taken_apart(names, scope, targets, list(parts), frame))
+        for row in zip(*columns, strict=False):
+            if len(row) == len(targets):
+                yield dict(_taken_apart(names, scope, targets, list(row), frame))
         return
     for value in names.settled(names.of(of, frame)):
         if value.kind != Kind.ITEMS or value.node is None or isinstance(value.node, ast.Subscript):

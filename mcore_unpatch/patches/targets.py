@@ -93,6 +93,8 @@ def _of_class(names: Names, base: Value, name: str, write: Write, frame: Frame |
         return None
     is_part = library.part(name) or any(one.holds for one in members)
     if is_part and library.module_class() in of_library and replacements.is_new_object(names, write.value, frame):
+        if owner == library.module_class() and not members and library.own_member(library.whole(), name):
+            owner = library.whole()  # of a model that is annotated as any module
         return Target(f"{owner}.{name}", Spelling.SUBMODULE)
     if name == "__class__" and base.node is None:
         return Target(f"{owner}.{name}", Spelling.CLASS_OF_INSTANCE)

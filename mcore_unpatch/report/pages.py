@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from mcore_unpatch.effects.other_model import Becomes
 from mcore_unpatch.effects.records import Outcome
-from mcore_unpatch.findings.finding import BREAKS, NEVER_RUNS, Finding, Report
+from mcore_unpatch.findings.finding import BREAKS, BY_HAND, NEVER_RUNS, Finding, Report
 from mcore_unpatch.megatron.versions import parse_version
 from mcore_unpatch.report.counts import urgency as urgency_of
 from mcore_unpatch.report.lines import count
@@ -22,7 +22,7 @@ from mcore_unpatch.say.findings import evidence, message, on_stacks
 from mcore_unpatch.say.names import short
 from mcore_unpatch.say.other_model import sentence as elsewhere
 from mcore_unpatch.upgrade.copies import Changes
-from mcore_unpatch.upgrade.run import Event, Row as Patch, UpgradeReport
+from mcore_unpatch.upgrade.run import Event, PatchRow as Patch, UpgradeReport
 
 _FOLDERS = 2  # parts of a path that a folder is filtered by
 _OURS, _COPY = "ours", "a copy of upstream"
@@ -37,7 +37,7 @@ def of_scan(report: Report) -> str:
     for finding in sorted(report.findings, key=urgency_of):
         said = [message(finding), f"{finding.judgement.fate}: {evidence(finding)}", *who.of(finding.path, finding.line)]
         said += [f"On {on_stacks(group)}" for group in finding.assessment.on_stacks]
-        said += finding.steps if finding.verdict == "steps" else ()
+        said += finding.steps if finding.verdict == BY_HAND else ()
         marks = {one.release: _mark(finding, one.release, one.outcome) for one in finding.outcomes}
         name = f"{finding.subject or finding.rule}{' (in a test)' if finding.in_test else ''}"
         place, link = _place(report, finding.path, finding.line)

@@ -12,7 +12,7 @@ from mcore_unpatch.report.upgrade_text import groups
 from mcore_unpatch.say.effects import mark, sentence, trigger
 from mcore_unpatch.say.other_model import sentence as elsewhere
 from mcore_unpatch.upgrade.columns import NEXT
-from mcore_unpatch.upgrade.run import Event, Row, UpgradeReport
+from mcore_unpatch.upgrade.run import Event, PatchRow, UpgradeReport
 
 _RULE = "MCU811"
 
@@ -42,7 +42,7 @@ def as_json(report: UpgradeReport) -> dict[str, Any]:
     }
 
 
-def _row(row: Row, report: UpgradeReport) -> dict[str, Any]:
+def _row(row: PatchRow, report: UpgradeReport) -> dict[str, Any]:
     finding = row.finding
     return {
         "rule": finding.rule if finding is not None else None,

@@ -15,7 +15,7 @@ from mcore_unpatch.say.names import leaf, short
 from mcore_unpatch.say.other_model import ACTS, DEAD, cell, sentence as elsewhere
 from mcore_unpatch.upgrade.copies import Changes
 from mcore_unpatch.upgrade.ranges import Fit, supported
-from mcore_unpatch.upgrade.run import Event, Reading, Row, UpgradeReport
+from mcore_unpatch.upgrade.run import Event, PatchRow, Reading, UpgradeReport
 
 _MOST_ROWS, _MOST_EVENTS = 40, 6  # without --all
 _MOST_NAMED = 3  # places of a release in a range
@@ -54,7 +54,7 @@ def lines(
     report: UpgradeReport, every: bool, copies: Mapping[tuple[str, int, str], Changes] = MappingProxyType({})
 ) -> Iterator[Line]:
     """The report, line by line."""
-    if not report.rows and not report.uses:
+    if not report.rows and not report.uses and not report.patch_files:
         yield [(f"No use of Megatron Core found in {count(report.scanned.files_scanned, 'file')}.", "")]
         return
     yield from _head(report)
@@ -173,12 +173,12 @@ def _table(report: UpgradeReport, every: bool) -> Iterator[Line]:
         yield [(f"  ... {rest} more are ok everywhere, or never run: --all", "dim")]
 
 
-def marks_of(row: Row, report: UpgradeReport) -> tuple[str, ...]:
+def marks_of(row: PatchRow, report: UpgradeReport) -> tuple[str, ...]:
     """What stands in the cells of a patch."""
     return tuple(mark(row.effects.get(column.label, ())) for column in report.columns)
 
 
-def hybrid_of(row: Row, report: UpgradeReport) -> tuple[str, ...]:
+def hybrid_of(row: PatchRow, report: UpgradeReport) -> tuple[str, ...]:
     """What stands in its last cell: when the model is a HybridModel; nothing where the next Megatron has none."""
     is_idle = marks_of(row, report)[-1:] == (NOT_REACHED,)
     return (NOT_REACHED if is_idle else cell(row.hybrid),) if row.hybrid is not None else ()
@@ -197,7 +197,7 @@ def _on_hybrid(report: UpgradeReport, every: bool) -> Iterator[Line]:
             yield from wrapped(f"{short(row.target)} {elsewhere(row.hybrid)}.", 0, place, "cyan", 6)
 
 
-def urgency(row: Row, report: UpgradeReport) -> tuple[object, ...]:
+def urgency(row: PatchRow, report: UpgradeReport) -> tuple[object, ...]:
     """The more urgent, the less."""
     is_hybrid_fine = _is_fine(hybrid_of(row, report))
     return (min(map(_MARKS.index, marks_of(row, report))), is_hybrid_fine, row.path, row.line)
@@ -207,10 +207,10 @@ def _is_fine(marks: Sequence[str]) -> bool:
     return all(each in (OK, NOT_REACHED, ACTS) for each in marks)
 
 
-def _merged(items: Iterable[tuple[tuple[str, ...], Row]]) -> Iterator[tuple[tuple[str, ...], list[Row]]]:
+def _merged(items: Iterable[tuple[tuple[str, ...], PatchRow]]) -> Iterator[tuple[tuple[str, ...], list[PatchRow]]]:
     """Methods of one class that one file patches, and that fare alike, share a row."""
 
-    def alike(item: tuple[tuple[str, ...], Row]) -> tuple[object, ...]:
+    def alike(item: tuple[tuple[str, ...], PatchRow]) -> tuple[object, ...]:
         marks, row = item
         return marks, row.path, row.target.rpartition(".")[0], row.becomes
 
@@ -218,12 +218,12 @@ def _merged(items: Iterable[tuple[tuple[str, ...], Row]]) -> Iterator[tuple[tupl
         yield marks, [row for _, row in some]  # type: ignore[misc]
 
 
-def _numbers(rows: Sequence[Row]) -> str:
+def _numbers(rows: Sequence[PatchRow]) -> str:
     lines_of = list(dict.fromkeys(row.line for row in rows))
     return ", ".join(map(str, lines_of[:2])) + (f" +{len(lines_of) - 2}" if len(lines_of) > 2 else "")
 
 
-def _what(rows: Sequence[Row]) -> str:
+def _what(rows: Sequence[PatchRow]) -> str:
     names = list(dict.fromkeys(row.target for row in rows))
     return short(names[0]) if len(names) == 1 else f"{leaf(names[0].rpartition('.')[0])}, {len(names)} names"
 
@@ -249,7 +249,7 @@ def _short_paths(paths: Iterable[str]) -> dict[str, str]:
 
 
 @record
-class Said:
+class Paragraph:
     """One cause with all of its places."""
 
     event: Event
@@ -268,15 +268,15 @@ def _events(group: Group, report: UpgradeReport, every: bool) -> Iterator[Line]:
         yield [(f"  and {len(told) - _MOST_EVENTS} more: --all", "dim")]
 
 
-def _by_cause(events: Iterable[Event]) -> list[Said]:
+def _by_cause(events: Iterable[Event]) -> list[Paragraph]:
     """What several lines share is said once."""
-    found: dict[tuple[object, ...], Said] = {}
+    found: dict[tuple[object, ...], Paragraph] = {}
     for event in events:
         text, place = sentence(event.effect), event.effect.place
         key = (text, event.releases, event.row is not None and id(event.row), event.is_called)
         known = found.get(key)
         if known is None:
-            found[key] = Said(event, text, (place.line,))
+            found[key] = Paragraph(event, text, (place.line,))
         elif known.event.effect.place.path == place.path:
             found[key] = replace(known, lines=tuple(dict.fromkeys((*known.lines, place.line))))
         else:
@@ -284,7 +284,7 @@ def _by_cause(events: Iterable[Event]) -> list[Said]:
     return list(found.values())
 
 
-def _told(said: Said, group: Group, report: UpgradeReport) -> Iterator[Line]:
+def _told(said: Paragraph, group: Group, report: UpgradeReport) -> Iterator[Line]:
     """Where and when, what, and what to do."""
     event, effect = said.event, said.event.effect
     place = report.from_here(effect.place.path) + ":" + ",".join(map(str, said.lines[:3]))

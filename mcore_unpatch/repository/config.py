@@ -81,13 +81,7 @@ def table_of(text: bytes, file: Path, misspelt: list[str] | None = None) -> dict
 
     `misspelt` takes the names of tables that look like ours.
     """
-    import tomllib
-
-    try:
-        data = tomllib.loads(text.decode())
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits
-        raise UsageError(f"{shown(file)} is not valid TOML: {error}") from None
-    tool = data.get("tool")
+    tool = reading.toml(text, file).get("tool")
     tool = tool if isinstance(tool, dict) else {}
     if misspelt is not None:
         misspelt += [name for name in tool if name != _TABLE and _TABLE in re.sub(r"[-_.]", "", name.lower())]

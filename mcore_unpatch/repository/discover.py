@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
@@ -182,16 +181,9 @@ def _below(folder: Path, discovery: Discovery) -> list[str]:
     tracked = _listed_by_git(folder, discovery)
     names = list(tracked or ())
     if tracked is None:
-        tracked = {}
-        names = _walked(folder, discovery)
+        tracked, names = {}, _walked(folder, discovery)
         if any(name.rpartition("/")[2] == ".gitignore" for name in names):
-            try:
-                with tempfile.TemporaryDirectory() as temporary:  # a repository that knows no file has the rules apply
-                    git.run(Path(temporary), "init", "--quiet", "--bare", "empty.git")
-                    not_ignored = git.listed_files(folder, folder, Path(temporary, "empty.git"))
-                names = [name for name in names if name in not_ignored]
-            except git.GitError as error:
-                discovery.notes.append(f"{error}, so .gitignore is not applied.")
+            discovery.notes.append("Not read through git, so .gitignore is not applied.")
     wanted = [name for name in names if is_source(name)]
     homes = {name.rpartition("/")[0] for name in wanted if not tracked.get(name)}
     folders = {str(above) for home in homes for above in (home, *PurePosixPath(home).parents)} - {"", "."}

@@ -11,6 +11,7 @@ import stat
 import tempfile
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from mcore_unpatch.errors import UsageError
 
@@ -35,6 +36,25 @@ def read_own(file: Path) -> bytes:
     """The bytes of a file that must be no link; raises `OSError` for anything else."""
     _refuse(file.lstat().st_mode, file)
     return _read(os.open(file, _FLAGS | os.O_NOFOLLOW), file)
+
+
+def required(file: Path, missing: str = "") -> bytes:
+    """The bytes of a file that a user names, through links; raises `UsageError`, with `missing` where there is none."""
+    try:
+        return read(file)
+    except OSError as error:
+        said = f"{file} cannot be read: {error.strerror}"
+        raise UsageError(missing if missing and isinstance(error, FileNotFoundError) else said) from None
+
+
+def toml(text: bytes, file: Path) -> dict[str, Any]:
+    """The table in the bytes of a file; raises `UsageError`."""
+    import tomllib
+
+    try:
+        return tomllib.loads(text.decode())
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of thousands of digits
+        raise UsageError(f"{file} is not valid TOML: {error}") from None
 
 
 class TooMany(OSError):

@@ -147,6 +147,9 @@ _SENTENCES: dict[Outcome, Callable[[Effect], str]] = {
     Outcome.BEHIND: _behind,
     Outcome.BODY_CHANGED: lambda one: f"`{short(one.cause.name)}` changed, and the replacement never calls it.",
     Outcome.DROPPED: _dropped,
+    Outcome.IGNORED: lambda one: (
+        f"takes {quoted(one.cause.words)} and never calls it: hooks are dropped without a word."
+    ),
     Outcome.VALUE_MOVED: _value_moved,
     Outcome.DEFAULT_CHANGED: _default_changed,
     Outcome.CONSTANT_CHANGED: lambda one: f"`{short(one.cause.name)}` has another value.",
@@ -156,7 +159,7 @@ _SENTENCES: dict[Outcome, Callable[[Effect], str]] = {
     Outcome.CLASS_ASKED: lambda one: f"`{short(one.cause.by)}` asks for the class `{leaf(one.cause.name)}` itself.",
     Outcome.BRANCH_TURNED: _branch_turned,
     Outcome.STOPPED: _stopped,
-    Outcome.UNREAD: lambda one: f"`{short(one.cause.name)}` changed; whether the replacement fits cannot be told.",
+    Outcome.UNREAD: lambda one: f"whether what replaces `{short(one.cause.name)}` fits cannot be told.",
     Outcome.NEVER_RUNS: lambda one: f"never runs on {releases(one.releases)}.",
     Outcome.NEVER_CALLED: lambda one: f"nobody calls `{short(one.cause.name)}`.",
     Outcome.UPSTREAMED: lambda one: f"`{short(one.cause.name)}` does all that this copy does.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mcore_unpatch.records import dataclass, field, record, replace
+from mcore_unpatch.records import dataclass, field
 
 _HEAD = re.compile(rb"(?:diff --(?P<git>git)|diff --(?:cc|combined)|Index:) ([^\r\n]{1,8192})")
 _SIDE = re.compile(rb"(---|\+\+\+) ([^\t\r\n]{1,4096})")
@@ -19,39 +19,28 @@ _ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
 _LETTERS = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 
 
-@record
 class Around:
-    """The class and the function that a line stands in, and how far the heads of both are indented."""
+    """The classes and the function that a line stands in, each with how far its head is indented."""
 
-    cls: str = ""
-    function: str = ""
-    indent: int = 0
-    cls_indent: int = 0
-    outer: Around | None = None  # of a class within a class
+    def __init__(self) -> None:
+        self._heads: list[tuple[int, str, str]] = []  # indent, `class` or `def`, name
 
     @property
     def name(self) -> str:
         """`Class.method`, `function`, `Class`, or nothing at the level of the module."""
-        return ".".join(filter(None, (self.cls, self.function)))
+        return ".".join(name for _, _, name in self._heads)
 
-    def after(self, line: str) -> Around:
-        """What the next line stands in."""
+    def read(self, line: str) -> None:
+        """Take in the next line; a comment, a decorator, or a bracket that closes ends nothing."""
+        text = line.lstrip()
+        indent = len(line) - len(text)
+        if not text or text[0] in "#)]}@\"'":
+            return
+        while self._heads and indent <= self._heads[-1][0]:
+            self._heads.pop()
         match = _DEFINED.match(line)
-        indent = len(line) - len(line.lstrip())
-        ends = bool(line.strip()) and line.lstrip()[0] not in "#)]}@\"'"
-        if ends and self.outer is not None and indent <= self.cls_indent:
-            return self.outer.after(line)
-        if match is None:
-            if ends and (not indent or (self.cls and indent <= self.cls_indent)):
-                return Around()
-            return replace(self, function="") if ends and self.cls and self.function and indent <= self.indent else self
-        if self.function and indent > self.indent:
-            return self  # within a function
-        if match[2] == "class":
-            outer = replace(self, function="") if self.cls and indent > self.cls_indent else None
-            return Around(f"{outer.cls}.{match[3]}" if outer is not None else match[3], "", 0, indent, outer)
-        owner = self if indent > self.cls_indent else Around()
-        return replace(owner, function=match[3], indent=indent)
+        if match and not any(kind == "def" for _, kind, _ in self._heads):
+            self._heads.append((indent, match[2], match[3]))
 
 
 @dataclass(slots=True)
@@ -108,7 +97,8 @@ def _files(lines: list[bytes]) -> Iterator[FileDiff]:
 def _hunk(file: FileDiff, lines: list[bytes], number: int, head: re.Match[bytes]) -> int:
     """Take the lines of a hunk; the number of the last one."""
     first, old, new = number, int(head[1] or 1), int(head[2] or 1)
-    around = Around().after(head[3].decode(errors="replace"))
+    around = Around()
+    around.read(head[3].decode(errors="replace"))
     names: dict[str, None] = {}
     while number < len(lines):
         mark = lines[number][:1]
@@ -117,7 +107,7 @@ def _hunk(file: FileDiff, lines: list[bytes], number: int, head: re.Match[bytes]
                 break
             old, new = old - (mark != b"+"), new - (mark != b"-")
             line = lines[number][1:].decode(errors="replace").rstrip("\r")
-            around = around.after(line)
+            around.read(line)
             if mark in (b"-", b"+") and line.strip() and not line.lstrip().startswith("#"):
                 names[around.name] = None
         file.text.append(lines[number])

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import io
 import re
 import symtable
 import tokenize
 import warnings
 from collections.abc import Callable
-from typing import TypeVar
 
-T = TypeVar("T")
+Reader = Callable[[str], bytes]
 
 # Parsing takes about 40 times a file's size in memory; what people write by hand is far below this.
 MAX_BYTES = 4 * 1024 * 1024
@@ -58,16 +56,6 @@ def decode(data: bytes) -> str:
     raise Unreadable(f"the encoding {encoding} is not supported: convert to UTF-8")
 
 
-def parse(data: bytes) -> ast.Module:
-    """The syntax tree of a Python file."""
-    return _read(data, ast.parse)
-
-
-def check(data: bytes) -> None:
-    """Raise `Unreadable` for a file that is no Python; faster than `parse`, since no tree is built for it."""
-    _read(data, lambda text: symtable.symtable(text, "", "exec"))
-
-
 def why_not(data: bytes, path: str) -> str | None:
     """Why a file does not compile; None if it does."""
     try:
@@ -81,14 +69,15 @@ def why_not(data: bytes, path: str) -> str | None:
     return None
 
 
-def _read(data: bytes, reader: Callable[[str], T]) -> T:
+def check(data: bytes) -> None:
+    """Raise `Unreadable` for a file that is no Python; no tree is built for it."""
     if len(data) > MAX_BYTES:
         raise TooLarge(len(data))
     text = decode(data)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return reader(text)
+            symtable.symtable(text, "", "exec")
     except SyntaxError as error:
         if data.startswith(b"version https://git-lfs."):
             raise Unreadable("a Git LFS pointer, not the file itself: run `git lfs pull`") from None
@@ -98,3 +87,8 @@ def _read(data: bytes, reader: Callable[[str], T]) -> T:
         raise Unreadable("nested too deeply to be parsed") from None
     except ValueError as error:
         raise Unreadable(f"cannot be parsed: {error}") from None
+
+
+def with_plain_line_ends(data: bytes) -> bytes:
+    """A file as Python reads it, with one sign at the end of each line."""
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data

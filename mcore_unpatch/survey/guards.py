@@ -10,17 +10,14 @@ import ast
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
-from mcore_unpatch.code.syntax import last_name
+from mcore_unpatch.code.syntax import last_name, walk
 from mcore_unpatch.effects.verdicts import Fate, Reason, Verdict
-from mcore_unpatch.findings.finding import DONE, DOWNSTREAM, KEEP, USE, Finding, Live
+from mcore_unpatch.findings.finding import DONE, DOWNSTREAM, STAYS, USE, Finding, Live
 from mcore_unpatch.findings.verdicts import decided
 from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.versions import Version, parse_version, within
 from mcore_unpatch.patches.lives import lives_at
 from mcore_unpatch.records import replace
-from mcore_unpatch.sources.nodes import first_line, walk
-from mcore_unpatch.sources.parsing import Unreadable
-from mcore_unpatch.sources.project import Project
 from mcore_unpatch.stacks.revision import Stack
 from mcore_unpatch.survey.core import Core
 
@@ -85,21 +82,21 @@ def _is_before(live: Live, since: Version) -> bool:
     return bool(live.releases) and not live.newer and parse_version(live.releases[-1]) < since
 
 
-def mark(findings: list[Finding], project: Project, core: Core) -> list[Finding]:
+def mark(findings: list[Finding], core: Core) -> list[Finding]:
     """The findings, those in a fallback with what is tried before them."""
-    return [_marked(finding, project, core) if finding.path.endswith(".py") else finding for finding in findings]
+    return [_marked(finding, core) for finding in findings]
 
 
-def _marked(finding: Finding, project: Project, core: Core) -> Finding:
-    try:
-        data = project.data(finding.path)
-        first = fallback(project.parsed.tree(finding.path, data), finding.line)
-        if first and (finding.live.newer or not within(f"{first}.")):  # of Megatron's own names its releases tell
-            finding = replace(finding, fallback=first)
-        if finding.shape in DOWNSTREAM:
-            finding = replace(finding, live=reached(core, finding.path, finding.line))
-    except (OSError, Unreadable, RecursionError):
+def _marked(finding: Finding, core: Core) -> Finding:
+    module = core.index.module(finding.path) if finding.path in core.index.sources else None
+    if module is None:
         return finding
+    data = core.index.sources[finding.path]
+    first = fallback(module.tree, finding.line)
+    if first and (finding.live.newer or not within(f"{first}.")):  # of Megatron's own names its releases tell
+        finding = replace(finding, fallback=first)
+    if finding.shape in DOWNSTREAM:
+        finding = replace(finding, live=reached(core, finding.path, finding.line))
     if not finding.fallback and is_before_the_hook(finding.live):  # a flag or a function tells which side runs
         ways = _OFFICIAL if finding.shape in DOWNSTREAM or _since(finding) == HOOK_SINCE else _OFFICIAL[:1]
         beside = next((way for way in ways if way.encode() in data), "")
@@ -109,8 +106,8 @@ def _marked(finding: Finding, project: Project, core: Core) -> Finding:
 
 def _since(finding: Finding) -> Version:
     """The first release that has the official way; before every release where there is none."""
-    row = finding.answer
-    return row.needs if row is not None and row.verdict != KEEP else (0, 0)
+    row = finding.row
+    return row.needs if row is not None and row.verdict != STAYS else (0, 0)
 
 
 def _around(statements: list[ast.stmt], line: int) -> Iterator[ast.stmt]:
@@ -126,7 +123,7 @@ def _around(statements: list[ast.stmt], line: int) -> Iterator[ast.stmt]:
 
 
 def _lines(node: ast.stmt | ast.ExceptHandler) -> range:
-    start = first_line(node) if isinstance(node, ast.stmt) else node.lineno
+    start = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
     return range(start, (node.end_lineno or start) + 1)
 
 

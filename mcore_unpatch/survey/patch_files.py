@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mcore_unpatch.effects.verdicts import Fate, Reason, Verdict
@@ -19,14 +19,12 @@ from mcore_unpatch.report.lines import count
 from mcore_unpatch.repository import git
 from mcore_unpatch.repository.paths import is_test
 from mcore_unpatch.sources.diffs import FileDiff, read
-from mcore_unpatch.sources.parsing import Unreadable
 from mcore_unpatch.stacks.sources import MegatronSource
 
 _RULE = "MCU608"
 _OF_MEGATRON = re.compile(rf"(?:^|(?P<above>[^/]*)/)(?P<file>megatron/(?P<folder>{'|'.join(FOLDERS)})/.+)$", re.DOTALL)
 _WITHIN = re.compile(rf"^({'|'.join(FOLDERS)})/.+\.py$")  # of a diff that was made in the folder `megatron`
 _NUMBERED = re.compile(r"(\d{4})-")
-_TAKEN = re.compile(rb"\b([A-Za-z_]\w*)\s*[:=,)]")  # a field or a parameter
 APPLIES = "applies"
 DONE = "is in it already"
 FAILS = "does not apply"
@@ -72,22 +70,6 @@ def _are_comments(lines: Iterable[bytes]) -> bool:
         line[1:].strip() for line in lines if line.startswith((b"+", b"-")) and not line.startswith((b"+++ ", b"--- "))
     ]
     return any(changed) and all(not line or line.startswith(b"#") for line in changed)
-
-
-def brought(paths: Iterable[str], contents: Callable[[str], bytes]) -> dict[str, frozenset[str]]:
-    """By module of Megatron's: names that patch files may add to what its functions and classes take."""
-    found: dict[str, set[str]] = {}
-    for path in paths:
-        try:
-            data = contents(path)
-        except (OSError, Unreadable):
-            continue
-        for file in read(data) if b"egatron" in data or "egatron" in path else ():
-            lines = [line for line in file.text if line.startswith(b"+") and not line.startswith(b"+++")]
-            if lines and (name := _names(file, about=True)[1]):
-                words = _TAKEN.findall(b"\n".join(lines))
-                found.setdefault(_module(name), set()).update(word.decode() for word in words)
-    return {module: frozenset(names) for module, names in found.items()}
 
 
 def _names(file: FileDiff, about: bool = False) -> tuple[str, str]:

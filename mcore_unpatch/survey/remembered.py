@@ -40,6 +40,7 @@ class SearchResult:
     findings: list[Finding] = field(default_factory=list)
     errors: list[FileError] = field(default_factory=list)
     silenced: list[Finding] = field(default_factory=list)
+    in_tests: int = 0
 
 
 def folder(top: Path) -> Path | None:
@@ -78,12 +79,8 @@ def _bytes(path: str, read: Callable[[str], bytes]) -> bytes:
 def recall(place: Path, name: str) -> SearchResult | None:
     """What was kept under a name, if anything."""
     try:
-        data = _stored(place / name)
-        return SearchResult(
-            [finding_of(row) for row in data["findings"]],
-            [FileError(**row) for row in data["errors"]],
-            [finding_of(row) for row in data["silenced"]],
-        )
+        found: SearchResult = made(_stored(place / name), SearchResult)
+        return found
     except _NOT_KEPT:
         return None
 
@@ -113,23 +110,20 @@ def _store(file: Path, data: object) -> None:
         return
 
 
-def finding_of(data: object) -> Finding:
-    """A finding as it was before it was written down."""
-    return _made(data, Finding)  # type: ignore[no-any-return]
-
-
-def _made(data: Any, kind: Any) -> Any:
+def made(data: Any, kind: Any) -> Any:
     """A value of a type, of what JSON kept of it."""
     origin, inner = get_origin(kind), get_args(kind)
+    if origin is list:
+        return [made(one, inner[0]) for one in data]
     if origin is tuple:
         each = repeat(inner[0]) if inner[1:] == (...,) else inner
-        return tuple(_made(one, of) for one, of in zip(data, each, strict=False))
+        return tuple(made(one, of) for one, of in zip(data, each, strict=False))
     if origin is UnionType:
-        return None if data is None else _made(data, next(one for one in inner if one is not NoneType))
+        return None if data is None else made(data, next(one for one in inner if one is not NoneType))
     if isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_fields")):
         kinds = _types(kind)
         values = data if isinstance(data, dict) else dict(zip(kinds, data, strict=True))  # a named tuple is a list
-        return kind(**{name: _made(value, kinds[name]) for name, value in values.items()})
+        return kind(**{name: made(value, kinds[name]) for name, value in values.items()})
     return kind(data) if isinstance(kind, type) and issubclass(kind, Enum) else data
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +17,14 @@ from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.megatron.versions import Version
 from mcore_unpatch.records import dataclass, field
 from mcore_unpatch.repository.discover import is_excluded, is_patch_file
-from mcore_unpatch.sources.parsed import Parsed
-from mcore_unpatch.sources.parsing import TooLarge, Unreadable, check, decode
-from mcore_unpatch.sources.project import Project, Reader, with_plain_line_ends
+from mcore_unpatch.sources.parsing import (
+    Reader,
+    TooLarge,
+    Unreadable,
+    check,
+    decode,
+    with_plain_line_ends,
+)
 from mcore_unpatch.stacks.sources import MegatronSource
 from mcore_unpatch.stacks.stacks import Stacks
 from mcore_unpatch.survey import patch_files, remembered
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 # Up to this many bytes every file's syntax is checked; beyond, only of files that say Megatron.
 CHECKED_THROUGHOUT = 2_000_000
+_IMPORT = re.compile(rb"^[ \t]*+(?:from|import)[ \t]++([\w.]++(?:[ \t]*+,[ \t]*+[\w.]++)*+)", re.MULTILINE)
 _LARGEST = 4 * 1024 * 1024  # of a file that is read
 
 
@@ -53,7 +61,6 @@ class Search:
     exists: Callable[[str], bool]
     versions: Callable[[str], tuple[Version, ...]]  # the releases a file is judged for
     megatrons: Megatrons
-    parsed: Parsed = field(default_factory=Parsed)
     source: MegatronSource | None = None  # a Megatron source, to which patch files may apply or not
     wanted: Callable[[str], bool] = lambda _: True  # rules that are: codemods of no other are asked
     silenced: list[Finding] = field(default_factory=list)  # takes a finding for each that a comment suppresses
@@ -65,20 +72,18 @@ class Search:
         self, python: Sequence[str], patches: Iterable[str] = (), progress: Progress | None = None
     ) -> tuple[list[Finding], list[FileError]]:
         """The findings in some files, and those that could not be analysed."""
-        part, asked = Part(), set(python)
+        part = Part()
         thorough = sum(len(self._texts.get(path, b"")) for path in python) <= CHECKED_THROUGHOUT
         words = rewrites.words(self.wanted)
         for number, path in enumerate(python):
             self._look(path, part, thorough, words)
             if progress is not None:
                 progress(number, len(python))
+        asked = set(python).difference(error.path for error in part.errors)
         told = Told(self.core, self.versions)
         part.findings += (told.finding(patch) for patch in self.core.patches if patch.path in asked)
         part.findings += own_models(self.core, self.versions, asked)
-        unread = {error.path for error in part.errors}
-        part.errors += (
-            FileError(path, why) for path, why in self.core.index.unreadable.items() if path in asked - unread
-        )
+        part.errors += (FileError(path, why) for path, why in self.core.index.unreadable.items() if path in asked)
         rewrites.complete(part, self, self.wanted, self.downstreams)
         files = list(patches)
         for path in files:
@@ -112,14 +117,14 @@ class Search:
             data = self._texts[path] if path in self._texts else self.read(path)
             says = b"egatron" in data or b"mcore" in data
             if len(data) > _LARGEST:
-                raise TooLarge(len(data), says or bool(Project(self.exists, self.read).imported_by(path, data)))
+                raise TooLarge(len(data), says or self._imports_own(path, data))
             if suppress.IGNORE_MARK in data:
                 part.marked.append(path)
             if any(word in data for word in words):
                 part.saying.append(path)
             if thorough or says:
                 check(data)
-            elif b"\0" in data or not data.isascii():
+            elif b"\0" in data or not data.isascii() or b"coding" in b"".join(data.split(b"\n", 2)[:2]):
                 decode(data)
         except FileNotFoundError:
             return  # listed by git, deleted on disk
@@ -130,6 +135,13 @@ class Search:
             part.errors.append(FileError.of(path, error))
         except (RecursionError, MemoryError):
             part.errors.append(FileError(path, "nested too deeply to be analysed"))
+
+    def _imports_own(self, path: str, data: bytes) -> bool:
+        """Whether a file that is not parsed imports another of the repository."""
+        words = {word.strip() for found in _IMPORT.findall(data) for word in found.decode().split(",")}
+        firsts = {word.partition(".")[0] for word in words} - sys.stdlib_module_names
+        own = {part.removesuffix(".py") for file in self.every if file != path for part in file.split("/")}
+        return "" in firsts or not own.isdisjoint(firsts)  # a relative import has no first name
 
     def _patch_file(self, path: str, files: list[str], part: Part) -> None:
         try:

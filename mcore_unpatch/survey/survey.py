@@ -26,8 +26,6 @@ from mcore_unpatch.repository.discover import (
     settings,
     whole_of,
 )
-from mcore_unpatch.sources.parsed import Parsed
-from mcore_unpatch.sources.project import Project
 from mcore_unpatch.sources.work_tree import Overlay, WorkTree
 from mcore_unpatch.stacks.revision import Judged, Revision
 from mcore_unpatch.stacks.sources import MegatronSource
@@ -93,9 +91,10 @@ class Survey:
         self.found = discover(self.paths, options.exclude, options.exclude_base)
         given = options.megatron or ((Revision(show(options.target), (options.target,)),) if options.target else ())
         self.stacks = Stacks(self.found.top, given, options.named_by, options.stacks)
-        self.files, self.parsed = WorkTree(self.found.top), Parsed()
+        self.files = WorkTree(self.found.top)
         self.notes = list(self.found.notes)
         self._silenced: list[Finding] = []  # a finding for each that a comment suppresses
+        self.in_tests = 0  # places there that patch Megatron: counted where all is told
         self.known: list[Finding] = []  # those that the base has, and no lock speaks for
         self.accepted: dict[str, dict[str, int]] | None = None  # by what the change writes into its baseline
         look = self._findings if options.base is None else self._new_findings
@@ -135,7 +134,7 @@ class Survey:
 
         read = Overlay(self.files.read, contents or {}).read
         names = None if contents else lambda: self.core.names
-        return Repository(self.whole.own, self.files.exists, read, editable, self.parsed, names)
+        return Repository(self.whole.own, self.files.exists, read, editable, names)
 
     @cache  # noqa: B019 - a survey lives as long as its command
     def shared(self, editable: frozenset[str]) -> Repository:
@@ -148,7 +147,7 @@ class Survey:
 
     @cached_property
     def _floors(self) -> Floors:
-        return Floors(self.project())
+        return Floors(self.core.index)
 
     def before_the_hook(self, path: str) -> str:
         """Why a file may not have what needs the hook; nothing where it cannot be imported without it."""
@@ -167,16 +166,22 @@ class Survey:
         name = self._remembered_as(discovery) if place is not None else ""
         if place is not None and (known := remembered.recall(place, name)) is not None:
             self._silenced += known.silenced
+            self.in_tests = known.in_tests
             return known.findings, known.errors
         search = self._looking(contents or {})
         search.shared = self.core if not contents else None
         findings, errors = search(discovery.own, discovery.patches, progress)
         chosen = [finding for finding in findings if finding.rule in options.selection]
-        chosen = guards.mark(chosen, Project(self.files.exists, search.read, self.parsed), search.core)
+        chosen = guards.mark(chosen, search.core)
         findings = sorted(self.settled(chosen), key=lambda finding: finding.sort_key)
         self._silenced += search.silenced
+        self.in_tests = search.core.finder.in_tests(set(discovery.own)) if options.fixes and not contents else 0
         if place is not None:
-            remembered.keep(place, name, remembered.SearchResult(findings, errors + discovery.errors, search.silenced))
+            remembered.keep(
+                place,
+                name,
+                remembered.SearchResult(findings, errors + discovery.errors, search.silenced, self.in_tests),
+            )
         return findings, errors + discovery.errors
 
     def _looking(self, contents: Mapping[str, bytes]) -> Search:
@@ -187,7 +192,6 @@ class Survey:
             self.files.exists,
             self.stacks.versions,
             self.megatrons,
-            self.parsed,
             self.options.source,
             self.options.selection.__contains__,
             downstreams=partial(self.shared, self.found.editable) if self.options.fixes and not contents else None,
@@ -198,10 +202,6 @@ class Survey:
     def core(self) -> Core:
         """The patches of the repository as it is, and what judges them."""
         return self._looking({}).core
-
-    def project(self) -> Project:
-        """The files of the repository, to be parsed on demand."""
-        return Project(self.files.exists, self.files.read, self.parsed)
 
     def completed(self, asked: object, complete: Callable[[], list[Finding]]) -> list[Finding]:
         """The findings with more that is known of them, remembered with what was asked."""

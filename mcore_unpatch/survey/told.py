@@ -9,6 +9,7 @@ from typing import Any
 
 from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.syntax import parent_of, spelled, walk
+from mcore_unpatch.code.values import Kind
 from mcore_unpatch.effects.records import Effect
 from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.effects.traits import Traits
@@ -199,13 +200,18 @@ def _has(effects: Sequence[Effect], wanted: Effect) -> bool:
 
 
 def _sets_what_is_there(case: Replaced, judged: Sequence[Detailed]) -> bool:
-    """Whether a release has under the name the very thing that is set."""
-    made = case.patch.replacement
-    if made is None or made.node is not None or not case.names.library.within(made.name):
+    """Whether each release has under the name the very thing that is set, and no condition of its own decides that."""
+    patch, library = case.patch, case.names.library
+    kinds = (Kind.FUNCTION, Kind.CLASS, Kind.MODULE)
+    values = case.names.of(patch.write.value, patch.frame) if patch.write is not None else ()
+    made = [one for one in values if one.kind in kinds] or [one for one in (patch.replacement,) if one is not None]
+    if len(made) != 1 or made[0].node is not None or not library.within(made[0].name):
         return False
-    there = [(release.define(case.target), release.define(made.name)) for release in judged]
-    same = all(one is not None and other is not None and one.name == other.name for one, other in there)
-    return case.patch.sure == Confidence.CERTAIN and same
+    may_differ = made[0].kind != Kind.MODULE and any(one.assigns(case.target) for one in judged)
+    if patch.sure != Confidence.CERTAIN or may_differ:
+        return False
+    there = [(release.define(case.target), release.define(made[0].name)) for release in judged]
+    return all(one is not None and other is not None and one.name == other.name for one, other in there)
 
 
 def _qualified(scope: Any) -> str:

@@ -58,11 +58,6 @@ def in_use(stacks: Sequence[Stack], megatrons: Megatrons) -> tuple[list[Column],
     return list(columns.values()), sum(stack.name not in shown for stack in stacks)
 
 
-def next_one(release: Detailed, words: str = "") -> Column:
-    """The Megatron to move to."""
-    return Column(release, (NEXT,), words)
-
-
 def stands_for(revision: Revision) -> Version | None:
     """The release that a Megatron is judged by: itself, the newest of a range, or the one a commit comes from."""
     if not revision.versions:

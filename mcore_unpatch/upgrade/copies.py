@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mcore_unpatch.records import record
 from mcore_unpatch.stacks.at_hand import Sources, cut, diff
-from mcore_unpatch.upgrade.run import Row, UpgradeReport
+from mcore_unpatch.upgrade.run import PatchRow, UpgradeReport
 
 
 @record
@@ -19,7 +19,7 @@ class Changes:
     own: str
 
 
-def changes(row: Row, report: UpgradeReport, sources: Sources) -> Changes | None:
+def changes(row: PatchRow, report: UpgradeReport, sources: Sources) -> Changes | None:
     """What became of a copied function on both sides; None where a source is missing."""
     copied = row.copied
     if copied is None:

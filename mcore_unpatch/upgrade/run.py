@@ -27,7 +27,6 @@ from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.upgrade.columns import Column
 
 _DEEP = 6_000  # a question about a name leads through as many calls
-_BECOMES = {"rewrite": "moves", "delete": "goes", "steps": "by hand", "keep": "stays", "done": "done"}
 
 
 @record
@@ -43,7 +42,7 @@ class Copied:
 
 
 @record
-class Row:
+class PatchRow:
     """One patch: where it is, what each Megatron does to it, and what is to become of it."""
 
     path: str
@@ -62,7 +61,7 @@ class Event:
 
     effect: Effect
     releases: tuple[str, ...]
-    row: Row | None = None
+    row: PatchRow | None = None
     function: str = ""  # the outermost one around the place
     is_called: bool = True  # a file of the repository says the name of that function elsewhere
 
@@ -73,7 +72,7 @@ class UpgradeReport:
 
     scanned: Report
     columns: list[Column]
-    rows: list[Row] = field(default_factory=list)
+    rows: list[PatchRow] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     patch_files: list[Finding] = field(default_factory=list)
     files: int = 0  # that use Megatron, tests left out
@@ -120,7 +119,7 @@ class Reading:
         found = (self._index.module(path) for path in near if self.finder.near(path))
         return [module for module in found if module is not None]
 
-    def rows(self, columns: Sequence[Column]) -> Iterator[Row]:
+    def rows(self, columns: Sequence[Column]) -> Iterator[PatchRow]:
         """Every patch outside tests; those that a comment accepts too, for an upgrade breaks them all the same."""
         findings = [*self.scanned.findings, *self.scanned.done]
         known = {(self.scanned.from_top(one.path), one.line, one.target): one for one in findings if _is_patch(one)}
@@ -128,9 +127,9 @@ class Reading:
             if patch.path in self._asked:
                 yield self._row(patch, known.get((patch.path, patch.line, patch.target)), columns)
 
-    def _row(self, patch: Patch, finding: Finding | None, columns: Sequence[Column]) -> Row:
+    def _row(self, patch: Patch, finding: Finding | None, columns: Sequence[Column]) -> PatchRow:
         if finding is not None:
-            becomes = _BECOMES[finding.verdict]
+            becomes = finding.verdict
         else:
             becomes = str(self.verdicts.of(patch, [column.release for column in columns if not column.is_next]).fate)
         first, effects = columns[0], dict[str, tuple[Effect, ...]]()
@@ -144,7 +143,7 @@ class Reading:
         copied = self._copied(patch, columns[-1].release)
         hybrid = self.on_hybrid(columns[-1].release)
         elsewhere = hybrid.of(self.judge.cases[patch]) if hybrid is not None else None
-        return Row(patch.path, patch.line, patch.target, becomes, effects, finding, copied, elsewhere)
+        return PatchRow(patch.path, patch.line, patch.target, becomes, effects, finding, copied, elsewhere)
 
     def on_hybrid(self, release: Detailed) -> OnOther | None:
         """What becomes of patches on a HybridModel; nothing for a Megatron without."""
@@ -207,11 +206,11 @@ def upgrade(reading: Reading, columns: Sequence[Column]) -> UpgradeReport:
 
 
 def _events(
-    found: Sequence[tuple[Effect, str, Row | None]], columns: Sequence[Column], reading: Reading
+    found: Sequence[tuple[Effect, str, PatchRow | None]], columns: Sequence[Column], reading: Reading
 ) -> list[Event]:
     """What is to be told: each cause at a place once, with the Megatrons on which it holds, those in use first."""
     order = {column.label: number for number, column in enumerate(columns)}
-    told: dict[tuple[object, ...], tuple[Effect, set[str], Row | None]] = {}
+    told: dict[tuple[object, ...], tuple[Effect, set[str], PatchRow | None]] = {}
     for effect, label, row in found:
         if effect.raises or effect.differs:
             # A module that is gone, and one that lacks the name, are one cause.

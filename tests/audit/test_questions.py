@@ -9,7 +9,7 @@ import torch
 from few_lines import HOME, SOURCE, mine
 
 from mcore_unpatch import audit
-from mcore_unpatch.audit import hook, instances, origin, report
+from mcore_unpatch.audit import hook, instances, origin
 from mcore_unpatch.audit.origin import CodeOrigin
 
 
@@ -53,21 +53,6 @@ def test_what_a_constructor_makes(library: Any, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("outcome", "said"),
-    [
-        (hook.HookOutcome("called"), "The hook works: the processor was called."),
-        (hook.HookOutcome("no output"), "This pipeline stage has no output; ask on the last one."),
-        (hook.HookOutcome("failed", said="no"), "The forward failed before the hook: no"),
-        (hook.HookOutcome("swallows", "Wrapper"), "The hook is lost: Wrapper swallows output_processor."),
-        (hook.HookOutcome("refuses", "f", "Do."), "The hook is lost: f refuses output_processor. Do."),
-    ],
-)
-def test_how_the_sentinel_fared_in_words(outcome: hook.HookOutcome, said: str) -> None:
-    assert str(outcome) == said
-    assert bool(outcome) is (outcome.how == "called")
-
-
-@pytest.mark.parametrize(
     ("is_model", "of_megatron", "said"),
     [
         (True, False, "It replaced or overrides Megatron's forward"),
@@ -78,17 +63,6 @@ def test_how_the_sentinel_fared_in_words(outcome: hook.HookOutcome, said: str) -
 )
 def test_the_way_out(is_model: bool, of_megatron: bool, said: str) -> None:
     assert hook._way_out(is_model, of_megatron).startswith(said)
-
-
-def test_a_target_that_only_a_patch_has(library: Any) -> None:
-    """An added name, a replaced one, a module: each can be asked for."""
-    seen = [report.Deviation("added", f"{HOME}.Shape.extra", CodeOrigin("f"))]
-    for target in ("Shape.extra", f"{HOME}.Shape.extra", "extra"):
-        assert audit._exists(target, [], seen)
-        assert not audit._exists(target, [library], [])
-    for target in ("Shape", "Shape.forward", f"{HOME}.plain", HOME):
-        assert audit._exists(target, [library], [])
-    assert not audit._exists("Shape.nothing", [library], seen)
 
 
 def test_hooks_that_torch_itself_registers_are_not_foreign() -> None:

@@ -208,29 +208,6 @@ rows = [[one.name.removeprefix("megatron.core."), one.by.name, one.moment, *one.
         audit.audit(files=False).rebindings]
 said = [rows, same]
 """
-FILES = """
-import hashlib, os, sys
-from base64 import urlsafe_b64encode
-from pathlib import Path
-top = Path(megatron.core.__file__).parents[2]
-def digest(name):
-    return "sha256=" + urlsafe_b64encode(hashlib.sha256((top / name).read_bytes()).digest()).rstrip(b"=").decode()
-rows = [f"megatron/core/{name}.py,{digest(f'megatron/core/{name}.py')},1" for name in ("__init__", "lines", "model")]
-rows += ["megatron/core/shapes.py,sha256=AAAA,1", "megatron/core/gone.py,sha256=AAAA,1", "", "other/gone.py,sha256=A,1",
-         "megatron/core/unhashed.txt,,", "megatron/core/md5.py,md5=AAAA,1"]
-folder = top / "megatron_core-0.19.2.dist-info"
-def told():
-    report = audit.audit()
-    return [[str(one) for one in report.deviations], report.notes]
-without = told()
-folder.mkdir()
-(folder / "METADATA").write_text("Metadata-Version: 2.1\\nName: megatron-core\\nVersion: 0.19.2\\n")
-no_record = told()
-(folder / "RECORD").write_text("\\n".join(rows) + "\\n")
-(top / "megatron/core/unhashed.txt").write_text("")
-(top / "megatron/core/md5.py").write_text("")
-said = [without, no_record, told()]
-"""
 OTHER_PROGRAMS = {
     "order": ORDER,
     "one installer": ONE_INSTALLER,
@@ -238,7 +215,6 @@ OTHER_PROGRAMS = {
     "expect": EXPECTED,
     "models": MODELS,
     "watch": WATCHED,
-    "files": FILES,
 }
 
 
@@ -328,17 +304,3 @@ def test_a_watch(said: dict[str, Any]) -> None:
         "yields",
     ]
     assert same is True
-
-
-def test_files_beside_their_record(said: dict[str, Any]) -> None:
-    nowhere = [[], ["megatron-core was not installed from a wheel, so its files cannot be compared with one."]]
-    assert said["files"][:2] == [nowhere, nowhere]
-    assert said["files"][2] == [
-        [
-            "megatron/core/shapes.py differs from the wheel",
-            "megatron/core/gone.py is missing, though the wheel has it",
-            "megatron/core/engine.py is not in the wheel",
-            "megatron/core/users.py is not in the wheel",
-        ],
-        [],
-    ]

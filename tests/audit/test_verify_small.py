@@ -91,16 +91,7 @@ def test_the_worst_of_several_tensors_is_the_row() -> None:
     assert _row(Setting("GPT"), "gradients", truth, truth, truth, 1e-4).verdict == "holds"
 
 
-# A field for each word that says where and how fast.
-OURS = (
-    "tensor_model_parallel_size", "params_dtype", "cross_entropy_fusion_impl", "recompute_method", "fp8_recipe",
-    "fp4", "offload_modules", "overlap_dispatch_backward_with_experts_wgrad", "cuda_graph_use_single_mempool",
-    "deallocate_pipeline_outputs", "batch_p2p_comm", "hidden_dropout", "deterministic_mode", "init_method_std",
-    "barrier_with_L1_time", "attention_backend", "num_moe_experts", "timers", "delay_wgrad_compute",
-    "defer_embedding_wgrad_compute", "bf16", "fp16", "persist_layer_norm",
-    "num_microbatches_with_partial_activation_checkpoints", "grad_scale_func", "enable_autocast",
-    "inference_rng_tracker", "tp_comm_bulk_wgrad", "cpu_offloading", "perform_initialization",
-)  # fmt: skip
+OURS = ("tensor_model_parallel_size", "params_dtype", "fp8_recipe", "hidden_dropout", "num_moe_experts", "bf16")
 
 
 def test_what_says_where_and_how_fast_is_left_out(tmp_path: Path) -> None:

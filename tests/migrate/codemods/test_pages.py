@@ -51,6 +51,6 @@ def test_a_word_for_every_name() -> None:
     from mcore_unpatch.codemods.catalogue.verl import VERL
 
     for contract in (VERL, NEMO_RL):
-        names = [name for shim in contract.shims for name in (*shim.names, *([shim.module] * contract.knows_modules))]
+        names = [name for shim in contract.shims for name in shim.names]
         for name in (*names, *([FLAG] if contract is NEMO_RL else [])):
             assert any(word in name.encode() for word in contract.words), name

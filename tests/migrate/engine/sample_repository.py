@@ -7,7 +7,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from mcore_unpatch.editing.edits import Edit, Options, Plan, Remark, Repository
+from mcore_unpatch.editing.edits import Edit, Options, Plan, Repository
+from mcore_unpatch.editing.refusals import Left
 from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.migrate.run import Request
 from mcore_unpatch.survey.survey import ScanOptions
@@ -78,6 +79,6 @@ def planner(project: Repository, findings: Sequence[Finding], options: Options) 
     ]
     if not edits:
         return Plan()
-    remarks = (Remark(edits[0].path, 3, "MCU101", "by-hand", "look at list[int]", "-[a]\n+[b]"),)
+    left = {findings[0]: Left(at="list[int]")} if findings else {}
     removed = tuple(finding for finding in findings if finding.target.endswith("GPTModel.forward"))
-    return Plan(tuple(edits), remarks, (), removed, "megatron-core>=0.18", "mcore-unpatch[compat]")
+    return Plan(tuple(edits), left, (), removed, "megatron-core>=0.18", "mcore-unpatch[compat]")

@@ -68,8 +68,6 @@ def test_accuracy(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 RELEASED = [repository for repository in READ["field"] if repository.release]
-# What is reported of a wheel where a reader sees no patch: data of a module that a setter of Megatron would set too.
-NO_PATCH = {"skyrl-0.3.0": ["async_calls", "async_calls"]}
 
 
 @pytest.mark.slow
@@ -78,14 +76,14 @@ def test_accuracy_on_released_wheels(repository: Repository) -> None:
     """The same labels where no clone is at hand: in the wheel that has most of their code."""
     name, _, version = repository.release.rpartition("-")
     row = score(repository.of_wheel(), _findings(repository, unpacked(name, version)))
-    assert (row.missed, row.targets, row.promises) == ([], [], [])
-    assert [place.rpartition(".")[2] for place in row.false] == NO_PATCH.get(repository.release, [])
+    assert (row.missed, row.targets, row.promises, row.false) == ([], [], [], [])
     assert len(row.wrong_lives) <= WRONG_LIVES.get(repository.release, 0)
     assert row.judged - row.right <= LESS_THAN_RIGHT.get(repository.release, 0)
 
 
-# veRL sets a name that only newer releases read. The verdicts say less than a reader would, or another way.
-WRONG_LIVES = {"verl-0.9.1": 4}
+# veRL sets a name that only newer releases read; 0.12 has no MimoModel. The verdicts say less than a reader would, or
+# another way.
+WRONG_LIVES = {"verl-0.9.1": 4, "megatron-bridge-0.6.2": 1}
 # A wheel names no Megatron: for ms-swift the branch for an older one is done, where its repository says delete.
 LESS_THAN_RIGHT = {"verl-0.9.1": 4, "mbridge-0.15.1": 1, "megatron-bridge-0.6.2": 1, "ms-swift-4.5.2": 1}
 

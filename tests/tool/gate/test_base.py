@@ -109,12 +109,6 @@ def test_what_main_gained_meanwhile_is_no_excuse(repository: Repository) -> None
     assert new_targets(repository) == ["_postprocess"]
 
 
-def test_from_a_folder_below(repository: Repository) -> None:
-    repository.commit({"pkg/patches.py": "# moved\n" + OLD, "pkg/new.py": NEW})
-    result = unpatch("check", "--base", "main", "--output-format", "json", cwd=repository.path / "pkg")
-    assert [finding["path"] for finding in result.json["findings"]] == ["new.py"]
-
-
 def test_an_ignored_patch_whose_comment_is_gone_is_new(repository: Repository) -> None:
     repository.git("checkout", "--quiet", "main")
     quiet = NEW.replace("= other", "= other  # unpatch: ignore")
@@ -131,12 +125,6 @@ def test_a_base_git_does_not_know(name: str, repository: Repository) -> None:
     assert (result.code, result.out) == (ERROR, "")
     assert result.err.startswith("error: git does not know the base")
     assert name in result.err
-
-
-def test_outside_of_git(tmp_path: Path) -> None:
-    result = unpatch("check", "--base", "main", cwd=tmp_path)
-    assert result.code == ERROR
-    assert "is not in a git work tree" in result.err
 
 
 def test_unrelated_histories(repository: Repository) -> None:

@@ -54,13 +54,6 @@ def test_comments_above_stack_up() -> None:
     """)
 
 
-@pytest.mark.parametrize("line", [2, 3, 4])
-def test_on_any_line_of_a_statement(line: int) -> None:
-    lines = [IMPORT.rstrip(), "GPTModel.forward = wrap(", "    print,", ")"]
-    lines[line - 1] += "  # unpatch: ignore[MCU601]"
-    check_noop("\n".join(lines) + "\n")
-
-
 @pytest.mark.parametrize("line", [3, 4])
 def test_a_comment_on_a_line_of_its_own_inside_a_statement_says_nothing_of_it(line: int) -> None:
     lines = [IMPORT.rstrip(), "GPTModel.forward = wrap(", "    print,", ")"]

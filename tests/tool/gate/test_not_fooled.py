@@ -85,12 +85,6 @@ def test_inside_a_hook(where: str, repository: Repository) -> None:
 
 
 class TestInWords:
-    def test_a_bare_repository(self, repository: Repository, tmp_path: Path) -> None:
-        repository.git("clone", "--quiet", "--bare", ".", str(tmp_path / "bare.git"))
-        result = unpatch_forked("check", "--base", "main", cwd=tmp_path / "bare.git", env=GIT)
-        assert (result.code, result.out) == (ERROR, "")
-        assert result.err == f"error: {tmp_path}/bare.git is a bare repository: run this in a work tree of it\n"
-
     @pytest.mark.slow
     def test_dubious_ownership(self, repository: Repository) -> None:
         if os.geteuid() == 0:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from command import CLEAN, FINDINGS, Result, unpatch, unpatch_process
+from command import CLEAN, Result, unpatch
 from repository import Repository
 
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
@@ -69,15 +69,6 @@ def test_never_inside_the_repository(repository: Repository, cache: Path, monkey
     check(repository)
     assert not (repository.path / "cache").exists()
     assert not cache.exists()
-
-
-@pytest.mark.slow
-def test_a_folder_that_cannot_be_made(repository: Repository, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    result = unpatch_process(
-        "check", cwd=repository.path, env={"XDG_CACHE_HOME": str(tmp_path / "file"), "MCORE_UNPATCH_NO_CACHE": ""}
-    )
-    assert (result.code, result.err) == (FINDINGS, "")
 
 
 @pytest.mark.slow

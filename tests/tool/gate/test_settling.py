@@ -112,18 +112,6 @@ def test_the_limits_of_a_pin(facts: dict[str, str], rules: list[str], words: str
     assert words in " ".join(said for _, said in told)
 
 
-def test_what_is_noted_of_a_lock() -> None:
-    def notes(*made: Pin, releases: Any = (RELEASE,)) -> list[str]:
-        return list(pinned.notes(lock(*made), releases))
-
-    assert notes() == notes(pin()) == notes(pin(where=())) == []
-    other = known.newest(parse_version("0.19"))
-    assert notes(releases=(other,)) == []
-    for releases, named in (((other,), other.label), ((other, RELEASE), other.label)):
-        (note,) = notes(pin(), releases=releases)
-        assert f"was written for megatron-core {RELEASE.label}, not for {named}: each name" in note
-
-
 @pytest.mark.parametrize("kind", ["nothing", "file", "folder", "link", "broken link"])
 def test_a_lock_is_a_regular_file(kind: str, tmp_path: Path) -> None:
     file = tmp_path / pins.LOCK
@@ -278,24 +266,6 @@ def test_a_comment_that_is_read(line: str, codes: tuple[str, ...] | None, end: s
         assert [(one.line, one.column, one.codes, one.alone, one.text) for one in found] == [
             (above + 1, line.index("#") + 1, codes, line.startswith(" "), line)
         ] * (codes is not None)
-
-
-@pytest.mark.parametrize(
-    ("at", "line", "source"),
-    [
-        ("base", 3, "  base = 'x'"),
-        ('"a.py"', 4, 'exclude = ["a.py"]'),
-        ("select", 1, "[tool.unpatch]"),
-        ("", 1, ""),
-    ],
-)
-def test_the_line_that_switches_something_off(at: str, line: int, source: str, tmp_path: Path) -> None:
-    gate = switches.Gate(tmp_path, (), Config(), ())
-    (tmp_path / "p.toml").write_text('[tool.unpatch]\nbaseline = "b"\n  base = \'x\'\nexclude = ["a.py"]\n')
-    found = gate._finding("p.toml", at, "it")
-    assert (found.line, found.column, found.source) == (line, 1, source)
-    missing = gate._finding("none.toml", at, "it")
-    assert (missing.line, missing.source) == (1, "")
 
 
 def test_a_base_that_is_not_there_contains_nothing(repository: Repository) -> None:

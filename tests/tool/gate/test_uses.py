@@ -15,21 +15,6 @@ def f(model, x, kwargs):
     kwargs["return_logprobs_for_linear_ce_fusion"] = True
     return model(x, **kwargs)
 """
-DEFINITION = """\
-from megatron.core.models.gpt import GPTModel
-
-
-def patch_fused_forward(model: GPTModel):
-    model.forward = _log_probs.__get__(model, GPTModel)
-
-
-def _log_probs(self, input_ids, labels=None, temperature=1.0):
-    return self.decoder(input_ids)
-
-
-def unpatch_fused_forward(model: GPTModel):
-    del model.forward
-"""
 
 
 def repo(folder: Path, files: dict[str, str]) -> Path:
@@ -52,19 +37,7 @@ def would_change(folder: Path, *options: str) -> bool:
 SHAPES = {
     "a name": (USER, 1, "MCU701"),
     "under another name": (USER.replace("\n", " as patch\n"), 1, "MCU701"),
-    "in a function": (f"def f():\n    {USER}", 2, "MCU701"),
     "for types": (f"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    {USER}", 3, "MCU701"),
-    "of a detach": ("from verl.models.mcore.mtp_patch import patch_mtp_layer_get_embeddings\n", 1, "MCU703"),
-    "of a recomputation": (
-        "from verl.models.mcore.mtp_patch import patch_mtp_layer_checkpointed_forward\n",
-        1,
-        "MCU704",
-    ),
-    "of the overlap": (
-        "from verl.models.mcore.model_forward_1f1b_overlap import gptmodel_forward_1f1b_overlap\n",
-        1,
-        "MCU705",
-    ),
     "of a class patch": (
         "from nemo_rl.distributed.model_utils import patch_gpt_model_forward_for_linear_ce_fusion as patch\n",
         1,
@@ -94,17 +67,6 @@ def test_a_comment_tells_it_to_stay_and_with_it_what_belongs_together(text: str,
     assert (folder / "a.py").read_text() == text
     assert (folder / "b.py").read_text() == undo
     assert "mcore_unpatch" in (folder / "c.py").read_text()
-
-
-def test_a_comment_in_the_file_that_defines_it(tmp_path: Path) -> None:
-    path = "verl/models/mcore/model_forward_fused.py"
-    told = DEFINITION.replace("(model, GPTModel)", "(model, GPTModel)  # unpatch: ignore[MCU101]")
-    folder = repo(tmp_path, {path: told, "a.py": USER})
-    named = ("--select", "MCU1,MCU7")
-    assert found(folder) == [("a.py", 1, "MCU701", None)]  # a function of the fork's own
-    assert found(folder, *named) == [("a.py", 1, "MCU701", "unsafe")]
-    assert unpatch("migrate", "--unsafe-fixes", *named, cwd=folder).code == CLEAN
-    assert (folder / path).read_text() == told
 
 
 def test_a_flag_that_is_told_to_stay_holds_the_patch(tmp_path: Path) -> None:

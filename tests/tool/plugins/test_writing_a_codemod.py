@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.slow
 PAGE = Path(__file__).parents[3] / "docs" / "writing-a-codemod.md"
 if not PAGE.is_file():
     pytest.skip("the page is part of a checkout", allow_module_level=True)
+API = "mcore_unpatch.codemods.api"
 TEXT = PAGE.read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)```$", TEXT, re.DOTALL | re.MULTILINE))
 SAID = dict(re.findall(r"^```console\n\$ unpatch (.*?)\n(.*?)```$", TEXT, re.DOTALL | re.MULTILINE))
@@ -26,7 +28,7 @@ SAID = dict(re.findall(r"^```console\n\$ unpatch (.*?)\n(.*?)```$", TEXT, re.DOT
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package installed, as from an index."""
     package, site = tmp_path_factory.mktemp("acme-unpatch"), tmp_path_factory.mktemp("site")
-    for name in ("acme_unpatch.py", "pyproject.toml", "tests/test_examples.py"):
+    for name in ("acme_unpatch.py", "acme_activation.py", "pyproject.toml", "tests/test_examples.py"):
         (package / name).parent.mkdir(exist_ok=True)
         (package / name).write_text(FILES[name], encoding="utf-8")
     options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(site)]
@@ -49,6 +51,16 @@ def environment(site: Path) -> dict[str, str]:
 
 def run(site: Path, project: Path, *arguments: str) -> Result:
     return unpatch_forked(*arguments, cwd=project, env=environment(site))
+
+
+@pytest.mark.parametrize(
+    ("file", "most", "names"), [("acme_unpatch.py", 45, 8), ("acme_activation.py", 60, 15)], ids=["plain", "answering"]
+)
+def test_it_stays_as_small_as_that(file: str, most: int, names: int) -> None:
+    """`check_examples` of its tests is one of the names."""
+    [imports] = [node for node in ast.walk(ast.parse(FILES[file])) if getattr(node, "module", "") == API]
+    assert len(FILES[file].splitlines()) <= most
+    assert len(imports.names) + 1 <= names  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("command", SAID)

@@ -95,7 +95,7 @@ VERL_LIVES = {
     f"{MCORE}/model_forward_fused.py": [">=0.13.0,<=0.17.1"],
     f"{MCORE}/mtp_patch.py": ["any", "any", "<=0.17.1"],
     f"{MCORE}/patch.py": [">=0.16.0", "<=0.12.3", "<=0.16.1", "<=0.12.3", "==0.12.1", ">=0.16.0", "any"],
-    "verl/utils/megatron/router_replay_patch.py": ["<=0.13.1", ">=0.14.0", ">0.19.2", ">0.19.2", *["any"] * 4],
+    "verl/utils/megatron/router_replay_patch.py": ["<=0.13.1", ">=0.14.0", ">0.19.2", ">0.19.2", *["<=0.19.2"] * 4],
 }
 
 
@@ -110,7 +110,6 @@ VERL_SAYS = {
     ("0.8.0", f"{MCORE}/mtp_patch.py", f"{GPT}._postprocess"): "`padding_mask`",
     ("0.9.1", f"{MCORE}/mtp_patch.py", f"{GPT}._postprocess"): "hooks are silently dropped",
     ("0.9.1", f"{MCORE}/model_forward_1f1b_overlap.py", f"{GPT}._postprocess"): "`padding_mask`",
-    ("0.9.1", f"{MCORE}/model_forward_1f1b_overlap.py", f"{NODE}.forward_impl"): "no effect",
     ("0.8.0", f"{MCORE}/mtp_patch.py", f"{MTP_LAYER}._get_embeddings"): "TypeError",
     ("0.8.0", f"{MCORE}/mtp_patch.py", f"{MTP_LAYER}._checkpointed_forward"): "TypeError",
 }

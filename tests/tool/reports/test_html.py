@@ -140,7 +140,8 @@ def test_search_filter_and_keys_in_a_browser(tmp_path: Path) -> None:
         const title = (row) => row.querySelector(".what").firstChild.textContent.trim();
         const seen = () => rows.filter(({ row }) => !row.hidden).map(({ row }) => title(row));
         const changed = () => { form.dispatchEvent(new Event("input")); log.push(seen()); };
-        const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+        const pressed = (key) => new KeyboardEvent("keydown", { key, bubbles: true });
+        const press = (key) => document.activeElement.dispatchEvent(pressed(key));
         const log = [seen()];
         form.search.value = "BETA"; changed();
         form.search.value = ""; form.querySelector("[value=RAISES]").checked = false; changed();

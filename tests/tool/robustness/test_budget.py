@@ -10,15 +10,24 @@ from mcore_unpatch.code.module import Module
 IMPORT = "from megatron.core.models.gpt import GPTModel\n"
 
 
-def test_functions_that_return_each_other_are_followed() -> None:
-    count = 22
+def returning_each_other(count: int) -> str:
+    """A file with functions each of which may return what any other returns."""
     functions = "".join(
         f"def f{i}(m): return {' or '.join(f'f{j}(m)' for j in range(count) if j != i)}\n" for i in range(count)
     )
-    source = f"{IMPORT}{functions}def g(m): return f0(m) or GPTModel()\ng(1).forward = print\nf3(1).forward = print\n"
-    found, errors = searched({"a.py": source.encode(), "b.py": f"{IMPORT}GPTModel.forward = print\n".encode()})
-    assert errors == []
-    assert [(finding.path, finding.line) for finding in found] == [("a.py", count + 3), ("b.py", 2)]
+    return f"{IMPORT}{functions}def g(m): return f0(m) or GPTModel()\ng(1).forward = print\nf3(1).forward = print\n"
+
+
+def test_functions_that_return_each_other_are_followed() -> None:
+    found, errors = searched({"a.py": returning_each_other(6).encode()})
+    assert (errors, [finding.line for finding in found]) == ([], [9])
+
+
+def test_and_of_many_only_so_far() -> None:
+    found, errors = searched(
+        {"a.py": returning_each_other(22).encode(), "b.py": f"{IMPORT}GPTModel.forward = print\n".encode()}
+    )
+    assert (errors, [finding.path for finding in found]) == ([], ["b.py"])
 
 
 def test_of_many_files_that_pass_on_all_names_those_are_read_that_say_one() -> None:

@@ -19,7 +19,7 @@ from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.gate import baseline, compare, suppress
 from mcore_unpatch.megatron import packed
 from mcore_unpatch.report import text as text_report
-from mcore_unpatch.sources.parsing import Unreadable, parse
+from mcore_unpatch.sources.parsing import Unreadable, check
 from mcore_unpatch.stacks import python, shell
 from mcore_unpatch.stacks.revision import ReadFile
 from mcore_unpatch.survey import patch_files
@@ -291,7 +291,7 @@ def _suppressing(number: int) -> Callable[[], object]:
 
 def _unreadable(data: bytes) -> None:
     with pytest.raises(Unreadable):
-        parse(data)
+        check(data)
 
 
 def _reporting(number: int) -> Callable[[], object]:

@@ -3,20 +3,11 @@
 from pathlib import Path
 
 import pytest
-from checking import Source, scan_source, write_files
+from checking import Source, write_files
 
 from mcore_unpatch.stacks.stacks import Stacks
 
 # A copy of `_postprocess` as it was in 0.16: 0.17 passes `is_spec_decode`, 0.18 also `padding_mask`.
-OLD_POSTPROCESS = """\
-from megatron.core.models.gpt import GPTModel
-def postprocess(self, hidden_states, input_ids, position_ids, labels, rotary_pos_emb, rotary_pos_cos, rotary_pos_sin,
-                mtp_in_postprocess=None, loss_mask=None, decoder_input=None, attention_mask=None,
-                inference_params=None, packed_seq_params=None, sequence_len_offset=None, runtime_gather_output=None,
-                extra_block_kwargs=None, inference_context=None):
-    return log_probs(hidden_states)
-GPTModel._postprocess = postprocess
-"""
 LM = "https://github.com/NVIDIA/Megatron-LM"
 NEWEST = "0.19", "the newest known, no project file names a release"
 
@@ -84,13 +75,6 @@ def poetry(text: str) -> dict[str, str]:
 def test_read_from(tmp_path: Path, files: dict[str, str], releases: str, why: str | None) -> None:
     found = judged(tmp_path, files)
     assert found == (releases, why or found[1])
-
-
-@pytest.mark.parametrize(("release", "names"), [("0.16", ""), ("0.17", "is_spec_decode"), ("0.19", "padding_mask")])
-def test_what_breaks_is_told_for_that_release(release: str, names: str) -> None:
-    report = scan_source({**requires(f"megatron-core=={release}.0"), "patches.py": OLD_POSTPROCESS})
-    assert names in report.findings[0].message
-    assert ("padding_mask" in report.findings[0].message) == (release == "0.19")
 
 
 def test_of_several_files_the_pin_counts(tmp_path: Path) -> None:
