@@ -13,6 +13,7 @@ from mcore_unpatch.effects.judge import Judge
 from mcore_unpatch.effects.records import Effect, Outcome
 from mcore_unpatch.megatron import packed
 from mcore_unpatch.patches.find import Finder
+from mcore_unpatch.say.effects import mark
 
 FATES_OF = Path(__file__).parents[1] / "fates"
 FATES: list[dict[str, Any]] = json.loads((FATES_OF / "fates.json").read_text(encoding="utf-8"))
@@ -40,7 +41,7 @@ def judged() -> list[tuple[dict[str, Any], list[tuple[Any, list[Effect]]]]]:
     ]
 
 
-def _report(judged_patches: list[tuple[Any, list[Effect]]]) -> dict[str, Any]:
+def _report(label: str, judged_patches: list[tuple[Any, list[Effect]]]) -> dict[str, Any]:
     """As a report of `unpatch upgrade` says it."""
     return {
         "patches": [
@@ -48,12 +49,8 @@ def _report(judged_patches: list[tuple[Any, list[Effect]]]) -> dict[str, Any]:
                 "path": patch.path,
                 "line": patch.line,
                 "target": patch.target,
-                "urgency": "breaks"
-                if any(one.raises for one in effects)
-                else "different"
-                if any(one.differs for one in effects)
-                else "harmless",
-                "reasons": [one.exception for one in effects if one.exception],
+                "marks": {label: mark(effects)},
+                "effects": {label: [{"exception": one.exception} for one in effects]},
             }
             for patch, effects in judged_patches
         ]
@@ -61,7 +58,7 @@ def _report(judged_patches: list[tuple[Any, list[Effect]]]) -> dict[str, Any]:
 
 
 def test_no_column_is_worse() -> None:
-    verdicts = [(fate, agrees(fate, _report(patches))) for fate, patches in judged()]
+    verdicts = [(fate, agrees(fate, _report(fate["to"], patches))) for fate, patches in judged()]
     print(table(verdicts))
     said = [verdict for _, verdict in verdicts]
     assert said.count(AGREES) >= AT_LEAST
