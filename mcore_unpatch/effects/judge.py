@@ -24,7 +24,7 @@ from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.library.signatures import Signature, written_call
 from mcore_unpatch.patches.alive import alive
-from mcore_unpatch.patches.records import Patch, PatchFile, Spelling
+from mcore_unpatch.patches.records import Patch, PatchFile
 
 _ANYTHING = Signature((), any_position=True, any_keyword=True)
 
@@ -68,12 +68,12 @@ class Judge:
         old = self._first_that_runs(patch, old, new)
         before, found = self.on(patch, old), list(self.on(patch, new))
         found = [self._with_before(one, before, case, old) for one in found]
-        found += changes(self, case, old, new)
+        raising = self.raising(new)
+        called = (one for one in self.asked(case) if one.when == When.CALL and not self.is_ours(case, one, raising))
+        found += changes(case, called, old, raising)
         raises = [one for one in found if one.raises]
         differs = [one for one in found if one.differs]
         quiet = [one for one in found if not one.raises and not one.differs]
-        if any(one.kind == Outcome.UPSTREAMED for one in quiet) and not raises:
-            return quiet
         if any(one.kind == Outcome.NEVER_CALLED for one in quiet):
             differs = [one for one in differs if one.kind not in (Outcome.BEHIND, Outcome.BODY_CHANGED)]
         return [*raises, *differs, *quiet] or [Effect(Outcome.NONE, (new.label,), Cause(patch.target), here)]
@@ -140,24 +140,13 @@ class Judge:
         """What is never called: a name that the release does not have, or one that is read before."""
         if case.adds or not self.names.library.within(case.target):
             return
-        if release.has(release.name_of(case.target)) is False and not self.is_used(case):
+        if release.has(release.name_of(case.target)) is False:
             raising = self.raising(release)
             if case.is_alone and (release.lacks_yet(case.target) or raising.now(case.target) == case.target):
                 return  # an object is one of the class that the release has, if there is one
-            if case.patch.spelling == Spelling.MOCK:
-                cause = Cause(case.target, raising.now(case.target))
-                yield Effect(Outcome.NAME_GONE, (release.label,), cause, _here(case, When.INSTALL), "AttributeError")
-            elif not case.attribute.startswith("__"):
+            if not case.attribute.startswith("__"):
                 cause = Cause(case.target, raising.now(case.target))
                 yield Effect(Outcome.NEVER_CALLED, (release.label,), cause, _here(case))
-
-    def is_used(self, case: Replaced) -> bool:
-        """Whether the file itself calls what it sets there."""
-        for call in case.patch.module.calls:
-            if isinstance(call.func, ast.Attribute) and call.func.attr == case.attribute:
-                if any(one.name == case.owner for one in self.names.of(call.func.value)):
-                    return True
-        return False
 
     # -- what the replacement asks of the library --------------------------------------------------------------------
 
@@ -231,9 +220,6 @@ class Judge:
 
     def is_ours(self, case: Replaced, ask: Ask, raising: Raising) -> bool:
         """Whether a call of the replacement reaches another function that the repository puts in place."""
-        if case.is_alone and ask.name == case.target and case.target in self.targets:
-            if not self.targets[case.target].is_alone:
-                return True  # what the object had is what was put on its class
         return raising.is_ours(ask, self.targets, case.target)
 
 

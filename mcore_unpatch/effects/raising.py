@@ -111,7 +111,7 @@ class Raising:
     def _misused(self, ask: Ask) -> Iterator[Effect]:
         name, release = ask.on(self.release), self.release
         found = release.define(name) if ask.call is not None else None
-        if ask.call is None or found is None or self._brought.fakes(name, ask.path):
+        if ask.call is None or found is None:
             return
         wrong = self.misfit(ask, found, ask.call)
         if wrong is not None and self.runs(ask, "TypeError"):

@@ -30,13 +30,11 @@ class Outcome(StrEnum):
     NEW = "new"  # the library has now what the repository adds
     CALLED_ELSEWHERE = "called-elsewhere"  # another name, or another caller, stands between
     CLASS_ASKED = "class-asked"  # the library asks for the class that is replaced
-    BRANCH_TURNED = "branch-turned"  # a condition of ours on the release takes its other way
     STOPPED = "stopped"  # what was called is never called any more
     UNREAD = "unread"  # whether it fits cannot be told
     # Nothing happens.
     NEVER_RUNS = "never-runs"  # a condition keeps it off the release
     NEVER_CALLED = "never-called"  # nobody calls what it replaces, before either
-    UPSTREAMED = "upstreamed"  # the release does all that the copy does
     NONE = "none"
 
 
@@ -50,7 +48,7 @@ RAISES = frozenset(
         Outcome.UNPACKED,
     }
 )
-QUIET = frozenset({Outcome.NEVER_RUNS, Outcome.NEVER_CALLED, Outcome.UPSTREAMED, Outcome.NONE})
+QUIET = frozenset({Outcome.NEVER_RUNS, Outcome.NEVER_CALLED, Outcome.NONE})
 
 
 class When(StrEnum):

@@ -92,9 +92,7 @@ def test_most_kinds_were_seen() -> None:
     # Those that no fate has are in `test_kinds`.
     apart = {
         Outcome.MODULE_GONE,
-        Outcome.BRANCH_TURNED,
         Outcome.UNREAD,
-        Outcome.UPSTREAMED,
         Outcome.NEW,
     }
     assert set(Outcome) - seen <= apart

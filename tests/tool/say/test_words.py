@@ -21,7 +21,6 @@ WORDS = {
     Outcome.VALUE_MOVED: ("", ("2", "mask", "bias")),
     Outcome.DEFAULT_CHANGED: ("", ("ignore_virtual", "False", "True")),
     Outcome.CALLED_ELSEWHERE: (f"{GPT}.routing", ()),
-    Outcome.BRANCH_TURNED: ("", ("True",)),
     Outcome.STOPPED: (f"{ROUTER}.forward", ()),
     Outcome.CLASS_ASKED: (f"{GPT}.forward", ()),
 }
