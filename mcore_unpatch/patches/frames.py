@@ -17,7 +17,7 @@ from mcore_unpatch.code.syntax import (
     names_in,
     parameters,
 )
-from mcore_unpatch.code.values import Frame, Kind, Values
+from mcore_unpatch.code.values import Frame, Kind, Value, Values
 from mcore_unpatch.patches.records import Write, WriteKind
 
 _DEEPEST = 3  # helpers within one another
