@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from mcore_unpatch.building.attributes import slot_of
 from mcore_unpatch.building.defined import Body, Defined
-from mcore_unpatch.building.slots import Slots
+from mcore_unpatch.building.slots import SpecSlots
 from mcore_unpatch.building.written import annotated
 from mcore_unpatch.code.syntax import parameters
 from mcore_unpatch.library.facts import How, Use
-from mcore_unpatch.library.names import Names
+from mcore_unpatch.library.names import Namespace
 from mcore_unpatch.library.signatures import Call
 
 _MOST_CLASSES = 8  # that one attribute may hold
@@ -37,7 +37,7 @@ class Called(NamedTuple):
 class Notes:
     """The uses of every name, as they are taken down, and what an expression may call."""
 
-    def __init__(self, names: Names, modules: Collection[Defined], slots: Slots) -> None:
+    def __init__(self, names: Namespace, modules: Collection[Defined], slots: SpecSlots) -> None:
         self.names, self._slots = names, slots
         self._seen: dict[str, _Seen] = defaultdict(dict)
         self.loose: set[str] = set()  # attributes that are read from objects nobody knows
@@ -142,7 +142,7 @@ class Notes:
         return found[0] if found is not None and found[1].letter == "c" else ""
 
 
-def _method_owners(names: Names, functions: Iterable[str]) -> dict[str, str]:
+def _method_owners(names: Namespace, functions: Iterable[str]) -> dict[str, str]:
     """Method names that one family of the library's classes has: the class at the root of that family."""
     owners: dict[str, list[str]] = defaultdict(list)
     for name in functions:

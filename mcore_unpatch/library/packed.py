@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from typing import NamedTuple
 
 from mcore_unpatch.library.facts import Definition, Entry, Heart, How, Use
-from mcore_unpatch.library.names import Body, Listing, Names
+from mcore_unpatch.library.names import Body, Listing, Namespace
 from mcore_unpatch.library.signatures import Call
 
 _FORMAT = b"unpatch models 4\n"
@@ -47,7 +47,7 @@ class Packed:
         self._read_bodies, self._read_uses = bodies, uses
         self.branches: dict[Branch, bytes] = {}
         self._entries: dict[str, list[Entry]] = {}
-        self._names: dict[int | None, Names] = {}
+        self._names: dict[int | None, Namespace] = {}
         self.within = self.names().within
 
     @classmethod
@@ -173,10 +173,10 @@ class Packed:
                 return digest, statements
         return "", ""
 
-    def names(self, number: int | None = None) -> Names:
+    def names(self, number: int | None = None) -> Namespace:
         """The names of a version; without one all as one, each as the newest has it that has it at all."""
         if number not in self._names:
-            self._names[number] = Names(self.heart, self.listing, lambda name: self._entry(name, number), self.body)
+            self._names[number] = Namespace(self.heart, self.listing, lambda name: self._entry(name, number), self.body)
         return self._names[number]
 
     def _entry(self, name: str, number: int | None) -> Entry | None:
