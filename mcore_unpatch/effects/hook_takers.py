@@ -78,7 +78,7 @@ def _of_class(names: Names, hook: Hook, node: ast.ClassDef, release: Release) ->
             inner = inner or (None if hook.last in own else _written(function, f"self.{hook.last}"))
         elif function.name == hook.first:
             (model, inner), shape = _held(names, hook, function), WRAPPER
-        dropped, rest = _dropped(function, hook.name)
+        dropped, rest = lost(function, hook.name)
         may_lack = model in hook.without or function.args.vararg is not None
         if not model or not dropped or (may_lack and hook.name not in {one.arg for one in parameters(function)}):
             continue
@@ -127,7 +127,7 @@ def _written(function: ast.AST, called: str) -> ast.Call | None:
     return next((one for one in walk(function) if isinstance(one, ast.Call) and ast.unparse(one.func) == called), None)
 
 
-def _dropped(function: Any, name: str) -> tuple[str, str]:
+def lost(function: Any, name: str) -> tuple[str, str]:
     """How a function keeps a keyword from arriving, and by which `**rest`; empty where it does not."""
     args = function.args
     if name in {one.arg for one in (*args.posonlyargs, *args.args, *args.kwonlyargs)}:

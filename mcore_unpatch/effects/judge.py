@@ -16,6 +16,7 @@ from mcore_unpatch.effects.asks import Ask, Asks, unpacked
 from mcore_unpatch.effects.brought import Brought
 from mcore_unpatch.effects.callers import Answer, method_takes
 from mcore_unpatch.effects.changes import changes
+from mcore_unpatch.effects.hook_takers import SWALLOWED, UNREAD, lost
 from mcore_unpatch.effects.keywords import put_into
 from mcore_unpatch.effects.raising import Raising
 from mcore_unpatch.effects.records import Cause, Effect, Outcome, Place, When, place_of
@@ -31,11 +32,20 @@ _ANYTHING = Signature((), any_position=True, any_keyword=True)
 class Judge:
     """Judges the patches of one repository; everything that asks for no release is read once."""
 
-    def __init__(self, names: Names, patches: Sequence[Patch], files: Sequence[PatchFile] = ()) -> None:
+    def __init__(
+        self,
+        names: Names,
+        patches: Sequence[Patch],
+        files: Sequence[PatchFile] = (),
+        hook: str = "",
+        taken: Sequence[str] = (),
+    ) -> None:
+        """hook: the keyword of the library's hook. taken: methods that an object takes when it is made, and calls."""
         self.names, self.guards, self.asks = names, Guards(names), Asks(names)
         self.cases = {patch: Replaced(patch, names) for patch in patches}
         self.targets: dict[str, Replaced] = {case.target: case for case in self.cases.values()}
         self.brought = Brought(names, patches, files)
+        self._hook, self._taken = hook, taken
         self._raising: dict[str, Raising] = {}
         self._on: dict[tuple[Patch, str], tuple[Effect, ...]] = {}
         self._asked: dict[Patch, list[Ask]] = {}
@@ -98,6 +108,7 @@ class Judge:
         if case.function is not None and not case.adds:
             answer = Answer(case.function, _ANYTHING, case.target, _here(case))
             yield from answer.unpacked(release.calls(case.target), release.label)
+        yield from self._hook_lost(case, release)
         yield from self._asks_of(case, release)
         yield from self._idle(case, release)
 
@@ -130,11 +141,21 @@ class Judge:
                     yield from wrong
                     return
 
+    def _hook_lost(self, case: Replaced, release: Detailed) -> Iterator[Effect]:
+        """The library's hook, where the replacement takes it and never calls it, or swallows it."""
+        if case.answer is None or self._hook not in (release.parameters(case.target) or ()):
+            return
+        if lost(case.function, self._hook)[0] in (UNREAD, SWALLOWED):
+            by = next((use.place for use in release.calls(case.target)), case.target)
+            yield Effect(Outcome.DROPPED, (release.label,), Cause(case.target, by, (self._hook,)), _here(case))
+
     def _idle(self, case: Replaced, release: Detailed) -> Iterator[Effect]:
         """What is never called: a name that the release does not have, or one that is read before."""
         if case.adds or not self.names.library.within(case.target):
             return
-        if release.has(release.name_of(case.target)) is False:
+        if case.is_alone and case.target in self._taken:
+            yield Effect(Outcome.NEVER_CALLED, (release.label,), Cause(case.target), _here(case))
+        elif release.has(release.name_of(case.target)) is False:
             raising = self.raising(release)
             if case.is_alone and (release.lacks_yet(case.target) or raising.now(case.target) == case.target):
                 return  # an object is one of the class that the release has, if there is one

@@ -107,7 +107,7 @@ def _behind(effect: Effect) -> str:
 
 def _dropped(effect: Effect) -> str:
     who = short(effect.cause.by)
-    return f"`{who}` passes {quoted(effect.cause.words)} now, which the replacement takes in `**` and drops."
+    return f"`{who}` passes {quoted(effect.cause.words)}, which the replacement takes and drops."
 
 
 def _value_moved(effect: Effect) -> str:

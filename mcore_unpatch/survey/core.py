@@ -49,7 +49,8 @@ class Core:
     @cached_property
     def judge(self) -> Judge:
         """What a Megatron does to them."""
-        return Judge(self.names, self.patches, patch_files(self._diffs, self.megatrons.library))
+        files = patch_files(self._diffs, self.megatrons.library)
+        return Judge(self.names, self.patches, files, parts.HOOK[0], parts.TAKEN)
 
     @cached_property
     def uses(self) -> Uses:
