@@ -9,9 +9,8 @@ from typing import Any
 
 from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.reached import Guards, Reached
-from mcore_unpatch.code.syntax import FUNCTIONS, NAMED_FUNCTIONS, ancestors, block_of, last_name, parameters
-from mcore_unpatch.code.worth import Given
+from mcore_unpatch.code.reached import Guards
+from mcore_unpatch.code.syntax import FUNCTIONS, ancestors, block_of, last_name, parameters
 from mcore_unpatch.effects.asks import Ask, Asks, unpacked
 from mcore_unpatch.effects.brought import Brought
 from mcore_unpatch.effects.callers import Answer, method_takes
@@ -49,7 +48,6 @@ class Judge:
         self._raising: dict[str, Raising] = {}
         self._on: dict[tuple[Patch, str], tuple[Effect, ...]] = {}
         self._asked: dict[Patch, list[Ask]] = {}
-        self._given: dict[tuple[Patch, str], Given] = {}
 
     def raising(self, release: Detailed) -> Raising:
         """What raises on a release."""
@@ -71,7 +69,6 @@ class Judge:
         if alive(self.guards, patch, [new]) == [False]:
             broken = [one for one in self._imports(case, new) if one.raises]
             return broken or [Effect(Outcome.NEVER_RUNS, (new.label,), Cause(patch.target), here)]
-        old = self._first_that_runs(patch, old, new)
         before, found = self.on(patch, old), list(self.on(patch, new))
         found = [self._with_before(one, before, case, old) for one in found]
         raising = self.raising(new)
@@ -93,11 +90,6 @@ class Judge:
             if uses:
                 return replace(effect, kind=Outcome.STOPPED, cause=effect.cause._replace(by=uses[0].place))
         return effect
-
-    def _first_that_runs(self, patch: Patch, old: Detailed, new: Detailed) -> Detailed:
-        """The release on which a patch begins to run, where the older one of two does not run it."""
-        between = [one for one in new.older() if one.label == old.label or one in new.older()[len(old.older()) :]]
-        return next((one for one in between if alive(self.guards, patch, [one]) != [False]), old)
 
     # -- one release -------------------------------------------------------------------------------------------------
 
@@ -204,34 +196,9 @@ class Judge:
             found = raising.of(ask)
             if not found:
                 continue
-            if self._is_for_others(case, ask, release):
-                continue
             if ask.call is not None and self.is_ours(case, ask, raising):
                 found = tuple(one for one in found if one.kind not in (Outcome.CALL_UNFIT, Outcome.UNPACKED))
             yield from found
-
-    def _is_for_others(self, case: Replaced, ask: Ask, release: Detailed) -> bool:
-        """Whether a place is reached only where a caller passes what the release's own callers do not."""
-        around = next((parent for parent, _ in ancestors(ask.node) if isinstance(parent, FUNCTIONS)), None)
-        if ask.when != When.CALL or around is None or around is not case.function:
-            return False
-        given = self._left_out(case, release)
-        return bool(given) and Reached(self.guards, release).at(ask.node, given) is False
-
-    def _left_out(self, case: Replaced, release: Detailed) -> Given:
-        """The parameters of a replacement that are None, as nobody passes them."""
-        key = (case.patch, release.label)
-        if key not in self._given:
-            calls, taken = [use.call for use in release.calls(case.target) if use.call is not None], case.taken
-            own = release.taken(case.target)  # what is not known to call it passes no more than it takes
-            open_ones = taken is None or own is None or any(call.star or call.double_star for call in calls)
-            passed = {name for call in calls for name in call.keywords} | set(own.names if own and not calls else ())
-            deepest = max([call.positions for call in calls], default=len(own.positional) if own else 0)
-            passed |= set(taken.positional[:deepest] if taken else ())
-            empty = {name for name, value in taken.defaults if value == "None"} if taken and not open_ones else set()
-            scope = scope_of(case.function.body[0]) if empty and isinstance(case.function, NAMED_FUNCTIONS) else None
-            self._given[key] = {(scope, name): None for name in empty - passed} if scope is not None else {}
-        return self._given[key]
 
     def is_ours(self, case: Replaced, ask: Ask, raising: Raising) -> bool:
         """Whether a call of the replacement reaches another function that the repository puts in place."""

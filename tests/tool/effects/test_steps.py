@@ -246,13 +246,6 @@ STEPS: dict[str, tuple[str, str, set[tuple[str, int]], Files]] = {
         {("MODULE_GONE", 1)},
         "from megatron.core.ssm.gated_delta_net.gdn import GatedDeltaNet\n",
     ),
-    # A key that nobody sets.
-    "behind a key that is gone": (
-        "0.18.2",
-        "0.19.2",
-        set(),
-        f"{LOG}def log():\n    table = Log.tracker\n    if 'values' in table:\n        Log.clean_loss_in_tracker()\n",
-    ),
 }
 
 
