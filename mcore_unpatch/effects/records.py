@@ -22,7 +22,6 @@ class Outcome(StrEnum):
     BEHIND = "behind"  # a copy without what upstream changed
     BODY_CHANGED = "body-changed"  # the replacement stands for a body that changed
     DROPPED = "dropped"  # `**rest` swallows what the library passes now
-    IGNORED = "ignored"  # the hook is taken and never called
     VALUE_MOVED = "value-moved"  # a value by position means another parameter
     DEFAULT_CHANGED = "default-changed"  # what a call leaves out
     CONSTANT_CHANGED = "constant-changed"

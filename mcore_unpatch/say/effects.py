@@ -107,7 +107,7 @@ def _behind(effect: Effect) -> str:
 
 def _dropped(effect: Effect) -> str:
     who = short(effect.cause.by)
-    return f"`{who}` passes {quoted(effect.cause.words)} now, which the replacement takes in `**` and drops."
+    return f"`{who}` passes {quoted(effect.cause.words)}, which the replacement takes and drops."
 
 
 def _value_moved(effect: Effect) -> str:
@@ -142,9 +142,6 @@ _SENTENCES: dict[Outcome, Callable[[Effect], str]] = {
     Outcome.BEHIND: _behind,
     Outcome.BODY_CHANGED: lambda one: f"`{short(one.cause.name)}` changed, and the replacement never calls it.",
     Outcome.DROPPED: _dropped,
-    Outcome.IGNORED: lambda one: (
-        f"takes {quoted(one.cause.words)} and never calls it: hooks are dropped without a word."
-    ),
     Outcome.VALUE_MOVED: _value_moved,
     Outcome.DEFAULT_CHANGED: _default_changed,
     Outcome.CONSTANT_CHANGED: lambda one: f"`{short(one.cause.name)}` has another value.",

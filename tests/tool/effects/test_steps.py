@@ -66,6 +66,10 @@ def new(self, hidden_states): ...
 if Version(megatron.core.__version__) {{}}:
     GPTModel._postprocess = new
 """
+HOOKED = f"""{GPT}def new(self, hidden_states, *args, output_processor=None, output_processor_context=None, **more):
+    return {{}}, more
+GPTModel._postprocess = new
+"""
 APART = f"""{GPT}real = GPTModel._preprocess
 def ours(*args, **more):
     made = {{}}
@@ -152,6 +156,18 @@ STEPS: dict[str, tuple[str, str, set[tuple[str, int]], Files]] = {
             "        Log.save_loss_to_tracker(1, 2, 3)\n    return logits\nTopKRouter.routing = new\n"
         ),
     ),
+    # The hook.
+    "a hook that is taken and never called": ("0.18.2", "0.19.2", {("DROPPED", 4)}, HOOKED.format("1")),
+    "a hook that is called": ("0.18.2", "0.19.2", set(), HOOKED.format("output_processor(1)")),
+    "a method that a node took before": (
+        "0.18.2",
+        "0.19.2",
+        {("NEVER_CALLED", 4)},
+        (
+            f"{GPT}def new(self, x): ...\ndef plan(model: GPTModel):\n"
+            "    model.build_schedule_plan(None, None, None).post_process.forward_impl = new\n"
+        ),
+    ),
     # What is put there.
     "a function of elsewhere": (
         "0.16.1",
@@ -229,13 +245,6 @@ STEPS: dict[str, tuple[str, str, set[tuple[str, int]], Files]] = {
         "0.17.0",
         {("MODULE_GONE", 1)},
         "from megatron.core.ssm.gated_delta_net.gdn import GatedDeltaNet\n",
-    ),
-    # A key that nobody sets.
-    "behind a key that is gone": (
-        "0.18.2",
-        "0.19.2",
-        set(),
-        f"{LOG}def log():\n    table = Log.tracker\n    if 'values' in table:\n        Log.clean_loss_in_tracker()\n",
     ),
 }
 
