@@ -257,8 +257,7 @@ def _marked(run: OnRelease, subject: ast.expr, name: str) -> object:
 def _is_negated(subject: ast.expr) -> bool:
     """`not hasattr(subject, ...)`."""
     call = parent_of(subject)
-    around = parent_of(call) if call is not None else None
-    return isinstance(around, ast.UnaryOp) and isinstance(around.op, ast.Not)
+    return call is not None and isinstance(around := parent_of(call), ast.UnaryOp) and isinstance(around.op, ast.Not)
 
 
 def _is_added(run: OnRelease, base: Value, name: str, subject: ast.expr, anywhere: bool = False) -> bool:
