@@ -12,7 +12,7 @@ OFF_BY_DEFAULT = ("MCU75", "MCU9")  # offers and mocks: no patch, so that no gat
 UNUSED_IGNORE = "MCU001"
 SWITCHED_OFF = "MCU805"
 MOCK_RULES = ("MCU901", "MCU902")
-DOCS = "https://github.com/mcore-unpatch/mcore-unpatch/blob/main/docs/rules.md"
+DOCS = "https://github.com/mcore-unpatch/mcore-unpatch/blob/main/docs/reference/rules.md"
 
 
 @record
