@@ -11,7 +11,7 @@ import ast
 from mcore_unpatch.codemods.changes import Asked, Insert, Reason, Replace
 from mcore_unpatch.editing.edits import Repository
 from mcore_unpatch.editing.source import Source
-from mcore_unpatch.findings.finding import Finding
+from mcore_unpatch.findings.finding import GOES, Finding
 from mcore_unpatch.megatron.answers import Answer
 from mcore_unpatch.megatron.versions import show
 
@@ -20,8 +20,8 @@ _LOWER = {ast.GtE: "<=", ast.Gt: "<"}
 
 def bound(files: Repository, finding: Finding) -> list[Asked]:
     """The changes that bound a patch; none where it cannot be bounded."""
-    row = finding.answer
-    if row is None or row.verdict != "delete" or not row.needs:
+    row = finding.row
+    if row is None or row.verdict != GOES or not row.needs:
         return []
     for guard in finding.live.guards:
         path = guard.path or finding.path

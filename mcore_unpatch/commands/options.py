@@ -72,7 +72,7 @@ def combine(
     if target_mcore is not None and not target_mcore.strip():  # a variable of CI that is not set
         raise UsageError("--target-mcore is empty: name a release, or leave it out")
     named = target(target_mcore) if target_mcore is not None else None
-    if named is not None and named.source is not None:  # which speaks for it from now on
+    if named is not None and named.is_read:  # which speaks for it from now on
         known.lend(named.revision.versions[0], named.read())
     stated = config.text("baseline")
     if baseline is None and stated and config.folder:

@@ -13,6 +13,7 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, guarded, note, reporting
 from mcore_unpatch.commands.options import option
 from mcore_unpatch.commands.output import Progress, write_asides
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.findings.finding import GOES
 from mcore_unpatch.gate import pinned
 from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.megatron.versions import within
@@ -123,7 +124,7 @@ class _Patches:
         whole = survey.found.top in map(Path.resolve, survey.paths)
         kept = {name: pin for name, pin in known.pins.items() if not pin.patched}
         chosen = kept if whole else dict(known.pins)
-        stay = {finding.target for finding in self.found if finding.verdict != "delete"} | set(known.pins)
+        stay = {finding.target for finding in self.found if finding.verdict != GOES} | set(known.pins)
         where: dict[str, list[str]] = {}
         for finding in survey.findings:  # whose paths begin at the top
             if finding.can_be_pinned:

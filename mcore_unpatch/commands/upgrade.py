@@ -13,8 +13,9 @@ from mcore_unpatch.commands.guard import EXIT_CLEAN, EXIT_ERROR, EXIT_FINDINGS, 
 from mcore_unpatch.commands.options import option
 from mcore_unpatch.commands.output import Progress, into, write_asides
 from mcore_unpatch.errors import UsageError
+from mcore_unpatch.megatron import packed
 from mcore_unpatch.megatron.megatrons import Megatrons
-from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, show as show_version
+from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, parse_version, show as show_version
 from mcore_unpatch.records import record, replace
 from mcore_unpatch.report import pages, services, upgrade_text as text
 from mcore_unpatch.report.lines import OutputFormat, show
@@ -152,20 +153,17 @@ def _megatrons(
 ) -> _Chosen:
     """Those in use, or the one of --from, and the one to move to; raises `UsageError` where nothing is to compare."""
     labels, with_main = ranges.releases_of(matrix) if matrix is not None else ([], False)
-    if with_main and new is None:
-        raise UsageError("--matrix to main needs its source: add --to PATH (a checkout, or CLONE@COMMIT).")
-    to = target(new or RELEASES[-1])
     carried = "" if old else _carried(paths, options)
     start = target(old or carried) if old or carried else None
-    sources = [named.source for named in (start, to) if named is not None and named.source is not None]
-    models = [named.read() for named in (start, to) if named is not None and named.source is not None]
-    megatrons = Megatrons(models)
-    read = megatrons.sources
-    known = dict(zip((id(source) for source in sources), read, strict=True))
+    to = target(new or ("main" if with_main or _is_newest(start, paths, options) else RELEASES[-1]))
+    named_ones = [named for named in (start, to) if named is not None and named.is_read]
+    megatrons = Megatrons([named.read() for named in named_ones])
+    known = dict(zip(map(id, named_ones), megatrons.sources, strict=True))
 
     def column(named: Target, kinds: tuple[str, ...] = ()) -> Column:
-        if named.source is not None:
-            return Column(known[id(named.source)], kinds, f"{named.revision.given}, read from its source")
+        if named.is_read:
+            words = named.revision.words if named.branch else f"{named.revision.given}, read from its source"
+            return Column(known[id(named)], kinds, words)
         version = choose.stands_for(named.revision)
         assert version is not None
         words = "" if named.revision.certain else f"{named.revision.name}, {named.revision.words}"
@@ -174,13 +172,13 @@ def _megatrons(
     used, older = ([column(start)], 0) if start is not None else _in_use(paths, options, megatrons)
     last = column(to, (choose.NEXT,))
     in_range = tuple(Column(megatrons.release(parse_version(label))) for label in labels)
-    named_so = {release.label: source for source, release in zip(sources, read, strict=True)}
+    named_so = {known[id(named)].label: named.source for named in named_ones if named.source is not None}
     chosen = _Chosen(
         used, last, megatrons, named_so, older, in_range + ((last,) if with_main else ()), start if old else None
     )
     if matrix is not None:
         return chosen
-    if not old and not to.source:  # what is as new already takes no step
+    if not old and not to.is_read:  # what is as new already takes no step
         ahead = [one for one in used if _plain(one) >= _plain(last)]
         if len(ahead) == len(used):
             raise UsageError(_nothing(show_version(_plain(used[-1])), old))
@@ -188,6 +186,17 @@ def _megatrons(
     if any(one.label == last.label for one in chosen.used):
         raise UsageError(_nothing(last.label, old))
     return chosen
+
+
+def _is_newest(start: Target | None, paths: list[Path] | None, options: ScanOptions) -> bool:
+    """Whether the newest release is in use, so that main is what comes next."""
+    if packed.branch_named("main") is None:
+        return False
+    if start is not None:
+        return not start.is_read and choose.stands_for(start.revision) == parse_version(RELEASES[-1])
+    running = _running(paths, options)[1]
+    known = [choose.stands_for(stack.revision) or NEWEST for stack in running]
+    return bool(known) and min(known) >= parse_version(RELEASES[-1])
 
 
 def _plain(column: Column) -> Version:
@@ -228,13 +237,10 @@ def _in_use(paths: list[Path] | None, options: ScanOptions, megatrons: Megatrons
         if stack.versions:
             continue
         settle = stack.revision.settle.replace("--target-mcore", "--from")
-        if used:
-            note(f"{stack} is left out: {stack.revision.words}; {settle}.")
-            continue
-        clone = f"../Megatron-LM@{stack.name.rpartition('@')[2]}"
-        example = f" For example: unpatch upgrade --from {clone if 'its source' in settle else RELEASES[-3]}"
-        way = settle if "which is here" in settle else f"{settle}.{example}"
-        raise UsageError(f"The release of {stack} is not known ({stack.revision.words}): {way}")
+        note(f"{stack} is {'left out' if used else f'judged as {RELEASES[-1]}'}: {stack.revision.words}; {settle}.")
+    if not used and running:  # as `scan` and `pin` do
+        words = f"{running[0].name}, {running[0].revision.words}"
+        used = [Column(megatrons.release(parse_version(RELEASES[-1])), running[0].platforms, words)]
     if not used:
         hint = next((f" {stack} is only a hint." for stack in stacks.hints if stack.versions), "")
         raise UsageError(

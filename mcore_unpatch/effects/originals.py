@@ -228,7 +228,9 @@ def is_called_once(function: Any, calls: list[ast.Call]) -> bool:
     while (parent := parent_of(node)) is not None and node is not function:
         if isinstance(parent, (ast.If, ast.For, ast.While, ast.AsyncFor, ast.Match)):
             return False
-        if isinstance(parent, may_not) or (isinstance(parent, ast.Try) and parent.handlers):
+        if (parent is not function and isinstance(parent, may_not)) or (
+            isinstance(parent, ast.Try) and parent.handlers
+        ):
             return False
         block = getattr(parent, "body", None)
         above = block[: block.index(node)] if isinstance(block, list) and node in block else []

@@ -85,7 +85,6 @@ class Row(Protocol):
 AnyRow = TypeVar("AnyRow", bound=Row)
 
 
-_VERDICTS = {"keep": Fate.STAYS, "steps": Fate.BY_HAND, "delete": Fate.GOES}
 _ON_HOOK = "hook"
 
 
@@ -111,7 +110,7 @@ class Verdicts(Generic[AnyRow]):
             return Verdict(Fate.STAYS, Reason.NO_WAY)
         if self._is_of_unknown_class(case, row):
             return Verdict(Fate.STAYS, Reason.UNKNOWN_CLASS, row.name)
-        fate = _VERDICTS[row.verdict]
+        fate = Fate(row.verdict)
         if fate == Fate.STAYS:
             return Verdict(fate, Reason.NO_WAY, row.name)
         if row.since and not row.anywhere and any(one.is_before(row.since) for one in releases):

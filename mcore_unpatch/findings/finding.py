@@ -32,8 +32,7 @@ PIN = "pin"  # one that does not hold
 PATCH_FILE = "patch-file"
 NO_PATCHES = (*DOWNSTREAM, *OWN_MODELS, OFFER, SWITCH)
 
-REWRITE, DELETE, STEPS, KEEP, DONE = "rewrite", "delete", "steps", "keep", "done"
-_WORDS = {Fate.MOVES: REWRITE, Fate.GOES: DELETE, Fate.BY_HAND: STEPS, Fate.STAYS: KEEP, Fate.DONE: DONE}
+MOVES, GOES, BY_HAND, STAYS, DONE = map(str, (Fate.MOVES, Fate.GOES, Fate.BY_HAND, Fate.STAYS, Fate.DONE))
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -112,7 +111,7 @@ class OnStacks:
     @property
     def verdict(self) -> str:
         """What becomes of it there; where that depends on the release, the least."""
-        return _WORDS[max((one.fate for one in self.on), key=list(Fate).index)]
+        return str(max((one.fate for one in self.on), key=list(Fate).index))
 
 
 @record
@@ -174,8 +173,8 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """What becomes of it, as machines are told: `rewrite`, `delete`, `steps`, `keep` or `done`."""
-        return _WORDS[self.judgement.fate]
+        """What becomes of it: `moves`, `goes`, `by hand`, `stays` or `done`."""
+        return str(self.judgement.fate)
 
     @property
     def fix(self) -> str | None:
@@ -201,20 +200,25 @@ class Finding:
         return tuple(one.release for one in self.outcomes if one.release in on)
 
     @property
-    def answer(self) -> Answer | None:
-        """The row of what is known of Megatron that speaks for it."""
+    def answer(self) -> str:
+        """The name of the row of what is known of Megatron that speaks for it."""
+        return self.own.row
+
+    @property
+    def row(self) -> Answer | None:
+        """That row."""
         return answer_named(self.own.row)
 
     @property
     def replacement(self) -> str | None:
         """What there is in its place, whatever becomes of it."""
-        row = self.answer
+        row = self.row
         return self.way or (row.way.format(**dict(self.words)) if row is not None else None)
 
     @property
     def steps(self) -> tuple[str, ...]:
         """How a person moves it there."""
-        row = self.answer
+        row = self.row
         steps = self.by_hand or (tuple(step.format(**dict(self.words)) for step in row.steps) if row else ())
         return (*steps, _AND_BACK) if steps and self.temporary else steps
 
@@ -241,7 +245,7 @@ class Finding:
     @property
     def instead(self) -> str | None:
         """What to do in its place, where there is something to do."""
-        return self.replacement if self.verdict in {REWRITE, STEPS} else None
+        return self.replacement if self.verdict in {MOVES, BY_HAND} else None
 
     @property
     def sort_key(self) -> tuple[str, int, int, str]:
@@ -274,6 +278,7 @@ class Report:
     named: tuple[str, ...] = ()  # the paths that the user named
     fixes_known: bool = False  # the codemods were asked what they would do
     proposed: Callable[[], dict[str, str]] = dict  # the diffs of what `migrate` could do, by path
+    in_tests: int = 0  # places in tests that patch Megatron, which are not judged
     only: str = ""  # where known findings were left out, what the others are: new, or unpinned
     done: list[Finding] = field(default_factory=list)  # the official way stands beside them already
     carried: tuple[str, ...] = ()  # the folders of Megatrons that are part of the repository

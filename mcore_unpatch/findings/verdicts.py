@@ -28,7 +28,7 @@ def _settled(finding: Finding, judged: Judged, guessed: bool) -> Finding:
     told = _of(finding, judged)
     if told.reason == Reason.NEVER_RUNS and guessed:
         told = Verdict(Fate.STAYS, Reason.NOT_KNOWN)
-    row = finding.answer
+    row = finding.row
     is_older = any(stack.revision.is_older for stack in judged.stacks)
     if is_older and row is not None and row.since and not row.anywhere and told.row and told.fate != Fate.STAYS:
         told = Verdict(Fate.STAYS, Reason.NO_WAY_YET, told.row)

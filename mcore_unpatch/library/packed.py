@@ -141,6 +141,22 @@ class Packed:
         uses = dict(line.split("\t", 1) for line in lines[int(count) :])
         return self._changed(branch.version, ({name: (head, body) for name, head, body in parts}, uses))
 
+    def alone(self, branch: Branch) -> Packed:
+        """A branch without the versions, as its source would be read."""
+        every = self.branch(branch)
+        last = len(every.labels) - 1
+
+        def newest(text: str) -> tuple[int, str]:
+            parts = text.split(_VERSION_END)
+            return len(parts) - 1, parts[-1].lstrip(_DIGITS)
+
+        there = {name: newest(text) for name, text in every.lines.items()}
+        there = {name: (at, head) for name, (at, head) in there.items() if head != _GONE}
+        lines = {name: f"0{head}" for name, (_, head) in there.items()}
+        bodies = {name: every.bodies[name].split(_VERSION_END)[at] for name, (at, _) in there.items()}
+        uses = {name: f"0{text}" for name, told in every.uses.items() if (text := newest(told)[1]) != _FIELD}
+        return Packed(self.heart, (every.labels[last],), lines, lambda: bodies, lambda: uses)
+
     def entries(self, name: str) -> list[Entry]:
         """What a name was, version by version where that changed."""
         if name not in self._entries:

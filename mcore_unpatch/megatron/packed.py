@@ -8,7 +8,7 @@ from importlib.resources import files
 
 from mcore_unpatch.library.detailed import Detailed, Releases
 from mcore_unpatch.library.every import AllReleases
-from mcore_unpatch.library.packed import Packed
+from mcore_unpatch.library.packed import Branch, Packed
 from mcore_unpatch.megatron.parts import LIBRARY
 from mcore_unpatch.megatron.versions import RELEASES, reached
 
@@ -46,6 +46,17 @@ def with_sources(sources: Sequence[Packed]) -> tuple[Releases, list[Detailed]]:
         whole = whole.plus(source, f"{label}{_SOURCE}" if label in whole.labels else label)
     every = Releases(whole) if sources else details()
     return every, every.between(len(RELEASES), len(whole.labels))
+
+
+def branch_named(name: str) -> Branch | None:
+    """A branch of NVIDIA's, `main` or `dev`, as it was when the models were made."""
+    return next((branch for branch in packed().branches if branch.name == name), None)
+
+
+def on_branches() -> list[tuple[Branch, Detailed]]:
+    """What the branches have, the one nearest to a release first."""
+    made = [(branch, packed().branch(branch)) for branch in packed().branches]
+    return [(branch, Releases(one).at(len(one.labels) - 1)) for branch, one in made]
 
 
 def stands_for(version: tuple[int, ...]) -> str:

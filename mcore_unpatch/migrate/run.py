@@ -9,7 +9,7 @@ from mcore_unpatch.editing.edits import Edit, Plan
 from mcore_unpatch.editing.refusals import Left, Refusal
 from mcore_unpatch.effects.other_model import ON_THE_WAY, OnOther
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.findings.finding import DELETE
+from mcore_unpatch.findings.finding import GOES
 from mcore_unpatch.megatron.hybrid import HYBRID
 from mcore_unpatch.migrate.commits import commit
 from mcore_unpatch.migrate.outcome import Outcome
@@ -81,7 +81,7 @@ def _with_holes(known: Survey, plan: Plan) -> Plan:
     """The plan; of what is rewritten behind a question that a HybridModel fails it says that the rewrite keeps that."""
     core = known.core
     on_hybrid = OnOther(core.names, HYBRID, core.megatrons.every[-1])
-    rewritten = {(one.path, one.line) for one in plan.removes if one.verdict != DELETE}
+    rewritten = {(one.path, one.line) for one in plan.removes if one.verdict != GOES}
     holes: dict[tuple[str, int], str] = {}
     for patch in core.patches:
         place = (patch.path, patch.line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mcore_unpatch.findings.finding import STAYS
 from mcore_unpatch.migrate.changes import CodeChange, changes
 from mcore_unpatch.migrate.outcome import Outcome
 from mcore_unpatch.report.counts import groups
@@ -114,7 +115,7 @@ def _next(outcome: Outcome, made: list[CodeChange]) -> Iterator[Line]:
         yield from wrapped(f"{count(done, 'place')} side by side already", 0, "Before  ", "bold")
     for offer in outcome.offers:
         yield from wrapped(offer, 0, "Offer   ", "bold")
-    if any(finding.verdict == "keep" for finding in left["code"]) and not outcome.rewrites:
+    if any(finding.verdict == STAYS for finding in left["code"]) and not outcome.rewrites:
         told = f"{pin_command(outcome.survey.judged)}, which tells when Megatron changes under a patch that stays"
         yield from wrapped(told, 0, "Next    ", "bold")
     if outcome.written:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import islice
 from typing import Any
 
@@ -71,6 +71,18 @@ class Finder:
             paths = sorted({scope_of(function).module.path for function in list(self.names.bound)[before:]})
             self.names.forget()
         return self._one_a_place(sorted(found.values(), key=lambda patch: patch.key))
+
+    def in_tests(self, asked: Container[str]) -> int:
+        """How many places in tests patch the library: they are counted, and no more."""
+        index, count = self.names.index, 0
+        for path, source in index.sources.items():
+            if path in asked and is_test(path) and self._may_patch.search(source) is not None:
+                known = self.names.known()
+                module = index.module(path)
+                count += len({patch.line for patch in self.of_module(module)}) if module is not None else 0
+                self.names.forget_since(known)
+                index.forget(path)
+        return count
 
     def _one_a_place(self, patches: list[Patch]) -> list[Patch]:
         """One patch for each name that a node writes: of several owners the one patched most, or one that has it.

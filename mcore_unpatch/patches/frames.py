@@ -148,9 +148,9 @@ def rows_of(names: Names, loop: Any, frame: Frame | None) -> Iterator[Frame]:
     targets = target.elts if isinstance(target, ast.Tuple) else [target]
     if isinstance(source, ast.Call) and last_name(source.func) == "zip":
         columns = [[part for value in names.of(one, frame) for part in _elements(value)] for one in source.args]
-        for column in zip(*columns, strict=False):
-            if len(column) == len(targets):
-                yield dict(_taken_apart(names, scope, targets, list(column), frame))
+        for row in zip(*columns, strict=False):
+            if len(row) == len(targets):
+                yield dict(_taken_apart(names, scope, targets, list(row), frame))
         return
     for value in names.settled(names.of(of, frame)):
         if value.kind != Kind.ITEMS or value.node is None or isinstance(value.node, ast.Subscript):

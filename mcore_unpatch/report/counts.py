@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mcore_unpatch.findings.finding import DOWNSTREAM, OFFER, OWN_MODELS, SWITCH, Finding
+from mcore_unpatch.findings.finding import BY_HAND, DOWNSTREAM, GOES, OFFER, OWN_MODELS, SWITCH, Finding
 from mcore_unpatch.megatron.versions import Version, parse_version
 from mcore_unpatch.report.lines import count, listed
 
 # What becomes of a finding, the most urgent first.
 FATES = {
-    "rewrite": "migrate rewrites it",
-    "rewrite_unsafe": "migrate --unsafe-fixes rewrites it",
-    "delete": "migrate deletes it",
-    "delete_unsafe": "migrate --unsafe-fixes deletes it",
-    "delete_by_hand": "delete it by hand",
+    "moves": "moves",
+    "moves_unsafe": "moves with --unsafe-fixes",
+    "goes": "goes",
+    "goes_unsafe": "goes with --unsafe-fixes",
+    "goes_by_hand": "goes by hand",
     "by_hand": "by hand",
-    "kept": "kept",
+    "stays": "stays",
 }
 # What the release in question does to it, whatever becomes of it.
 EFFECTS = {"breaks": "breaks", "changes": "changes silently"}
@@ -33,15 +33,15 @@ _SUBJECTS = {
     SWITCH: ("part of the gate switched off", "parts of the gate switched off"),
 }
 _BY_SHAPE = dict.fromkeys(DOWNSTREAM, "use") | dict.fromkeys(OWN_MODELS, "model") | {OFFER: "offer"}
-_BY_VERDICT = {"delete": "delete_by_hand", "steps": "by_hand"}
+_BY_VERDICT = {GOES: "goes_by_hand", BY_HAND: "by_hand"}
 _URGENCY = (*EFFECTS, *FATES)
 
 
 def fate_of(finding: Finding) -> str:
     """What becomes of a finding."""
     if finding.fix is None:
-        return _BY_VERDICT.get(finding.verdict, "kept")
-    return ("delete" if finding.verdict == "delete" else "rewrite") + ("_unsafe" if finding.fix == "unsafe" else "")
+        return _BY_VERDICT.get(finding.verdict, "stays")
+    return ("goes" if finding.verdict == GOES else "moves") + ("_unsafe" if finding.fix == "unsafe" else "")
 
 
 def urgency(finding: Finding, primary: Version = ()) -> tuple[float, bool, list[int]]:

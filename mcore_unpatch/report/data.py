@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcore_unpatch.findings.finding import STEPS, Finding, Report
+from mcore_unpatch.findings.finding import BY_HAND, Finding, Report
 from mcore_unpatch.say.findings import evidence, message
 
 _TOLD = ("rule", "path", "line", "column", "end_line", "target", "shape", "seam", "confidence", "temporary", "in_test")
@@ -16,7 +16,7 @@ def of(finding: Finding) -> dict[str, Any]:
     data |= {"message": message(finding), "replacement": finding.instead}
     data["live"], data["depends"] = str(finding.live), list(finding.live.depends)
     data["verdict"], data["evidence"] = finding.verdict, evidence(finding)
-    data["steps"] = list(finding.steps) if finding.verdict == STEPS else []
+    data["steps"] = list(finding.steps) if finding.verdict == BY_HAND else []
     data["related"] = [{"line": item.line, "role": item.role} for item in finding.related]
     if finding.touches:
         data["touches"] = list(finding.touches)
@@ -36,6 +36,7 @@ def of_report(report: Report) -> dict[str, Any]:
         "root": report.root,
         "files_scanned": report.files_scanned,
         "judged": [judged.to_json() for judged in report.judged],
+        "in_tests": report.in_tests,
         "findings": [of(finding) for finding in report.findings],
         "done": [of(finding) for finding in report.done],
         "errors": [{"path": error.path, "message": error.message} for error in report.errors],

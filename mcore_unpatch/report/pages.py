@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from mcore_unpatch.effects.other_model import Becomes
 from mcore_unpatch.effects.records import Outcome
-from mcore_unpatch.findings.finding import BREAKS, NEVER_RUNS, Finding, Report
+from mcore_unpatch.findings.finding import BREAKS, BY_HAND, NEVER_RUNS, Finding, Report
 from mcore_unpatch.megatron.versions import parse_version
 from mcore_unpatch.report.counts import urgency as urgency_of
 from mcore_unpatch.report.lines import count
@@ -37,7 +37,7 @@ def of_scan(report: Report) -> str:
     for finding in sorted(report.findings, key=urgency_of):
         said = [message(finding), f"{finding.judgement.fate}: {evidence(finding)}", *who.of(finding.path, finding.line)]
         said += [f"On {on_stacks(group)}" for group in finding.assessment.on_stacks]
-        said += finding.steps if finding.verdict == "steps" else ()
+        said += finding.steps if finding.verdict == BY_HAND else ()
         marks = {one.release: _mark(finding, one.release, one.outcome) for one in finding.outcomes}
         name = f"{finding.subject or finding.rule}{' (in a test)' if finding.in_test else ''}"
         place, link = _place(report, finding.path, finding.line)

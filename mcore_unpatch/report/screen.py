@@ -15,8 +15,9 @@ from mcore_unpatch.stacks.revision import Judged, Stack
 
 MOST = 5  # places that are named
 _MOST_RELEASES = 3
+_MANY = {"moves": "move", "goes": "go"}
 _BESIDE = {"tests": "In tests", "patch_files": "Patch files"}
-_STYLES = {"breaks": "bold red", "rewrite": "green", "delete": "green"}
+_STYLES = {"breaks": "bold red", "moves": "green", "goes": "green"}
 _STYLES |= dict.fromkeys(("changes", "by_hand"), "yellow")
 
 
@@ -37,6 +38,8 @@ def lines(report: Report, places: int = MOST) -> Iterator[Line]:
     for name, head in _BESIDE.items():  # what is no code of the product, one line each
         if grouped[name]:
             yield from wrapped(f"{len(grouped[name])} ({brief(grouped[name])})", 0, f"{head}: ", hang=2)
+    if report.in_tests:
+        yield from wrapped(f"{count(report.in_tests, 'patch', 'patches')} in tests: counted, not judged.", 0)
     if grouped["other"]:
         yield from wrapped(subjects(grouped["other"]), 0, "Also: ", hang=2)
     yield []
@@ -66,10 +69,10 @@ def _rows(findings: Sequence[Finding], releases: str) -> Iterator[Line]:
     rows = {
         "breaks": (number["breaks"], f"{_verb(number['breaks'], 'break')} on {releases}"),
         "changes": (number["changes"], f"{_verb(number['changes'], 'change')} silently there: no error, other results"),
-        "rewrite": _by_migrate(number, "rewrite", "rewritten"),
-        "delete": _by_migrate(number, "delete", "deleted"),
-        "by_hand": (number["by_hand"], "by hand, step by step"),
-        "kept": (number["kept"], f"kept: {_kept(findings)}"),
+        "moves": _by_migrate(number, "moves"),
+        "goes": _by_migrate(number, "goes"),
+        "by_hand": (number["by_hand"], "by hand: steps are given"),
+        "stays": (number["stays"], f"{_verb(number['stays'], 'stay')}: {_kept(findings)}"),
     }
     for name, (amount, words) in rows.items():
         if amount:
@@ -78,7 +81,7 @@ def _rows(findings: Sequence[Finding], releases: str) -> Iterator[Line]:
 
 def _kept(findings: Sequence[Finding]) -> str:
     """Why: older Megatrons lack the official way, there is none, or the patch never runs on those that are known."""
-    kept = [_waits_for(finding) for finding in findings if fate_of(finding) == "kept"]
+    kept = [_waits_for(finding) for finding in findings if fate_of(finding) == "stays"]
     waiting = sorted(filter(None, kept), key=parse_version)
     if not waiting:
         return "no official way is known or needed"
@@ -89,16 +92,17 @@ def _kept(findings: Sequence[Finding]) -> str:
 
 def _waits_for(finding: Finding) -> str:
     """The release with the official way, where it is judged for one without."""
-    row = finding.answer
+    row = finding.row
     return row.since if row is not None and finding.judgement.reason == Reason.NO_WAY_YET else ""
 
 
-def _by_migrate(number: dict[str, int], fate: str, done: str) -> tuple[int, str]:
-    """What can be rewritten or deleted, and by whom: with numbers where that is not one alone."""
+def _by_migrate(number: dict[str, int], fate: str) -> tuple[int, str]:
+    """What moves or goes, and by whom: with numbers where that is not one alone."""
     ways = {"by migrate": "", "by migrate --unsafe-fixes": "_unsafe", "by hand": "_by_hand"}
     amounts = {way: amount for way, end in ways.items() if (amount := number.get(fate + end, 0))}
     told = next(iter(amounts), "") if len(amounts) == 1 else ", ".join(f"{amounts[way]} {way}" for way in amounts)
-    return sum(amounts.values()), f"can be {done}{':' if len(amounts) > 1 else ''} {told}"
+    total = sum(amounts.values())
+    return total, f"{_MANY[fate] if total > 1 else fate}: {told}"
 
 
 def _sentence(finding: Finding) -> str:
@@ -116,11 +120,11 @@ def brief(findings: Sequence[Finding]) -> str:
     """`2 for migrate, 1 with --unsafe-fixes, 3 by hand; 1 breaks`: the same numbers in half a line."""
     number = counts(findings)
     fates = {
-        "for migrate": number["rewrite"] + number["delete"],
-        "with --unsafe-fixes": number["rewrite_unsafe"] + number["delete_unsafe"],
-        "to delete": number["delete_by_hand"],
+        "for migrate": number["moves"] + number["goes"],
+        "with --unsafe-fixes": number["moves_unsafe"] + number["goes_unsafe"],
+        "to delete": number["goes_by_hand"],
         "by hand": number["by_hand"],
-        "kept": number["kept"],
+        "stay": number["stays"],
     }
     effects = {
         _verb(number["breaks"], "break"): number["breaks"],
@@ -135,11 +139,11 @@ def _next(report: Report, detailed: bool) -> Iterator[Line]:
     number = counts(report.findings)
     where = "".join(f" {shlex.quote(path)}" for path in report.named)
     commands = {}
-    if number["rewrite"] + number["delete"]:
+    if number["moves"] + number["goes"]:
         commands["Next: "] = f"unpatch migrate --diff{where}"
-    elif number["rewrite_unsafe"] + number["delete_unsafe"]:
+    elif number["moves_unsafe"] + number["goes_unsafe"]:
         commands["Next: "] = f"unpatch migrate --unsafe-fixes --diff{where}"
-    elif number["kept"] and not number["breaks"]:
+    elif number["stays"] and not number["breaks"]:
         # `check` then says when Megatron changes what stays.
         commands["Next: "] = f"{pin_command(report.judged)}{where}"
     stacks = _stacks(report)

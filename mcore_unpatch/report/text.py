@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from mcore_unpatch.findings.finding import PATCH_FILE, SWITCH, Finding, Report
+from mcore_unpatch.findings.finding import BY_HAND, GOES, MOVES, PATCH_FILE, SWITCH, Finding, Report
 from mcore_unpatch.findings.rules import rules
 from mcore_unpatch.report import screen
 from mcore_unpatch.report.counts import group_of, groups, subjects
@@ -17,7 +17,7 @@ _SEAM_STYLE = {"value-head": "yellow", "none": "red"}
 _WORST = 3  # that are shown where there is no baseline
 _QUOTED_LINES, _DIFF_LINES = 3, 40
 _DIFF_STYLE = {"+": "green", "-": "red", "@": "cyan"}
-_VERDICT_STYLE = {"rewrite": "green", "delete": "green", "steps": "yellow"}
+_VERDICT_STYLE = {MOVES: "green", GOES: "green", BY_HAND: "yellow"}
 
 
 def lines(report: Report) -> Iterator[Line]:
@@ -69,7 +69,7 @@ def _finding(finding: Finding) -> Iterator[Line]:
         yield from wrapped(evidence(finding), 9, f"{finding.verdict}: ", _VERDICT_STYLE.get(finding.verdict, ""))
     for group in finding.assessment.on_stacks:
         yield from wrapped(on_stacks(group), 9, "on ")
-    for number, step in enumerate(finding.steps if finding.verdict == "steps" else (), 1):
+    for number, step in enumerate(finding.steps if finding.verdict == BY_HAND else (), 1):
         yield from wrapped(f"{number}. {step}", 11)
     if finding.related:
         yield from wrapped(", ".join(f"{item.role} {item.line}" for item in finding.related), 9, "also ", "dim")

@@ -50,7 +50,7 @@ def evidence(finding: Finding) -> str:
     """Why it gets its verdict."""
     if finding.shape == SWITCH:
         return _REVIEW
-    told, row = finding.judgement, finding.answer
+    told, row = finding.judgement, finding.row
     if told.fate == Fate.MOVES:
         safe = "" if finding.fix == "safe" else " --unsafe-fixes"
         return f"`unpatch migrate{safe}` rewrites it{f': {finding.replacement}' if row else ''}"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.detailed import Detailed
-from mcore_unpatch.library.packed import Packed
+from mcore_unpatch.library.packed import Branch, Packed
 from mcore_unpatch.library.sources import Files, glance, read, read_source
 from mcore_unpatch.megatron import commits, packed
 from mcore_unpatch.megatron.parts import LIBRARY
@@ -74,9 +74,17 @@ class Target:
 
     revision: Revision
     source: MegatronSource | None = None
+    branch: Branch | None = None  # one that comes with the tool
+
+    @property
+    def is_read(self) -> bool:
+        """Whether more is known of it than its release: its source, or a branch."""
+        return self.source is not None or self.branch is not None
 
     def read(self) -> Packed:
         """What its source says."""
+        if self.branch is not None:
+            return packed.packed().alone(self.branch)
         assert self.source is not None
         return read(LIBRARY, self.source.label, self.source.files)
 
@@ -101,6 +109,10 @@ def target(text: str) -> Target:
     clone, at, _ = plain.rpartition("@")
     if os.path.lexists(plain) or (at and os.path.isdir(clone)):  # noqa: PTH112
         return _of_source(source_at(plain), plain, f"the source in {plain}")
+    if (branch := packed.branch_named(plain.rpartition("/")[2])) is not None:
+        words = f"NVIDIA's {branch.name} of {branch.day} ({branch.commit})"
+        revision = Revision(branch.name, (parse_version(branch.version),), words, given=branch.name)
+        return Target(revision, branch=branch)
     reference = of_reference(plain)
     if reference.versions:
         if reference.is_older:

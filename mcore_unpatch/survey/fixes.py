@@ -12,7 +12,7 @@ from mcore_unpatch import rewrites as codemods
 from mcore_unpatch.editing.edits import NewContent, Options, Plan, Repository, Unsound
 from mcore_unpatch.editing.placing import rewrites_of, unified
 from mcore_unpatch.editing.refusals import Left
-from mcore_unpatch.findings.finding import DONE, PATCH_FILE, Finding
+from mcore_unpatch.findings.finding import DONE, GOES, PATCH_FILE, Finding
 from mcore_unpatch.records import record, replace
 from mcore_unpatch.repository.paths import shown
 from mcore_unpatch.sources.parsing import why_not
@@ -25,7 +25,7 @@ def may_be_fixed(finding: Finding) -> bool:
     """Whether a codemod may know what to do: else none is loaded."""
     if finding.shape == PATCH_FILE:
         return False
-    never_runs = bool(finding.target) and finding.verdict == "delete"
+    never_runs = bool(finding.target) and finding.verdict == GOES
     return finding.can_move or never_runs or finding.rule in codemods.answered()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from mcore_unpatch.code.syntax import last_name, walk
 from mcore_unpatch.effects.verdicts import Fate, Reason, Verdict
-from mcore_unpatch.findings.finding import DONE, DOWNSTREAM, KEEP, USE, Finding, Live
+from mcore_unpatch.findings.finding import DONE, DOWNSTREAM, STAYS, USE, Finding, Live
 from mcore_unpatch.findings.verdicts import decided
 from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.versions import Version, parse_version, within
@@ -106,8 +106,8 @@ def _marked(finding: Finding, core: Core) -> Finding:
 
 def _since(finding: Finding) -> Version:
     """The first release that has the official way; before every release where there is none."""
-    row = finding.answer
-    return row.needs if row is not None and row.verdict != KEEP else (0, 0)
+    row = finding.row
+    return row.needs if row is not None and row.verdict != STAYS else (0, 0)
 
 
 def _around(statements: list[ast.stmt], line: int) -> Iterator[ast.stmt]:

@@ -40,6 +40,7 @@ class SearchResult:
     findings: list[Finding] = field(default_factory=list)
     errors: list[FileError] = field(default_factory=list)
     silenced: list[Finding] = field(default_factory=list)
+    in_tests: int = 0
 
 
 def folder(top: Path) -> Path | None:

@@ -30,7 +30,7 @@ def report_of(survey: Survey) -> Report:
         report.only = "new"
     elif options.lock is not None:
         report.only = "unpinned"
-    report.fixes_known = options.fixes
+    report.fixes_known, report.in_tests = options.fixes, survey.in_tests
     if options.fixes:
         from mcore_unpatch.survey import fixes
 

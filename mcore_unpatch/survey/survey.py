@@ -94,6 +94,7 @@ class Survey:
         self.files = WorkTree(self.found.top)
         self.notes = list(self.found.notes)
         self._silenced: list[Finding] = []  # a finding for each that a comment suppresses
+        self.in_tests = 0  # places there that patch Megatron: counted where all is told
         self.known: list[Finding] = []  # those that the base has, and no lock speaks for
         self.accepted: dict[str, dict[str, int]] | None = None  # by what the change writes into its baseline
         look = self._findings if options.base is None else self._new_findings
@@ -165,6 +166,7 @@ class Survey:
         name = self._remembered_as(discovery) if place is not None else ""
         if place is not None and (known := remembered.recall(place, name)) is not None:
             self._silenced += known.silenced
+            self.in_tests = known.in_tests
             return known.findings, known.errors
         search = self._looking(contents or {})
         search.shared = self.core if not contents else None
@@ -173,8 +175,13 @@ class Survey:
         chosen = guards.mark(chosen, search.core)
         findings = sorted(self.settled(chosen), key=lambda finding: finding.sort_key)
         self._silenced += search.silenced
+        self.in_tests = search.core.finder.in_tests(set(discovery.own)) if options.fixes and not contents else 0
         if place is not None:
-            remembered.keep(place, name, remembered.SearchResult(findings, errors + discovery.errors, search.silenced))
+            remembered.keep(
+                place,
+                name,
+                remembered.SearchResult(findings, errors + discovery.errors, search.silenced, self.in_tests),
+            )
         return findings, errors + discovery.errors
 
     def _looking(self, contents: Mapping[str, bytes]) -> Search:

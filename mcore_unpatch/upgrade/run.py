@@ -27,7 +27,6 @@ from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.upgrade.columns import Column
 
 _DEEP = 6_000  # a question about a name leads through as many calls
-_BECOMES = {"rewrite": "moves", "delete": "goes", "steps": "by hand", "keep": "stays", "done": "done"}
 
 
 @record
@@ -130,7 +129,7 @@ class Reading:
 
     def _row(self, patch: Patch, finding: Finding | None, columns: Sequence[Column]) -> PatchRow:
         if finding is not None:
-            becomes = _BECOMES[finding.verdict]
+            becomes = finding.verdict
         else:
             becomes = str(self.verdicts.of(patch, [column.release for column in columns if not column.is_next]).fate)
         first, effects = columns[0], dict[str, tuple[Effect, ...]]()

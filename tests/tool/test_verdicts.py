@@ -21,12 +21,12 @@ def install():
 """
     write_files(tmp_path, loop)
     gone, there = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
-    assert (gone["target"].split(".")[-2], gone["verdict"]) == ("GroupedMLP", "keep")
+    assert (gone["target"].split(".")[-2], gone["verdict"]) == ("GroupedMLP", "stays")
     assert "Line 6 stays for `TEGroupedMLP.forward`." in gone["evidence"]
-    assert there["verdict"] == "steps"
+    assert there["verdict"] == "by hand"
     write_files(tmp_path, loop.replace(', "TEGroupedMLP")', ",)"))
     [gone] = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
-    assert gone["verdict"] == "delete"
+    assert gone["verdict"] == "goes"
 
 
 def test_every_format_gives_the_same_reason(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_every_format_gives_the_same_reason(tmp_path: Path) -> None:
     said = finding["evidence"]
     assert "Changed in 0.15; `unpatch pin` tells when it changes again." in said
     [result] = unpatch("scan", "--output-format", "sarif", cwd=tmp_path).json["runs"][0]["results"]
-    assert (result["properties"]["verdict"], result["properties"]["evidence"]) == ("keep", said)
+    assert (result["properties"]["verdict"], result["properties"]["evidence"]) == ("stays", said)
     assert f"keep: {said}" in " ".join(unpatch("scan", "--verbose", cwd=tmp_path).out.split())
     page = unpatch("scan", "--output-format", "html", cwd=tmp_path).out
     assert said.replace("`", "") in re.sub(r"`|</?code>", "", page)
@@ -69,21 +69,21 @@ def test_stacks_of_which_one_is_older_than_all_known_differ(tmp_path: Path) -> N
     write_files(tmp_path, {"a.py": META, "requirements.txt": "megatron-core==0.12.0\n", "Dockerfile": old})
     [finding] = unpatch("scan", "--output-format", "json", cwd=tmp_path).json["findings"]
     assert {name: one["verdict"] for one in finding["stacks"] for name in one["stacks"]} == {
-        "0.12.0": "steps",
-        "0.8.0": "keep",
+        "0.12.0": "by hand",
+        "0.8.0": "stays",
     }
 
 
 @pytest.mark.parametrize(
     ("line", "verdict"),
     [
-        ("megatron.core.mpu = megatron.core.parallel_state", "delete"),
-        ("megatron.core.mpu = megatron.core.utils", "keep"),
-        ("megatron.core.utils.get_pg_size = megatron.core.utils.get_pg_rank", "keep"),
+        ("megatron.core.mpu = megatron.core.parallel_state", "goes"),
+        ("megatron.core.mpu = megatron.core.utils", "stays"),
+        ("megatron.core.utils.get_pg_size = megatron.core.utils.get_pg_rank", "stays"),
         # Just that only where Apex is not installed.
         (
             "megatron.core.models.gpt.gpt_layer_specs.LNImpl = megatron.core.transformer.torch_norm.WrappedTorchNorm",
-            "steps",
+            "by hand",
         ),
     ],
 )
@@ -92,4 +92,4 @@ def test_what_is_set_to_what_is_there_changes_nothing(line: str, verdict: str) -
     heads = "".join(f"import megatron.core.{one}\n" for one in modules)
     (finding,) = found_in(f"{heads}def install():\n    {line}\n")
     assert (finding.verdict, finding.fix) == (verdict, None)
-    assert ("it changes nothing, unless it takes another patch off" in finding.evidence) is (verdict == "delete")
+    assert ("it changes nothing, unless it takes another patch off" in finding.evidence) is (verdict == "goes")

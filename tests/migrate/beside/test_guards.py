@@ -105,5 +105,5 @@ def test_no_guard_is_made_up(tmp_path: Path, says: str, source: str) -> None:
     made.commit({"old.py": source})
     report = unpatch("scan", "--output-format", "json", "--target-mcore", "0.19.2", cwd=made.path).json
     [finding] = [*report["findings"], *report["done"]]
-    assert finding["verdict"] == ("steps" if "every error" in says else "delete")
+    assert finding["verdict"] == ("by hand" if "every error" in says else "goes")
     assert "runs only where" not in finding["evidence"]

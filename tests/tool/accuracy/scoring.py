@@ -15,6 +15,7 @@ LABELS = Path(__file__).parents[1] / "labels"
 SETS = ("field", "held_out", "unseen")  # read while the tool was built, and twice before it had ever seen them
 VERDICTS = ("keep", "steps", "rewrite", "delete")
 _STRENGTH = {"keep": 0, "done": 0, "steps": 1, "rewrite": 2, "delete": 2}
+_AS_LABELLED = {"stays": "keep", "by hand": "steps", "goes": "delete", "moves": "rewrite"}  # words of the readers
 _HEAD = (
     "repository",
     "labels",
@@ -204,9 +205,9 @@ def _compare(result: Score, finding: dict[str, Any], label: Label) -> None:
         result.lives += 1
         if _releases(live) != _releases(label.live):
             result.wrong_lives.append(f"{place} {live}, should be {label.live}")
-    verdict = finding.get("verdict")
-    if verdict is None:
+    if finding.get("verdict") is None:
         return
+    verdict = _AS_LABELLED.get(finding["verdict"], finding["verdict"])
     result.judged += 1
     said = f"{place} {verdict}, should be {label.verdict}: {label.why}"
     if verdict == label.verdict or verdict in label.accept:

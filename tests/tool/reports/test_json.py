@@ -81,7 +81,7 @@ SCHEMA = {
                 "replacement": {"type": ["string", "null"]},
                 "live": {"type": "string", "pattern": r"^(any|none|([<>=]+[\d.]+,?)+( or ([<>=]+[\d.]+,?)+)*)$"},
                 "depends": {"type": "array", "items": {"type": "string"}},
-                "verdict": {"enum": ["rewrite", "delete", "steps", "keep"]},
+                "verdict": {"enum": ["moves", "goes", "by hand", "stays"]},
                 "evidence": {"type": "string", "minLength": 1},
                 "steps": {"type": "array", "items": {"type": "string"}},
                 "related": {

@@ -135,13 +135,13 @@ def test_without_specs_that_is_said_and_of_other_patches_nothing() -> None:
 def test_a_class_that_models_build_by_name_has_no_answer_in_specs() -> None:
     """`GPTModel` builds its output layer of `ColumnParallelLinear`, whatever specs name."""
     [whole] = found_in(PATCH.format(module="tensor_parallel.layers", name="ColumnParallelLinear"))
-    assert whole.verdict == "keep"
+    assert whole.verdict == "stays"
     mtp = PATCH.format(module="transformer.multi_token_prediction", name="MultiTokenPredictionBlock")
     assert "ModuleSpec" not in str(found_in(mtp)[0].replacement)
     [module] = found_in("from megatron.core.tensor_parallel import layers\nlayers.ColumnParallelLinear = Mine\n")
-    assert module.verdict == "keep"
+    assert module.verdict == "stays"
     [other] = found_in(PATCH.format(module="tensor_parallel.layers", name="RowParallelLinear"))
-    assert other.verdict == "steps"
+    assert other.verdict == "by hand"
 
 
 def on(release: str, source: str) -> Finding:

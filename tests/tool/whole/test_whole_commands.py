@@ -73,17 +73,17 @@ def test_the_facts_of_a_scan(team: Path) -> None:
         unpatch("scan", "--output-format", "json", cwd=team).json, "findings", "rule", "verdict", "confidence"
     )
     assert found == [
-        ("patches/postprocess.patch:3", "MCU608", "keep", "certain"),
-        ("team/forward.py:1", "MCU701", "steps", "certain"),
-        ("team/forward.py:2", "MCU702", "steps", "certain"),
-        ("team/nothing.py:1", "MCU001", "delete", "certain"),
-        ("team/patches.py:12", "MCU101", "keep", "certain"),
-        ("team/patches.py:14", "MCU603", "keep", "certain"),
-        ("team/patches.py:22", "MCU602", "keep", "certain"),
-        ("team/postprocess.py:9", "MCU102", "keep", "certain"),
-        ("team/postprocess.py:9", "MCU001", "delete", "certain"),
-        ("team/value.py:6", "MCU501", "steps", "certain"),
-        ("tests/test_team.py:10", "MCU601", "keep", "certain"),
+        ("patches/postprocess.patch:3", "MCU608", "stays", "certain"),
+        ("team/forward.py:1", "MCU701", "by hand", "certain"),
+        ("team/forward.py:2", "MCU702", "by hand", "certain"),
+        ("team/nothing.py:1", "MCU001", "goes", "certain"),
+        ("team/patches.py:12", "MCU101", "stays", "certain"),
+        ("team/patches.py:14", "MCU603", "stays", "certain"),
+        ("team/patches.py:22", "MCU602", "stays", "certain"),
+        ("team/postprocess.py:9", "MCU102", "stays", "certain"),
+        ("team/postprocess.py:9", "MCU001", "goes", "certain"),
+        ("team/value.py:6", "MCU501", "by hand", "certain"),
+        ("tests/test_team.py:10", "MCU601", "stays", "certain"),
     ]
 
 
