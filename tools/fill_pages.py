@@ -12,10 +12,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mcore_unpatch.codemods.codemod import Codemod
 
 SAMPLE = Path(__file__).parents[1] / "examples" / "tiny_rl"
-_PAGE_LINK = re.compile(r"\]\(\.\./(?!reference/)")
 
 
 def commands() -> str:
@@ -27,9 +29,14 @@ def commands() -> str:
 
 def rewrites() -> str:
     """What each codemod covers, with all its examples, when it is applied, and what to check by hand."""
+    return "\n".join(_section(codemod.title, codemod.page()) for codemod in codemods())
+
+
+def codemods() -> list[Codemod]:
+    """The codemods of this package."""
     from mcore_unpatch.codemods.registry import own
 
-    return "\n".join(_section(codemod.title, codemod.page()) for codemod in own())
+    return list(own())
 
 
 def report() -> str:
