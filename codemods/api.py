@@ -16,7 +16,6 @@ from mcore_unpatch.codemods.changes import (
     Replace as Replace,
     Rewrite as Rewrite,
     above as above,
-    below as below,
 )
 from mcore_unpatch.codemods.codemod import (
     AddImport as AddImport,

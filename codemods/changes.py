@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mcore_unpatch.editing.edits import Level
-from mcore_unpatch.editing.source import Function, Source, Span, last_line
+from mcore_unpatch.editing.source import Function, Source, Span
 from mcore_unpatch.records import dataclass, record
 
 if TYPE_CHECKING:
@@ -113,11 +113,6 @@ Change = Replace | AddArguments | AddParameters | Header | Make | Rewrite | Keep
 def above(source: Source, statement: ast.stmt, text: str) -> Insert:
     """Lines before a statement and before the comment that speaks of it."""
     return Insert(statement, source.first_with_comments(statement), text)
-
-
-def below(statement: ast.stmt, text: str) -> Insert:
-    """Lines behind a statement."""
-    return Insert(statement, last_line(statement) + 1, text)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

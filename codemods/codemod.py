@@ -44,7 +44,6 @@ class Situation:
     finding: Finding
     files: Repository
     options: Options
-    open: Sequence[Finding]  # all findings that are to be answered
     staying: RemainingPatches
 
 

@@ -54,13 +54,13 @@ def delete_dead(bench: Workbench, findings: Sequence[Finding], options: Options,
             # What puts the original back goes too, alone it would be a patch itself; or another patch needs it.
             alone = [place for place in _restores(finding) if place not in living and place[1] not in branch.lines]
             left = Left() if alone else standing.missing_import(source, branch.guard, versions)
-            if left is None and (path, branch.guard.lineno) not in made:
+            if left is None and (path, branch.gone[0].lineno) not in made:
                 title = _TITLE.format(show(min(versions)))
                 reason = Reason(finding.rule, "exact", title, finding_line=finding.line)
                 asked = [Asked(source, change, reason) for change in branch.changes]
                 left = None if taken.take(asked) else Left(Refusal.OVERLAP)
                 bench.asked += asked if left is None else []
-                made |= {(path, branch.guard.lineno)} if left is None else set()
+                made |= {(path, branch.gone[0].lineno)} if left is None else set()
         if left is None:
             bench.removes.append(finding)
         else:

@@ -39,15 +39,15 @@ def made(source: Source, asked: Iterable[Asked]) -> bytes:
 
 def edits_of(source: Source, asked: Iterable[Asked]) -> list[Edit]:
     """The changes of one file in bytes; raises `Unsound` for one that cannot be made."""
-    edits: list[Edit] = []
+    edits: dict[tuple[Span, bytes], Edit] = {}  # what two ask for is made once
     for request in asked:
         why = request.reason
         for span, text in _pieces(source, request.change):
             new = source.encode(_plain(text))
             if new != source.data[span.start : span.end]:
                 edit = Edit(source.path, why.rule, why.level, *span, new, why.title, why.notes, why.finding_line)
-                edits.append(replace(edit, gain=why.gain, group=why.group))
-    return sorted(edits, key=lambda edit: (edit.start, edit.end))
+                edits.setdefault((span, new), replace(edit, gain=why.gain, group=why.group))
+    return sorted(edits.values(), key=lambda edit: (edit.start, edit.end))
 
 
 def _pieces(source: Source, change: Change) -> Iterator[tuple[Span, str]]:

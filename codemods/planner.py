@@ -108,6 +108,8 @@ class _Fixes:
     def __init__(self, bench: Workbench, options: Options, taken: Taken, staying: RemainingPatches) -> None:
         self.bench, self.options, self.taken, self.staying = bench, options, taken, staying
         self.closed: set[Finding] = set()  # for all other codemods
+        # A finding is decided once for all plans below which the same patches stay.
+        self.known: dict[tuple[str, Finding], list[Fix]] = bench.repository.known.setdefault(staying, {})
 
     def run(self, findings: Sequence[Finding]) -> None:
         """Ask every codemod for the findings of its rules."""
@@ -130,14 +132,14 @@ class _Fixes:
                     for finding in asked:
                         match = known.get(_place(finding)) if finding.rule in own else _at(source, finding)
                         if match is not None:
-                            self._settle(codemod, source, match, finding, findings)
+                            self._settle(codemod, source, match, finding)
 
-    def _settle(
-        self, codemod: Codemod, source: Source, match: Match, finding: Finding, findings: Sequence[Finding]
-    ) -> None:
+    def _settle(self, codemod: Codemod, source: Source, match: Match, finding: Finding) -> None:
         """Take what a codemod says of one finding."""
-        around = Situation(finding, self.bench.repository, self.options, findings, self.staying)
-        wanted = self._fixes(codemod, source, replace(match, situation=around))
+        if (codemod.name, finding) not in self.known:
+            around = Situation(finding, self.bench.repository, self.options, self.staying)
+            self.known[codemod.name, finding] = list(codemod.fix(source, replace(match, situation=around)))
+        wanted = self.known[codemod.name, finding]
         mends = next((answer for answer in wanted if isinstance(answer, Mends)), None)
         level = mends.level if mends else match.level or codemod.level
         notes = tuple(answer.text for answer in wanted if isinstance(answer, Note))
@@ -160,14 +162,6 @@ class _Fixes:
             self.bench.removes.append(finding)
         if left is not None:
             self.bench.left[finding] = left
-
-    def _fixes(self, codemod: Codemod, source: Source, match: Match) -> list[Fix]:
-        """The answer to a finding, which is decided once."""
-        known, key = self.bench.repository.known, (codemod.name, match.situation.finding)
-        if key not in known:
-            known[key] = list(codemod.fix(source, match))
-        answer: list[Fix] = known[key]
-        return answer
 
     def _why_not(self, codemod: Codemod, source: Source, match: Match, finding: Finding, shims: bool) -> Left | None:
         """Why changes are not made: the Megatrons that the file meets, or a patch below."""

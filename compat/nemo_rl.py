@@ -6,9 +6,9 @@ require_hook(__name__, unpatched=True)
 
 import warnings
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, get_args
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 import torch
 from megatron.core.models.common.language_module.language_module import LanguageModule
@@ -22,7 +22,7 @@ from .fused_head.linear_logprob import linear_logprob
 from .fused_head.settings import LogprobOptions, check_choice, check_counts, check_vocab_range
 from .fused_head.torch_backend import chunk_tile_bytes
 from .hook import call as hook, find
-from .hook.attach import Watched, hook_keywords, provide_hook, require_called
+from .hook.attach import Watched, provide_hook
 from .hook.head import HeadOptions, head_pass
 from .packing import Gradient, gather_sequence, next_token_labels, row_bounds
 
@@ -149,15 +149,16 @@ def serve(model: Module) -> None:
     """Make the language model `model` accept the flag and the processor; a second call does nothing."""
     find.refuse_patched(_SHIM, model)
     if model not in _served:
-        _served[model] = find.OneCallFields()
+        _served.add(model)
+        fields = find.OneCallFields()
         # A HybridModel gets its hook here: its own must come before ours on the way out.
         provide_hook(model)
-        model.register_forward_pre_hook(_translate, with_kwargs=True, prepend=True)
+        model.register_forward_pre_hook(partial(_translate, fields), with_kwargs=True, prepend=True)
         model.register_forward_hook(_check_called, with_kwargs=True)
-        model.register_forward_hook(_restore, always_call=True)
+        model.register_forward_hook(lambda *_: fields.restore(), always_call=True)
 
 
-_served: WeakKeyDictionary[Module, find.OneCallFields] = WeakKeyDictionary()
+_served: WeakSet[Module] = WeakSet()
 _watched: WeakSet[Module] = WeakSet()
 
 
@@ -166,9 +167,11 @@ def _ours(kwargs: dict[str, Any]) -> Watched | None:
     return processor if isinstance(processor, Watched) and isinstance(processor.processor, NextTokenLogProbs) else None
 
 
-def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _translate(
+    fields: find.OneCallFields, model: Module, args: Any, kwargs: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
     kwargs = dict(kwargs)
-    _served[model].begin()
+    fields.begin()
     if kwargs.pop(FLAG, False):
         if kwargs.get(_PROCESSOR) is not None:
             raise hook.AttachmentError(f"this call passes both {FLAG} and another output_processor; pass only one.")
@@ -193,7 +196,7 @@ def _translate(model: Module, args: Any, kwargs: dict[str, Any]) -> tuple[Any, d
     kwargs[_CONTEXT] = hook.complete_context(context, model)
     if model.config.mtp_num_layers:  # type: ignore[union-attr]
         if watched.processor.numbers == "nemo_rl":  # type: ignore[attr-defined]
-            _served[model].leave_out_mtp(model, kwargs, names)
+            fields.leave_out_mtp(model, kwargs, names)
         else:
             kwargs["labels"], kwargs["loss_mask"] = _mtp_labels(model, kwargs)
     return (), kwargs
@@ -218,14 +221,9 @@ def _forget(wrapper: Module, args: Any, kwargs: dict[str, Any]) -> None:
 
 def _check_called(model: Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
     if (watched := _ours(kwargs)) is not None:
-        path = find.find_language_model(model)
-        require_called(watched, path)
-        if not path.wrappers:
+        watched.require_called()
+        if model is watched.path.model:
             watched.check_output(model, args, output)
-
-
-def _restore(model: Module, args: Any, output: Any) -> None:
-    _served[model].restore()
 
 
 # What `patch_gpt_model_forward_for_linear_ce_fusion` set: the chunk size of calls that pass none, and PyTorch's handle.
@@ -267,7 +265,7 @@ def linear_ce_fusion_kwargs(model: Module, **options: Any) -> dict[str, Any]:
         model.register_forward_pre_hook(_forget, with_kwargs=True)
         model.register_forward_hook(_check_called, with_kwargs=True)
     processor = NextTokenLogProbs(**{"chunk_size": _flag.get("chunk_size"), **options})
-    return hook_keywords(Watched(processor, path), hook.HookContext())
+    return {_PROCESSOR: Watched(processor, path), _CONTEXT: hook.HookContext()}
 
 
 def _serve_new_models(module: Module, name: str, submodule: Module | None) -> None:

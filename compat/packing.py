@@ -8,11 +8,10 @@ of a packed row are Megatron's `cu_seqlens` with padding: nothing here waits for
 from typing import Any, Literal, get_args
 
 import torch
+from megatron.core.tensor_parallel import copy_to_tensor_model_parallel_region, gather_from_sequence_parallel_region
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from .fused_head.autograd import with_gradient
-from .fused_head.problem import gather
 from .fused_head.settings import check_choice
 
 
@@ -59,12 +58,12 @@ Gradient = Literal["own", "summed"]
 
 def gather_shares(share: Tensor, cp_group: ProcessGroup | None, gradient: Gradient = "own") -> Tensor:
     """`[...]` on each rank to `[cp, ...]` on every rank, in rank order; None means a group of one rank."""
-    check_choice("gradient", gradient, *get_args(Gradient))
     if cp_group is None:
         return share[None]
-
-    gathered = with_gradient(share, lambda mine: gather(mine, cp_group), lambda grad: grad[cp_group.rank()])
-    return sum_gradient(gathered, cp_group) if gradient == "summed" else gathered
+    gathered: Tensor = gather_from_sequence_parallel_region(
+        share[None], tensor_parallel_output_grad=gradient == "summed", group=cp_group
+    )
+    return gathered
 
 
 def gather_sequence(
@@ -96,16 +95,13 @@ def split_packed_row(row: Tensor, bounds: Tensor, cp_group: ProcessGroup | None)
 
 
 def sum_gradient(value: Tensor, group: ProcessGroup | None) -> Tensor:
-    """`value` itself, whose gradient is summed over the ranks; Megatron 0.18's own loses that of a strided one."""
+    """`value` itself, whose gradient is summed over the ranks."""
     if group is None or group.size() == 1:
         return value
-
-    def summed(grad: Tensor) -> Tensor:
-        total = grad.clone(memory_format=torch.contiguous_format)
-        torch.distributed.all_reduce(total, group=group)
-        return total
-
-    return with_gradient(value, lambda same: same.view_as(same), summed)
+    same: Tensor = copy_to_tensor_model_parallel_region(value, group=group)
+    if same.requires_grad:  # Megatron sums it in place, and 0.18 loses the sum of a strided one
+        same.register_hook(lambda grad: grad.clone(memory_format=torch.contiguous_format))
+    return same
 
 
 def next_token_labels(

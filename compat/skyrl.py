@@ -97,13 +97,13 @@ def from_parallel_hidden_to_logprobs(
     fused_backend: BackendName = "torch",
 ) -> Tensor:
     """`[b, s - 1]` fp32, at position i the log-prob of token i + 1 of `target` `[b, s]`; hidden `[b, s / cp, h]`."""
-    check_vocab_range(vocab_start_index, vocab_end_index, lm_head_weight, tp_group)
     ranks, rank = packing.size_and_rank(cp_group)
     length = target.shape[1]
     if (padding := hidden.shape[1] * ranks - length) < 0:
         expected = f"[b, s / cp, h] with at least the {length} positions of target over {ranks} context-parallel ranks"
         raise ValueError(f"hidden: expected {expected}, got {list(hidden.shape)}")
     labels = packing.zigzag_split(torch.nn.functional.pad(target.roll(-1, 1), (0, padding)), ranks, rank)
+    check_vocab_range(vocab_start_index, vocab_end_index, lm_head_weight, tp_group)
     with torch.set_grad_enabled(torch.is_grad_enabled() and not inference_only):
         out = _pass(hidden, lm_head_weight, tp_group, chunk_size, temperature, fused_backend, labels=labels)
         return packing.gather_sequence(needed(out.logprobs), cp_group, "summed")[:, : length - 1]

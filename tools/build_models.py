@@ -13,9 +13,9 @@ import sys
 from functools import reduce
 from pathlib import Path
 
-from mcore_unpatch.library.build import build
+from mcore_unpatch.building.build import build
+from mcore_unpatch.building.sources import git_options
 from mcore_unpatch.library.packed import Branch, Packed
-from mcore_unpatch.library.sources import git_options
 from mcore_unpatch.megatron.parts import LIBRARY
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.repository import git

@@ -92,20 +92,17 @@ repository registers hooks, or that another kind of wrapper is around.
 - **Before the original.** What changes arguments is a pre-hook: `register_forward_pre_hook(f, with_kwargs=True)`.
 - **For a while.** `handle = module.register_forward_hook(f)`, and `handle.remove()` where the original was put back.
 - **Classes.** With the model at hand, register the hook on each of `model.modules()` that is of the class.
-- **Graphs.** No hook runs on a layer that a CUDA graph replays (`cuda_graph_impl`).
 - **Whole models.** Megatron-FSDP up to 0.18 calls `forward` of the model that it wraps directly.
 """
 
     def fix(self, source: Source, match: Match) -> Iterator[Fix]:
         """A forward hook; of the patches of MTP layers wrappers alone."""
-        if match.situation.finding.seam != "hook":
-            return
         wrapper = _wrapper(source, match)
-        left = Left() if wrapper is None else _in_the_way(match, wrapper.patch)
-        if wrapper is None or left is not None:
-            yield left or Left()
-        else:
-            yield from _changes(wrapper)
+        if match.situation.finding.seam == "hook" and wrapper is None:
+            yield Left()
+        elif match.situation.finding.seam == "hook" and wrapper is not None:
+            left = _in_the_way(match, wrapper.patch)
+            yield from [left] if left else _changes(wrapper)
 
 
 def _wrapper(source: Source, match: Match) -> _Wrapper | None:
@@ -119,18 +116,15 @@ def _wrapper(source: Source, match: Match) -> _Wrapper | None:
         return None
     suite = source.suite(statement)
     before = suite[: suite.index(statement)]
-    keeps = [one for one in before if isinstance(one, ast.Assign) and _text(one.value) == _text(patch.target)]
-    if len(keeps) != 1 or function not in before or not isinstance(keeps[0].targets[0], ast.Name):
+    assigned, target = [one for one in before if isinstance(one, ast.Assign)], ast.unparse(patch.target)
+    keeps = [one for one in assigned if ast.unparse(one.value) == target]
+    original = leaf(keeps[0].targets[0]) if len(keeps) == 1 and function in before else ""
+    first = _first(function, original) if original else None
+    read = _read(function, first) if first is not None else None
+    if first is None or read is None or _is_looked_at(patch, function, keeps[0], original):
         return None
-    first, own = _first(function, keeps[0].targets[0].id), [keeps[0], function, statement]
-    if (
-        first is None
-        or not all(map(source.owns_lines, [*own, first]))
-        or _is_looked_at(patch, function, own, keeps[0].targets[0].id)
-    ):
-        return None
-    read = _read(function, first)
-    return None if read is None else _Wrapper(patch, keeps[0], function, first, read)
+    whole = all(map(source.owns_lines, [keeps[0], function, statement, first]))
+    return _Wrapper(patch, keeps[0], function, first, read) if whole else None
 
 
 def _first(function: ast.FunctionDef, original: str) -> ast.Assign | None:
@@ -140,14 +134,14 @@ def _first(function: ast.FunctionDef, original: str) -> ast.Assign | None:
     given = [one.arg for one in spec.args]
     given += [f"*{spec.vararg.arg}"] if spec.vararg else []
     given += [f"**{spec.kwarg.arg}"] if spec.kwarg else []
-    if not isinstance(first, ast.Assign) or _text(first.value) != f"{original}({', '.join(given)})":
+    if not isinstance(first, ast.Assign) or ast.unparse(first.value) != f"{original}({', '.join(given)})":
         return None
     odd = spec.defaults or spec.kwonlyargs or spec.posonlyargs or not isinstance(first.targets[0], ast.Name | ast.Tuple)
     wraps = [one for one in function.decorator_list if isinstance(one, ast.Call) and leaf(one.func) == "wraps"]
     inner = [node for one in body for node in ast.walk(one)]
     special = any(isinstance(one, ast.Yield | ast.YieldFrom) for one in inner)
     plain = not odd and not special and len(wraps) == len(function.decorator_list) and len(first.targets) == 1
-    return first if plain and _leaves(body) and not any(map(_may_be_none, inner)) else None
+    return first if plain and isinstance(body[-1], ast.Return) and not any(map(_may_be_none, inner)) else None
 
 
 def _may_be_none(node: ast.AST) -> bool:
@@ -155,13 +149,6 @@ def _may_be_none(node: ast.AST) -> bool:
     if not isinstance(node, ast.Return | ast.Assign):
         return False
     return node.value is None or any(is_value(part, None) for part in ast.walk(node.value))
-
-
-def _leaves(body: list[ast.stmt]) -> bool:
-    last = body[-1]
-    if isinstance(last, ast.If):
-        return bool(last.orelse) and _leaves(last.body) and _leaves(last.orelse)
-    return isinstance(last, ast.Return | ast.Raise)
 
 
 def _read(function: ast.FunctionDef, first: ast.Assign) -> tuple[str, ...] | None:
@@ -176,7 +163,7 @@ def _read(function: ast.FunctionDef, first: ast.Assign) -> tuple[str, ...] | Non
     return tuple(one.arg for one in spec.args if one.arg in used)
 
 
-def _is_looked_at(patch: Patch, function: ast.FunctionDef, own: list[ast.stmt], original: str) -> bool:
+def _is_looked_at(patch: Patch, function: ast.FunctionDef, keeps: ast.Assign, original: str) -> bool:
     """Whether something else sees the module's `forward`, the original or the wrapper, or any may be another there."""
     source, around = patch.source, patch.around
     assert around is not None
@@ -190,9 +177,11 @@ def _is_looked_at(patch: Patch, function: ast.FunctionDef, own: list[ast.stmt], 
         return True
     if any(isinstance(node, LOOPS) for node in source.above(patch.statement)):
         return True
-    others = [node for node in walk_without(around, own) if isinstance(node, ast.Attribute)]
+    others = [
+        node for node in walk_without(around, [keeps, function, patch.statement]) if isinstance(node, ast.Attribute)
+    ]
     texts = any(is_value(node, FORWARD) for node in source.every(ast.Constant))  # `getattr(module, "forward")`
-    return texts or any(_text(node) == _text(patch.target) for node in others)
+    return texts or any(ast.unparse(node) == ast.unparse(patch.target) for node in others)
 
 
 def _in_the_way(match: Match, patch: Patch) -> Left | None:
@@ -234,8 +223,7 @@ def _may_be_the_same(other: Finding, finding: Finding) -> bool:
 def _is_handed_on(node: ast.Attribute) -> bool:
     """Whether an attribute is called, or an argument of a call."""
     upper = parent_of(node)
-    upper = parent_of(upper) if isinstance(upper, ast.keyword) else upper
-    return isinstance(node.ctx, ast.Load) and isinstance(upper, ast.Call) and not isinstance(node.value, ast.Call)
+    return isinstance(upper, ast.Call | ast.keyword) and not isinstance(node.value, ast.Call)
 
 
 def _name_of(node: ast.expr, around: Function | None) -> str:
@@ -275,7 +263,3 @@ def _changes(wrapper: _Wrapper) -> Iterator[Fix]:
     yield from remove(source, [keeps])
     yield Rewrite(patch.statement, "\n".join([*said, call]), tell_checkers=False)
     yield from map(Note, NOTES)
-
-
-def _text(node: ast.AST) -> str:
-    return ast.unparse(node)

@@ -30,9 +30,7 @@ MTP = Shim(
         "unpatch_postprocess": "MCU702",
     },
     (
-        Gain(
-            "MTP with full recompute works on Megatron Core {}, where it raises TypeError", (0, 18), (0, 19), mends=True
-        ),
+        Gain("MTP with full recompute works on Megatron Core {}, where it raises TypeError", (0, 18), (0, 19)),
         Gain("a caller's output_processor is called with MTP on Megatron Core {}, and no longer dropped", (0, 19)),
     ),
     differs=(

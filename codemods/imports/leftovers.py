@@ -40,9 +40,10 @@ def drop_leftovers(bench: Workbench, path: str, new: bytes, reason: Reason) -> b
 
 
 def _is_asked_for(repository: Repository, path: str, name: str) -> bool:
-    """Whether another file may have a name from this one: it says both."""
-    module = path.removesuffix(".py").rpartition("/")[2].encode()
-    return any(other != path and module in repository.data(other) for other in repository.naming(name))
+    """Whether another file may have a name from this one: it says both, or asks for all names."""
+    module, index = path.removesuffix(".py").rpartition("/")[2].encode(), repository.names.index
+    others = {*repository.naming(name), *index.saying("import *")} - {path}
+    return any(module in index.sources[other] for other in others)
 
 
 def _imports(source: Source) -> Iterator[tuple[Import, ast.alias]]:

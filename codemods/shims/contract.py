@@ -24,7 +24,6 @@ class Gain:
     text: str  # with `{}` for the releases in use
     since: Version = HOOK_SINCE
     until: Version = (99,)
-    mends: bool = False  # an error that goes
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ class Places:
     def _asked(self, source: Source) -> Iterator[Place]:
         known = {name for shim in self.contract.shims for name in shim.names}
         for node in source.every(ast.ImportFrom):
-            for alias in node.names if node.module != source.path else ():
+            for alias in node.names:
                 if home := self._home(self._module(node), alias.name):
                     yield Place(source.path, node, bound_by_import(alias, node), *home)
         for reached in source.every(ast.Attribute):

@@ -25,7 +25,7 @@ _SPREAD_ROWS = 4096
 class PassOptions:
     """How one pass runs, and where its results go."""
 
-    problem: Callable[..., Problem]  # of hidden states and weight; its own tensors are copies, safe from later writes
+    problem_of: Callable[..., Problem]  # hidden states and weight; its own tensors are copies, safe from later writes
     shard: VocabShard
     reduce_hidden_grad: bool
     main_grad_of: Tensor | None  # the parameter itself: only it carries `main_grad`
@@ -102,7 +102,7 @@ def row_results(
 ) -> tuple[tuple[Tensor | None, ...], Rows, tuple[Tensor, ...]]:
     """What `VocabPass` returns, what its backward needs of every row, and what the backend has kept for it."""
     with torch.autocast(hidden.device.type, enabled=False):
-        stats = options.backend.forward(options.problem(hidden, weight))
+        stats = options.backend.forward(options.problem_of(hidden, weight))
         if options.shard.group is not None:
             stats = merge_stats(stats, options.shard)
         # A row with logits below every number that counts has no distribution.
@@ -127,7 +127,7 @@ def input_grads(
     needed: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None]:
     """The gradients of hidden states and weight, as `needed`, from those of the results of `row_results`."""
-    problem = options.problem(hidden, weight)
+    problem = options.problem_of(hidden, weight)
     grads = _row_grads(problem.chosen, options.shard.start, output_grads, *saved)
     run = partial(options.backend.backward, problem, grads)
     return options.gradients(problem, options.main_grad_of, needed, run)
@@ -186,30 +186,21 @@ def into_main_grad(weight: Tensor) -> Tensor:
     """The weight for code that multiplies by it directly: its gradient is added to `main_grad`, not to `.grad`."""
     if not (torch.is_grad_enabled() and weight.requires_grad and has_main_grad(weight)):
         return weight
-
-    def add(grad: Tensor) -> Tensor | None:
-        target = main_grad(weight)  # of the parameter itself: only it carries `main_grad`
-        target.buffer.add_(grad) if target.accumulate else target.buffer.copy_(grad)
-        return announce_main_grad(weight)
-
-    return with_gradient(weight, lambda same: same.view_as(same), add)
+    same: Tensor = _IntoMainGrad.apply(weight)  # type: ignore[no-untyped-call]
+    return same
 
 
-def with_gradient(value: Tensor, forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor], Any]) -> Tensor:
-    """`forward(value)`, whose gradient goes to `value` through `backward`."""
-    result: Tensor = _WithGradient.apply(value, forward, backward)  # type: ignore[no-untyped-call]
-    return result
-
-
-class _WithGradient(torch.autograd.Function):
+class _IntoMainGrad(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, value: Tensor, forward: Any, backward: Any) -> Any:
-        ctx.run = backward
-        return forward(value)
+    def forward(ctx: Any, weight: Tensor) -> Tensor:
+        ctx.weight = weight  # the parameter itself: only it carries `main_grad`
+        return weight.view_as(weight)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None]:
-        return ctx.run(grads[0]), None, None
+    def backward(ctx: Any, *grads: Tensor) -> Tensor | None:
+        target = main_grad(ctx.weight)
+        target.buffer.add_(grads[0]) if target.accumulate else target.buffer.copy_(grads[0])
+        return announce_main_grad(ctx.weight)
 
 
 def announce_main_grad(weight: Any) -> Tensor | None:

@@ -259,7 +259,7 @@ class _KlOptions:
     def pair(self, tensors: Sequence[Tensor], swapped: bool = False, kept: tuple[Tensor, ...] = ()) -> Pair:
         """Student and teacher of hidden states and weight of each, then maxima and log_sums if they are known."""
         student, teacher = (
-            self.plan.problem(*two, scale=scale)
+            self.plan.problem_of(*two, scale=scale)
             for two, scale in zip((tensors[:2], tensors[2:4]), self.scales, strict=True)
         )
         heads = [Head(student, *tensors[4:6]), Head(teacher, *tensors[6:8])]

@@ -30,11 +30,6 @@ class VocabOutput:
     token_logprobs: Tensor | None = None  # [..., k] of `token_ids`
     sum_pi_squared: Tensor | None = None  # [...] sum of the squared probabilities
 
-    def transposed(self) -> "VocabOutput":
-        """The same of `[s, b, ...]` as `[b, s, ...]`."""
-        results = [None if one is None else one.transpose(0, 1).contiguous() for one in vars(self).values()]
-        return VocabOutput(*results)  # type: ignore[arg-type]
-
 
 def run_pass(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> VocabOutput:
     """Check the tensors, find out which rows of which shard are asked for, and run the pass."""
@@ -69,14 +64,14 @@ def plan_pass(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> PassPlan:
     check_tensors(hidden, weight, query.temperature, labels=query.labels, mask=query.mask, token_ids=query.token_ids)
     shape = hidden.shape[:-1]
     rows, options = located(hidden, weight, query)
-    labels, ids = (
+    labels, ids = [
         None if given is None else sort_labels(rows.take(given), options.shard, query.vocab_size, ignored)
         for given, ignored in ((query.labels, query.ignore_index), (query.token_ids, None))
-    )
+    ]
     chosen = ([] if labels is None else [labels.targets[:, None]]) + ([] if ids is None else [ids.targets])
     columns = [part for part in chosen if part.shape[1]]
     problem = partial(
-        options.problem,
+        options.problem_of,
         chosen=torch.cat(columns, 1) if columns else None,
         scale=row_scale(rows, query.temperature, query.logit_scale, math_dtype(weight)),
         entropy=query.entropy,
@@ -84,7 +79,7 @@ def plan_pass(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> PassPlan:
         topk=query.topk,
     )
     tokens = hidden.reshape(shape.numel(), hidden.shape[-1])
-    return PassPlan(tokens, rows, labels, ids, replace(options, problem=problem), query.out_of_vocab_grad)
+    return PassPlan(tokens, rows, labels, ids, replace(options, problem_of=problem), query.out_of_vocab_grad)
 
 
 def located(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> tuple["Rows", PassOptions]:
@@ -110,7 +105,7 @@ def located(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> tuple["Rows"
         keep_bytes=query.keep_bytes if has_grad and (hidden.requires_grad or weight.requires_grad) else 0,
     )
     return rows, PassOptions(
-        problem=problem,
+        problem_of=problem,
         shard=VocabShard(rank * words, words, ranks * words, group),
         reduce_hidden_grad=query.reduce_hidden_grad,
         main_grad_of=weight if query.fuse_main_grad else None,
@@ -128,7 +123,7 @@ def _require_agreement(rows: int, width: int, group: ProcessGroup) -> None:
 
 
 def row_scale(rows: "Rows", temperature: float | Tensor, logit_scale: float, dtype: torch.dtype) -> float | Tensor:
-    """The factor of the raw product, `Problem.scale`, a number or `[rows, 1]`: here the temperature ends."""
+    """The factor of the raw product, a number or `[rows, 1]`: the temperature ends here, `Problem.scale` goes on."""
     if not isinstance(temperature, Tensor):
         return logit_scale / temperature
     per_row = rows.take(temperature.expand(rows.shape)).to(dtype)

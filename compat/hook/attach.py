@@ -89,11 +89,6 @@ def attach_along(paths: list[find.HookPath], select: Select, identity: Any, fini
         return handle.claim()
 
 
-def hook_keywords(processor: hook.Processor, context: Any) -> dict[str, Any]:
-    """Both keywords of the hook."""
-    return dict(zip(find.HOOK_KEYWORDS, (processor, context), strict=True))
-
-
 class Attachment:
     """The pre-hook that adds the two arguments to a call, and the hook that checks that they were used."""
 
@@ -129,7 +124,8 @@ class Attachment:
         watched = None
         if chosen is not None:
             watched = Watched(chosen[0], self.path)
-            kwargs |= hook_keywords(watched, hook.complete_context(chosen[1], model, chosen[0]))
+            context = hook.complete_context(chosen[1], model, chosen[0])
+            kwargs |= {"output_processor": watched, "output_processor_context": context}
         self.calls[get_ident()] = watched
         return args, kwargs
 
@@ -144,7 +140,7 @@ class Attachment:
     def _after(self, model: Module, args: Any, output: Any) -> None:
         watched = self.calls.pop(get_ident(), None)
         if watched is not None:
-            require_called(watched, self.path)
+            watched.require_called()
             watched.check_output(model, args, output)
 
     def _forget(self, model: Module, args: Any, output: Any) -> None:
@@ -193,14 +189,14 @@ def call_along(
     """`call_with_processor` along a way that was looked up before, with the context as it is."""
     find.require_open_wrappers(path)
     watched = Watched(processor, path)
-    keywords = {**kwargs, **hook_keywords(watched, context)}
+    keywords = kwargs | {"output_processor": watched, "output_processor_context": context}
     with ExitStack() as installed:
         if not path.has_hook:
             installed.enter_context(provide_hook(model))
         if watched.own_methods:
             installed.callback(path.model.register_forward_hook(watched.check_output).remove)
         result = model(*args, **keywords)
-    require_called(watched, path)
+    watched.require_called()
     return result
 
 
@@ -227,9 +223,10 @@ def schedule_plan_with_processor(
 
     def as_tuple(**keywords: Any) -> Any:
         result = processor(**keywords)
-        return tuple(result.values()) if isinstance(result, hook.Outputs) else result
+        return tuple(result) if isinstance(result, hook.Outputs) else result
 
-    return build(*args, **hook_keywords(as_tuple, hook.complete_context(context, inner)), **kwargs)
+    context = hook.complete_context(context, inner)
+    return build(*args, output_processor=as_tuple, output_processor_context=context, **kwargs)
 
 
 class Watched:
@@ -237,7 +234,7 @@ class Watched:
 
     def __init__(self, processor: hook.Processor, path: find.HookPath) -> None:
         hook.require_processor(processor)
-        self.processor = processor
+        self.processor, self.path = processor, path
         self.called = False
         # These may change the output, which is right for logits alone.
         self.own_methods = [] if isinstance(processor, hook.Logits) else path.own_output_methods()
@@ -262,6 +259,19 @@ class Watched:
                 "(soft-capped?); return it as it is where output_processor is given, or use Logits() or one like it."
             )
 
+    def require_called(self) -> None:
+        """Raise if the output stage returned without calling the processor."""
+        path = self.path
+        if self.called or not path.has_output:
+            return
+        name, patches = type(path.model).__name__, find.foreign_methods(path.model)
+        dropped = patches or [f"{type(one).__module__}.{type(one).__qualname__}.forward" for one in path.wrappers]
+        remedy = "Pass the keywords on in that wrapper, or use attach(), which hooks the inner model directly."
+        raise hook.HookSwallowedError(
+            f"{name} returned its output without calling the processor: {', '.join(dropped or [f'{name}.forward'])} "
+            f"accepted output_processor and dropped it. {'Remove that patch.' if patches else remedy}"
+        )
+
 
 def _contents(result: Any) -> set[Any]:
     """What is in a result, by its memory and how often that was written to, or by identity."""
@@ -270,17 +280,3 @@ def _contents(result: Any) -> set[Any]:
         (leaf.data_ptr(), 0 if leaf.is_inference() else leaf._version) if isinstance(leaf, Tensor) else id(leaf)
         for leaf in leaves
     }
-
-
-def require_called(watched: Watched, path: find.HookPath) -> None:
-    """Raise if the output stage returned without calling the processor."""
-    if watched.called or not path.has_output:
-        return
-    name, patches = type(path.model).__name__, find.foreign_methods(path.model)
-    own = f"{name}.forward"
-    wrappers = [f"{type(wrapper).__module__}.{type(wrapper).__qualname__}.forward" for wrapper in path.wrappers]
-    remedy = "Pass the keywords on in that wrapper, or use attach(), which hooks the inner model directly."
-    raise hook.HookSwallowedError(
-        f"{name} returned its output without calling the processor: {', '.join(patches or wrappers or [own])} "
-        f"accepted output_processor and dropped it. {'Remove that patch.' if patches else remedy}"
-    )

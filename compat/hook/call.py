@@ -194,21 +194,22 @@ def resolve_groups(
     """
     from megatron.core import parallel_state as state
 
-    collection, initialised = getattr(model, "pg_collection", None), state.model_parallel_is_initialized()
-
-    def resolve(name: str, given: ProcessGroup | None, megatrons: Callable[..., Any]) -> ProcessGroup | None:
+    collection, found = getattr(model, "pg_collection", None), {"tp": tp, "cp": cp, "pp": pp}
+    for name, given in found.items():
         own: ProcessGroup | None = getattr(collection, name, None)
         if own is not None and given is not None and not _same_ranks(own, given):
             text = f"{name}={_ranks(given)} was passed, but the model's pg_collection.{name} is {_ranks(own)}"
             raise ValueError(f"{text}; leave {name} out.")
-        found = given if own is None else own
-        return megatrons(check_initialized=False) if found is None and initialised else found
-
-    return ProcessGroups(
-        tp=resolve("tp", tp, state.get_tensor_model_parallel_group),
-        cp=resolve("cp", cp, state.get_context_parallel_group),
-        pp=resolve("pp", pp, state.get_pipeline_model_parallel_group),
-    )
+        found[name] = given if own is None else own
+    if state.model_parallel_is_initialized():
+        getters = (
+            state.get_tensor_model_parallel_group,
+            state.get_context_parallel_group,
+            state.get_pipeline_model_parallel_group,
+        )
+        for name, getter in zip(found, getters, strict=True):
+            found[name] = getter(check_initialized=False) if found[name] is None else found[name]
+    return ProcessGroups(**found)
 
 
 def check_tp_group(group: ProcessGroup | None, output_layer: Any, config: Any) -> None:

@@ -4,8 +4,7 @@ from ..requirements import require_hook
 
 require_hook(__name__)
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import inf, log, nan
 from types import MappingProxyType
 from typing import Any, Literal, TypeGuard
@@ -21,7 +20,7 @@ from ..fused_head.settings import check_choice, check_counts
 from . import call as hook
 from .attach import call_with_processor
 from .find import find_language_model, foreign_code
-from .head import HeadCall, HeadProcessor, as_rows, check_head, head_pass, lent_weight, run_layer_hooks, selection_mask
+from .head import HeadOptions, HeadProcessor, as_rows, check_head, head_pass, head_query, lent_weight, selection_mask
 
 
 class LogProbs(HeadProcessor):
@@ -82,21 +81,15 @@ class SumPiSquared(HeadProcessor):
     gives = MappingProxyType({"sum_pi_squared": "sum_pi_squared"})
 
 
-@dataclass(unsafe_hash=True)
 class HeadInputs:
     """Returns `[b, s, h]`: the hidden states that the output layer would receive, MuP's factor applied.
 
     Nothing is gathered (sequence parallelism leaves `[b, s / tp, h]`), and gradients are not summed over ranks.
-    `.weight` is this rank's shard `[vocab / tp, h]`, tied or not, from the last call; `keep` is called with it each
-    time. With gradient accumulation fusion its gradient goes to `main_grad`.
+    `.weight` is this rank's shard `[vocab / tp, h]`, tied or not, from the last call. With gradient accumulation fusion
+    its gradient goes to `main_grad`.
     """
 
-    keep: Callable[[Tensor], None] | None = None
-    weight: Tensor | None = field(default=None, init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if self.keep is not None and not callable(self.keep):
-            raise TypeError(f"keep: expected a function to call with the weight, got {self.keep!r}")
+    weight: Tensor | None = None
 
     def __call__(self, **keywords: Any) -> Tensor:
         """Return the layer's input. Labels only serve the MTP loss; without MTP layers they raise a ValueError."""
@@ -108,10 +101,7 @@ class HeadInputs:
             text += "leave them out (other processors take them from HookContext(labels=...)), or use TokenLoss."
             raise ValueError(text)
         check_head(call)
-        run_layer_hooks(call)
         self.weight = lent_weight(call)
-        if self.keep is not None:
-            self.keep(self.weight)
         return call.finish(call.hidden_states)
 
 
@@ -131,13 +121,11 @@ class Compose:
         self.readers = [p for p in processors if _can_share(p)]
         for reader in self.readers[1:]:
             first = self.readers[0]
-            for option, mine in vars(first.options).items():
-                theirs = getattr(reader.options, option)
+            for option in HeadOptions.__dataclass_fields__:
+                mine, theirs = (getattr(one.options, option) for one in (first, reader))
                 if mine is not theirs and (isinstance(mine, Tensor) or isinstance(theirs, Tensor) or mine != theirs):
-                    both = (
-                        f"{type(first).__name__} has {option}={mine!r}, {type(reader).__name__} has {option}={theirs!r}"
-                    )
-                    raise ValueError(f"composed processors must have the same options, but {both}.")
+                    text = f"composed processors must have the same options, but {type(first).__name__} has "
+                    raise ValueError(f"{text}{option}={mine!r}, {type(reader).__name__} has {option}={theirs!r}.")
         lengths = sorted({reader.topk for reader in self.readers} - {0})
         if len(lengths) > 1:
             text = f"k: composed processors ask for the {' and the '.join(map(str, lengths))} largest logits under one "
@@ -265,10 +253,9 @@ class DistillationLoss(HeadProcessor):
         raise TypeError(f"teacher: expected TeacherStates or TeacherTopK, got {type(teacher).__name__}")
 
     def _from_states(self, call: hook.HookCall, teacher: TeacherStates) -> Tensor:
-        head = HeadCall(call, self.options)
-        query = head.query()
-        states = as_rows("teacher.hidden", teacher.hidden.detach(), head.hidden)
-        tensors = (head.hidden, call.weight, states, teacher.weight.detach())
+        hidden, query = head_query(call, self.options)
+        states = as_rows("teacher.hidden", teacher.hidden.detach(), hidden)
+        tensors = (hidden, call.weight, states, teacher.weight.detach())
         return run_kl(tensors, self.divergence, query, teacher.logit_scale).transpose(0, 1).contiguous()
 
     def _from_top_k(self, call: hook.HookCall, teacher: TeacherTopK) -> Tensor:

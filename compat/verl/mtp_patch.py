@@ -15,8 +15,8 @@ from megatron.core.transformer.multi_token_prediction import MultiTokenPredictio
 from torch import Tensor
 from torch.nn import Module
 
+from ..changed_heads import detach_mtp_inputs
 from ..hook.call import HookError
-from ..hook.changed_heads import detach_mtp_inputs
 from ..hook.find import Handle, refuse_patched
 from . import installed
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from mcore_unpatch.code.conditions import may_leave
-from mcore_unpatch.code.literals import LITERALS, several
 from mcore_unpatch.code.members import member
 from mcore_unpatch.code.module import Binding, BindingKind, Scope, inner_scope, is_method, scope_of
 from mcore_unpatch.code.syntax import (
@@ -27,6 +26,7 @@ from mcore_unpatch.code.values import Kind, Value, Values, texts
 from mcore_unpatch.code.worth import (
     ABSENT,
     BUILTINS,
+    LITERALS,
     LONGEST,
     MISSING,
     TRUE_SOMEHOW,
@@ -38,6 +38,7 @@ from mcore_unpatch.code.worth import (
     called_on,
     known,
     same,
+    several,
     tried,
     version,
 )

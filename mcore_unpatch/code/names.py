@@ -34,7 +34,7 @@ from mcore_unpatch.code.syntax import (
     walk,
 )
 from mcore_unpatch.code.values import Frame, Kind, Value, Values, instances
-from mcore_unpatch.library.interface import Library
+from mcore_unpatch.library.every import Library
 
 _MOST_VALUES = 100  # of one expression
 _DEEPEST = 40  # evaluations within one another

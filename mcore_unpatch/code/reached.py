@@ -6,22 +6,20 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from mcore_unpatch.code.conditions import Condition, Way, conditions, may_leave
 from mcore_unpatch.code.evaluate import VISITORS
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import children, last_name, spelled, walk
+from mcore_unpatch.code.syntax import ALWAYS_THERE, children, last_name, spelled, walk
 from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.code.worth import MISSING, UNKNOWN, Given, both, negated, truth
-from mcore_unpatch.library.interface import Release
+from mcore_unpatch.library.detailed import Detailed
 
 _MISSING = {"ImportError", "ModuleNotFoundError", "AttributeError"}
 _IMPORTERS = ("import_module", "__import__")
 _ANYTHING = {"Exception", "BaseException"}
-_ALWAYS_THERE = frozenset({*sys.stdlib_module_names, "torch", "numpy", "packaging", "typing_extensions"})
 _LEAVES = {"sys.exit", "exit", "quit", "os._exit", "pytest.skip"}
 _DEEPEST = 30
 _MOST_STEPS = 500  # expressions that one question is worked out by
@@ -33,7 +31,7 @@ class Guards:
     every: the releases that tell whether something is a question of the release at all.
     """
 
-    def __init__(self, names: Names, every: Sequence[Release] = ()) -> None:
+    def __init__(self, names: Names, every: Sequence[Detailed] = ()) -> None:
         self.names, self.every = names, every
         self.installing: dict[ast.AST, list[ast.Call]] = {}  # functions, and where they are called, if that is known
         self.called: dict[tuple[ast.Call, str], bool | None] = {}  # by the first call of an installer, and the release
@@ -80,7 +78,7 @@ class Guards:
 class Reached:
     """Answers for one release. subject: an expression as it is written, and what it is by what is done to it."""
 
-    def __init__(self, guards: Guards, release: Release, subject: tuple[str, Value] | None = None) -> None:
+    def __init__(self, guards: Guards, release: Detailed, subject: tuple[str, Value] | None = None) -> None:
         self.guards, self.names, self.subject = guards, guards.names, subject
         self.is_later = release.is_later
         self._release, self.asked_release = release, False
@@ -88,7 +86,7 @@ class Reached:
         self._depth = self._steps = 0
 
     @property
-    def release(self) -> Release:
+    def release(self) -> Detailed:
         """The release; whoever reads it has asked for it."""
         self.asked_release = True
         return self._release
@@ -247,7 +245,7 @@ class Reached:
             # What is there fails to load where a package is missing that it imports and not everybody has.
             return None if lacks is False and self.release.may_fail(name) else lacks
         refused = self.refuses(name)
-        return refused if refused is not None else False if name.partition(".")[0] in _ALWAYS_THERE else None
+        return refused if refused is not None else False if name.partition(".")[0] in ALWAYS_THERE else None
 
     def _reads_missing(self, statement: ast.stmt, given: Given | None) -> bool | None:
         """Whether a statement reads `module.name` or `Class.name` that this release does not have."""

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from mcore_unpatch.code.module import Binding, Scope
-from mcore_unpatch.library.interface import Library
+from mcore_unpatch.library.every import Library
 
 
 class Kind(StrEnum):

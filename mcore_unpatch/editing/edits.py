@@ -26,7 +26,7 @@ from mcore_unpatch.megatron.layout import HOOK_SINCE
 from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.megatron.versions import NEWEST, Version, show
 from mcore_unpatch.records import field, record
-from mcore_unpatch.sources.parsing import Reader, Unreadable, with_plain_line_ends
+from mcore_unpatch.sources.parsing import MAX_BYTES, Reader, Unreadable, with_plain_line_ends
 
 # `exact`: the same bits for every caller. `rounding`: the same mathematics for every caller. `behaviour`: it depends on
 # callers that were not seen, or changes something on purpose: made where it mends an error, or when asked for.
@@ -58,7 +58,8 @@ class Repository:
         """What the names of all files are."""
         if self._names is not None:
             return self._names()
-        texts = {path: with_plain_line_ends(data) for path in self.paths if (data := self.text(path))}
+        every = {path: self.text(path) for path in self.paths}
+        texts = {path: with_plain_line_ends(data) for path, data in every.items() if 0 < len(data) <= MAX_BYTES}
         return Names(Index(texts), Megatrons().library)
 
     def source(self, path: str) -> Source:

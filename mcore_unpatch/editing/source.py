@@ -42,7 +42,6 @@ def parsed(path: str, data: bytes) -> Module:
     """A file as a module; raises `Unreadable`."""
     if len(data) > MAX_BYTES:
         raise TooLarge(len(data))
-    decode(data)  # which refuses encodings that Python alone would take
     try:
         return Module(path, dotted_name(path), data)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -54,6 +53,7 @@ class Source:
 
     def __init__(self, path: str, data: bytes, module: Module | None = None) -> None:
         """`module`: that of the index, where the file is in one."""
+        decode(data)  # which refuses encodings that Python alone would take
         self.path, self.data = path, data
         self.module = module or parsed(path, data)
         self.tree: ast.Module = self.module.tree

@@ -14,7 +14,7 @@ from mcore_unpatch.code.values import Kind
 from mcore_unpatch.effects.keywords import handed_on, put_into
 from mcore_unpatch.effects.meaning import Meant, meant
 from mcore_unpatch.effects.records import Place, When, place_of
-from mcore_unpatch.library.interface import Release
+from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.library.signatures import Call, written_call
 
 _DEEPEST = 3  # helpers within one another
@@ -46,7 +46,7 @@ class Ask:
         """Where it stands."""
         return place_of(self.node, self.path, self.when)
 
-    def on(self, release: Release) -> str:
+    def on(self, release: Detailed) -> str:
         """The name that a release has, where several imports bind it."""
         return next((name for name in self.names if release.has(name)), self.name)
 

@@ -27,7 +27,7 @@ class Copy(NamedTuple):
 
 def statements_of(case: Replaced) -> str:
     """The digests of the statements of a replacement."""
-    package = case.names.library.packages()[0]
+    package = case.names.library.heart.top
     return statement_digests(case.function, package).hex() if case.function is not None else ""
 
 

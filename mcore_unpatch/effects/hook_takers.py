@@ -19,7 +19,6 @@ from mcore_unpatch.effects.callers import drops
 from mcore_unpatch.effects.records import Cause, Effect, Outcome, place_of
 from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.library.detailed import Detailed
-from mcore_unpatch.library.interface import Release
 
 SUBCLASS, WRAPPER = "subclass", "wrapper"
 REFUSED, UNREAD, SWALLOWED = "refused", "unread", "swallowed"  # the last by `**rest`, which goes nowhere
@@ -52,7 +51,7 @@ class HookTaker(NamedTuple):
     releases: tuple[str, ...] = ()  # that have the hook
 
 
-def hook_takers(names: Names, hook: Hook, path: str, releases: Sequence[Release]) -> list[HookTaker]:
+def hook_takers(names: Names, hook: Hook, path: str, releases: Sequence[Detailed]) -> list[HookTaker]:
     """The methods of a file that refuse the hook or drop it; none where no release has it."""
     labels = tuple(one.label for one in releases if hook.name in (one.parameters(f"{hook.model}.{hook.first}") or ()))
     source = names.index.sources[path]
@@ -76,7 +75,7 @@ def ignored(case: Replaced, hook: Hook, release: Detailed) -> Iterator[Effect]:
             yield Effect(Outcome.IGNORED, (release.label,), cause, place_of(case.patch.place, case.patch.path))
 
 
-def _of_class(names: Names, hook: Hook, node: ast.ClassDef, release: Release) -> Iterator[HookTaker]:
+def _of_class(names: Names, hook: Hook, node: ast.ClassDef, release: Detailed) -> Iterator[HookTaker]:
     own = {one.name: one for one in node.body if isinstance(one, NAMED_FUNCTIONS)}
     methods = [own[name] for name in (hook.first, hook.last) if name in own]
     base = _model(names, hook, Value(Kind.CLASS, qualified(node), node)) if methods else ""
@@ -105,7 +104,7 @@ def _model(names: Names, hook: Hook, value: Value) -> str:
     return first if first in hook.without or hook.model in names.library.lineage(first) else ""
 
 
-def _is_headless(init: ast.AST, base: str, hook: Hook, release: Release) -> bool:
+def _is_headless(init: ast.AST, base: str, hook: Hook, release: Detailed) -> bool:
     """Whether a class builds its base without the last stage: there is no output then, and no hook."""
     call = _written(init, "super().__init__")
     if call is None:

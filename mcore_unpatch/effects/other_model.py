@@ -18,7 +18,7 @@ from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import NAMED_FUNCTIONS, ancestors, last_name, own_nodes, parameters, spelled, walk
 from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.effects.replaced import Replaced
-from mcore_unpatch.library.interface import Release
+from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.patches.alive import only_calls
 
 _DEEPEST = 3  # callers of callers
@@ -81,7 +81,7 @@ class OtherModel(NamedTuple):
 class OnOther:
     """Answers for the patches of one repository."""
 
-    def __init__(self, names: Names, other: OtherModel, release: Release) -> None:
+    def __init__(self, names: Names, other: OtherModel, release: Detailed) -> None:
         self._names, self._other, self._release = names, other, release
         models = (other.model, *other.counterparts.values())
         self._there = {name for cls in models for name in names.library.lineage(cls)}

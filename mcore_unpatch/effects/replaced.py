@@ -14,8 +14,8 @@ from mcore_unpatch.code.values import Kind
 from mcore_unpatch.effects.callers import Answer
 from mcore_unpatch.effects.originals import Originals
 from mcore_unpatch.effects.records import place_of
-from mcore_unpatch.library.interface import SymbolKind
 from mcore_unpatch.library.signatures import Signature, written_signature
+from mcore_unpatch.library.symbols import SymbolKind
 from mcore_unpatch.patches.records import Patch, Spelling, WriteKind
 from mcore_unpatch.patches.replacements import bound_to
 

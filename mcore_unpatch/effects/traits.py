@@ -16,7 +16,7 @@ from mcore_unpatch.effects.originals import is_called_once
 from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.library.facts import How
-from mcore_unpatch.library.interface import SymbolKind
+from mcore_unpatch.library.symbols import SymbolKind
 from mcore_unpatch.patches.replacements import bound_to
 
 Tells = Mapping[str, tuple[str, str]]
@@ -154,7 +154,7 @@ class Traits:
 
     def _is_built_by_models(self, name: str) -> bool:
         """Whether a whole model builds the class by its name, where no spec reaches."""
-        whole = set(self._library.lineage(self._library.whole())[:2])
+        whole = set(self._library.lineage(self._library.heart.whole)[:2])
         for release in self.releases:
             for use in (*release.uses(name), *release.uses(f"{name}.__init__")):
                 built = use.how in (How.CALLED, How.EXACT)

@@ -12,7 +12,7 @@ from mcore_unpatch.effects.judge import Judge
 from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.effects.traits import Tells, Traits
 from mcore_unpatch.library.detailed import Detailed
-from mcore_unpatch.library.interface import SymbolKind
+from mcore_unpatch.library.symbols import SymbolKind
 from mcore_unpatch.patches.alive import alive
 from mcore_unpatch.patches.records import Confidence, Patch, Spelling
 

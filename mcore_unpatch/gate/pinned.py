@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from mcore_unpatch import pins
+from mcore_unpatch.building.sources import read
 from mcore_unpatch.effects.verdicts import Verdict
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import NO_PATCHES, Finding
 from mcore_unpatch.library.detailed import Detailed
-from mcore_unpatch.library.sources import read
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.parts import LIBRARY
 from mcore_unpatch.megatron.versions import RELEASES, parse_version
@@ -43,8 +43,7 @@ def settle(
     a pin is a finding of its own, whatever a baseline says. `source`: a Megatron at hand.
     """
     patches = [finding for finding in findings if finding.shape not in NO_PATCHES]
-    in_order = sorted(patches, key=lambda one: (one.in_test, one.sort_key), reverse=True)
-    by_name = {finding.target: finding for finding in in_order}  # the first of them, before those in tests
+    by_name = {one.target: one for one in sorted(patches, key=lambda one: one.sort_key, reverse=True)}  # the first
     left, gone = _unaccepted(findings, lock)
     if required:
         for finding in [finding for finding in left if finding.can_be_pinned]:
@@ -72,7 +71,7 @@ def settle(
 def _at(patch: Finding) -> Finding:
     """What a pin has to say, at the line of the patch that it is for."""
     place = (patch.path, patch.line, patch.column, patch.end_line)
-    return Finding("", *place, patch.target, "pin", "", in_test=patch.in_test, scope=patch.scope, source=patch.source)
+    return Finding("", *place, patch.target, "pin", "", scope=patch.scope, source=patch.source)
 
 
 def _said(pin: Pin, said: str) -> str:

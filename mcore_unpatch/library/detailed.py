@@ -1,4 +1,4 @@
-"""One release of a library, as `library.interface.Release` asks it, and all that two releases may differ in."""
+"""One release of a library: whether a place is reached on it, and all that two releases may differ in."""
 
 from __future__ import annotations
 

@@ -1,21 +1,21 @@
-"""Every version of a library as one, as `library.interface.Library` asks it."""
+"""Every version of a library as one, whichever library it is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mcore_unpatch.library.interface import Member, MemberKind, Symbol, SymbolKind
 from mcore_unpatch.library.packed import Packed
+from mcore_unpatch.library.symbols import Member, MemberKind, Symbol, SymbolKind
 
 _KINDS = {"m": SymbolKind.MODULE, "c": SymbolKind.CLASS, "f": SymbolKind.FUNCTION}
 _OF_EVERY_CLASS = frozenset(dir(object))
 
 
-class AllReleases:
-    """Every release as one library, as `library.interface.Library` asks it."""
+class Library:
+    """Every version as one: what any of them has, as the newest says it."""
 
     def __init__(self, packed: Packed) -> None:
-        self._packed, self._all, self._heart = packed, packed.names(), packed.heart
+        self._packed, self._all, self.heart = packed, packed.names(), packed.heart
         self._symbols: dict[str, Symbol | None] = {}
         self._members: dict[tuple[str, str], Member | None] = {}
         self.within = packed.within
@@ -63,8 +63,8 @@ class AllReleases:
 
     def _own_member(self, cls: str, name: str) -> Member | None:
         versions = [entry for entry in reversed(self._packed.entries(f"{cls}.{name}")) if entry.letter != "-"]
-        if held := self._heart.holds.get((cls, name)) or self._heart.lists.get((cls, name)):
-            return Member(MemberKind.ATTRIBUTE, cls, held, is_list=(cls, name) in self._heart.lists)
+        if held := self.heart.holds.get((cls, name)) or self.heart.lists.get((cls, name)):
+            return Member(MemberKind.ATTRIBUTE, cls, held, is_list=(cls, name) in self.heart.lists)
         if not versions:
             return None
         if versions[0].letter == "c":
@@ -94,8 +94,8 @@ class AllReleases:
 
     def result(self, function: str) -> Sequence[str]:
         """The classes of what a function returns."""
-        if function in self._heart.results:
-            return (self._heart.results[function],)
+        if function in self.heart.results:
+            return (self.heart.results[function],)
         for entry in reversed(self._packed.entries(function)):
             if held := self._class_of(entry.trait("type") or ""):
                 return (held,)
@@ -103,7 +103,7 @@ class AllReleases:
 
     def part(self, attribute: str) -> str:
         """The class that usually stands under the name of a submodule."""
-        return self._heart.parts.get(attribute, "")
+        return self.heart.parts.get(attribute, "")
 
     def owners(self, method: str) -> Sequence[str]:
         """The classes that define a method."""
@@ -123,22 +123,6 @@ class AllReleases:
         found = ((entry.letter == "i", dotted.rpartition(".")[0]) for dotted, entry in self._all.ending(name))
         return [module for _, module in sorted(found) if self.is_module(module)]
 
-    def module_class(self) -> str:
-        """The class that most of its classes derive from."""
-        return self._heart.module_class
-
-    def whole(self) -> str:
-        """The class that is patched most often."""
-        return self._heart.whole
-
-    def packages(self) -> Sequence[str]:
-        """Its packages' top, and companions."""
-        return (self._heart.top, *self._heart.companions)
-
-    def words(self) -> Sequence[str]:
-        """Texts of which a file that patches it has one."""
-        return self._heart.words
-
     def holds_file(self, path: str) -> bool:
         """Whether a file is of a copy of the library."""
-        return any(f"/{package.replace('.', '/')}/" in f"/{path}" for package in self._heart.packages)
+        return any(f"/{package.replace('.', '/')}/" in f"/{path}" for package in self.heart.packages)

@@ -123,6 +123,11 @@ class Heart(NamedTuple):
         return dotted.startswith(self.prefixes) or dotted in self.packages
 
     @property
+    def tops(self) -> tuple[str, ...]:
+        """The folder that every package stands in, and companions."""
+        return (self.top, *self.companions)
+
+    @property
     def top(self) -> str:
         """The folder that every package stands in."""
         return self.packages[0].partition(".")[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mcore_unpatch.library.detailed import Detailed
-from mcore_unpatch.library.every import AllReleases
+from mcore_unpatch.library.every import Library
 from mcore_unpatch.library.packed import Packed
 from mcore_unpatch.megatron import known, packed
 from mcore_unpatch.megatron.versions import Version
@@ -20,7 +20,7 @@ class Megatrons:
         self._sources = dict(zip(lent, read, strict=False))
         self.sources = read[len(lent) :]
         self.every = self._details.between(0, len(packed.packed().labels))
-        self.library = AllReleases(self._details.packed)
+        self.library = Library(self._details.packed)
         # A patch is installed on those, and on what comes after them.
         self.releases = [*self.every, packed.details().later()]
 

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 
 from mcore_unpatch.library.detailed import Detailed, Releases
-from mcore_unpatch.library.every import AllReleases
+from mcore_unpatch.library.every import Library
 from mcore_unpatch.library.packed import Branch, Packed
 from mcore_unpatch.megatron.parts import LIBRARY
 from mcore_unpatch.megatron.versions import RELEASES, reached
@@ -22,9 +22,9 @@ def packed() -> Packed:
 
 
 @cache
-def library() -> AllReleases:
+def library() -> Library:
     """Every release as one."""
-    return AllReleases(packed())
+    return Library(packed())
 
 
 @cache

@@ -59,7 +59,7 @@ class Outcome:
 
     @property
     def left(self) -> list[Finding]:
-        """The findings that stay; one that was not made after all is no rewrite."""
+        """The findings that stay."""
         gone = {*self.plan.removes}
         return [finding for finding in self.findings if finding not in gone]
 
@@ -94,7 +94,8 @@ class Outcome:
             "edits": [self._edit(change) for change in self.changes],
             "remarks": [
                 {"path": shown(one.path), "line": one.line, "rule": one.rule, "kind": str(why.kind), "text": str(why)}
-                for one, why in self.plan.left.items()
+                for one in self.left
+                if (why := self.plan.left.get(one)) is not None
             ],
             "remaining": [{**data.of(finding), "path": shown(finding.path)} for finding in self.left],
             "counts": {"done": counts.as_data(self.done), "left": counts.as_data(self.left)},

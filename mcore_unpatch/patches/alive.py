@@ -14,11 +14,11 @@ from mcore_unpatch.code.reached import Guards, Reached
 from mcore_unpatch.code.syntax import last_name, spelled, walk
 from mcore_unpatch.code.values import Kind, Value, texts
 from mcore_unpatch.code.worth import Given, both
-from mcore_unpatch.library.interface import Release
+from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.patches.records import Confidence, Patch, Spelling
 
 
-def alive(guards: Guards, patch: Patch, releases: Sequence[Release]) -> list[bool | None]:
+def alive(guards: Guards, patch: Patch, releases: Sequence[Detailed]) -> list[bool | None]:
     """Whether a patch is made, release by release; where a function makes it, some call of that has to be reached."""
     asked = conditions_of(guards, patch)
     made = [_on(guards, patch, release, asked) for release in releases]
@@ -26,7 +26,7 @@ def alive(guards: Guards, patch: Patch, releases: Sequence[Release]) -> list[boo
     return [False if reached is False else one for one, reached in zip(made, called, strict=True)]
 
 
-def is_called(guards: Guards, patch: Patch, releases: Sequence[Release]) -> list[bool | None]:
+def is_called(guards: Guards, patch: Patch, releases: Sequence[Detailed]) -> list[bool | None]:
     """False for each release that keeps all the calls from the function that makes a patch."""
     calls, known = installing_calls(guards, patch), [one for one in guards.every or releases if not one.is_later]
     if not calls or all(_is_called(guards, calls, release) is False for release in known):
@@ -34,7 +34,7 @@ def is_called(guards: Guards, patch: Patch, releases: Sequence[Release]) -> list
     return [_is_called(guards, calls, release) for release in releases]
 
 
-def _is_called(guards: Guards, calls: list[ast.Call], release: Release) -> bool | None:
+def _is_called(guards: Guards, calls: list[ast.Call], release: Detailed) -> bool | None:
     """False where no call is reached on a release; asked once for all the patches that one function makes."""
     key = (calls[0], release.label)
     if key not in guards.called:
@@ -95,7 +95,7 @@ def conditions_of(guards: Guards, patch: Patch) -> Asked:
     return [(one, given) for one in (*guards.conditions(place), *outer)]
 
 
-def run_on(guards: Guards, patch: Patch, release: Release) -> Reached:
+def run_on(guards: Guards, patch: Patch, release: Detailed) -> Reached:
     """Who answers for a release, and knows what is patched by what is done to it."""
     path = spelled(patch.write.base) if patch.write is not None else ""
     is_guess = (
@@ -108,12 +108,12 @@ def run_on(guards: Guards, patch: Patch, release: Release) -> Reached:
     return Reached(guards, release, (path, Value(kind, owner)))
 
 
-def is_unloaded(patch: Patch, release: Release) -> bool:
+def is_unloaded(patch: Patch, release: Detailed) -> bool:
     """Whether a name is put into a module that is loaded, and there is none: then nothing is done."""
     return patch.spelling == Spelling.SYS_MODULES and release.lacks_yet(patch.target.rpartition(".")[0])
 
 
-def _on(guards: Guards, patch: Patch, release: Release, asked: Asked) -> bool | None:
+def _on(guards: Guards, patch: Patch, release: Detailed, asked: Asked) -> bool | None:
     run = run_on(guards, patch, release)
     reached = both(run.holds(condition, given) for condition, given in asked)
     return False if is_unloaded(patch, release) else reached

@@ -39,7 +39,7 @@ class Evidence:
         is_head = name == "output_layer" and (near or isinstance(write.name, str))  # models of many libraries have one
         if self.library.part(name) and last_name(write.base) != "submodules" and not typed:
             if replacements.made(self.names, write.value) and (is_head or (parts and near)):
-                return _likely(parts[0] if parts else self.library.whole(), name, Spelling.SUBMODULE)
+                return _likely(parts[0] if parts else self.library.heart.whole, name, Spelling.SUBMODULE)
         bound = bound_to(write.value) is not None
         found = self.names.of(write.value)
         is_function = any(one.kind == Kind.FUNCTION and one.node is not None for one in found)
@@ -65,7 +65,7 @@ class Evidence:
         if near and called and self._has(called, name):
             return _possible(called, name)  # `optimizer.step = ...` where the library is imported
         if name == "forward" and near and (bound or _is_kept(write, name)):
-            return _possible(self.library.module_class(), name)
+            return _possible(self.library.heart.module_class, name)
         return None
 
     def _by_most(self, name: str, others: set[str]) -> str:
@@ -131,7 +131,7 @@ class Evidence:
             roots = [one for one in owners if not any(base in owners for base in self.library.lineage(one)[1:])]
             if len(roots) == 1 or (attribute == name and attribute.startswith("_") and roots):
                 fits = [root for root in roots if attribute == name or bound or self._has(root, name)]
-                whole = self.library.whole()
+                whole = self.library.heart.whole
                 return sorted(fits, key=lambda one: one != whole)
         return []
 

@@ -40,11 +40,11 @@ class Finder:
     def __init__(self, names: Names) -> None:
         self.names, self.library = names, names.library
         self._evidence = Evidence(names)
-        words = b"|".join(re.escape(word.encode()) for word in self.library.words())
+        words = b"|".join(re.escape(word.encode()) for word in self.library.heart.words)
         # Also what a file has from another one of the repository: a class, or an object whose `forward` is written.
         in_other = rb"setattr\b|\.(?:__class__|forward) *=[^=]|(?m:^ *[A-Z]\w+\.\w+ *=[^=])"
         self._may_patch = re.compile(words + b"|" + in_other)
-        packages = "|".join(re.escape(package) for package in self.library.packages())
+        packages = "|".join(re.escape(package) for package in self.library.heart.tops)
         self._imports = re.compile(rf"^[ \t]*(?:from|import)[ \t]+(?:{packages})".encode(), re.M)
         self._near: dict[str, bool] = {}
         self.restored: dict[tuple[str, str], set[int]] = {}  # the lines that put back what a name of a file was
@@ -103,7 +103,7 @@ class Finder:
         return _are_classes(patch.write, self.names.of(patch.write.base, patch.frame))
 
     def _rank(self, patch: Patch) -> int:
-        is_whole = patch.target.startswith(f"{self.library.whole()}.")
+        is_whole = patch.target.startswith(f"{self.library.heart.whole}.")
         return 2 * is_whole + (self.library.symbol(patch.target) is not None)
 
     def _is_asked(self, path: str, source: bytes) -> bool:
@@ -208,7 +208,7 @@ class Finder:
     def _one_each(self, found: list[Target], bases: Values) -> list[Target]:
         """One target of what may be one of several classes: the one that is patched most often, or the first."""
         if len(found) > 1 and all(base.kind != Kind.MODULE for base in bases):
-            whole = self.library.whole()
+            whole = self.library.heart.whole
             return [next((one for one in found if one.name.startswith(f"{whole}.")), found[0])]
         return list({one.name: one for one in found}.values())
 

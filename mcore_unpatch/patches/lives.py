@@ -15,7 +15,7 @@ from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.reached import Guards, Reached
 from mcore_unpatch.code.syntax import parent_of, spelled, text_of
 from mcore_unpatch.code.worth import Given, both, truth
-from mcore_unpatch.library.interface import Release
+from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.patches.alive import (
     Asked,
     conditions_of,
@@ -35,7 +35,7 @@ _TURNED = {ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {**_TURNED, **{other: sign for sign, other in _TURNED.items()}}
 
 
-def live_of(guards: Guards, patch: Patch, releases: Sequence[Release]) -> Lives:
+def live_of(guards: Guards, patch: Patch, releases: Sequence[Detailed]) -> Lives:
     """The releases on which a patch is made, what rules the others out, and what else it depends on."""
     runs = [run_on(guards, patch, release) for release in releases]
     held = [_Held(condition, given, runs) for condition, given in _as_written(conditions_of(guards, patch))]
@@ -61,7 +61,7 @@ def live_of(guards: Guards, patch: Patch, releases: Sequence[Release]) -> Lives:
     return Lives(labels, newer, tuple(dict.fromkeys(filter(None, depends))), tuple(ruling))
 
 
-def lives_at(guards: Guards, node: ast.AST, releases: Sequence[Release]) -> Lives:
+def lives_at(guards: Guards, node: ast.AST, releases: Sequence[Detailed]) -> Lives:
     """The releases on which a place is reached that is no patch, and what rules the others out."""
     runs = [Reached(guards, release) for release in releases]
     held = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from mcore_unpatch.library.interface import Library
+from mcore_unpatch.library.every import Library
 from mcore_unpatch.patches.records import PatchFile
 
 ENDINGS = (".patch", ".diff")

@@ -12,7 +12,7 @@ from mcore_unpatch.code.module import Module, qualified, scope_of
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import last_name, parent_of, spelled, text_of
 from mcore_unpatch.code.values import Kind, Value, texts
-from mcore_unpatch.library.interface import SymbolKind
+from mcore_unpatch.library.symbols import SymbolKind
 from mcore_unpatch.patches.records import Patch, Spelling
 
 _VERBS = re.compile(r"patch|replace|register|override|wrap|inject|swap|substitute|monkey|adapt", re.I)

@@ -6,7 +6,7 @@ import ast
 
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.values import Frame, Kind, Value
-from mcore_unpatch.library.interface import MemberKind, SymbolKind
+from mcore_unpatch.library.symbols import MemberKind, SymbolKind
 from mcore_unpatch.patches import replacements
 from mcore_unpatch.patches.records import Spelling, Target, Write, WriteKind
 
@@ -92,9 +92,10 @@ def _of_class(names: Names, base: Value, name: str, write: Write, frame: Frame |
             return Target(f"{owner}.{name}", spelling)
         return None
     is_part = library.part(name) or any(one.holds for one in members)
-    if is_part and library.module_class() in of_library and replacements.is_new_object(names, write.value, frame):
-        if owner == library.module_class() and not members and library.own_member(library.whole(), name):
-            owner = library.whole()  # of a model that is annotated as any module
+    module_class, whole = library.heart.module_class, library.heart.whole
+    if is_part and module_class in of_library and replacements.is_new_object(names, write.value, frame):
+        if owner == module_class and not members and library.own_member(whole, name):
+            owner = whole  # of a model that is annotated as any module
         return Target(f"{owner}.{name}", Spelling.SUBMODULE)
     if name == "__class__" and base.node is None:
         return Target(f"{owner}.{name}", Spelling.CLASS_OF_INSTANCE)

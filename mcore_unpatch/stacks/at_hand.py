@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from difflib import unified_diff
 from pathlib import Path
 
+from mcore_unpatch.building.sources import Files, cache_folder, read_source
+from mcore_unpatch.building.written import statements
 from mcore_unpatch.code.syntax import NAMED_FUNCTIONS
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.library.sources import Files, cache_folder, read_source
-from mcore_unpatch.library.written import statements
 from mcore_unpatch.megatron.parts import LIBRARY
 from mcore_unpatch.stacks.sources import MegatronSource, installed_source
 

@@ -113,13 +113,8 @@ class _Reader:
             self.file.images += self._expand(next(word for word in text.split() if not word.startswith("--")))[:1]
         elif kind == "WORKDIR":
             self.inside = self._clone_in(text)
-        elif kind == "ARG":
-            for word in text.split():
-                name, given, value = word.partition("=")
-                if given:
-                    self.values[name] = self._expand(_bare(value))
-        else:
-            pairs = re.findall(r"""(\w+)=("[^"]*"|'[^']*'|\S*)""", text) or [tuple(text.split(None, 1))]
+        else:  # `ENV name value` is the one form without a sign between
+            pairs = re.findall(r"""(\w+)=("[^"]*"|'[^']*'|\S*)""", text) or [text.split(None, 1) * (kind == "ENV")]
             self.values |= {pair[0]: self._expand(_bare(pair[1])) for pair in pairs if len(pair) == 2}
 
     def _command(self, number: int, command: str) -> None:

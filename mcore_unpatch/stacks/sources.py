@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from mcore_unpatch.building.sources import Files, glance, read, read_source
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.library.packed import Branch, Packed
-from mcore_unpatch.library.sources import Files, glance, read, read_source
 from mcore_unpatch.megatron import commits, packed
 from mcore_unpatch.megatron.parts import LIBRARY
 from mcore_unpatch.megatron.versions import RELEASES, ROOT, parse_version

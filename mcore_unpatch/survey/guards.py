@@ -7,10 +7,9 @@ signature, `hasattr`, a function that asks one of these) is worked out for each 
 from __future__ import annotations
 
 import ast
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
-from mcore_unpatch.code.syntax import last_name, walk
+from mcore_unpatch.code.syntax import ancestors, last_name, walk
 from mcore_unpatch.effects.verdicts import Fate, Reason, Verdict
 from mcore_unpatch.findings.finding import DONE, DOWNSTREAM, STAYS, USE, Finding, Live
 from mcore_unpatch.findings.verdicts import decided
@@ -26,14 +25,13 @@ _MISSING, _ANYTHING = {"ImportError", "ModuleNotFoundError", "AttributeError"}, 
 _OFFICIAL = (COMPAT, "output_processor")  # what stands on the other side of a guard that asks for the hook
 
 
-def fallback(tree: ast.Module, line: int) -> str:
-    """What is imported first where a line runs only because that import failed; empty where it runs otherwise."""
-    found = ""
-    for tried in (one for one in _around(tree.body, line) if isinstance(one, ast.Try)):
-        for handler in tried.handlers:
-            if line in _lines(handler) and _catches_missing(tried, handler):
-                found = next(_imported(tried.body), found)
-    return found
+def fallback(node: ast.AST) -> str:
+    """What is imported first where a node runs only because that import failed; empty where it runs otherwise."""
+    for tried, handler in ancestors(node):
+        if isinstance(tried, ast.Try) and isinstance(handler, ast.ExceptHandler) and _catches_missing(tried, handler):
+            if found := next(_imported(tried.body), ""):
+                return found
+    return ""
 
 
 def _catches_missing(tried: ast.Try, handler: ast.ExceptHandler) -> bool:
@@ -63,13 +61,8 @@ def _is_quiet(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Assign) and not any(isinstance(node, ast.Call) for node in walk(statement))
 
 
-def reached(core: Core, path: str, line: int) -> Live:
-    """The releases on which a line is reached."""
-    module = core.index.module(path)
-    nodes = walk(module.tree) if module is not None else ()
-    node = next((one for one in nodes if getattr(one, "lineno", 0) == line), None)
-    if node is None:
-        return Live()
+def reached(core: Core, node: ast.AST) -> Live:
+    """The releases on which a node is reached."""
     return Live(*lives_at(core.judge.guards, node, core.megatrons.releases))
 
 
@@ -84,19 +77,20 @@ def _is_before(live: Live, since: Version) -> bool:
 
 def mark(findings: list[Finding], core: Core) -> list[Finding]:
     """The findings, those in a fallback with what is tried before them."""
-    return [_marked(finding, core) for finding in findings]
+    return [_marked(finding, core) if finding.path in core.index.sources else finding for finding in findings]
 
 
 def _marked(finding: Finding, core: Core) -> Finding:
-    module = core.index.module(finding.path) if finding.path in core.index.sources else None
-    if module is None:
+    data, module = core.index.sources[finding.path], core.index.module(finding.path)
+    nodes = walk(module.tree) if module is not None else ()
+    node = next((one for one in nodes if getattr(one, "lineno", 0) == finding.line), None)
+    if node is None:
         return finding
-    data = core.index.sources[finding.path]
-    first = fallback(module.tree, finding.line)
+    first = fallback(node)
     if first and (finding.live.newer or not within(f"{first}.")):  # of Megatron's own names its releases tell
         finding = replace(finding, fallback=first)
     if finding.shape in DOWNSTREAM:
-        finding = replace(finding, live=reached(core, finding.path, finding.line))
+        finding = replace(finding, live=reached(core, node))
     if not finding.fallback and is_before_the_hook(finding.live):  # a flag or a function tells which side runs
         ways = _OFFICIAL if finding.shape in DOWNSTREAM or _since(finding) == HOOK_SINCE else _OFFICIAL[:1]
         beside = next((way for way in ways if way.encode() in data), "")
@@ -108,23 +102,6 @@ def _since(finding: Finding) -> Version:
     """The first release that has the official way; before every release where there is none."""
     row = finding.row
     return row.needs if row is not None and row.verdict != STAYS else (0, 0)
-
-
-def _around(statements: list[ast.stmt], line: int) -> Iterator[ast.stmt]:
-    """The statements around a line, the outermost first."""
-    for index in range(bisect_left(statements, line, key=lambda one: one.end_lineno or 0), len(statements)):
-        statement = statements[index]
-        if line not in _lines(statement):
-            break
-        yield statement
-        suites = [getattr(statement, name, None) or [] for name in ("body", "orelse", "finalbody")]
-        for suite in (*suites, *(handler.body for handler in getattr(statement, "handlers", ()))):
-            yield from _around(suite, line)
-
-
-def _lines(node: ast.stmt | ast.ExceptHandler) -> range:
-    start = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
-    return range(start, (node.end_lineno or start) + 1)
 
 
 def _imported(statements: list[ast.stmt]) -> Iterator[str]:

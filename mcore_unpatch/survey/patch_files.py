@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from mcore_unpatch.building.build import definitions
 from mcore_unpatch.effects.verdicts import Fate, Reason, Verdict
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.findings.finding import BREAKS, PATCH_FILE as SHAPE, RUNS, Finding, OnRelease, Related
-from mcore_unpatch.library.build import definitions
 from mcore_unpatch.megatron import known, packed
 from mcore_unpatch.megatron.parts import LIBRARY
 from mcore_unpatch.megatron.versions import FOLDERS

@@ -21,9 +21,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import mcore_unpatch
 from mcore_unpatch import rewrites
+from mcore_unpatch.building.sources import cache_folder
 from mcore_unpatch.errors import FileError, UsageError
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.library.sources import cache_folder
 from mcore_unpatch.records import asdict, field, record
 from mcore_unpatch.repository.reading import replace_file
 from mcore_unpatch.sources.parsing import Unreadable

@@ -203,7 +203,10 @@ def _sets_what_is_there(case: Replaced, judged: Sequence[Detailed]) -> bool:
     """Whether each release has under the name the very thing that is set, and no condition of its own decides that."""
     patch, library = case.patch, case.names.library
     kinds = (Kind.FUNCTION, Kind.CLASS, Kind.MODULE)
-    values = case.names.of(patch.write.value, patch.frame) if patch.write is not None else ()
+    value = patch.write.value if patch.write is not None else None
+    if not _is_imported(value):  # what code worked out may be something else, made of that
+        return False
+    values = case.names.of(value, patch.frame) if value is not None else ()
     made = [one for one in values if one.kind in kinds] or [one for one in (patch.replacement,) if one is not None]
     if len(made) != 1 or made[0].node is not None or not library.within(made[0].name):
         return False
@@ -212,6 +215,13 @@ def _sets_what_is_there(case: Replaced, judged: Sequence[Detailed]) -> bool:
         return False
     there = [(release.define(case.target), release.define(made[0].name)) for release in judged]
     return all(one is not None and other is not None and one.name == other.name for one, other in there)
+
+
+def _is_imported(value: ast.AST | None) -> bool:
+    """Whether an expression is a dotted name, or a name that an import binds."""
+    if isinstance(value, ast.Name):
+        return all(isinstance(one.value, ast.alias) for one in scope_of(value).bindings(value.id))
+    return value is None or isinstance(value, ast.Attribute)
 
 
 def _qualified(scope: Any) -> str:

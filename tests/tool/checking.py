@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mcore_unpatch.building.build import build
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding, Report
 from mcore_unpatch.findings.rules import Selection
-from mcore_unpatch.library.build import build
 from mcore_unpatch.library.detailed import Detailed, Releases
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.megatrons import Megatrons

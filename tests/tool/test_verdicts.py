@@ -9,6 +9,8 @@ import pytest
 from checking import found_in, write_files
 from command import unpatch
 
+from mcore_unpatch.effects.verdicts import Reason
+
 
 def test_a_line_that_patches_several_names_is_deleted_only_for_all_of_them(tmp_path: Path) -> None:
     loop = """\
@@ -79,6 +81,7 @@ def test_stacks_of_which_one_is_older_than_all_known_differ(tmp_path: Path) -> N
     [
         ("megatron.core.mpu = megatron.core.parallel_state", "goes"),
         ("megatron.core.mpu = megatron.core.utils", "stays"),
+        ("megatron.core.utils.get_pg_size = torch.compiler.disable(megatron.core.utils.get_pg_size)", "stays"),
         ("megatron.core.utils.get_pg_size = megatron.core.utils.get_pg_rank", "stays"),
         # Just that only where Apex is not installed.
         (
@@ -92,4 +95,4 @@ def test_what_is_set_to_what_is_there_changes_nothing(line: str, verdict: str) -
     heads = "".join(f"import megatron.core.{one}\n" for one in modules)
     (finding,) = found_in(f"{heads}def install():\n    {line}\n")
     assert (finding.verdict, finding.fix) == (verdict, None)
-    assert ("it changes nothing, unless it takes another patch off" in finding.evidence) is (verdict == "goes")
+    assert (finding.own.reason == Reason.SAME) is (verdict == "goes")

@@ -36,7 +36,7 @@ def told(source: str) -> str:
     for path, text in texts.items():
         after = splice(files[path], [edit for edit in plan.edits if edit.path == path]).decode()
         lines += [_place(path) + _edit(text, after)] if after != text else []
-    lines += [_place(one.path) + f"{one.line} {one.kind}" for one in plan.remarks]
+    lines += [_place(one.path) + f"{one.line} {left.kind}" for one, left in plan.left.items()]
     lines += _of_step(files)
     return "".join(f"\n{line}" for line in dict.fromkeys(lines))
 

@@ -24,7 +24,7 @@ gone = {!r}
 sys.modules |= dict.fromkeys([*gone, *(name for name in sys.modules if name.partition(".")[0] in gone)])
 """
 ALL = [*SHIMS, *NEEDS_HOOK]
-REPLACEMENTS = [*ALL, "mcore_unpatch.compat.hook.changed_heads"]
+REPLACEMENTS = [*ALL, "mcore_unpatch.compat.changed_heads"]
 PACKAGE = "mcore_unpatch.compat.verl"
 SOME_OFF = "verl, mcore_unpatch.compat.skyrl"
 SITUATIONS = {

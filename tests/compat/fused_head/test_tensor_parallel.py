@@ -16,7 +16,6 @@ from fused_head.oracle import Inputs, Results, assert_exact, grad_of, linear_log
 from harness import on_ranks, run_on_ranks
 from harness.rounding import assert_agree, assert_close
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from mcore_unpatch.compat import linear_kl, vocab_pass
 
@@ -98,15 +97,6 @@ def test_masks_down_to_no_row_at_all() -> None:
 
 
 @on_ranks(2, release=RELEASE)
-def test_labels_that_are_no_tokens() -> None:
-    inputs = make_inputs(6, 8, 30)
-    inputs.labels[1], inputs.labels[3], inputs.labels[4] = -100, 30, 1000
-    for option in ("zero", "legacy"):
-        alone = of_this_rank(results(linear_logprob, inputs, out_of_vocab_grad=option))
-        assert_agree(sharded_results(inputs, out_of_vocab_grad=option), alone)
-
-
-@on_ranks(2, release=RELEASE)
 def test_the_callers_own_reduction_of_the_hidden_gradient() -> None:
     inputs = make_inputs(6, 8, 30)
     part = sharded_results(inputs, reduce_hidden_grad=False)["hidden.grad"]
@@ -175,36 +165,6 @@ def test_two_groups_of_two() -> None:
     assert_exact(results(linear_logprob, mine, tp_group=groups[pair]), truth, inputs)
     with pytest.raises(TypeError, match="tp_group: expected a process group this rank belongs to"):
         results(linear_logprob, mine, tp_group=groups[1 - pair])
-
-
-@on_ranks(2, release=RELEASE)
-def test_recompute_under_tensor_parallelism() -> None:
-    inputs = make_inputs(5, 8, 30)
-
-    def recomputed(hidden: Tensor, weight: Tensor, labels: Tensor, **options: Any) -> Any:
-        return checkpoint(lambda h: linear_logprob(h, weight, labels, **options), hidden, use_reentrant=False)
-
-    straight = sharded_results(inputs)
-    again = results(recomputed, sharded(inputs), tp_group=dist.group.WORLD)
-    assert all(torch.equal(straight[name], again[name]) for name in straight)
-
-
-@on_ranks(2, release=RELEASE)
-def test_a_vocabulary_that_the_shards_have_not() -> None:
-    inputs = sharded(make_inputs(5, 8, 30))
-    with pytest.raises(ValueError, match="vocab_size: expected at most 30, the number of weight rows on all ranks of"):
-        linear_logprob(inputs.hidden, inputs.weight, inputs.labels, tp_group=dist.group.WORLD, vocab_size=31)
-
-
-@on_ranks(2, release=RELEASE)
-def test_rows_without_a_label_are_left_out_on_every_rank() -> None:
-    inputs = make_inputs(20, 8, 30)
-    inputs.labels[torch.arange(20) % 10 > 0] = -100
-    masked = sharded_results(inputs, mask=inputs.labels != -100, ignore_index=None)
-    for device_only, bound in ((False, None), (True, None), (True, 2)):
-        with waiting(not device_only):
-            found = sharded_results(inputs, max_rows=bound)
-        assert all(torch.equal(found[name], masked[name]) for name in masked), (device_only, bound)
 
 
 @pytest.mark.parametrize("what", ["tokens", "mask", "labels", "width"])

@@ -64,14 +64,6 @@ def test_low_precision_weights_lose_nothing_in_the_softmax(dtype: torch.dtype) -
     assert_exact(found, truth, inputs)
 
 
-def test_temperature_per_token_and_mup() -> None:
-    inputs = make_inputs((4, 6), 16, 90)
-    temperature = torch.rand(4, 6, generator=torch.Generator().manual_seed(2)) * 2 + 0.1
-    assert_as_exact_as_materialised(inputs, temperature=temperature.bfloat16(), logit_scale=3.0)
-    scalar = results(linear_logprob, inputs, temperature=torch.tensor(0.5))
-    assert torch.equal(scalar["logprobs"], results(linear_logprob, inputs, temperature=0.5)["logprobs"])
-
-
 def test_large_and_peaked_logits() -> None:
     """Logits of some hundreds: no overflow, and a log-prob near 0 keeps its digits."""
     inputs = make_inputs(40, 16, 200)

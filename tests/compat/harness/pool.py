@@ -75,12 +75,6 @@ def run_on_ranks(release: str, ranks: int, function: Callable[..., Any], *args: 
     return _pools[release].run(ranks, function, args, limit)
 
 
-def forget_ranks(release: str, ranks: int) -> None:
-    """The next job of as many ranks runs on new ones."""
-    if release in _pools:
-        _pools[release]._end_world(ranks)
-
-
 class _Rank:
     """One worker process, seen from the test."""
 

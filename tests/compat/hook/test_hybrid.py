@@ -78,33 +78,6 @@ def test_the_same_call_with_the_mtp_loss_and_without_the_main_product(model: Any
         assert not module._forward_pre_hooks
 
 
-def _checkpoint_keys(model: Any) -> dict[str, Any]:
-    """Names, shapes and places of all that a distributed checkpoint would hold."""
-    return {
-        name: (getattr(part, "key", None), getattr(part, "global_shape", None), getattr(part, "global_offset", None))
-        for name, part in model.sharded_state_dict().items()
-    }
-
-
-@on_ranks(CASE)
-def test_checkpoints_stay_as_they_are(model: Any, inputs: Any) -> None:
-    keys, names = _checkpoint_keys(model), [name for name, _ in model.named_parameters()]
-    with attach(model, LogProbs()):
-        model(**inputs)
-        assert _checkpoint_keys(model) == keys
-        assert [name for name, _ in model.named_parameters()] == names
-        saved = {name: value.clone() for name, value in model.state_dict().items() if torch.is_tensor(value)}
-        expected = model(**inputs)
-    other = build_model(CASE)
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.zero_()
-    with attach(other, LogProbs()):
-        other.load_state_dict(saved, strict=False)
-        assert torch.equal(other(**inputs), expected)
-    assert len(keys) > 10
-
-
 @on_ranks(CASE)
 def test_what_cannot_be_served_is_refused_with_the_reason(model: Any, inputs: Any) -> None:
     with provide_hook(model), InferenceMode.active(), pytest.raises(HookError, match="inference mode"):

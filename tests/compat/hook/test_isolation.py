@@ -29,22 +29,6 @@ def _untouched(model: Any) -> bool:
     return not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-@pytest.mark.parametrize("case", KINDS, ids=str)
-@on_ranks
-def test_two_processors_on_two_models(case: Case, inputs: Any) -> None:
-    first, second, third = (build_model(case) for _ in range(3))
-    with torch.no_grad():
-        second.output_layer.weight.mul_(2)
-    loss, other = first(**inputs), second(**inputs)
-    with attach(first, LogProbs()), attach(second, LogProbs(temperature=2.0)):
-        for _ in range(2):
-            assert_close(first(**inputs), -loss)
-            assert_close(second(**inputs), -loss)  # twice the logits at twice the temperature
-        assert torch.equal(third(**inputs), loss)
-    assert torch.equal(second(**inputs), other)
-    assert all(map(_untouched, (first, second, third)))
-
-
 @on_ranks
 def test_blocks_restore_what_they_found(inputs: Any) -> None:
     model = build_model(Case())

@@ -101,10 +101,10 @@ def _scale_the_gradient(layer: Any, args: Any, output: Any) -> Any:
 
 
 WAYS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "a class with a forward of its own": (_soft_cap, "its forward is defined in"),
+    "a class with a forward of its own": (_soft_cap, "its product is defined in"),
     "an adapter": (_adapt, "it has no 2-D weight"),
     "a bias": (_add_bias, "it has a bias"),
-    "a product of the instance's own": (_cap_below, "its _forward_impl is defined in .*test_output_layer.py"),
+    "a product of the instance's own": (_cap_below, "its product is defined in .*test_output_layer.py"),
 }
 # How a hook is registered, the hook, and what is said of it.
 HOOKS: dict[str, tuple[str, Any, str]] = {
@@ -233,7 +233,7 @@ def test_a_class_patch_below_a_layer_of_megatrons_is_seen(model: Any, inputs: An
         logits, bias = own(self, *args, **kwargs)
         return 0.1 * torch.tanh(logits / 0.1), bias
 
-    refused = pytest.raises(UnsupportedHeadError, match=r"its forward is defined in .*capped")
+    refused = pytest.raises(UnsupportedHeadError, match=r"its product is defined in .*capped")
     with mock.patch.object(ColumnParallelLinear, "forward", capped), refused:
         call_with_processor(model, LogProbs(), **inputs)
     assert torch.equal(call_with_processor(model, LogProbs(), **inputs), expected)

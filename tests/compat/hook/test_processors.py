@@ -16,7 +16,6 @@ from mcore_unpatch.compat import (
     Compose,
     DistillationLoss,
     Entropy,
-    HeadInputs,
     HookContext,
     Logits,
     LogProbs,
@@ -206,8 +205,6 @@ def test_wrong_options_raise_where_the_processor_is_made(processor: Any) -> None
     for name, value in wrong.items():
         with pytest.raises(ValueError, match=f"{name}: expected"):
             processor(**own | {name: value})
-    with pytest.raises(TypeError, match="keep: expected a function"):
-        HeadInputs(keep=[])  # type: ignore[arg-type]
 
 
 @on_ranks

@@ -24,7 +24,7 @@ from mcore_unpatch.compat import (
     WrapperRefusesError,
     attach,
 )
-from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs, patch_gpt_model_forward_for_linear_ce_fusion
+from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
 
 
 def tokens_of(case: Case) -> dict[str, Any]:
@@ -150,17 +150,6 @@ def test_calls_for_inference_keep_no_graph(case: Case, model: Any) -> None:
     result = model(**call, **linear_ce_fusion_kwargs(model), inference_context=context)
     assert not result.requires_grad
     assert_close(result, expected_log_probs(model, case))
-
-
-@on_ranks(release="0.19.2")
-def test_the_chunk_size_is_that_of_the_last_call(case: Case) -> None:
-    with patched(7):
-        patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=9)
-        model = build_model(case)
-        assert linear_ce_fusion_kwargs(model)["output_processor"].processor.chunk_size == 9
-        assert linear_ce_fusion_kwargs(model, chunk_size=2)["output_processor"].processor.chunk_size == 2
-    with pytest.raises(ValueError, match="chunk_size"):
-        patch_gpt_model_forward_for_linear_ce_fusion(chunk_size=0)
 
 
 @pytest.mark.parametrize("case", [Case(), Case(mtp=1), Case(mup=True), Case(mtp=1, mup=True)], ids=str)

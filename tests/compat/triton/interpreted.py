@@ -172,18 +172,6 @@ def test_labels_that_are_no_tokens() -> None:
     assert not grad_of(hidden)[1].any()
 
 
-@pytest.mark.parametrize("wanted", ["hidden", "weight"])
-def test_only_one_gradient(wanted: str) -> None:
-    inputs = make_inputs(20, 16, 300, HALF)
-    both = results(linear_logprob, inputs)
-    tensors = {"hidden": inputs.hidden.clone(), "weight": inputs.weight.clone()}
-    tensors[wanted].requires_grad_()
-    logprobs, entropy = linear_logprob(tensors["hidden"], tensors["weight"], inputs.labels, entropy=True)
-    assert entropy is not None
-    ((logprobs * inputs.logprob_grad).sum() + (entropy * inputs.entropy_grad).sum()).backward()
-    assert torch.equal(grad_of(tensors[wanted]), both[f"{wanted}.grad"])
-
-
 @pytest.mark.parametrize(("buffer", "tile_bytes", "keep"), [(torch.float32, 90_000, NONE), (HALF, 82_000, SOME)])
 def test_main_grad(buffer: torch.dtype, tile_bytes: int | None, keep: int) -> None:
     inputs = make_inputs(140, 16, 500, HALF)

@@ -2,7 +2,6 @@
 
 import itertools
 import random
-from unittest import mock
 
 import pytest
 import torch
@@ -11,39 +10,11 @@ pytest.importorskip("triton")
 
 from mcore_unpatch.compat.fused_head.problem import Problem, WeightGradBuffer
 from mcore_unpatch.compat.fused_head.torch_backend import BLOCK_ROWS, least_tile_bytes
-from mcore_unpatch.compat.fused_head.triton import launch
 from mcore_unpatch.compat.fused_head.triton.backend import TritonTiles
 from mcore_unpatch.compat.fused_head.triton.grad_kernel import padded
 
 HALF = torch.bfloat16
 DEFAULT = 512 << 20
-
-
-def blocks_visited(
-    row_blocks: int, column_blocks: int, height: int, splits: int, segment: int
-) -> list[tuple[int, int]]:
-    """Row and column of every block that the programs of a forward launch take, by the kernel's arithmetic."""
-    segments = -(-column_blocks // segment)
-    visited = []
-    for program in range(height * splits):
-        for row in range(program % height, row_blocks, height):
-            for part in range(program // height, segments, splits):
-                first = part * segment
-                visited += [(row, column) for column in range(first, min(first + segment, column_blocks))]
-    return visited
-
-
-@pytest.mark.parametrize("rows", [1, 128, 129, 1000, 1664, 4000])
-@pytest.mark.parametrize("columns", [1, 256, 257, 5000, 17_000])
-def test_splits_cover_every_block_once_within_the_multiprocessors(rows: int, columns: int) -> None:
-    cpu = torch.device("cpu")
-    row_blocks, column_blocks = launch.blocks(rows, columns, cpu)
-    every_block = list(itertools.product(range(row_blocks), range(column_blocks)))
-    for available in (1, 2, 6, 33, 80, 132, 160):
-        with mock.patch.object(launch, "multiprocessors", return_value=available):
-            height, splits, segment = launch.splits_for(rows, columns, cpu)
-        assert 1 <= height * splits <= available
-        assert sorted(blocks_visited(row_blocks, column_blocks, height, splits, segment)) == every_block
 
 
 def problem(rows: int, width: int, tile_bytes: int, masked: bool, hidden_dtype: torch.dtype, shift: int) -> Problem:

@@ -62,15 +62,6 @@ def test_how_long_each_sequence_of_a_row_is(
     assert batches.plan_row([5], SimpleNamespace(**PLAIN), None).padded == (5,)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [({"cp_layout": "other"}, "cp_layout: expected"), ({"pad_to_length_bucket": 0}, "pad_to_length_bucket: expected")],
-)
-def test_a_row_that_cannot_be(world: Any, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        batches.plan_row([5, 3], SimpleNamespace(**PLAIN), None, **options)
-
-
 MASK = torch.tensor([[0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
 
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 from downstream.comparing import Run, assert_same, run
 from downstream.verl import CausalLMOutputForPPO, stand_in
-from harness import on_ranks, run_on_ranks
-from harness.models import Case, build_model, start_world
-from harness.pool import forget_ranks
+from harness import on_ranks
+from harness.models import Case
 from harness.rounding import assert_agree, assert_close
 from torch import Tensor
 
@@ -22,7 +21,7 @@ from mcore_unpatch.compat.verl.model_forward_fused import (
     patch_fused_forward,
     unpatch_fused_forward,
 )
-from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess, unpatch_postprocess
+from mcore_unpatch.compat.verl.mtp_patch import patch_postprocess
 
 LENGTHS = [11, 4, 16]
 
@@ -64,21 +63,6 @@ def test_a_patched_model_called_directly(case: Case, model: Any, inputs: Any) ->
     for _ in range(2):
         assert unpatch_fused_forward(model) is None
     assert torch.is_tensor(model(**inputs))
-
-
-def _hooks_left(case: Case) -> list[str]:
-    start_world(case)
-    model = build_model(case)
-    patch_fused_forward(model, numbers="megatron")
-    held = len(model._forward_pre_hooks)
-    unpatch_fused_forward(model)
-    return [f"{held > 0}", *map(repr, model._forward_pre_hooks.values())]
-
-
-def test_no_hook_stays_on_an_unpatched_model(release: str) -> None:
-    """In ranks of its own: what other tests have imported twice there would be another shim."""
-    forget_ranks(release, 1)
-    assert run_on_ranks(release, 1, _hooks_left, Case()) == [["True"]]
 
 
 def _sum(one: Run, other: Run) -> dict[str, Tensor]:
@@ -260,24 +244,6 @@ def test_the_result_is_verls_own_class_where_verl_can_be_imported(model: Any, in
         for name in names:
             del sys.modules[name]
         installed._output_class.cache_clear()
-
-
-@on_ranks(Case(mtp=1), release="0.19.2")
-def test_one_shim_is_undone_while_the_other_stays(model: Any, inputs: Any) -> None:
-    head = model.output_layer._forward_pre_hooks
-    patch_fused_forward(model, numbers="megatron")
-    patch_postprocess(model, mtp_updates_lm_head=False)
-    assert head
-    unpatch_postprocess(model)
-    assert not head
-    assert model(**inputs).log_probs is not None
-    patch_postprocess(model, mtp_updates_lm_head=False)
-    patch_postprocess(model)
-    assert not head
-    unpatch_fused_forward(model)
-    assert torch.is_tensor(model(**inputs))
-    unpatch_postprocess(model)
-    assert not model._forward_pre_hooks
 
 
 @on_ranks(Case(batch=3), release="0.19.2")

@@ -138,7 +138,8 @@ def score(repository: Repository, findings: Iterable[dict[str, Any]]) -> Score:
     result = Score(repository.name)
     open_labels = list(repository.patches)
     pairs = []
-    counted = _patch_files_as_one([finding for finding in findings if _counts(finding, repository)])
+    counted = [{**one, "verdict": _AS_LABELLED.get(one["verdict"], one["verdict"])} for one in findings]
+    counted = _patch_files_as_one([finding for finding in counted if _counts(finding, repository)])
     for near in (0, _NEAR):  # a label on the very line goes first
         for finding in [finding for finding in counted if not any(finding is found for found, _ in pairs)]:
             same = [label for label in open_labels if _fits(finding, label, near)]
@@ -205,9 +206,9 @@ def _compare(result: Score, finding: dict[str, Any], label: Label) -> None:
         result.lives += 1
         if _releases(live) != _releases(label.live):
             result.wrong_lives.append(f"{place} {live}, should be {label.live}")
-    if finding.get("verdict") is None:
+    verdict = finding.get("verdict")
+    if verdict is None:
         return
-    verdict = _AS_LABELLED.get(finding["verdict"], finding["verdict"])
     result.judged += 1
     said = f"{place} {verdict}, should be {label.verdict}: {label.why}"
     if verdict == label.verdict or verdict in label.accept:

@@ -7,8 +7,9 @@ from pathlib import Path
 import mcore_unpatch
 
 ROOT = Path(mcore_unpatch.__file__).parent
-BELOW = ("mcore_unpatch.code", "mcore_unpatch.library.interface")
-LIBRARY = tuple(f"mcore_unpatch.library.{name}" for name in ("interface", "facts", "detailed", "signatures", "digests"))
+_READ = ("every", "symbols", "facts", "names", "packed", "detailed", "signatures", "digests")
+LIBRARY = tuple(f"mcore_unpatch.library.{name}" for name in _READ)
+BELOW = ("mcore_unpatch.code", *LIBRARY)
 # What each room may import; the words of `say` are imported by none of the others.
 MAY_IMPORT = {
     "code": BELOW,

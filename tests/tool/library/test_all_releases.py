@@ -4,7 +4,7 @@ from pathlib import Path
 
 from forms import check_forms
 
-from mcore_unpatch.library.interface import Symbol
+from mcore_unpatch.library.symbols import Symbol
 from mcore_unpatch.megatron import known, packed
 
 QUESTIONS = Path(__file__).parent / "all_releases.txt"

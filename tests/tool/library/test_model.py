@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from downloads import unpacked
 
-from mcore_unpatch.library.build import build
+from mcore_unpatch.building.build import build
+from mcore_unpatch.building.sources import glance, read_source
 from mcore_unpatch.library.detailed import Detailed, Releases
 from mcore_unpatch.library.digests import dump
 from mcore_unpatch.library.facts import Definition, Heart, How
-from mcore_unpatch.library.packed import Packed
+from mcore_unpatch.library.packed import Branch, Packed
 from mcore_unpatch.library.signatures import Call, Misfit, Wrong
-from mcore_unpatch.library.sources import glance, read_source
 from mcore_unpatch.megatron import packed
 from mcore_unpatch.megatron.parts import LIBRARY
 from mcore_unpatch.megatron.versions import RELEASES
@@ -356,6 +356,21 @@ def test_packing_is_reproducible_and_loses_nothing() -> None:
     assert read.labels == ("1.0", "1.1")
     assert [told(read, 0), told(read, 1)] == [told(first, 0), told(second, 0)]
     assert [entry.letter for entry in read.entries("toy.use.Board")] == ["c", "-"]
+
+
+def test_a_branch_stands_beside_the_versions_and_is_told_by_what_differs() -> None:
+    first, main = (
+        built(SHAPES),
+        built({**SHAPES, "use": "from toy.shapes import make\nmake(Kind)\n", "more": "x = 1\n"}),
+    )
+    branch = Branch("main", "1.1", "2026-08-22", "d98e8a64")
+    read = Packed.read(first.with_branch(branch, main).to_bytes(), TOY)
+    assert (read.labels, list(read.branches)) == (("1.0",), [branch])
+    assert "toy.more.x" not in read.lines
+    whole = read.branch(branch)
+    assert whole.labels == ("1.0", "1.1")
+    assert [told(whole, 0), told(whole, 1)] == [told(first, 0), told(main, 0)]
+    assert len(read.branches[branch]) < len(main.to_bytes())
 
 
 def test_a_file_of_another_kind_is_refused() -> None:

@@ -1,6 +1,6 @@
 """What of Megatron's loads only where other packages are installed: told from the wheels, release by release."""
 
-from mcore_unpatch.library.build import build
+from mcore_unpatch.building.build import build
 from mcore_unpatch.library.detailed import Detailed, Releases
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.parts import LIBRARY

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from mcore_unpatch.library.build import build
+from mcore_unpatch.building.build import build
 from mcore_unpatch.library.detailed import Detailed, Releases
 from mcore_unpatch.library.facts import Definition, Heart, How
 

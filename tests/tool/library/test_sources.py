@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from command import importing
 
+from mcore_unpatch.building.sources import read, read_source
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.facts import Heart
 from mcore_unpatch.library.packed import Packed
-from mcore_unpatch.library.sources import read, read_source
 from mcore_unpatch.megatron.parts import LIBRARY
 from mcore_unpatch.stacks.sources import source_at, target
 

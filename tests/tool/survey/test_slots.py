@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from checking import found_in
 
+from mcore_unpatch.building.build import build
 from mcore_unpatch.findings.finding import Finding
-from mcore_unpatch.library.build import build
 from mcore_unpatch.library.detailed import Releases
 from mcore_unpatch.library.facts import Heart, How
 from mcore_unpatch.megatron.layout import COMPARED_IN_SPECS

@@ -33,8 +33,7 @@ NAMED = """def use(layer: TransformerLayer, log):
         log.append(scale)
         if scale > 1:
             return first * scale, second
-        else:
-            return first + hidden, second
+        return first + hidden, second
 
     layer.forward = wrapper  # type: ignore[method-assign]
 """
@@ -56,8 +55,7 @@ BECOMES = {
         log.append(scale)
         if scale > 1:
             return first * scale, second
-        else:
-            return first + hidden, second
+        return first + hidden, second
 
     # the adapter
     layer.register_forward_hook(wrapper, with_kwargs=True)

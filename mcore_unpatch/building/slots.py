@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
+from mcore_unpatch.building.defined import Defined
 from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.syntax import last_name, walk
-from mcore_unpatch.library.defined import Defined
 from mcore_unpatch.library.facts import How, Use
 
 _DEEPEST = 6  # calls and variables on the way from a slot to a class

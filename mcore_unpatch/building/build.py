@@ -7,19 +7,18 @@ import gc
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 
+from mcore_unpatch.building.defined import Defined, marked
+from mcore_unpatch.building.notes import Notes
+from mcore_unpatch.building.slots import Slots
+from mcore_unpatch.building.used import take_uses
 from mcore_unpatch.code.index import dotted_name
 from mcore_unpatch.code.module import Module
-from mcore_unpatch.code.syntax import last_name
+from mcore_unpatch.code.syntax import ALWAYS_THERE, last_name
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.library.defined import Defined, marked
 from mcore_unpatch.library.facts import Definition, Entry, Heart, Use
 from mcore_unpatch.library.names import Listing, Names
 from mcore_unpatch.library.packed import Packed
-from mcore_unpatch.library.slots import Slots
-from mcore_unpatch.library.used import Collector
 
-# What every installation has: Python's own modules, torch and what it depends on.
-ALWAYS_THERE = frozenset({*sys.stdlib_module_names, "torch", "numpy", "packaging", "typing_extensions"})
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 SourceFile = tuple[str, bytes]  # a path below the folder that holds the top package, and its content
@@ -59,12 +58,10 @@ def _build(heart: Heart, files: Iterable[SourceFile]) -> tuple[Facts, dict[str, 
     names = _names_of(heart, facts)
     for name, packages in _needs(heart, modules).items():
         facts[name] = marked(facts[name], f"needs:{','.join(sorted(packages))}")
-    functions = (name for name, one in facts.items() if one.letter == "f")
-    collector = Collector(names, functions, Slots(modules.values()))
-    for module in modules.values():
-        collector.take(module)
-    uses = collector.result()
-    _mark_unread(facts, modules, names, uses, collector)
+    notes = Notes(names, modules.values(), Slots(modules.values()))
+    take_uses(notes, modules.values())
+    uses = notes.uses()
+    _mark_unread(facts, modules, names, uses, notes)
     return facts, uses
 
 
@@ -118,21 +115,21 @@ def _mark_unread(
     modules: Mapping[str, Defined],
     names: Names,
     uses: Mapping[str, object],
-    collector: Collector,
+    notes: Notes,
 ) -> None:
     """Names of modules, and fields of dataclasses, that nothing of the library reads: other packages may."""
     imported = {one.entry.detail for one in facts.values() if one.letter == "i"}
-    imported |= collector.imported
+    imported |= notes.imported
     imported |= {found[0] for detail in imported if (found := names.find(detail))}
     starred = {name.removesuffix(".*") for name in imported if name.endswith(".*")}
     for name, one in list(facts.items()):
         owner, _, leaf = name.rpartition(".")
         if owner in modules and name not in modules and one.letter in "fvi":
-            is_read = name in uses or name in imported or owner in starred or leaf in collector.loose
-            unread = not is_read and leaf not in collector.texts and not leaf.startswith("__") and leaf != "*"
+            is_read = name in uses or name in imported or owner in starred or leaf in notes.loose
+            unread = not is_read and leaf not in notes.texts and not leaf.startswith("__") and leaf != "*"
         else:
             is_field = one.letter == "v" and owner in facts and facts[owner].entry.trait("dataclass") is not None
-            unread = is_field and leaf not in collector.texts and leaf not in collector.read
+            unread = is_field and leaf not in notes.texts and leaf not in notes.read
         if unread:
             facts[name] = marked(one, "unread")
 

@@ -1,6 +1,6 @@
 """Without Megatron's hook: a value head, an output layer that multiplies in fp32, MTP gradients that stop early."""
 
-from ..requirements import require_megatron, say_once
+from .requirements import require_megatron, say_once
 
 require_megatron(__name__)
 
@@ -14,9 +14,9 @@ from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 from torch.nn import Module
 
-from ..fused_head.settings import check_counts
-from . import find
-from .call import HookError, resolve_groups
+from .fused_head.settings import check_counts
+from .hook import find
+from .hook.call import HookError, resolve_groups
 
 
 def add_value_head(model: Module | Sequence[Module], layer: Module | None = None, *, outputs: int = 1) -> None:

@@ -10,8 +10,8 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
+from mcore_unpatch.building.build import SourceFile, build, definitions
 from mcore_unpatch.errors import UsageError
-from mcore_unpatch.library.build import SourceFile, build, definitions
 from mcore_unpatch.library.detailed import Detailed, Releases
 from mcore_unpatch.library.facts import Definition, Entry, Heart
 from mcore_unpatch.library.names import Names

@@ -6,17 +6,13 @@ import ast
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from mcore_unpatch.code.module import Module, inner_scope, scope_of
-from mcore_unpatch.code.syntax import NAMED_FUNCTIONS, last_name, own_nodes, parameters, parent_of, spelled, walk
+from mcore_unpatch.building.attributes import attributes_of, method_of
+from mcore_unpatch.building.written import annotated, default_text, flat, last_of, parameters_of, statements, targets_of
+from mcore_unpatch.code.module import Module, inner_scope
+from mcore_unpatch.code.syntax import NAMED_FUNCTIONS, last_name, own_nodes, parent_of, spelled, walk
 from mcore_unpatch.library import digests
 from mcore_unpatch.library.facts import Definition, Entry
-from mcore_unpatch.library.written import annotated, default_text, flat, last_of, parameters_of, statements, targets_of
 
-# Where what a method puts on `self` comes from, the telling ones first.
-_ORIGINS = _SPEC, _ARGUMENT, _BUILT, _MADE = ("spec", "argument", "built", "made")
-_COLLECTIONS = {"ModuleList", "ModuleDict", "Sequential"}
-# What builds a submodule without naming its class: the attribute is known, its class is not.
-_OPAQUE = {"build_module", "checkpoint_wrapper", *_COLLECTIONS}
 _DECORATORS = {
     "property": "property",
     "cached_property": "property",
@@ -51,7 +47,6 @@ class Defined:
         self._callables = {"Callable"}  # and the names that this module gives to such types
         self._rebound: set[str] = set()  # with `global`
         self._given: dict[str, set[int | str]] = {}  # how many values functions return, or whose result
-        self._told: dict[Any, tuple[dict[str, list[str]], set[str]]] = {}  # of methods: parameters, variables
         body = module.tree.body
         always, every = _bound(body)
         self._optional = every - always
@@ -185,7 +180,12 @@ class Defined:
                     self.facts[inner] = Definition(
                         inner, Entry(0, "c", " ".join(filter(None, map(spelled, item.bases))))
                     )
-        self._attributes(name, node)
+        for attribute, told in attributes_of(node, self._callables):
+            known = self.facts.get(whole := f"{name}.{attribute}")
+            if known is None:
+                self.facts[whole] = Definition(whole, Entry(0, "a", "", tuple(told)))
+            elif known.letter == "v":
+                self.mark(whole, *told)
         traits += [f"fields:{','.join(fields)}"] * bool(fields)
         named = (base.value if isinstance(base, ast.Subscript) else base for base in node.bases)
         bases = " ".join(filter(None, map(spelled, named)))
@@ -195,129 +195,10 @@ class Defined:
     def _member(self, name: str, traits: Iterable[str], digest: str) -> None:
         self.facts[name] = Definition(name, Entry(0, "v", "", tuple(traits)), digest)
 
-    def _attributes(self, name: str, node: ast.ClassDef) -> None:
-        """What its methods put on `self`: from where, which class that builds, which class an annotation names."""
-        inits = [item for item in node.body if getattr(item, "name", "") in ("__init__", "__post_init__")]
-        always = {one for init in inits if isinstance(init, NAMED_FUNCTIONS) for one in _always_set(init.body)}
-        for attribute, stores in inner_scope(node).attributes.items():
-            held: dict[str, str] = {}
-            is_set = False
-            methods = {id(method): method for store in stores if (method := _method_of(store.target, node)) is not None}
-            for method in methods.values():
-                words: dict[str, str] = {}
-                for store in stores:
-                    if _method_of(store.target, node) is method:
-                        is_set |= self._stored(store.target, method, words)
-                for key, word in words.items():
-                    if key not in held or (key == "from" and method.name == "__init__"):
-                        held[key] = word
-            if not is_set:
-                continue
-            traits = [f"{key}:{word}" if word else key for key, word in held.items()]
-            traits += [] if attribute in always else ["maybe"]
-            own = self.facts.get(f"{name}.{attribute}")
-            if own is None:
-                whole = f"{name}.{attribute}"
-                self.facts[whole] = Definition(whole, Entry(0, "a", "", tuple(traits)))
-            elif own.letter == "v":
-                self.mark(own.name, *traits)
-
-    def _stored(self, target: Any, method: Any, words: dict[str, str]) -> bool:
-        """Note what one assignment tells; whether it is one."""
-        outer = target
-        while not isinstance(outer, ast.stmt):
-            outer = parent_of(outer)
-        if not isinstance(outer, (ast.Assign, ast.AnnAssign)):
-            return False
-        if method not in self._told:
-            self._told[method] = {arg.arg: annotated(arg.annotation) for arg in parameters(method)}, _chosen(method)
-        value, (given, chosen) = outer.value, self._told[method]
-        texts = annotated(outer.annotation) if isinstance(outer, ast.AnnAssign) else []
-        if isinstance(value, ast.Name):
-            texts = texts or given.get(value.id, [])
-        if texts:
-            words["type"] = f"@{'|'.join(texts)}"
-            if self._callables.intersection(texts):
-                words["callable"] = ""
-        alone = isinstance(outer, ast.AnnAssign) or (len(outer.targets) == 1 and outer.targets[0] is target)
-        if not alone or value is None:
-            return True
-        origin = _origin(value, given, chosen)
-        if origin and _ORIGINS.index(origin) <= _ORIGINS.index(words.get("from", _MADE).partition(":")[0]):
-            words["from"] = f"{origin}:{method.name}"
-        if isinstance(value, ast.Call) and (called := spelled(value.func)):
-            opaque = called.rpartition(".")[2] in _OPAQUE
-            if not opaque and (other := words.get("builds")) and other != f"@{called}":
-                words["several"] = f"{words.get('several', other)}|{called}"  # one of several classes
-            words["builds"] = "" if opaque else f"@{called}"
-            if slot := slot_of(value):
-                words["slot"] = slot
-        return True
-
 
 def marked(made: Definition, *traits: str) -> Definition:
     """A definition of which more is said."""
     return made._replace(entry=made.entry._replace(traits=(*made.entry.traits, *traits))) if traits else made
-
-
-def slot_of(call: ast.Call) -> str:
-    """The field of a `...Submodules` that `build_module(submodules.field, ...)` or `submodules.field(...)` builds."""
-    first = call.args[0] if last_of(call.func) == "build_module" and call.args else call.func
-    path = spelled(first)
-    return path.rpartition(".")[2] if "submodules" in path.rpartition(".")[0] else ""
-
-
-def _method_of(target: ast.AST, owner: ast.ClassDef) -> Any:
-    """The method of a class that a node stands in."""
-    scope = scope_of(target)
-    while scope.parent is not None and scope.parent.node is not owner:
-        scope = scope.parent
-    return scope.node if scope.parent is not None else None
-
-
-def _chosen(method: Any) -> set[str]:
-    """The variables that hold the class which a spec names: `given.part or Default`."""
-    every = ((name, one.value) for name, bindings in inner_scope(method).names.items() for one in bindings)
-    return {name for name, value in every if isinstance(value, ast.BoolOp) and "submodules" in spelled(value.values[0])}
-
-
-def _origin(value: ast.expr, given: Iterable[str], chosen: set[str]) -> str:
-    """What an attribute is made from; a spec and an argument go before a class that is built by name."""
-    match value:
-        case ast.Constant(value=None):
-            return ""
-        case ast.Name(id=name) if name in given:
-            return _ARGUMENT
-        case ast.IfExp(body=body, orelse=orelse):
-            kinds = {_origin(branch, given, chosen) for branch in (body, orelse)} - {""}
-            return next((origin for origin in _ORIGINS if origin in kinds), "")
-        case ast.Call(func=function):
-            path = spelled(function)
-            leaf, root = path.rpartition(".")[2], path.partition(".")[0]
-            if leaf == "build_module" or "submodules" in path or "spec" in path.lower() or path in chosen:
-                return _SPEC
-            named = root != "self" and root not in given and leaf[:1].isupper() and leaf not in _COLLECTIONS
-            return _BUILT if named else _MADE
-    return _MADE
-
-
-def _always_set(body: list[ast.stmt]) -> set[str]:
-    """The attributes of `self` that some statements set in any case."""
-    always: set[str] = set()
-    for node in body:
-        match node:
-            case ast.Assign(targets=targets):
-                stored = [inner for target in targets for inner in flat(target)]
-                always |= {
-                    one.attr for one in stored if isinstance(one, ast.Attribute) and spelled(one.value) == "self"
-                }
-            case ast.AnnAssign(target=ast.Attribute(value=ast.Name(id="self"), attr=name), value=ast.expr()):
-                always.add(name)
-            case ast.If():
-                always |= _always_set(node.body) & _always_set(node.orelse)
-            case ast.With() | ast.Try():
-                always |= _always_set(node.body)
-    return always
 
 
 def _of_field(value: ast.expr | None) -> tuple[ast.expr | None, bool]:
@@ -336,7 +217,7 @@ def _keys(attribute: str, owner: ast.ClassDef) -> list[str]:
         names = {spelled(target) for one in assigned for target in one.targets}
         for store in inner_scope(method).module.stores:
             target = store.target
-            if isinstance(target, ast.Subscript) and _method_of(target, owner) is method:
+            if isinstance(target, ast.Subscript) and method_of(target, owner) is method:
                 if spelled(target.value) in names or last_name(target.value) == attribute:
                     keys.append(getattr(target.slice, "value", None))
     return sorted({str(key) for key in keys}) if all(isinstance(key, str) and "," not in key for key in keys) else []
