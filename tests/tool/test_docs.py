@@ -30,7 +30,7 @@ PAGES = sorted(
         *ROOT.glob("tools/*/*.md"),
     )
 )
-FOLDERS = "benchmarks|codemods|compat|docs|examples|integrations|mcore_unpatch|tests|tools"
+FOLDERS = "benchmarks|codemods|compat|docs|examples|mcore_unpatch|tests|tools"
 # Of other repositories: the file of a plugin that a reader writes.
 ELSEWHERE = {"tests/test_examples.py"}
 

@@ -1,4 +1,4 @@
-"""Every Python block of the pages on compat is run by some test; here those of the first pages, the shims, the examples."""
+"""Every Python block of the pages on compat is run by some test; here those of first pages, shims and examples."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Megatron's own router replay, as docs/how-to/router-replay.md drives it, beside the patch of veRL 0.8 that masks nothing."""
+"""Router replay of Megatron itself, as docs/how-to/router-replay.md drives it, beside the patch of veRL 0.8."""
 
 from functools import partial
 from pathlib import Path
