@@ -1,4 +1,4 @@
-"""Every name that the author of a codemod needs; docs/writing-a-codemod.md goes through them.
+"""Every name that the author of a codemod needs; docs/develop/codemod.md goes through them.
 
 A plain rewrite takes eight: `Codemod`, `Rule`, `Example`, `Match`, `calls_of`, `Replace`, `AddImport` and
 `check_examples`.

@@ -1,7 +1,7 @@
 """What a codemod is: the rules it declares, what it finds, and the changes with which it answers findings.
 
 One class in one file: a module of `mcore_unpatch.codemods.catalogue`, or a class that another package names under the
-entry point group `mcore_unpatch.codemods`. docs/writing-a-codemod.md goes through one from the beginning.
+entry point group `mcore_unpatch.codemods`. docs/develop/codemod.md goes through one from the beginning.
 """
 
 from __future__ import annotations

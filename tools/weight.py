@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 TOOL = ("mcore_unpatch/", "codemods/")
 DATA = (".txt", ".json", ".toml")
+GENERATED = ("docs/reference/rules.md",)
 SPACE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
@@ -28,7 +29,9 @@ def main() -> None:
         "tests, lines of Python": _lines(tests),
         "tests, lines of data": _lines(file for file in _below(files, "tests/") if file.suffix in DATA),
         "tools, lines": _lines(_below(code, "tools/")),
-        "prose, words": sum(_words(file.read_text()) for file in files if file.suffix == ".md"),
+        "prose by hand, words": sum(
+            _words(file.read_text()) for file in files if file.suffix == ".md" and _name(file) not in GENERATED
+        ),
         "docstrings of tool and compat, words": sum(_docstrings(file.read_text()) for file in (*tool, *compat)),
         "files over 400 lines": sum(_lines([file]) > 400 for file in (*tool, *compat)),
     }
@@ -64,7 +67,7 @@ def _tokens(text: str) -> int:
 
 
 def _words(text: str) -> int:
-    return len(text.split())
+    return sum(any(map(str.isalnum, word)) for word in text.split())  # the bars of a table are none
 
 
 def _docstrings(text: str) -> int:

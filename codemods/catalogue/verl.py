@@ -15,7 +15,7 @@ FUSED = Shim(
     "models/mcore/model_forward_fused.py",
     "mcore_unpatch.compat.verl.model_forward_fused",
     dict.fromkeys(_FUSED, "MCU701"),
-    (Gain("fused kernels with MTP on and for padded batches too, and a faster training step (docs/gpu.md)"),),
+    (Gain("fused kernels with MTP on and for padded batches too, and a faster training step (docs/results.md)"),),
     level="rounding",
 )
 MTP = Shim(

@@ -1,4 +1,4 @@
-"""Is the Megatron of this process the one that is installed? See docs/audit.md.
+"""Is the Megatron of this process the one that is installed? See docs/how-to/audit.md.
 
     from mcore_unpatch import audit
 

@@ -11,7 +11,7 @@ from mcore_unpatch.records import record
 OFF_BY_DEFAULT = "MCU75"  # offers: no patch, so that no gate fails for one unasked
 UNUSED_IGNORE = "MCU001"
 SWITCHED_OFF = "MCU805"
-DOCS = "https://github.com/mcore-unpatch/mcore-unpatch/blob/main/docs/rules.md"
+DOCS = "https://github.com/mcore-unpatch/mcore-unpatch/blob/main/docs/reference/rules.md"
 
 
 @record

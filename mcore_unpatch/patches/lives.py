@@ -69,7 +69,7 @@ def lives_at(guards: Guards, node: ast.AST, releases: Sequence[Detailed]) -> Liv
     return _on(releases, made)._replace(guards=tuple(one.guard() for one in held if False in one.truths))
 
 
-def _on(releases: Sequence[Release], made: Sequence[bool | None]) -> Lives:
+def _on(releases: Sequence[Detailed], made: Sequence[bool | None]) -> Lives:
     on = [release for release, truth in zip(releases, made, strict=True) if truth is not False]
     return Lives(tuple(one.label for one in on if not one.is_later), any(one.is_later for one in on))
 

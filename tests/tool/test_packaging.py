@@ -94,11 +94,11 @@ def test_dependencies_are_the_promised_ones() -> None:
 @needs_checkout
 def test_the_page_of_rules_is_up_to_date_and_has_the_anchor_of_every_link() -> None:
     """SARIF, `explain` and `explain --url` give these links."""
-    text = (ROOT / "docs" / "rules.md").read_text()
+    text = (ROOT / "docs" / "reference" / "rules.md").read_text()
     assert text == load_builder("build_rules_page").page()
     anchors = {heading.lower().replace(" ", "-") for heading in re.findall(r"(?m)^### ([\w -]+)$", text)}
     links = [rule.link for rule in rules().values() if rule.code.startswith("MCU")]
-    assert links and {link.partition("/blob/main/docs/rules.md#")[2] for link in links} == anchors
+    assert links and {link.partition("/blob/main/docs/reference/rules.md#")[2] for link in links} == anchors
 
 
 @needs_checkout

@@ -199,9 +199,9 @@ def _trained(dtype: torch.dtype, distributed: bool, *, trip: bool, weights: bool
     for step in range(STEPS):
         if trip and step == TRIP:
             used.append(torch.cuda.memory_allocated())
-            from_page("recipes.md", "offload")([chunk], optimizer, weights=weights)
+            from_page("how-to/router-replay.md", "offload")([chunk], optimizer, weights=weights)
             used.append(torch.cuda.memory_allocated())
-            from_page("recipes.md", "restore")([chunk], optimizer, weights=weights)
+            from_page("how-to/router-replay.md", "restore")([chunk], optimizer, weights=weights)
             used.append(torch.cuda.memory_allocated())
         chunk.zero_grad_buffer()
         optimizer.zero_grad()

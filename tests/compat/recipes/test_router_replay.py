@@ -1,4 +1,4 @@
-"""Megatron's own router replay, as docs/recipes.md drives it, beside the patch of veRL 0.8 that masks nothing."""
+"""Router replay of Megatron itself, as docs/how-to/router-replay.md drives it, beside the patch of veRL 0.8."""
 
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"moe_router_score_function": "sigmoid"},
     {"moe_router_num_groups": 2, "moe_router_group_topk": 1},
 ]
-recipe = partial(from_page, "recipes.md")
+recipe = partial(from_page, "how-to/router-replay.md")
 
 
 @pytest.fixture(scope="module")

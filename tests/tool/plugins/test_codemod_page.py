@@ -1,4 +1,4 @@
-"""docs/writing-a-codemod.md, done: the package is built, installed, tested and used, and says what the page says."""
+"""docs/develop/codemod.md, done: the package is built, installed, tested and used, and says what the page says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from limits import patience
 from repository import Repository
 
 pytestmark = pytest.mark.slow
-PAGE = Path(__file__).parents[3] / "docs" / "writing-a-codemod.md"
+PAGE = Path(__file__).parents[3] / "docs" / "develop" / "codemod.md"
 if not PAGE.is_file():
     pytest.skip("the page is part of a checkout", allow_module_level=True)
 API = "mcore_unpatch.codemods.api"
