@@ -4,7 +4,7 @@ from pathlib import Path
 
 from forms import check_forms
 
-from mcore_unpatch.scanner.sources import diffs
+from mcore_unpatch.sources import diffs
 
 FORMS = Path(__file__).with_name("diffs.txt")
 
