@@ -212,9 +212,12 @@ class Judge:
         around = next((parent for parent, _ in ancestors(ask.node) if isinstance(parent, FUNCTIONS)), None)
         calls, taken = [use.call for use in release.calls(case.target) if use.call is not None], case.taken
         is_own = ask.when == When.CALL and around is not None and around is case.function
-        if taken is None or not is_own or not calls or any(call.star or call.double_star for call in calls):
+        own = release.taken(case.target)  # who is not known to call it passes no more than it takes
+        if taken is None or own is None or not is_own or any(call.star or call.double_star for call in calls):
             return False
-        passed = {name for call in calls for name in (*call.keywords, *taken.positional[: call.positions])}
+        positions = max((call.positions for call in calls), default=len(own.positional))
+        passed = {name for call in calls for name in call.keywords} if calls else set(own.names)
+        passed |= set(taken.positional[:positions])
         empty = {name for name, value in taken.defaults if value == "None"} - passed
         given: Given = {(inner_scope(around), name): None for name in empty}
         return bool(given) and Reached(self.guards, release).at(ask.node, given) is False
