@@ -64,13 +64,6 @@ def _if_expression(run: OnRelease, node: ast.IfExp, given: Given | None) -> obje
     return same([run.value(node.body, given), run.value(node.orelse, given)])
 
 
-def _sum(run: OnRelease, node: ast.BinOp, given: Given | None) -> object:
-    left, right = run.value(node.left, given), run.value(node.right, given)
-    if isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, (str, int, tuple)):
-        return tried(operator.add, left, right)
-    return UNKNOWN
-
-
 def _comparison(run: OnRelease, node: ast.Compare, given: Given | None) -> object:
     left = run.value(node.left, given)
     if left is MISSING:
@@ -115,7 +108,6 @@ LITERALS: dict[type, Callable[[Any, Any, Given | None], object]] = {
     ast.BoolOp: _either,
     ast.IfExp: _if_expression,
     ast.NamedExpr: lambda run, node, given: run.value(node.value, given),
-    ast.BinOp: _sum,
     ast.Compare: _comparison,
     ast.Subscript: _subscript,
     **dict.fromkeys((ast.GeneratorExp, ast.ListComp), _generated),
