@@ -113,6 +113,7 @@ class Asks:
                     yield _ask(known, node, when, path, call)
                     yield from self._prefixes(known, node.func, when, path)
                 else:
+                    yield from self._partial(node, when, path)
                     yield from self._helper(node, when, inner, seen, depth)
                     todo.append(node.func)
                 todo += [*(word.value for word in reversed(node.keywords)), *reversed(node.args)]
@@ -129,6 +130,13 @@ class Asks:
     def _read(self, node: ast.Attribute, when: When, path: str) -> Iterator[Ask]:
         if (known := meant(self.names, node)) is not None:
             yield _ask(known, node, when, path)
+
+    def _partial(self, node: ast.Call, when: When, path: str) -> Iterator[Ask]:
+        """What `partial(f, ...)` will call."""
+        known = meant(self.names, node.args[0]) if last_name(node.func) == "partial" and node.args else None
+        if known is not None:
+            passed = written_call(node)
+            yield _ask(known, node, when, path, Call(passed.positions - 1, passed.keywords, True, True))
 
     def _imported(self, node: Any, when: When, path: str) -> Iterator[Ask]:
         within = self.names.library.within

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
+from mcore_unpatch.code.index import is_test
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.patches.records import Patch, PatchFile
 
@@ -13,16 +15,20 @@ class Brought:
 
     def __init__(self, names: Names, patches: Iterable[Patch], files: Iterable[PatchFile] = ()) -> None:
         self._index, self._supplied = names.index, {(patch.path, patch.target) for patch in patches}
+        self._set: dict[str, bool] = {}
         self._added = [pair for file in files for pair in file.added]
 
     def puts(self, name: str, path: str) -> bool:
         """Whether a name is there because the same file puts it there, or a diff."""
         return (path, name) in self._supplied or self._is_in_diff(name)
 
-    def sets(self, name: str, path: str) -> bool:
-        """Whether a file sets an attribute of a name, on whatever object."""
-        module, leaf = self._index.module(path), name.rpartition(".")[2]
-        return module is not None and any(getattr(store.target, "attr", "") == leaf for store in module.stores)
+    def sets(self, leaf: str) -> bool:
+        """Whether a file outside tests sets an attribute of a name, on whatever object."""
+        if leaf not in self._set:
+            spelled = re.compile(rb"\.%b\s*(:[^=\n]+)?=[^=]|\bsetattr\([^)]*['\"]%b['\"]" % ((leaf.encode(),) * 2))
+            saying = (path for path in self._index.saying(leaf) if not is_test(path))
+            self._set[leaf] = any(spelled.search(self._index.sources[path]) for path in saying)
+        return self._set[leaf]
 
     def adds(self, name: str) -> bool:
         """Whether any file, or a diff, puts a name there."""

@@ -54,7 +54,9 @@ class Raising:
         if (ask.by_name and not ask.module) or release.has(name) is not False:
             return
         brought, of_object = self._brought, not (ask.module or ask.through_class)
-        if ask.when == When.CALL and (brought.puts(name, ask.path) or (of_object and brought.sets(name, ask.path))):
+        if ask.when == When.CALL and (
+            brought.puts(name, ask.path) or (of_object and brought.sets(name.rpartition(".")[2]))
+        ):
             return
         if not release.ever(name):
             return  # it may be a fork's

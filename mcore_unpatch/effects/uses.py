@@ -78,11 +78,7 @@ class Uses:
             return
         brought, leaf = self._judge.brought, ask.name.rpartition(".")[2]
         names = {ask.name, f"{home.name}.{leaf}" if home is not None else ask.name}
-        if (
-            any(map(brought.adds, names))
-            or brought.sets(leaf, ask.path)
-            or self._names.index.find(owner, ask.path) is not None
-        ):
+        if any(map(brought.adds, names)) or brought.sets(leaf) or self._names.index.find(owner, ask.path) is not None:
             return
         kind, exception = Outcome.NAME_GONE, "AttributeError"
         if ask.module:
