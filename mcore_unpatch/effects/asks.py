@@ -9,9 +9,9 @@ from typing import Any
 
 from mcore_unpatch.code.module import Module, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import FUNCTIONS, NAMED_FUNCTIONS, children, last_name, parameters, parent_of, text_of
+from mcore_unpatch.code.syntax import FUNCTIONS, NAMED_FUNCTIONS, children, last_name, parent_of, text_of
 from mcore_unpatch.code.values import Kind
-from mcore_unpatch.effects.keywords import handed_on, put_into
+from mcore_unpatch.effects.keywords import put_into
 from mcore_unpatch.effects.meaning import Meant, meant
 from mcore_unpatch.effects.records import Place, When, place_of
 from mcore_unpatch.library.detailed import Detailed
@@ -113,7 +113,7 @@ class Asks:
                     yield _ask(known, node, when, path, call)
                     yield from self._prefixes(known, node.func, when, path)
                 else:
-                    yield from self._through(node, when, path)
+                    yield from self._partial(node, when, path)
                     yield from self._helper(node, when, inner, seen, depth)
                     todo.append(node.func)
                 todo += [*(word.value for word in reversed(node.keywords)), *reversed(node.args)]
@@ -131,24 +131,12 @@ class Asks:
         if (known := meant(self.names, node)) is not None:
             yield _ask(known, node, when, path)
 
-    def _through(self, node: ast.Call, when: When, path: str) -> Iterator[Ask]:
-        """What a call asks by another one: `partial(f, ...)`, a function that hands it on."""
-        name, passed = last_name(node.func), written_call(node)
-        if name == "partial" and node.args and (known := meant(self.names, node.args[0])) is not None:
+    def _partial(self, node: ast.Call, when: When, path: str) -> Iterator[Ask]:
+        """What `partial(f, ...)` will call."""
+        known = meant(self.names, node.args[0]) if last_name(node.func) == "partial" and node.args else None
+        if known is not None:
+            passed = written_call(node)
             yield _ask(known, node, when, path, Call(passed.positions - 1, passed.keywords, True, True))
-        for function in self._called(node) if passed.keywords else ():
-            words = tuple(word for word in passed.keywords if word not in {arg.arg for arg in parameters(function)})
-            for call in handed_on(function) if words else ():
-                if (known := meant(self.names, call.func)) is not None:
-                    yield _ask(known, node, when, path, Call(0, words, True, True))
-
-    def _called(self, node: ast.Call) -> Iterator[Any]:
-        """The function of the repository that a call runs; of a class the constructor that it has itself."""
-        for value in self.names.of(node.func)[:2]:
-            if value.kind == Kind.FUNCTION and isinstance(value.node, NAMED_FUNCTIONS):
-                yield value.node
-            elif value.kind == Kind.CLASS and value.node is not None:
-                yield from (one for one in value.node.body if getattr(one, "name", "") == "__init__")
 
     def _imported(self, node: Any, when: When, path: str) -> Iterator[Ask]:
         within = self.names.library.within

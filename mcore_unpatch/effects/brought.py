@@ -15,12 +15,20 @@ class Brought:
 
     def __init__(self, names: Names, patches: Iterable[Patch], files: Iterable[PatchFile] = ()) -> None:
         self._index, self._supplied = names.index, {(patch.path, patch.target) for patch in patches}
-        self._added = [pair for file in files for pair in file.added]
         self._set: dict[str, bool] = {}
+        self._added = [pair for file in files for pair in file.added]
 
     def puts(self, name: str, path: str) -> bool:
         """Whether a name is there because the same file puts it there, or a diff."""
         return (path, name) in self._supplied or self._is_in_diff(name)
+
+    def sets(self, leaf: str) -> bool:
+        """Whether a file outside tests sets an attribute of a name, on whatever object."""
+        if leaf not in self._set:
+            spelled = re.compile(rb"\.%b\s*(:[^=\n]+)?=[^=]|\bsetattr\([^)]*['\"]%b['\"]" % ((leaf.encode(),) * 2))
+            saying = (path for path in self._index.saying(leaf) if not is_test(path))
+            self._set[leaf] = any(spelled.search(self._index.sources[path]) for path in saying)
+        return self._set[leaf]
 
     def adds(self, name: str) -> bool:
         """Whether any file, or a diff, puts a name there."""
@@ -40,11 +48,3 @@ class Brought:
             for word in more
         ]
         return bool(every) and set(words).issubset(every)
-
-    def sets(self, leaf: str) -> bool:
-        """Whether a file outside tests sets an attribute of a name, on whatever object."""
-        if leaf not in self._set:
-            spelled = re.compile(rb"\.%b\s*(:[^=\n]+)?=[^=]|\bsetattr\([^)]*['\"]%b['\"]" % ((leaf.encode(),) * 2))
-            saying = (path for path in self._index.saying(leaf) if not is_test(path))
-            self._set[leaf] = any(spelled.search(self._index.sources[path]) for path in saying)
-        return self._set[leaf]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from mcore_unpatch.code.module import scope_of
-from mcore_unpatch.code.syntax import last_name, text_of
+from mcore_unpatch.code.syntax import last_name
 from mcore_unpatch.effects.asks import Ask
 from mcore_unpatch.effects.copies import body_changes, class_asked
 from mcore_unpatch.effects.raising import Raising, seen_by
@@ -158,37 +158,28 @@ def _holds_its_own(use: Use, case: Replaced, release: Detailed) -> bool:
 def _taken_apart(case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
     """What the original returns, indexed or handed on one by one, where it may have another number of values now."""
     then, now = old.define(case.target), new.define(case.target)
-    if then is None or now is None or then.digest == now.digest or case.function is None:
-        return
-    if then.gives == now.gives and now.gives:
+    if then is None or now is None or then.digest == now.digest or (now.gives and then.gives == now.gives):
         return
     results = {id(call) for call in case.originals.calls}
     nodes = list(ast.walk(case.function)) if results else []
-    listed = {id(node) for node in nodes if _is_list_of(node, results)}
     held = {
-        target.id: id(node.value) in listed
+        target.id
         for node in nodes
-        if isinstance(node, ast.Assign) and id(node.value) in results | listed
+        if isinstance(node, ast.Assign) and any(id(part) in results for part in (node.value, *_listed(node.value)))
         for target in node.targets
         if isinstance(target, ast.Name)
     }
     for node in nodes:
-        if not isinstance(node, (ast.Subscript, ast.Starred)):
-            continue
-        if isinstance(node, ast.Subscript) and text_of(node.slice) is not None:
-            continue  # of a dict, of whatever size
-        as_list = held.get(node.value.id) if isinstance(node.value, ast.Name) else None
-        first = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value == 0
-        if id(node.value) in results or as_list is False or (as_list and not first):
-            cause = Cause(case.target, "", (str(now.gives),) if now.gives else ())
-            yield Effect(Outcome.COUNT_UNKNOWN, (new.label,), cause, place_of(node, scope_of(node).module.path))
-            return
+        if isinstance(node, (ast.Subscript, ast.Starred)):
+            if id(node.value) in results or (isinstance(node.value, ast.Name) and node.value.id in held):
+                cause = Cause(case.target, "", (str(now.gives),) if now.gives else ())
+                yield Effect(Outcome.COUNT_UNKNOWN, (new.label,), cause, place_of(node, scope_of(node).module.path))
+                return
 
 
-def _is_list_of(node: ast.AST, results: set[int]) -> bool:
-    """`list(original(...))`: any number of values goes through that."""
-    made = isinstance(node, ast.Call) and last_name(node.func) in ("list", "tuple")
-    return made and any(id(part) in results for part in node.args)  # type: ignore[attr-defined]
+def _listed(node: ast.AST) -> list[ast.expr]:
+    """What `list(...)` is given."""
+    return node.args if isinstance(node, ast.Call) and last_name(node.func) in ("list", "tuple") else []
 
 
 def _callers(case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mcore_unpatch.code.module import scope_of
+from mcore_unpatch.code.module import inner_scope, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.reached import Guards
+from mcore_unpatch.code.reached import Guards, Reached
 from mcore_unpatch.code.syntax import FUNCTIONS, ancestors, block_of, last_name, parameters
+from mcore_unpatch.code.worth import Given
 from mcore_unpatch.effects.asks import Ask, Asks, unpacked
 from mcore_unpatch.effects.brought import Brought
 from mcore_unpatch.effects.callers import Answer, method_takes
@@ -69,6 +70,7 @@ class Judge:
         if alive(self.guards, patch, [new]) == [False]:
             broken = [one for one in self._imports(case, new) if one.raises]
             return broken or [Effect(Outcome.NEVER_RUNS, (new.label,), Cause(patch.target), here)]
+        old = self._first_that_runs(patch, old, new)
         before, found = self.on(patch, old), list(self.on(patch, new))
         found = [self._with_before(one, before, case, old) for one in found]
         raising = self.raising(new)
@@ -90,6 +92,11 @@ class Judge:
             if uses:
                 return replace(effect, kind=Outcome.STOPPED, cause=effect.cause._replace(by=uses[0].place))
         return effect
+
+    def _first_that_runs(self, patch: Patch, old: Detailed, new: Detailed) -> Detailed:
+        """The release on which a patch begins to run, where the older one of two does not run it."""
+        between = [one for one in new.older() if one.label == old.label or one in new.older()[len(old.older()) :]]
+        return next((one for one in between if alive(self.guards, patch, [one]) != [False]), old)
 
     # -- one release -------------------------------------------------------------------------------------------------
 
@@ -194,11 +201,26 @@ class Judge:
         raising = self.raising(release)
         for ask in self.asked(case):
             found = raising.of(ask)
-            if not found:
+            if not found or self._is_for_others(case, ask, release):
                 continue
             if ask.call is not None and self.is_ours(case, ask, raising):
                 found = tuple(one for one in found if one.kind not in (Outcome.CALL_UNFIT, Outcome.UNPACKED))
             yield from found
+
+    def _is_for_others(self, case: Replaced, ask: Ask, release: Detailed) -> bool:
+        """Whether a place is reached only where a caller passes what the release's own callers leave to be None."""
+        around = next((parent for parent, _ in ancestors(ask.node) if isinstance(parent, FUNCTIONS)), None)
+        calls, taken = [use.call for use in release.calls(case.target) if use.call is not None], case.taken
+        is_own = ask.when == When.CALL and around is not None and around is case.function
+        own = release.taken(case.target)  # who is not known to call it passes no more than it takes
+        if taken is None or own is None or not is_own or any(call.star or call.double_star for call in calls):
+            return False
+        positions = max((call.positions for call in calls), default=len(own.positional))
+        passed = {name for call in calls for name in call.keywords} if calls else set(own.names)
+        passed |= set(taken.positional[:positions])
+        empty = {name for name, value in taken.defaults if value == "None"} - passed
+        given: Given = {(inner_scope(around), name): None for name in empty}
+        return bool(given) and Reached(self.guards, release).at(ask.node, given) is False
 
     def is_ours(self, case: Replaced, ask: Ask, raising: Raising) -> bool:
         """Whether a call of the replacement reaches another function that the repository puts in place."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from mcore_unpatch.code.module import Module, scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import ancestors, last_name
 from mcore_unpatch.code.values import Kind
 from mcore_unpatch.effects.raising import Raising
 from mcore_unpatch.effects.records import Cause, Effect, Outcome, When, place_of
@@ -55,9 +54,6 @@ class Parts:
         if not isinstance(holder, ast.Attribute) or not any(
             one.kind == Kind.INSTANCE and one.name == cls for one in self._names.of(holder.value)
         ):
-            return False
-        tests = (parent.test for parent, _ in ancestors(part) if isinstance(parent, (ast.If, ast.IfExp)))
-        if any(last_name(inner) == cls.rpartition(".")[2] for test in tests for inner in ast.walk(test)):
             return False
         calls = (call for call in scope_of(part).module.calls for word in call.keywords if word.arg == part.attr)
         return not any(calls)

@@ -53,9 +53,9 @@ class Raising:
         name, release = ask.on(self.release), self.release
         if (ask.by_name and not ask.module) or release.has(name) is not False:
             return
-        on_object = not (ask.module or ask.through_class)
+        brought, of_object = self._brought, not (ask.module or ask.through_class)
         if ask.when == When.CALL and (
-            self._brought.puts(name, ask.path) or (on_object and self._brought.sets(name.rpartition(".")[2]))
+            brought.puts(name, ask.path) or (of_object and brought.sets(name.rpartition(".")[2]))
         ):
             return
         if not release.ever(name):
