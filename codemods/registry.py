@@ -17,10 +17,11 @@ from mcore_unpatch.codemods.codemod import Codemod
 from mcore_unpatch.editing.edits import LEVELS, Repository
 from mcore_unpatch.errors import FileError, UsageError
 from mcore_unpatch.findings.rules import Selection
-from mcore_unpatch.survey.search import Part, Search
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+    from mcore_unpatch.survey.search import Part, Search
 
 GROUP = "mcore_unpatch.codemods"
 _CODE = re.compile(r"[A-Z]{2,}[0-9]{3}")

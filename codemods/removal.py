@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from mcore_unpatch.codemods.changes import Remove, Rewrite
 from mcore_unpatch.editing.source import Source, Suite, last_line
 
 
-def remove(source: Source, statements: Iterable[ast.stmt]) -> Iterator[Remove | Rewrite]:
-    """Statements go, each with the comment right above it; a block that they would leave empty holds `pass` then."""
+def remove(
+    source: Source, statements: Iterable[ast.stmt], arriving: Collection[int] = ()
+) -> Iterator[Remove | Rewrite]:
+    """Statements go, each with the comment right above it; a block that they would leave empty holds `pass` then.
+
+    Blank lines stay beside lines that other statements are `arriving` at.
+    """
     going = {id(node): node for node in statements}
     suites: dict[int, Suite] = {}
     for node in going.values():
@@ -26,15 +31,19 @@ def remove(source: Source, statements: Iterable[ast.stmt]) -> Iterator[Remove | 
         for goes, group in groupby(numbered, lambda one: id(one[1]) in going):
             if goes:
                 numbers, nodes = zip(*group, strict=True)
-                yield from _group(source, nodes, numbers[0] == 0, numbers[-1] == len(suite) - 1)
+                yield from _group(source, nodes, numbers[0] == 0, numbers[-1] == len(suite) - 1, arriving)
 
 
-def _group(source: Source, nodes: Sequence[ast.stmt], is_first: bool, is_last: bool) -> Iterator[Remove]:
+def _group(
+    source: Source, nodes: Sequence[ast.stmt], is_first: bool, is_last: bool, arriving: Collection[int]
+) -> Iterator[Remove]:
     """Statements below each other; of the blank lines before, between and behind them the greatest number is left."""
     starts = [source.first_with_comments(node) for node in nodes]
     blanks = [_blank(source, starts[0] - 1, -1), *(_blank(source, last_line(node) + 1, 1) for node in nodes)]
     most = max(range(len(blanks)), key=lambda index: (blanks[index], index))
     blanks[0 if is_first else -1 if is_last else most] = 0
+    blanks[0] = 0 if starts[0] in arriving else blanks[0]
+    blanks[-1] = 0 if last_line(nodes[-1]) + 1 in arriving else blanks[-1]
     starts[0] -= blanks[0]
     for node, start, blank in zip(nodes, starts, blanks[1:], strict=True):
         yield Remove(node, start, last_line(node) + blank)

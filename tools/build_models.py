@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mcore_unpatch.building.build import build
 from mcore_unpatch.building.sources import git_options
-from mcore_unpatch.library.packed import Branch, Packed
+from mcore_unpatch.library.packed import BEST, Branch, Packed
 from mcore_unpatch.megatron.parts import LIBRARY
 from mcore_unpatch.megatron.versions import RELEASES
 from mcore_unpatch.repository import git
@@ -36,7 +36,7 @@ def main() -> None:
         branch, made = read_branch(name, place)
         whole = whole.with_branch(branch, made)
         print(f"{' '.join(branch)}: {len(made.lines)} names, {len(whole.branches[branch])} bytes", flush=True)
-    OUTPUT.write_bytes(whole.to_bytes())
+    OUTPUT.write_bytes(whole.to_bytes(BEST))
     print(f"{OUTPUT.name}: {OUTPUT.stat().st_size} bytes")
 
 

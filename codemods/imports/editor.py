@@ -20,7 +20,7 @@ _NEEDED = {"megatron", "mcore_unpatch"}
 
 
 @record
-class _Place:
+class _Arrival:
     """Before a line of a suite, with the blank lines that set apart what comes there."""
 
     line: int
@@ -56,7 +56,7 @@ class ImportEditor:
         from mcore_unpatch.codemods.imports import statement  # which loads libcst
 
         width = self.source.width
-        arriving: list[tuple[_Place, str, str, Reason]] = []
+        arriving: list[tuple[_Arrival, str, str, Reason]] = []
         hosts: dict[Import, tuple[set[str], Reason]] = {node: (set(), self._reasons[node]) for node in self._leaving}
         for (number, module), names in self._coming.items():
             suite, reason = self._suites[number], self._reasons[number, module]
@@ -71,7 +71,7 @@ class ImportEditor:
         for node, (new, reason) in hosts.items():
             if node not in gone:
                 yield Asked(self.source, Make(node, self._changed(node, new)), reason)
-        for change in remove(self.source, gone):
+        for change in remove(self.source, gone, {place.line for place, *_ in arriving}):
             yield Asked(self.source, change, self._reasons.get(change.node) or self._reasons[gone[0]])
         arriving.sort(key=lambda one: (one[0].line, one[1].lower()))
         for _, group in groupby(arriving, lambda one: one[0].line):
@@ -111,7 +111,7 @@ def _suite_for(source: Source, node: ast.AST) -> Suite:
     return next((body for body in (*around, *guarded) if any(map(_is_megatron, body))), source.tree.body)
 
 
-def _place(source: Source, suite: Suite, module: str) -> _Place:
+def _place(source: Source, suite: Suite, module: str) -> _Arrival:
     """Where a new `from module import ...` comes to stand: sorted into its section, or as one of its own."""
     run: list[Import] = []
     for node in suite:
@@ -124,20 +124,20 @@ def _place(source: Source, suite: Suite, module: str) -> _Place:
     froms = [node for node in same if isinstance(node, ast.ImportFrom)]
     larger = next((node for node in froms if _module(node).lower() > module.lower()), None)
     if larger is not None:
-        return _Place(source.first_with_comments(larger), larger)
+        return _Arrival(source.first_with_comments(larger), larger)
     if same:
         last = (froms or same)[-1]
-        return _Place(last_line(last) + 1, last)
+        return _Arrival(last_line(last) + 1, last)
     later = next((node for node in run if _section(_module(node)) > section), None)
     if later is not None:
-        return _Place(source.first_with_comments(later), later, after="\n")
+        return _Arrival(source.first_with_comments(later), later, after="\n")
     if run:
-        return _Place(last_line(run[-1]) + 1, run[-1], before="\n")
+        return _Arrival(last_line(run[-1]) + 1, run[-1], before="\n")
     start = suite[0]
     if isinstance(start, ast.Expr) and isinstance(start.value, ast.Constant) and isinstance(start.value.value, str):
-        return _Place(last_line(start) + 1, start, before="\n")
+        return _Arrival(last_line(start) + 1, start, before="\n")
     after = "\n\n" if isinstance(start, ast.ClassDef | Function) else "\n"
-    return _Place(source.first_with_comments(start), start, after=after)
+    return _Arrival(source.first_with_comments(start), start, after=after)
 
 
 def _section(module: str) -> int:

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from mcore_unpatch.building.defined import Defined, marked
 from mcore_unpatch.building.notes import Notes
-from mcore_unpatch.building.slots import Slots
+from mcore_unpatch.building.slots import SpecSlots
 from mcore_unpatch.building.used import take_uses
 from mcore_unpatch.code.index import dotted_name
 from mcore_unpatch.code.module import Module
 from mcore_unpatch.code.syntax import ALWAYS_THERE, last_name
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.facts import Definition, Entry, Heart, Use
-from mcore_unpatch.library.names import Listing, Names
+from mcore_unpatch.library.names import Listing, Namespace
 from mcore_unpatch.library.packed import Packed
 
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
@@ -37,11 +37,11 @@ def build(heart: Heart, label: str, files: Iterable[SourceFile]) -> Packed:
             gc.enable()
 
 
-def _names_of(heart: Heart, facts: Facts) -> Names:
+def _names_of(heart: Heart, facts: Facts) -> Namespace:
     def entry(name: str) -> Entry | None:
         return found.entry if (found := facts.get(name)) is not None else None
 
-    return Names(heart, Listing(), entry)
+    return Namespace(heart, Listing(), entry)
 
 
 def _build(heart: Heart, files: Iterable[SourceFile]) -> tuple[Facts, dict[str, list[Use]]]:
@@ -58,7 +58,7 @@ def _build(heart: Heart, files: Iterable[SourceFile]) -> tuple[Facts, dict[str, 
     names = _names_of(heart, facts)
     for name, packages in _needs(heart, modules).items():
         facts[name] = marked(facts[name], f"needs:{','.join(sorted(packages))}")
-    notes = Notes(names, modules.values(), Slots(modules.values()))
+    notes = Notes(names, modules.values(), SpecSlots(modules.values()))
     take_uses(notes, modules.values())
     uses = notes.uses()
     _mark_unread(facts, modules, names, uses, notes)
@@ -82,7 +82,7 @@ def _read(heart: Heart, path: str, data: bytes) -> Defined:
         raise UsageError(f"{path} cannot be read: {error}. Nothing was read; pass a complete source.") from None
 
 
-def _resolve(facts: Facts, modules: Mapping[str, Defined], names: Names) -> None:
+def _resolve(facts: Facts, modules: Mapping[str, Defined], names: Namespace) -> None:
     """Traits name other definitions as they are written: put the dotted names in, where the library has them."""
     for module in modules.values():
         for name in module.facts:
@@ -92,7 +92,7 @@ def _resolve(facts: Facts, modules: Mapping[str, Defined], names: Names) -> None
                 facts[name] = facts[name]._replace(entry=entry._replace(traits=tuple(filter(None, words))))
 
 
-def _resolved(word: str, module: str, names: Names) -> str:
+def _resolved(word: str, module: str, names: Namespace) -> str:
     key, sep, texts = word.partition(":@")
     if not sep:
         return word
@@ -113,7 +113,7 @@ def _resolved(word: str, module: str, names: Names) -> str:
 def _mark_unread(
     facts: Facts,
     modules: Mapping[str, Defined],
-    names: Names,
+    names: Namespace,
     uses: Mapping[str, object],
     notes: Notes,
 ) -> None:

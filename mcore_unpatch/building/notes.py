@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from mcore_unpatch.building.attributes import slot_of
 from mcore_unpatch.building.defined import Body, Defined
-from mcore_unpatch.building.slots import Slots
+from mcore_unpatch.building.slots import SpecSlots
 from mcore_unpatch.building.written import annotated
 from mcore_unpatch.code.syntax import parameters
 from mcore_unpatch.library.facts import How, Use
-from mcore_unpatch.library.names import Names
+from mcore_unpatch.library.names import Namespace
 from mcore_unpatch.library.signatures import Call
 
 _MOST_CLASSES = 8  # that one attribute may hold
@@ -37,29 +37,29 @@ class Called(NamedTuple):
 class Notes:
     """The uses of every name, as they are taken down, and what an expression may call."""
 
-    def __init__(self, names: Names, modules: Collection[Defined], slots: Slots) -> None:
+    def __init__(self, names: Namespace, modules: Collection[Defined], slots: SpecSlots) -> None:
         self.names, self._slots = names, slots
         self._seen: dict[str, _Seen] = defaultdict(dict)
         self.loose: set[str] = set()  # attributes that are read from objects nobody knows
         self.texts: set[str] = set()  # words of strings
         self.read: set[str] = set()  # attributes of whatever object
         self.imported: set[str] = set()  # by `from` imports
-        self._whole: list[tuple[str, How, str, Call]] = []  # what gets all that a method is given, how, by whom
+        self.whole: list[tuple[str, How, str, Call]] = []  # what gets all that a method is given, how, by whom
         self._owners = _method_owners(names, [body.name for one in modules for body in one.bodies])
         bodies = ((module.name, body) for module in modules for body in module.bodies)
         # By class: its module, and the function.
         self._constructors = {body.owner: (name, body.node) for name, body in bodies if body.node.name == "__init__"}
-        self._from_specs: set[tuple[str, str, Call]] = set()  # constructors, who calls them through a spec, and how
+        self.from_specs: set[tuple[str, str, Call]] = set()  # constructors, who calls them through a spec, and how
 
     def uses(self) -> dict[str, list[Use]]:
         """Each name with the ways in which it is used."""
-        for name, how, place, given in self._whole:
+        for name, how, place, given in self.whole:
             for call in [call for _, call, sure in self._seen.get(place, ()) if call is not None and sure]:
                 self.note(name, how, place, call._replace(unpacked=given.unpacked))
         built = {name: seen for name, seen in self._seen.items() if name.endswith(".__init__")}
         for name, seen in built.items():  # who builds a class builds one of each of its bases
             exact = [(call, place) for (how, call, _), places in seen.items() if how == How.EXACT for place in places]
-            places = [place for call, place in exact if (name, place[0], call) not in self._from_specs]
+            places = [place for call, place in exact if (name, place[0], call) not in self.from_specs]
             owner = name.removesuffix(".__init__")
             places = [place for place in places if owner not in self.names.lineage(place[0].rpartition(".")[0])[1:]]
             if places:  # what a subclass hands on builds nothing
@@ -116,15 +116,6 @@ class Notes:
         owner = body.owner if body is not None and slot else ""
         return [f"{name}.__init__" for name in self._slots.classes(owner, slot)] if owner else []
 
-    def through_spec(self, name: str, place: str, call: Call, condition: str) -> None:
-        """Take down a call that a spec leads to."""
-        self.note(name, How.EXACT, place, call, condition=condition)
-        self._from_specs.add((name, place, call))
-
-    def handed(self, name: str, how: How, place: str, call: Call) -> None:
-        """Take down that something is called with all that a method is given."""
-        self._whole.append((name, how, place, call))
-
     def held(self, owner: str, attribute: str) -> list[str]:
         """The classes that an attribute of a class may hold."""
         found = self.names.find(f"{owner}.{attribute}")
@@ -151,7 +142,7 @@ class Notes:
         return found[0] if found is not None and found[1].letter == "c" else ""
 
 
-def _method_owners(names: Names, functions: Iterable[str]) -> dict[str, str]:
+def _method_owners(names: Namespace, functions: Iterable[str]) -> dict[str, str]:
     """Method names that one family of the library's classes has: the class at the root of that family."""
     owners: dict[str, list[str]] = defaultdict(list)
     for name in functions:

@@ -23,7 +23,7 @@ _FIELDS = "Submodules"
 _Scope = Any  # a function, or the module
 
 
-class Slots:
+class SpecSlots:
     """The spec functions of one version."""
 
     def __init__(self, modules: Iterable[Defined]) -> None:

@@ -14,7 +14,7 @@ from mcore_unpatch.building.build import SourceFile, build, definitions
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.library.detailed import Detailed, Releases
 from mcore_unpatch.library.facts import Definition, Entry, Heart
-from mcore_unpatch.library.names import Names
+from mcore_unpatch.library.names import Namespace
 from mcore_unpatch.library.packed import Packed
 from mcore_unpatch.repository import git, reading
 
@@ -179,5 +179,5 @@ def glance(releases: Releases, label: str, files: Files) -> Detailed:
         return (found.digest, found.statements) if (found := definition(name)) is not None else ("", "")
 
     return Detailed(
-        releases, len(packed.labels) - 1, label=label, names=Names(packed.heart, packed.listing, entry, body)
+        releases, len(packed.labels) - 1, label=label, names=Namespace(packed.heart, packed.listing, entry, body)
     )

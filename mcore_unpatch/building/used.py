@@ -130,7 +130,8 @@ class _Reader:
             # A spec adds its submodules and parameters to what is passed.
             built = Call(call.positions - by_spec, call.keywords, call.star, double_star=True)
             for name in self._to.called(self._body, node):
-                self._to.through_spec(name, place, built, condition)
+                self._to.note(name, How.EXACT, place, built, condition=condition)
+                self._to.from_specs.add((name, place, built))
             return
         if leaf == "apply" and (function := self._autograd(node, path.removesuffix(".apply"))):
             # Autograd calls its `forward`, a context first.
@@ -139,7 +140,7 @@ class _Reader:
         for name, how, sure in self._called(path, node.func):
             self._to.note(name, how, place, call, sure, condition)
             if sure and name != place and self._hands_all(node):
-                self._to.handed(name, how, place, call)
+                self._to.whole.append((name, how, place, call))
 
     def _hands_all(self, node: ast.Call) -> bool:
         """`self.f(*args, **kwargs)` in a method that takes just these."""

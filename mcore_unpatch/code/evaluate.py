@@ -27,7 +27,6 @@ from mcore_unpatch.code.worth import (
     ABSENT,
     BUILTINS,
     LITERALS,
-    LONGEST,
     MISSING,
     TRUE_SOMEHOW,
     UNKNOWN,
@@ -212,11 +211,6 @@ def _builtin(run: OnRelease, name: str, node: ast.Call, given: Given | None) -> 
         return _hasattr(run, node.args[0], node.args[1], given)
     if name == "getattr" and len(node.args) >= 2:
         return _getattr(run, node, given)
-    if name == "map" and len(node.args) == 2 and isinstance(node.args[0], ast.Name):
-        values, function = run.value(node.args[1], given), BUILTINS.get(node.args[0].id)
-        if function is None or not isinstance(values, (str, tuple, list)) or len(values) > LONGEST:
-            return UNKNOWN
-        return tried(lambda: tuple(map(function, values)))
     arguments = several(run, node.args, given)
     if name not in BUILTINS or arguments is None or node.keywords:
         return UNKNOWN
@@ -263,8 +257,7 @@ def _marked(run: OnRelease, subject: ast.expr, name: str) -> object:
 def _is_negated(subject: ast.expr) -> bool:
     """`not hasattr(subject, ...)`."""
     call = parent_of(subject)
-    around = parent_of(call) if call is not None else None
-    return isinstance(around, ast.UnaryOp) and isinstance(around.op, ast.Not)
+    return call is not None and isinstance(around := parent_of(call), ast.UnaryOp) and isinstance(around.op, ast.Not)
 
 
 def _is_added(run: OnRelease, base: Value, name: str, subject: ast.expr, anywhere: bool = False) -> bool:

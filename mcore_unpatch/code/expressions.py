@@ -15,7 +15,8 @@ MOST_TEXTS = 40
 # Calls that give back what they are given, or a part of it.
 _HAND_BACK = "list tuple iter reversed sorted set next copy deepcopy values unwrap_model"
 _WRAP = "partial partialmethod staticmethod classmethod wraps MethodType no_grad contextmanager lru_cache cache"
-_GIVES_BACK = frozenset(f"{_HAND_BACK} {_WRAP}".split())
+_WRAPS = frozenset(_WRAP.split())
+_GIVES_BACK = _WRAPS.union(_HAND_BACK.split())
 _MOVES = ("to", "cuda", "cpu", "half", "bfloat16", "float", "eval", "train")
 _IMPORTERS = {"import_module", "__import__", "safe_import", "safe_import_from", "locate", "resolve_name", "get_class"}
 _SAME_OBJECT = ("__self__", "__func__", "__wrapped__", "__dict__")
@@ -48,7 +49,8 @@ def _call(names: Resolving, node: ast.Call, frame: Frame | None) -> Values:
     values = [made for value in called for made in _made(names, value, node, frame)]
     if first is not None and name in _GIVES_BACK:
         if not any(value.kind != Kind.OTHER for value in values):
-            return names.of(first, frame)
+            given = names.of(first, frame)
+            return tuple(one if one.node else one._replace(wrapped=True) for one in given) if name in _WRAPS else given
     if not values and name in _MOVES and isinstance(node.func, ast.Attribute):
         return tuple(value for value in names.of(node.func.value, frame) if value.kind == Kind.INSTANCE)
     return tuple(values)
@@ -62,10 +64,7 @@ def _made(names: Resolving, called: Value, node: ast.Call, frame: Frame | None) 
         return result(names, called.node, node, frame)
     if called.kind == Kind.FUNCTION:
         made = names.library.result(called.name)
-        if len(made) > 1:
-            parts = tuple((Value(Kind.INSTANCE, each),) if each else () for each in made)
-            return (Value(Kind.ITEMS, "", None, None, parts),)
-        return (Value(Kind.INSTANCE, made[0]),) if made and made[0] else ()
+        return (Value(Kind.INSTANCE, made),) if made else ()
     if called.kind == Kind.OTHER and called.name.rpartition(".")[2] in _IMPORTERS:  # under another name
         return _imported(names, node, frame) or ()
     return (called,) if called.kind == Kind.ITEMS else ()

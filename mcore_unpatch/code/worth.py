@@ -158,12 +158,6 @@ def compared(symbol: ast.cmpop, left: object, right: object, is_later: bool) -> 
 
 def called_on(subject: object, name: str, arguments: list[object], is_later: bool) -> object:
     """What a method of a plain value gives."""
-    if isinstance(subject, ParameterNames):
-        if name == "keys":
-            return subject
-        if name == "get" and arguments:
-            missing = UNKNOWN if arguments[0] is UNKNOWN or is_later else None
-            return arguments[0] if arguments[0] in subject else missing
     if name not in _METHODS.get(type(subject), "").split():
         return UNKNOWN
     return tried(getattr(subject, name), *arguments)

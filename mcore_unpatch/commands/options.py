@@ -36,7 +36,7 @@ def argument(about: str) -> Any:
     return typer.Argument(help=about, show_default=False)
 
 
-_SELECT = "Rules or families to report, such as MCU1 or MCU101,MCU2. Offers (MCU75) and mocks (MCU9) are "
+_SELECT = "Rules or families to report, such as MCU1 or MCU101,MCU2. Offers (MCU75) are "
 _TARGET = "The Megatron to judge for: a release, a tag, a branch, a commit, a checkout, a wheel, or CLONE@COMMIT. "
 _STACK = "Of the Megatrons that the repository runs, judge for this one: its name, its platform, or a file that "
 Paths = Annotated[list[Path] | None, argument("Files and folders to scan. [default: .]")]

@@ -172,10 +172,11 @@ def _megatrons(
     used, older = ([column(start)], 0) if start is not None else _in_use(paths, options, megatrons)
     last = column(to, (choose.NEXT,))
     in_range = tuple(Column(megatrons.release(parse_version(label))) for label in labels)
+    beyond = (last,) if with_main and last.label not in labels else ()
+    if with_main and not beyond:
+        note(f"{last.words or last.label} is judged as {last.label}.")
     named_so = {known[id(named)].label: named.source for named in named_ones if named.source is not None}
-    chosen = _Chosen(
-        used, last, megatrons, named_so, older, in_range + ((last,) if with_main else ()), start if old else None
-    )
+    chosen = _Chosen(used, last, megatrons, named_so, older, in_range + beyond, start if old else None)
     if matrix is not None:
         return chosen
     if not old and not to.is_read:  # what is as new already takes no step

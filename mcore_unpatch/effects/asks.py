@@ -132,14 +132,10 @@ class Asks:
             yield _ask(known, node, when, path)
 
     def _through(self, node: ast.Call, when: When, path: str) -> Iterator[Ask]:
-        """What a call asks by another one: `partial(f, ...)`, `replace(object, ...)`, a function that hands it on."""
+        """What a call asks by another one: `partial(f, ...)`, a function that hands it on."""
         name, passed = last_name(node.func), written_call(node)
         if name == "partial" and node.args and (known := meant(self.names, node.args[0])) is not None:
             yield _ask(known, node, when, path, Call(passed.positions - 1, passed.keywords, True, True))
-        elif name == "replace" and len(node.args) == 1 and passed.keywords:
-            found = self.names.of(node.args[0])
-            if len(found) == 1 and found[0].kind == Kind.INSTANCE and self.names.library.is_class(found[0].name):
-                yield Ask((found[0].name,), node, when, path, Call(0, passed.keywords, True, True))
         for function in self._called(node) if passed.keywords else ():
             words = tuple(word for word in passed.keywords if word not in {arg.arg for arg in parameters(function)})
             for call in handed_on(function) if words else ():

@@ -1,4 +1,4 @@
-"""What a repository brings into the library itself: what it sets there, what its tests fake, what its diffs add."""
+"""What a repository brings into the library itself: what it sets there, and what its diffs add."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Iterable
 
 from mcore_unpatch.code.index import is_test
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.syntax import text_of
 from mcore_unpatch.patches.records import Patch, PatchFile
-from mcore_unpatch.patches.writes import writes
 
 
 class Brought:
@@ -19,11 +17,10 @@ class Brought:
         self._index, self._supplied = names.index, {(patch.path, patch.target) for patch in patches}
         self._added = [pair for file in files for pair in file.added]
         self._set: dict[str, bool] = {}
-        self._faked: dict[str, frozenset[str]] = {}
 
     def puts(self, name: str, path: str) -> bool:
-        """Whether a name is there because the same file puts it there, or a diff; or because a test fakes it."""
-        return (path, name) in self._supplied or self._is_in_diff(name) or self.fakes(name, path)
+        """Whether a name is there because the same file puts it there, or a diff."""
+        return (path, name) in self._supplied or self._is_in_diff(name)
 
     def adds(self, name: str) -> bool:
         """Whether any file, or a diff, puts a name there."""
@@ -32,10 +29,6 @@ class Brought:
     def _is_in_diff(self, name: str) -> bool:
         owner, _, leaf = name.rpartition(".")
         return self.takes([owner], [leaf])
-
-    def fakes(self, name: str, path: str) -> bool:
-        """Whether a test sets or mocks a name, whatever of."""
-        return is_test(path) and name.rpartition(".")[2] in self._fakes(path)
 
     def takes(self, homes: Iterable[str], words: Iterable[str]) -> bool:
         """Whether a diff adds each of some words to a file in which one of some definitions stands."""
@@ -55,11 +48,3 @@ class Brought:
             saying = (path for path in self._index.saying(leaf) if not is_test(path))
             self._set[leaf] = any(spelled.search(self._index.sources[path]) for path in saying)
         return self._set[leaf]
-
-    def _fakes(self, path: str) -> frozenset[str]:
-        if path not in self._faked:
-            module = self._index.module(path)
-            found = (write.name if write.name is not None else write.base for write in writes(module)) if module else ()
-            texts = (one if isinstance(one, str) else text_of(one) or "" for one in found)
-            self._faked[path] = frozenset(text.rpartition(".")[2] for text in texts)
-        return self._faked[path]

@@ -1,22 +1,17 @@
 """What the step between two releases changes for a patch without an error."""
 
-# ruff: noqa: D102  what each method answers stands at `judge.Judge`
-
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
 
 from mcore_unpatch.code.module import scope_of
-from mcore_unpatch.code.reached import Guards, Reached
 from mcore_unpatch.code.syntax import last_name, text_of
-from mcore_unpatch.code.worth import MISSING, truth
 from mcore_unpatch.effects.asks import Ask
 from mcore_unpatch.effects.copies import body_changes, class_asked
 from mcore_unpatch.effects.raising import Raising, seen_by
-from mcore_unpatch.effects.records import Cause, Effect, Outcome, When, place_of
+from mcore_unpatch.effects.records import Cause, Effect, Outcome, place_of
 from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.library.facts import Use
@@ -26,28 +21,16 @@ from mcore_unpatch.patches.records import Spelling
 _GIVEN = re.compile(r"(self )?(run_|forward_)?(function|func|fn)\b.* \*")  # `checkpoint(function, ..., *args)`
 
 
-class Judging(Protocol):
-    """What `judge.Judge` answers here."""
-
-    guards: Guards
-
-    def raising(self, release: Detailed) -> Raising: ...
-    def asked(self, case: Replaced) -> list[Ask]: ...
-    def is_ours(self, case: Replaced, ask: Ask, raising: Raising) -> bool: ...
-
-
-def changes(judge: Judging, case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
-    """All of it for one patch."""
-    raising = judge.raising(new)
+def changes(case: Replaced, called: Iterable[Ask], old: Detailed, raising: Raising) -> Iterator[Effect]:
+    """All of it for one patch; `called`: what it asks when it is called."""
+    new = raising.release
     yield from _unknown_or_new(case, old, new)
     yield from _dropped(case, old, new)
-    for ask in judge.asked(case):
-        if ask.when == When.CALL and not judge.is_ours(case, ask, raising):
-            yield from of_ask(ask, old, raising)
+    for ask in called:
+        yield from of_ask(ask, old, raising)
     yield from _taken_apart(case, old, new)
     yield from _callers(case, old, new)
     yield from class_asked(case, old, new)
-    yield from _turned(judge, case, old, new)
     then, now = ({use.call for use in one.calls(case.target)} for one in (old, new))
     yield from body_changes(case, old, new, bool(then) and then == now)
 
@@ -111,13 +94,10 @@ def _moved_values(ask: Ask, taken: tuple[Signature, Signature, Call], raising: R
         return
     passed = {*now.positional[: call.positions], *call.keywords}
     was = dict(then.defaults)
-    is_class = ask.name.rpartition(".")[2][:1].isupper()
     for name, value in now.defaults:
         before = was.get(name, "")
         if name in passed or not before or not value or _is_same(before, value):
             continue
-        if is_class and (before, value) == ("None", "False"):
-            continue  # a switch that nobody set is off
         if raising.runs(ask, "TypeError"):
             yield Effect(Outcome.DEFAULT_CHANGED, (label,), Cause(ask.name, "", (name, before, value)), ask.place)
             return
@@ -139,17 +119,8 @@ def _unpacked(ask: Ask, old: Detailed, raising: Raising) -> Iterator[Effect]:
     then, now = old.define(ask.on(old)), new.define(ask.on(new))
     if not count or then is None or now is None or now.gives or not raising.runs(ask, "ValueError"):
         return
-    was, wanted = _unpacked_by(then.name, old), _unpacked_by(now.name, new)
-    if was == {count} and len(wanted) == 1 and count not in wanted:
-        words = (str(count), *map(str, wanted))
-        yield Effect(Outcome.UNPACKED, (new.label,), Cause(ask.name, "", words), ask.place, "ValueError")
-    elif not _GIVEN.match(now.entry.detail) and then.digest != now.digest:
+    if not _GIVEN.match(now.entry.detail) and then.digest != now.digest:
         yield Effect(Outcome.COUNT_UNKNOWN, (new.label,), Cause(ask.name, "", (str(count),)), ask.place)
-
-
-def _unpacked_by(name: str, release: Detailed) -> set[int]:
-    """How many values the library itself unpacks from a function."""
-    return {use.call.unpacked for use in release.calls(name) if use.call and use.sure and use.call.unpacked}
 
 
 # -- the patch itself ------------------------------------------------------------------------------------------------
@@ -221,54 +192,19 @@ def _is_list_of(node: ast.AST, results: set[int]) -> bool:
 
 
 def _callers(case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
-    """A name that the newer release has and no longer calls, or that a new function of its module calls too."""
-    target = case.target
-    had, found = old.entry(target), new.define(target)
+    """A name that the newer release only imports or aliases, or that a new function of its module calls too."""
+    target, by = case.target, ""
+    had, has, found = old.entry(target), new.entry(target), new.define(target)
     if case.adds or found is None or had is None or case.attribute.startswith("__"):
         return
-    has = new.entry(target)
-    letter = has.letter if has is not None else "i"
-    then, now = old.calls(target), new.calls(target)
     owner = new.entry(case.owner)
-    of_module = owner is None or owner.letter == "m"
-    by: str | None = None
-    if had.letter in "fc" and letter == "i" and of_module:
+    if had.letter in "fc" and (has is None or has.letter == "i") and (owner is None or owner.letter == "m"):
         by = found.name
     elif had.letter == "f" and has is not None and (other := has.trait("alias")):
         by = other
-    elif (letter == had.letter == "i" and old.uses(target) and not new.uses(target)) or (
-        case.attribute.startswith("_") and then and not now and not new.uses(target)
-    ):
-        by = ""
-    elif case.patch.spelling == Spelling.MODULE_ATTRIBUTE and letter == "f":
-        fresh = [use.place for use in now if use.place.startswith(f"{case.owner}.") and old.define(use.place) is None]
-        by = fresh[0] if fresh else None
-    if by is not None:
+    elif case.patch.spelling == Spelling.MODULE_ATTRIBUTE and has is not None and has.letter == "f":
+        callers = (use.place for use in new.calls(target) if use.place.startswith(f"{case.owner}."))
+        by = next((one for one in callers if old.define(one) is None), "")
+    if by:
         here = place_of(case.patch.place, case.patch.path)
         yield Effect(Outcome.CALLED_ELSEWHERE, (new.label,), Cause(target, by), here)
-
-
-def _turned(judge: Judging, case: Replaced, old: Detailed, new: Detailed) -> Iterator[Effect]:
-    """Branches that the older release did not take, of a replacement that stands for itself."""
-    for function in case.functions if not case.reaches_original else ():
-        for node in _tests(function):
-            came_out = [_truth(judge, node, release) for release in (old, new)]
-            if None not in came_out and came_out[0] is not came_out[1]:
-                place = place_of(node.test, scope_of(function).module.path)
-                words = (str(came_out[1]),)
-                yield Effect(Outcome.BRANCH_TURNED, (new.label,), Cause(case.target, "", words), place)
-
-
-def _tests(function: Any) -> Iterable[Any]:
-    for node in ast.walk(function):
-        if isinstance(node, (ast.If, ast.IfExp)) and not isinstance(function, ast.Lambda):
-            # A test for a parameter only passes what is taken.
-            if not any(isinstance(part, (ast.In, ast.NotIn)) for part in ast.walk(node.test)):
-                yield node
-
-
-def _truth(judge: Judging, node: Any, release: Detailed) -> bool | None:
-    if judge.raising(release).reaches(node) is False:
-        return None
-    value = Reached(judge.guards, release).value(node.test)
-    return None if value is MISSING else truth(value)

@@ -22,7 +22,6 @@ class Copy(NamedTuple):
     share: float
     missing: int  # statements that the newer release has, the older had not, and the copy lacks
     stale: int  # statements that it still has, and the newer release took out
-    upstreamed: bool  # the new release has all that the copy added, and nothing of what it took out
 
 
 def statements_of(case: Replaced) -> str:
@@ -41,11 +40,10 @@ def copy_of(case: Replaced, old: Detailed, before: Definition | None, after: Def
     if share < _A_COPY:
         return None
     now = split(after.statements) if after is not None else []
-    had, has, then = set(split(nearest.statements)), set(split(own)), set(split(before.statements))
+    has, then = set(split(own)), set(split(before.statements))
     missing = sum(one not in then and one not in has for one in now)
     stale = sum(one in has and one not in now for one in then)
-    upstreamed = bool(now) and has <= set(now) and (had - has).isdisjoint(now)
-    return Copy(old.packed.labels[nearest.entry.since], share, missing, stale, upstreamed)
+    return Copy(old.packed.labels[nearest.entry.since], share, missing, stale)
 
 
 def body_changes(case: Replaced, old: Detailed, new: Detailed, called_alike: bool) -> Iterator[Effect]:
@@ -55,26 +53,16 @@ def body_changes(case: Replaced, old: Detailed, new: Detailed, called_alike: boo
     cause = Cause(case.target)
     if before is None or after is None:
         return
-    if case.patch.spelling == Spelling.SYS_MODULES and after.letter == "m" and old.label != new.label:
-        yield Effect(Outcome.UNREAD, (new.label,), cause, here)  # of a whole module nothing is compared
-        return
-    if (before.letter, before.entry.detail, before.digest) == (after.letter, after.entry.detail, after.digest):
-        if after.statements and statements_of(case) == after.statements:
-            yield Effect(Outcome.UPSTREAMED, (new.label,), cause, here)
-        return
-    if case.patch.spelling == Spelling.SOURCE_REWRITE:
-        yield Effect(Outcome.UNREAD, (new.label,), cause, here)
+    is_module = case.patch.spelling == Spelling.SYS_MODULES and after.letter == "m" and old.label != new.label
+    same = (before.letter, before.entry.detail, before.digest) == (after.letter, after.entry.detail, after.digest)
+    if not is_module and (same or case.reaches_original):  # of a whole module nothing is compared
         return
     if case.function is None:
-        if case.is_unread and not case.reaches_original:
+        if is_module or case.is_unread:
             yield Effect(Outcome.UNREAD, (new.label,), cause, here)
         return
-    if case.reaches_original:
-        return
     copied = copy_of(case, old, before, after)
-    if copied is not None and copied.upstreamed:
-        yield Effect(Outcome.UPSTREAMED, (new.label,), cause, here)
-    elif copied is not None and (copied.missing or copied.stale):
+    if copied is not None and (copied.missing or copied.stale):
         words = (str(copied.missing), str(copied.stale))
         yield Effect(Outcome.BEHIND, (new.label,), cause._replace(words=words), here)
     elif copied is None and before.statements != after.statements:

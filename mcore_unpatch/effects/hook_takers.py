@@ -16,8 +16,6 @@ from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import NAMED_FUNCTIONS, parameters, spelled, walk
 from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.effects.callers import drops
-from mcore_unpatch.effects.records import Cause, Effect, Outcome, place_of
-from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.library.detailed import Detailed
 
 SUBCLASS, WRAPPER = "subclass", "wrapper"
@@ -66,15 +64,6 @@ def hook_takers(names: Names, hook: Hook, path: str, releases: Sequence[Detailed
     return [one._replace(path=path, releases=labels) for one in found]
 
 
-def ignored(case: Replaced, hook: Hook, release: Detailed) -> Iterator[Effect]:
-    """A replacement that the library gives the hook, and that never calls it."""
-    passed = [use for use in release.calls(case.target) if use.call is not None and hook.name in use.call.keywords]
-    if passed and isinstance(case.function, NAMED_FUNCTIONS):
-        if dropped_by(case.function, hook.name)[0] in (UNREAD, SWALLOWED):
-            cause = Cause(case.target, passed[0].place, (hook.name,))
-            yield Effect(Outcome.IGNORED, (release.label,), cause, place_of(case.patch.place, case.patch.path))
-
-
 def _of_class(names: Names, hook: Hook, node: ast.ClassDef, release: Detailed) -> Iterator[HookTaker]:
     own = {one.name: one for one in node.body if isinstance(one, NAMED_FUNCTIONS)}
     methods = [own[name] for name in (hook.first, hook.last) if name in own]
@@ -89,7 +78,7 @@ def _of_class(names: Names, hook: Hook, node: ast.ClassDef, release: Detailed) -
             inner = inner or (None if hook.last in own else _written(function, f"self.{hook.last}"))
         elif function.name == hook.first:
             (model, inner), shape = _held(names, hook, function), WRAPPER
-        dropped, rest = dropped_by(function, hook.name)
+        dropped, rest = lost(function, hook.name)
         may_lack = model in hook.without or function.args.vararg is not None
         if not model or not dropped or (may_lack and hook.name not in {one.arg for one in parameters(function)}):
             continue
@@ -138,7 +127,7 @@ def _written(function: ast.AST, called: str) -> ast.Call | None:
     return next((one for one in walk(function) if isinstance(one, ast.Call) and ast.unparse(one.func) == called), None)
 
 
-def dropped_by(function: Any, name: str) -> tuple[str, str]:
+def lost(function: Any, name: str) -> tuple[str, str]:
     """How a function keeps a keyword from arriving, and by which `**rest`; empty where it does not."""
     args = function.args
     if name in {one.arg for one in (*args.posonlyargs, *args.args, *args.kwonlyargs)}:

@@ -9,14 +9,13 @@ from typing import Any
 
 from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.code.reached import Guards, Reached
-from mcore_unpatch.code.syntax import FUNCTIONS, NAMED_FUNCTIONS, ancestors, block_of, last_name, parameters
-from mcore_unpatch.code.worth import Given
+from mcore_unpatch.code.reached import Guards
+from mcore_unpatch.code.syntax import FUNCTIONS, ancestors, block_of, last_name, parameters
 from mcore_unpatch.effects.asks import Ask, Asks, unpacked
 from mcore_unpatch.effects.brought import Brought
 from mcore_unpatch.effects.callers import Answer, method_takes
 from mcore_unpatch.effects.changes import changes
-from mcore_unpatch.effects.hook_takers import Hook, ignored
+from mcore_unpatch.effects.hook_takers import SWALLOWED, UNREAD, lost
 from mcore_unpatch.effects.keywords import put_into
 from mcore_unpatch.effects.raising import Raising
 from mcore_unpatch.effects.records import Cause, Effect, Outcome, Place, When, place_of
@@ -24,7 +23,7 @@ from mcore_unpatch.effects.replaced import Replaced
 from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.library.signatures import Signature, written_call
 from mcore_unpatch.patches.alive import alive
-from mcore_unpatch.patches.records import Patch, PatchFile, Spelling
+from mcore_unpatch.patches.records import Patch, PatchFile
 
 _ANYTHING = Signature((), any_position=True, any_keyword=True)
 
@@ -33,17 +32,22 @@ class Judge:
     """Judges the patches of one repository; everything that asks for no release is read once."""
 
     def __init__(
-        self, names: Names, patches: Sequence[Patch], files: Sequence[PatchFile] = (), hook: Hook | None = None
+        self,
+        names: Names,
+        patches: Sequence[Patch],
+        files: Sequence[PatchFile] = (),
+        hook: str = "",
+        taken: Sequence[str] = (),
     ) -> None:
+        """hook: the keyword of the library's hook. taken: methods that an object takes when it is made, and calls."""
         self.names, self.guards, self.asks = names, Guards(names), Asks(names)
         self.cases = {patch: Replaced(patch, names) for patch in patches}
         self.targets: dict[str, Replaced] = {case.target: case for case in self.cases.values()}
         self.brought = Brought(names, patches, files)
-        self._hook = hook
+        self._hook, self._taken = hook, taken
         self._raising: dict[str, Raising] = {}
         self._on: dict[tuple[Patch, str], tuple[Effect, ...]] = {}
         self._asked: dict[Patch, list[Ask]] = {}
-        self._given: dict[tuple[Patch, str], Given] = {}
 
     def raising(self, release: Detailed) -> Raising:
         """What raises on a release."""
@@ -65,15 +69,14 @@ class Judge:
         if alive(self.guards, patch, [new]) == [False]:
             broken = [one for one in self._imports(case, new) if one.raises]
             return broken or [Effect(Outcome.NEVER_RUNS, (new.label,), Cause(patch.target), here)]
-        old = self._first_that_runs(patch, old, new)
         before, found = self.on(patch, old), list(self.on(patch, new))
         found = [self._with_before(one, before, case, old) for one in found]
-        found += changes(self, case, old, new)
+        raising = self.raising(new)
+        called = (one for one in self.asked(case) if one.when == When.CALL and not self.is_ours(case, one, raising))
+        found += changes(case, called, old, raising)
         raises = [one for one in found if one.raises]
         differs = [one for one in found if one.differs]
         quiet = [one for one in found if not one.raises and not one.differs]
-        if any(one.kind == Outcome.UPSTREAMED for one in quiet) and not raises:
-            return quiet
         if any(one.kind == Outcome.NEVER_CALLED for one in quiet):
             differs = [one for one in differs if one.kind not in (Outcome.BEHIND, Outcome.BODY_CHANGED)]
         return [*raises, *differs, *quiet] or [Effect(Outcome.NONE, (new.label,), Cause(patch.target), here)]
@@ -88,11 +91,6 @@ class Judge:
                 return replace(effect, kind=Outcome.STOPPED, cause=effect.cause._replace(by=uses[0].place))
         return effect
 
-    def _first_that_runs(self, patch: Patch, old: Detailed, new: Detailed) -> Detailed:
-        """The release on which a patch begins to run, where the older one of two does not run it."""
-        between = [one for one in new.older() if one.label == old.label or one in new.older()[len(old.older()) :]]
-        return next((one for one in between if alive(self.guards, patch, [one]) != [False]), old)
-
     # -- one release -------------------------------------------------------------------------------------------------
 
     def _judged(self, case: Replaced, release: Detailed) -> Iterator[Effect]:
@@ -102,10 +100,9 @@ class Judge:
         if case.function is not None and not case.adds:
             answer = Answer(case.function, _ANYTHING, case.target, _here(case))
             yield from answer.unpacked(release.calls(case.target), release.label)
+        yield from self._hook_lost(case, release)
         yield from self._asks_of(case, release)
         yield from self._idle(case, release)
-        if self._hook is not None:
-            yield from ignored(case, self._hook, release)
 
     def _class_not_taken(self, case: Replaced, release: Detailed) -> Iterator[Effect]:
         """Calls that build the class that is replaced, or call its methods, and do not fit the new one."""
@@ -136,28 +133,27 @@ class Judge:
                     yield from wrong
                     return
 
+    def _hook_lost(self, case: Replaced, release: Detailed) -> Iterator[Effect]:
+        """The library's hook, where the replacement takes it and never calls it, or swallows it."""
+        if case.answer is None or self._hook not in (release.parameters(case.target) or ()):
+            return
+        if lost(case.function, self._hook)[0] in (UNREAD, SWALLOWED):
+            by = next((use.place for use in release.calls(case.target)), case.target)
+            yield Effect(Outcome.DROPPED, (release.label,), Cause(case.target, by, (self._hook,)), _here(case))
+
     def _idle(self, case: Replaced, release: Detailed) -> Iterator[Effect]:
         """What is never called: a name that the release does not have, or one that is read before."""
         if case.adds or not self.names.library.within(case.target):
             return
-        if release.has(release.name_of(case.target)) is False and not self.is_used(case):
+        if case.is_alone and case.target in self._taken:
+            yield Effect(Outcome.NEVER_CALLED, (release.label,), Cause(case.target), _here(case))
+        elif release.has(release.name_of(case.target)) is False:
             raising = self.raising(release)
             if case.is_alone and (release.lacks_yet(case.target) or raising.now(case.target) == case.target):
                 return  # an object is one of the class that the release has, if there is one
-            if case.patch.spelling == Spelling.MOCK:
-                cause = Cause(case.target, raising.now(case.target))
-                yield Effect(Outcome.NAME_GONE, (release.label,), cause, _here(case, When.INSTALL), "AttributeError")
-            elif not case.attribute.startswith("__"):
+            if not case.attribute.startswith("__"):
                 cause = Cause(case.target, raising.now(case.target))
                 yield Effect(Outcome.NEVER_CALLED, (release.label,), cause, _here(case))
-
-    def is_used(self, case: Replaced) -> bool:
-        """Whether the file itself calls what it sets there."""
-        for call in case.patch.module.calls:
-            if isinstance(call.func, ast.Attribute) and call.func.attr == case.attribute:
-                if any(one.name == case.owner for one in self.names.of(call.func.value)):
-                    return True
-        return False
 
     # -- what the replacement asks of the library --------------------------------------------------------------------
 
@@ -200,40 +196,12 @@ class Judge:
             found = raising.of(ask)
             if not found:
                 continue
-            if self._is_for_others(case, ask, release):
-                continue
             if ask.call is not None and self.is_ours(case, ask, raising):
                 found = tuple(one for one in found if one.kind not in (Outcome.CALL_UNFIT, Outcome.UNPACKED))
             yield from found
 
-    def _is_for_others(self, case: Replaced, ask: Ask, release: Detailed) -> bool:
-        """Whether a place is reached only where a caller passes what the release's own callers do not."""
-        around = next((parent for parent, _ in ancestors(ask.node) if isinstance(parent, FUNCTIONS)), None)
-        if ask.when != When.CALL or around is None or around is not case.function:
-            return False
-        given = self._left_out(case, release)
-        return bool(given) and Reached(self.guards, release).at(ask.node, given) is False
-
-    def _left_out(self, case: Replaced, release: Detailed) -> Given:
-        """The parameters of a replacement that are None, as nobody passes them."""
-        key = (case.patch, release.label)
-        if key not in self._given:
-            calls, taken = [use.call for use in release.calls(case.target) if use.call is not None], case.taken
-            own = release.taken(case.target)  # what is not known to call it passes no more than it takes
-            open_ones = taken is None or own is None or any(call.star or call.double_star for call in calls)
-            passed = {name for call in calls for name in call.keywords} | set(own.names if own and not calls else ())
-            deepest = max([call.positions for call in calls], default=len(own.positional) if own else 0)
-            passed |= set(taken.positional[:deepest] if taken else ())
-            empty = {name for name, value in taken.defaults if value == "None"} if taken and not open_ones else set()
-            scope = scope_of(case.function.body[0]) if empty and isinstance(case.function, NAMED_FUNCTIONS) else None
-            self._given[key] = {(scope, name): None for name in empty - passed} if scope is not None else {}
-        return self._given[key]
-
     def is_ours(self, case: Replaced, ask: Ask, raising: Raising) -> bool:
         """Whether a call of the replacement reaches another function that the repository puts in place."""
-        if case.is_alone and ask.name == case.target and case.target in self.targets:
-            if not self.targets[case.target].is_alone:
-                return True  # what the object had is what was put on its class
         return raising.is_ours(ask, self.targets, case.target)
 
 

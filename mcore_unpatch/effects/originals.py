@@ -35,12 +35,6 @@ class Originals:
         self._owner, _, self._attribute = patch.target.rpartition(".")
 
     @cached_property
-    def is_given_first(self) -> bool:
-        """`wrap_function_wrapper("module", "name", f)`: a wrapper is given the original, then what the caller gave."""
-        call = self._patch.write.place if self._patch.write is not None else self._patch.place
-        return isinstance(call, ast.Call) and "wrap" in last_name(call.func).lower()
-
-    @cached_property
     def reads(self) -> list[ast.AST]:
         """The expressions of the replacement that stand for the original, and the calls of helpers that have such."""
         if self._function is None:
@@ -54,7 +48,7 @@ class Originals:
         """The calls of the original."""
         held = {id(node) for node in self.reads}
         body = ast.walk(self._function) if self._function is not None else ()
-        return [node for node in body if isinstance(node, ast.Call) and id(_without_cast(node.func)) in held]
+        return [node for node in body if isinstance(node, ast.Call) and id(node.func) in held]
 
     @property
     def reads_by_name(self) -> list[ast.AST]:
@@ -74,24 +68,15 @@ class Originals:
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 if self._is_kept(node.attr) or self._is_read_of_class(node):
                     yield node
-            elif isinstance(node, ast.Call):
-                text = text_of(node.args[1]) if last_name(node.func) in _READERS and len(node.args) > 1 else None
-                if text is not None and self._is_kept(text):
-                    yield node
 
     def _is_given(self, name: str, function: Any) -> bool:
-        """Whether a parameter holds the original: by its default, by `partial`, or given by a wrapper's library."""
+        """Whether a parameter holds the original: by its default, or by `partial`."""
         args = function.args.posonlyargs + function.args.args
-        if self.is_given_first and args and args[0].arg == name and function is self._function:
-            return True
         value = self._patch.write.value if self._patch.write is not None else None
         if isinstance(value, ast.Call) and value.args and self._names_function(value.args[0], function):
             for arg, given in zip(args, value.args[1:], strict=False):
                 if arg.arg == name:
                     return self.stands_for(given)
-            words = [word.value for word in value.keywords if word.arg == name]
-            if words:
-                return self.stands_for(words[0])
         default = next((default_of(arg) for arg in parameters(function) if arg.arg == name), None)
         return default is not None and self.stands_for(default)
 
@@ -102,7 +87,6 @@ class Originals:
 
     def stands_for(self, node: ast.AST | None) -> bool:
         """Whether an expression beside the patch stands for what is replaced."""
-        node = _without_cast(node)
         return self._reads(node) or (isinstance(node, ast.Name) and self._holds(node, _DEEPEST))
 
     def _holds(self, node: ast.Name, depth: int) -> bool:
@@ -121,7 +105,7 @@ class Originals:
             elif isinstance(binding.value, ast.Constant) and binding.value.value is None:
                 continue  # until the patch is made
             else:
-                value = _without_cast(binding.value)
+                value = binding.value
                 if binding.path or not (
                     self._reads(value)
                     or (isinstance(value, ast.Name) and value.id != node.id and self._holds(value, depth - 1))
@@ -144,7 +128,6 @@ class Originals:
 
     def _reads(self, node: ast.AST | None) -> bool:
         """`x.name`, `getattr(x, "name")`, `x.__dict__["name"]`, outside of the replacement."""
-        node = _without_cast(node)
         if isinstance(node, ast.Attribute):
             if node.attr in ("__func__", "__wrapped__"):
                 return self._reads(node.value)
@@ -210,13 +193,6 @@ class Originals:
 def _key(target: ast.Subscript) -> str:
     of_dict = isinstance(target.value, ast.Attribute) and target.value.attr == "__dict__"
     return (text_of(target.slice) or "") if of_dict else ""
-
-
-def _without_cast(node: Any) -> Any:
-    """`x` of `cast(Any, x)`; anything else as it is."""
-    while isinstance(node, ast.Call) and last_name(node.func) == "cast" and len(node.args) == 2:
-        node = node.args[1]
-    return node
 
 
 def is_called_once(function: Any, calls: list[ast.Call]) -> bool:

@@ -136,8 +136,8 @@ class OnOther:
         parts = [node.left, node.right] if isinstance(node, ast.BinOp) else getattr(node, "elts", [])
         found = [self._classes(part) for part in parts]
         for value in self._names.of(node) if not parts else ():
-            display = value.node if value.kind == Kind.ITEMS and hasattr(value.node, "elts") else None
-            found.append(self._classes(display) if display is not None else [value] * (value.kind == Kind.CLASS))
+            is_display = value.kind == Kind.ITEMS and bool(getattr(value.node, "elts", ()))
+            found.append(self._classes(value.node) if is_display else [value] * (value.kind == Kind.CLASS))
         return [value for part in found for value in part] if all(found) else []
 
     def _is_gone(self, value: Value) -> bool:
@@ -200,9 +200,16 @@ class OnOther:
         for function in (*case.functions, *filter(None, called)):
             for node in walk(function):
                 word = node.arg if isinstance(node, ast.keyword) else last_name(node)
-                if re.fullmatch(self._other.numbers, word or "") is not None:
+                if re.fullmatch(self._other.numbers, word or "") is not None and not _is_handed_on(node):
                     return Elsewhere(Becomes.RENUMBERED, Why.NUMBERS, word or "", getattr(node, "lineno", 0))
         return None
+
+
+def _is_handed_on(node: ast.AST) -> bool:
+    """Whether a parameter is only given to another call, as the original would: that asks for nothing."""
+    given = node.value if isinstance(node, ast.keyword) else node
+    around, _ = next(ancestors(given))
+    return isinstance(given, ast.Name) and given in (*getattr(around, "args", ()), getattr(around, "value", None))
 
 
 def _raises(test: ast.AST) -> bool:

@@ -9,11 +9,9 @@ from functools import partial
 from mcore_unpatch.code.module import scope_of
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.reached import Guards, Reached
-from mcore_unpatch.code.syntax import ancestors, text_of
 from mcore_unpatch.effects.asks import Ask
 from mcore_unpatch.effects.brought import Brought
 from mcore_unpatch.effects.handlers import is_caught
-from mcore_unpatch.effects.meaning import meant
 from mcore_unpatch.effects.records import Cause, Effect, Outcome, When
 from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.library.facts import Definition
@@ -41,28 +39,13 @@ class Raising:
 
     def runs_at(self, node: ast.AST, exception: str) -> bool:
         """The same of a node."""
-        return not is_caught(node, exception) and self.reaches(node) is not False and not self._lacks_key(node)
+        return not is_caught(node, exception) and self.reaches(node) is not False
 
     def reaches(self, node: ast.AST) -> bool | None:
         """Whether a node is reached on the release."""
         if node not in self._reached:
             self._reached[node] = Reached(self.guards, self.release).at(node)
         return self._reached[node]
-
-    def _lacks_key(self, node: ast.AST) -> bool:
-        """Whether a node stands behind `"key" in Class.table`, and neither the release nor the file sets that key."""
-        for parent, child in ancestors(node):
-            test = parent.test if isinstance(parent, ast.If) and any(child is one for one in parent.body) else None
-            if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In) and (key := text_of(test.left)):
-                table = test.comparators[0]
-                bound = scope_of(table).bindings(table.id) if isinstance(table, ast.Name) else []
-                known = meant(self.names, bound[0].value if len(bound) == 1 else table)
-                entry = self.release.entry(known.names[0]) if known is not None else None
-                keys = entry.trait("keys") if entry is not None else None
-                stores = (one.target for one in scope_of(node).module.stores if isinstance(one.target, ast.Subscript))
-                if keys and key not in keys.split(",") and not any(text_of(one.slice) == key for one in stores):
-                    return True
-        return False
 
     # -- names -------------------------------------------------------------------------------------------------------
 
@@ -111,7 +94,7 @@ class Raising:
     def _misused(self, ask: Ask) -> Iterator[Effect]:
         name, release = ask.on(self.release), self.release
         found = release.define(name) if ask.call is not None else None
-        if ask.call is None or found is None or self._brought.fakes(name, ask.path):
+        if ask.call is None or found is None:
             return
         wrong = self.misfit(ask, found, ask.call)
         if wrong is not None and self.runs(ask, "TypeError"):

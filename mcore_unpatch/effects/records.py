@@ -22,7 +22,6 @@ class Outcome(StrEnum):
     BEHIND = "behind"  # a copy without what upstream changed
     BODY_CHANGED = "body-changed"  # the replacement stands for a body that changed
     DROPPED = "dropped"  # `**rest` swallows what the library passes now
-    IGNORED = "ignored"  # the hook is taken and never called
     VALUE_MOVED = "value-moved"  # a value by position means another parameter
     DEFAULT_CHANGED = "default-changed"  # what a call leaves out
     CONSTANT_CHANGED = "constant-changed"
@@ -30,13 +29,11 @@ class Outcome(StrEnum):
     NEW = "new"  # the library has now what the repository adds
     CALLED_ELSEWHERE = "called-elsewhere"  # another name, or another caller, stands between
     CLASS_ASKED = "class-asked"  # the library asks for the class that is replaced
-    BRANCH_TURNED = "branch-turned"  # a condition of ours on the release takes its other way
     STOPPED = "stopped"  # what was called is never called any more
     UNREAD = "unread"  # whether it fits cannot be told
     # Nothing happens.
     NEVER_RUNS = "never-runs"  # a condition keeps it off the release
     NEVER_CALLED = "never-called"  # nobody calls what it replaces, before either
-    UPSTREAMED = "upstreamed"  # the release does all that the copy does
     NONE = "none"
 
 
@@ -50,7 +47,7 @@ RAISES = frozenset(
         Outcome.UNPACKED,
     }
 )
-QUIET = frozenset({Outcome.NEVER_RUNS, Outcome.NEVER_CALLED, Outcome.UPSTREAMED, Outcome.NONE})
+QUIET = frozenset({Outcome.NEVER_RUNS, Outcome.NEVER_CALLED, Outcome.NONE})
 
 
 class When(StrEnum):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -163,7 +162,7 @@ class Replaced:
         """What the replacement takes, the object itself left out; nothing where that is not evident."""
         if self.function is None or self.adds or not self._decorators <= _TRANSPARENT:
             return None
-        if self._wrapper in _PARTIAL or self.originals.is_given_first:
+        if self._wrapper in _PARTIAL:
             return None
         whole = written_signature(self.function)
         return whole.without_first() if (self.is_bound or self.has_own_object) and whole.positional else whole
@@ -190,10 +189,3 @@ class Replaced:
         if self.own_class is None or self.patch.replacement is None:
             return False
         return any(one.name == name for one in self.names.lineage(self.patch.replacement)[1:])
-
-    def words(self) -> Iterator[str]:
-        """The names that the replacement says."""
-        for function in self.functions:
-            for node in ast.walk(function):
-                if isinstance(node, (ast.Name, ast.Attribute)):
-                    yield last_name(node)

@@ -39,8 +39,7 @@ class Traits:
             return not self.has(trait[1:])
         if trait in _PLAIN:
             return bool(_PLAIN[trait](self))
-        where, wanted = self._tells[trait]
-        return _LOOKED[where](self, re.compile(wanted))
+        return self._says(trait)
 
     def _says(self, trait: str) -> bool:
         where, wanted = self._tells[trait]
@@ -68,11 +67,6 @@ class Traits:
         found = [(spelled(node) or "?", node.lineno) for node in targets if isinstance(node.ctx, ast.Store)]
         calls = (node for node in self.nodes if isinstance(node, ast.Call) and last_name(node.func) == "setattr")
         return found + [("?", node.lineno) for node in calls]
-
-    @property
-    def writes(self) -> list[str]:
-        """The paths alone."""
-        return [path for path, _ in self.written]
 
     @cached_property
     def returned(self) -> list[ast.Call]:
@@ -307,7 +301,7 @@ _LOOKED: dict[str, Callable[[Traits, re.Pattern[str]], bool]] = {
         lambda of: [of.case.names.index.sources[home.path].decode(errors="replace") for home in of.case.homes[-1:]]
     ),
     "installer": _any(lambda of: [of.installer]),
-    "every-write": lambda of, wanted: bool(of.writes) and all(map(wanted.search, of.writes)),
+    "every-write": lambda of, wanted: bool(of.written) and all(wanted.search(path) for path, _ in of.written),
     "a-write": _any(lambda of: [path for path, _ in _head_writes(of)]),
     "turns-off": _any(_turned_off),
     "returned": _any(lambda of: [last_name(call.func) for call in of.returned]),

@@ -124,7 +124,7 @@ class Verdicts(Generic[AnyRow]):
             return None
         last = {release: release.last_with(case.target) for release in releases}
         kinds = {found.entry(case.target).letter for found in last.values() if found and found.entry(case.target)}  # type: ignore[union-attr]
-        if not all(last.values()) or not kinds or self._is_kept(case):
+        if not all(last.values()) or not kinds or case.reaches_original:  # which raises
             return None
         if kinds <= {"i"} and releases[-1].define(case.owner) is not None:
             is_used = case.patch.spelling == Spelling.SYS_MODULES
@@ -134,14 +134,8 @@ class Verdicts(Generic[AnyRow]):
         moved = self._judge.raising(releases[-1]).now(case.target)
         if moved:
             return Verdict(Fate.BY_HAND, Reason.MOVED, name=moved)
-        if self._judge.is_used(case):
-            return None
         constant = isinstance(case.function, ast.Lambda) and isinstance(case.function.body, ast.Constant)
         return Verdict(Fate.GOES if constant else Fate.BY_HAND, Reason.GONE)
-
-    def _is_kept(self, case: Replaced) -> bool:
-        """Whether the original is read too, which raises: that is no dead code."""
-        return case.reaches_original
 
     def row(self, case: Replaced, releases: Sequence[Detailed]) -> AnyRow | None:
         """The first row that fits a patch."""

@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from functools import cached_property
 
 from mcore_unpatch.library.facts import Definition, How, Use
-from mcore_unpatch.library.names import Names
+from mcore_unpatch.library.names import Namespace
 from mcore_unpatch.library.packed import Packed
 from mcore_unpatch.library.signatures import Signature, packed_signature
 
@@ -53,7 +53,7 @@ class Detailed:
     """One release."""
 
     def __init__(
-        self, releases: Releases, number: int, is_later: bool = False, label: str = "", names: Names | None = None
+        self, releases: Releases, number: int, is_later: bool = False, label: str = "", names: Namespace | None = None
     ) -> None:
         """With a `label`, a source whose `names` are read as they are asked for, and which is not among the others."""
         self.packed, self._releases, self._number = releases.packed, releases, number

@@ -92,14 +92,10 @@ class Library:
             return False
         return any(self._all.is_a(f"{base}.{name}", "f") for base in self.lineage(cls)) or self.inherits(cls, name)
 
-    def result(self, function: str) -> Sequence[str]:
-        """The classes of what a function returns."""
-        if function in self.heart.results:
-            return (self.heart.results[function],)
-        for entry in reversed(self._packed.entries(function)):
-            if held := self._class_of(entry.trait("type") or ""):
-                return (held,)
-        return ()
+    def result(self, function: str) -> str:
+        """The class of what a function returns, where that is known."""
+        told = (self._class_of(one.trait("type") or "") for one in reversed(self._packed.entries(function)))
+        return self.heart.results.get(function) or next(filter(None, told), "")
 
     def part(self, attribute: str) -> str:
         """The class that usually stands under the name of a submodule."""

@@ -41,7 +41,7 @@ class Listing:
         return found
 
 
-class Names:
+class Namespace:
     """Questions about names, answered by what each is by itself."""
 
     def __init__(

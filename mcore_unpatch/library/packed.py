@@ -5,17 +5,18 @@ Three streams, each read when it is first asked for: what names are, their bodie
 
 from __future__ import annotations
 
-import zlib
+import lzma
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property
 from typing import NamedTuple
 
 from mcore_unpatch.library.facts import Definition, Entry, Heart, How, Use
-from mcore_unpatch.library.names import Body, Listing, Names
+from mcore_unpatch.library.names import Body, Listing, Namespace
 from mcore_unpatch.library.signatures import Call
 
-_FORMAT = b"unpatch models 3\n"
+_FORMAT = b"unpatch models 4\n"
 _VERSION_END, _FIELD, _USE = "\x1e", "\x1f", "\x1d"
+BEST = 9 | lzma.PRESET_EXTREME
 _GONE, _DIGITS = "-", "0123456789"
 Lines = dict[str, str]
 Changes = tuple[dict[str, Body], Lines]  # heads and bodies, and uses
@@ -46,7 +47,7 @@ class Packed:
         self._read_bodies, self._read_uses = bodies, uses
         self.branches: dict[Branch, bytes] = {}
         self._entries: dict[str, list[Entry]] = {}
-        self._names: dict[int | None, Names] = {}
+        self._names: dict[int | None, Namespace] = {}
         self.within = self.names().within
 
     @classmethod
@@ -59,23 +60,23 @@ class Packed:
             end = at + 4 + int.from_bytes(data[at : at + 4])
             streams.append(data[at + 4 : end])
             at = end
-        head, *told = zlib.decompress(streams[0]).decode().split("\n")
+        head, *told = _text(streams[0]).split("\n")
         labels, *branches = head.split("\t")
         lines = dict(line.split("\t", 1) for line in told)
 
         def bodies() -> Lines:
-            return dict(zip(lines, zlib.decompress(streams[1]).decode().split("\n"), strict=True))
+            return dict(zip(lines, _text(streams[1]).split("\n"), strict=True))
 
         def uses() -> Lines:
-            text = zlib.decompress(streams[2]).decode()
+            text = _text(streams[2])
             return dict(line.split("\t", 1) for line in text.split("\n")) if text else {}
 
         packed = cls(heart, tuple(labels.split()), lines, bodies, uses)
         packed.branches = {Branch(*one.split()): stream for one, stream in zip(branches, streams[3:], strict=True)}
         return packed
 
-    def to_bytes(self) -> bytes:
-        """The file; the same for the same versions."""
+    def to_bytes(self, effort: int = 0) -> bytes:
+        """The file; the same for the same versions. With more effort it is smaller, and takes seconds."""
         names = sorted(self.lines)
         head = "\t".join([" ".join(self.labels), *map(" ".join, self.branches)])
         streams = [
@@ -83,7 +84,7 @@ class Packed:
             [self.bodies[name] for name in names],
             [f"{name}\t{line}" for name, line in sorted(self.uses.items())],
         ]
-        packed = [*(zlib.compress("\n".join(stream).encode(), 9) for stream in streams), *self.branches.values()]
+        packed = [*(_compressed("\n".join(stream), effort) for stream in streams), *self.branches.values()]
         return _FORMAT + b"".join(len(one).to_bytes(4) + one for one in packed)
 
     @classmethod
@@ -131,12 +132,12 @@ class Packed:
         lines = [str(len(names)), *(f"{name}\t{head}\t{body}" for name, (head, body) in sorted(names.items()))]
         text = "\n".join([*lines, *(f"{name}\t{text}" for name, text in sorted(uses.items()))])
         kept = Packed(self.heart, self.labels, self.lines, lambda: self.bodies, lambda: self.uses)
-        kept.branches = self.branches | {branch: zlib.compress(text.encode(), 9)}
+        kept.branches = self.branches | {branch: _compressed(text, BEST)}
         return kept
 
     def branch(self, branch: Branch) -> Packed:
         """These versions with a branch behind them, as if it came last."""
-        count, *lines = zlib.decompress(self.branches[branch]).decode().split("\n")
+        count, *lines = _text(self.branches[branch]).split("\n")
         parts = [line.split("\t", 2) for line in lines[: int(count)]]
         uses = dict(line.split("\t", 1) for line in lines[int(count) :])
         return self._changed(branch.version, ({name: (head, body) for name, head, body in parts}, uses))
@@ -172,10 +173,10 @@ class Packed:
                 return digest, statements
         return "", ""
 
-    def names(self, number: int | None = None) -> Names:
+    def names(self, number: int | None = None) -> Namespace:
         """The names of a version; without one all as one, each as the newest has it that has it at all."""
         if number not in self._names:
-            self._names[number] = Names(self.heart, self.listing, lambda name: self._entry(name, number), self.body)
+            self._names[number] = Namespace(self.heart, self.listing, lambda name: self._entry(name, number), self.body)
         return self._names[number]
 
     def _entry(self, name: str, number: int | None) -> Entry | None:
@@ -210,6 +211,15 @@ class Packed:
         """The names that specs of some version have."""
         marks = [f"{before}{how}" for before in (_FIELD, _USE) for how in (How.NAMED, How.SLOT)]
         return [name for name, line in self.uses.items() if any(mark in line for mark in marks)]
+
+
+def _compressed(text: str, effort: int) -> bytes:
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": effort, "lc": 4, "lp": 0, "pb": 0}]
+    return lzma.compress(text.encode(), filters=filters)
+
+
+def _text(compressed: bytes) -> str:
+    return lzma.decompress(compressed).decode()
 
 
 def _head(entry: Entry) -> str:

@@ -69,6 +69,8 @@ HOOK = (
     "_postprocess",
     "post_process",
 )
+# A node of a schedule plan takes its method when it is made: what is put on the node later is never called.
+TAKEN = tuple(f"megatron.core.models.common.utils.{node}ProcessNode.forward_impl" for node in ("Pre", "Post"))
 COMPANIONS = ("mbridge", "mcore")
 # What is imported below this raises where that function does not take that parameter.
 REFUSING = ("mcore_unpatch.compat.", f"{GPT_MODEL}.forward", "output_processor")

@@ -17,10 +17,9 @@ from mcore_unpatch.patches.evidence import Evidence
 from mcore_unpatch.patches.frames import unfolded
 from mcore_unpatch.patches.records import Confidence, Patch, Spelling, Target, Write, WriteKind
 from mcore_unpatch.patches.registries import registered, tabled
-from mcore_unpatch.patches.replacements import is_callable
 from mcore_unpatch.patches.restores import is_restore, is_temporary
 from mcore_unpatch.patches.rewrites import rewrites
-from mcore_unpatch.patches.targets import DUNDERS, EVERYTHING, target
+from mcore_unpatch.patches.targets import DUNDERS, target
 from mcore_unpatch.patches.writes import owner_of_dict, writes
 
 _DEEPEST = 3  # loops and helpers within one another
@@ -172,9 +171,6 @@ class Finder:
                 yield from self._of_write(write, inner, call if call is not None else place, depth - 1)
             if frames:
                 return
-        if not wanted and is_callable(self.names, write.value, frame):
-            whole = (Kind.CLASS, Kind.MODULE)
-            wanted = [EVERYTHING] if any(one.kind in whole and self.library.within(one.name) for one in known) else []
         if not known and _is_any_module(write.base):
             given = (one.name for one in self.names.of(write.value, frame) if self.library.within(one.name))
             for name in wanted or [name.rpartition(".")[2] for name in given]:

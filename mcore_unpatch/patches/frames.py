@@ -6,18 +6,16 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from mcore_unpatch.code.module import Scope, inner_scope, qualified, scope_of
+from mcore_unpatch.code.module import Scope, inner_scope, scope_of
 from mcore_unpatch.code.names import Names
 from mcore_unpatch.code.syntax import (
     FUNCTIONS,
-    NAMED_FUNCTIONS,
     ancestors,
     default_of,
     function_of,
     last_name,
     names_in,
     parameters,
-    parent_of,
 )
 from mcore_unpatch.code.values import Frame, Kind, Value, Values
 from mcore_unpatch.patches.records import Write, WriteKind
@@ -71,7 +69,6 @@ def _calls(names: Names, function: Any, asked: list[ast.arg], write: Write, fram
         for arg in parameters(function):
             if arg not in asked and (passed := names.argument(arg, call)) is not None and passed is not default_of(arg):
                 given[inner, arg.arg] = names.of(passed)
-        given |= _decorated(call, function, write)
         yield from _told_above(names, {**(frame or {}), **given}, call, _DEEPEST)
 
 
@@ -100,20 +97,6 @@ def _handed(names: Names, values: Values, function: Any, call: ast.Call) -> Valu
         is_open = one.kind == Kind.PARAMETER and function_of(one.node) is function
         found += names.of(names.argument(one.node, call)) if is_open else (one,)
     return tuple(found)
-
-
-def _decorated(call: ast.Call, function: Any, write: Write) -> Frame:
-    """`@helper(Cls) def f`: the function that the helper gives back is called with `f`."""
-    below = parent_of(call)
-    if not isinstance(below, (*NAMED_FUNCTIONS, ast.ClassDef)) or not any(call is one for one in below.decorator_list):
-        return {}
-    kind = Kind.CLASS if isinstance(below, ast.ClassDef) else Kind.FUNCTION
-    for parent, _ in ancestors(write.place):
-        if parent is function:
-            break
-        if isinstance(parent, NAMED_FUNCTIONS) and parameters(parent):
-            return {(inner_scope(parent), parameters(parent)[0].arg): (Value(kind, qualified(below), below),)}
-    return {}
 
 
 def _is_installer(write: Write, asked: list[ast.arg]) -> bool:
@@ -146,22 +129,12 @@ def rows_of(names: Names, loop: Any, frame: Frame | None) -> Iterator[Frame]:
     is_pairs = isinstance(source, ast.Call) and last_name(source.func) == "items"
     of: Any = source.func.value if is_pairs and isinstance(source.func, ast.Attribute) else source
     targets = target.elts if isinstance(target, ast.Tuple) else [target]
-    if isinstance(source, ast.Call) and last_name(source.func) == "zip":
-        columns = [[part for value in names.of(one, frame) for part in _elements(value)] for one in source.args]
-        for row in zip(*columns, strict=False):
-            if len(row) == len(targets):
-                yield dict(_taken_apart(names, scope, targets, list(row), frame))
-        return
     for value in names.settled(names.of(of, frame)):
         if value.kind != Kind.ITEMS or value.node is None or isinstance(value.node, ast.Subscript):
             continue
         for parts in _rows(value.node, is_pairs, len(targets)):
             if len(parts) == len(targets):
                 yield dict(_taken_apart(names, scope, targets, parts, frame))
-
-
-def _elements(value: Value) -> list[Any]:
-    return list(getattr(value.node, "elts", ())) if value.kind == Kind.ITEMS else []
 
 
 def _rows(table: Any, is_pairs: bool, width: int) -> Iterator[list[Any]]:

@@ -44,10 +44,9 @@ def live_of(guards: Guards, patch: Patch, releases: Sequence[Detailed]) -> Lives
         False if called[at] is False or is_unloaded(patch, release) else both(one.truths[at] for one in held)
         for at, release in enumerate(releases)
     ]
-    on = [release for release, truth in zip(releases, made, strict=True) if truth is not False]
-    labels, newer = tuple(one.label for one in on if not one.is_later), any(one.is_later for one in on)
+    on = _on(releases, made)
     if all(made):
-        return Lives(labels, newer)
+        return on
     ruling = [one.guard() for one in held if False in one.truths]
     if unloaded := tuple(one.label for one in releases if not one.is_later and is_unloaded(patch, one)):
         ruling.append(Guard(patch.line, patch.place.end_lineno, "loaded", unloaded))
@@ -58,20 +57,21 @@ def live_of(guards: Guards, patch: Patch, releases: Sequence[Detailed]) -> Lives
         asked = (_Held(condition, None, runs) for condition in conditions_of_call(guards, calls[0]))
         ruling += [one.guard(path) for one in asked if False in one.truths]
     depends = (one.words(made) for one in held)
-    return Lives(labels, newer, tuple(dict.fromkeys(filter(None, depends))), tuple(ruling))
+    return on._replace(depends=tuple(dict.fromkeys(filter(None, depends))), guards=tuple(ruling))
 
 
 def lives_at(guards: Guards, node: ast.AST, releases: Sequence[Detailed]) -> Lives:
     """The releases on which a place is reached that is no patch, and what rules the others out."""
     runs = [Reached(guards, release) for release in releases]
-    held = [
-        _Held(condition, given, runs)
-        for condition, given in _as_written([(one, None) for one in guards.conditions(node)])
-    ]
+    asked: Asked = [(one, None) for one in guards.conditions(node)]
+    held = [_Held(condition, given, runs) for condition, given in _as_written(asked)]
     made = [both(one.truths[at] for one in held) for at in range(len(releases))]
+    return _on(releases, made)._replace(guards=tuple(one.guard() for one in held if False in one.truths))
+
+
+def _on(releases: Sequence[Detailed], made: Sequence[bool | None]) -> Lives:
     on = [release for release, truth in zip(releases, made, strict=True) if truth is not False]
-    labels, newer = tuple(one.label for one in on if not one.is_later), any(one.is_later for one in on)
-    return Lives(labels, newer, (), tuple(one.guard() for one in held if False in one.truths))
+    return Lives(tuple(one.label for one in on if not one.is_later), any(one.is_later for one in on))
 
 
 def _as_written(asked: Asked) -> Iterator[tuple[Condition, Given | None]]:

@@ -13,7 +13,6 @@ from mcore_unpatch.code.values import Frame, Kind, Value
 _MOVES = ("to", "cuda", "cpu", "half", "bfloat16", "float")
 _MAKES_CALLABLE = ("partial", "property", "staticmethod", "classmethod", "wraps", "cached_property", "MethodType")
 GIVEN_FUNCTIONS = re.compile("config|args|params$", re.I)  # such objects are given functions on purpose
-_KEPT = re.compile(r"orig|backup|old|_real|saved|_prev", re.I)
 
 
 def bound_to(value: ast.AST | None) -> ast.AST | None:
@@ -76,8 +75,6 @@ def _without_moves(value: ast.AST | None) -> ast.AST | None:
 def is_backup(names: Names, value: ast.AST | None, name: str, frame: Frame | None) -> bool:
     """`Cls._original = Cls.forward`: what is written is the library's own, under another name."""
     found = names.of(value, frame)
-    if not found and isinstance(value, ast.Attribute):
-        return value.attr != name and _KEPT.search(name) is not None
     return any(
         one.kind in (Kind.FUNCTION, Kind.CLASS) and names.library.within(one.name) and not one.name.endswith(f".{name}")
         for one in found

@@ -12,7 +12,6 @@ from mcore_unpatch.patches.records import Spelling, Target, Write, WriteKind
 
 # What Python itself looks at: whoever writes it changes the function or class.
 DUNDERS = {"__code__", "__signature__", "__defaults__", "__kwdefaults__", "__globals__", "__bases__", "__call__"}
-EVERYTHING = "*"  # the name that a loop over names stands for
 
 
 def target(names: Names, base: Value, name: str, write: Write, frame: Frame | None) -> Target | None:
@@ -84,8 +83,6 @@ def _of_class(names: Names, base: Value, name: str, write: Write, frame: Frame |
     if not of_library:
         return None
     owner = of_library[0]
-    if name == EVERYTHING:
-        return Target(f"{base.name}.*", Spelling.SETATTR) if on_class else None
     members = [one for cls in of_library if (one := library.own_member(cls, name)) is not None]
     if on_class:
         if _is_replacement(names, write, name, frame) or (members and _is_constant_name(name)):

@@ -10,7 +10,6 @@ from mcore_unpatch.code.syntax import last_name, parent_of, spelled, text_of
 from mcore_unpatch.patches.records import Write, WriteKind
 
 _DICTS = ("__dict__", "__globals__", "__dataclass_fields__")
-_WRAPPERS = ("wrap_function_wrapper", "patch_function_wrapper", "wrap_object")
 
 
 def writes(module: Module) -> Iterator[Write]:
@@ -54,8 +53,6 @@ def _setattr(call: ast.Call, args: list[ast.expr], of: ast.expr | None) -> Itera
         yield Write(call, args[0], args[1], args[2], WriteKind.SETATTR)
     elif len(args) == 2 and of is not None and last_name(call.func) != "setattr":
         yield Write(call, owner_of_dict(of) or of, args[0], args[1], WriteKind.SETATTR)
-    elif len(args) == 2 and of is not None:
-        yield Write(call, args[0], None, args[1], WriteKind.MOCK)  # by a dotted text
 
 
 def _part(call: ast.Call, args: list[ast.expr], of: ast.expr | None) -> Iterator[Write]:
@@ -91,19 +88,11 @@ def _mock(call: ast.Call, args: list[ast.expr], of: ast.expr | None) -> Iterator
     elif name == "object" and last_name(of) == "patch" and len(args) > 1:
         value = args[2] if len(args) > 2 else given.get("new")
         yield Write(call, args[0], args[1], value, WriteKind.MOCK)
-    elif name == "multiple" and last_name(of) == "patch" and args:
-        yield from (Write(call, args[0], one.arg, one.value, WriteKind.MOCK) for one in call.keywords if one.arg)
-
-
-def _wrapped(call: ast.Call, args: list[ast.expr], _: ast.expr | None) -> Iterator[Write]:
-    if len(args) > 1:
-        yield Write(call, args[0], args[1], args[2] if len(args) > 2 else None, WriteKind.SETATTR)
 
 
 _READERS = {
     **dict.fromkeys(("setattr", "__setattr__"), _setattr),
     **dict.fromkeys(("add_module", "register_module", "set_submodule"), _part),
     **dict.fromkeys(("update", "setdefault", "__setitem__"), _item),
-    **dict.fromkeys(("patch", "object", "multiple"), _mock),
-    **dict.fromkeys(_WRAPPERS, _wrapped),
+    **dict.fromkeys(("patch", "object"), _mock),
 }

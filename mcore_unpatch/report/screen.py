@@ -52,7 +52,7 @@ def most_urgent(findings: Sequence[Finding], report: Report, places: int) -> Ite
     newest = first.versions[-1] if first else ()
     alike: dict[tuple[str, str], list[Finding]] = {}
     for finding in sorted(findings, key=lambda finding: urgency(finding, newest)):
-        alike.setdefault((finding.path, _sentence(finding)), []).append(finding)
+        alike.setdefault((finding.path, _sentence(finding, report.fixes_known)), []).append(finding)
     yield [("Most urgent" if len(alike) > places else "Where", "bold")]
     for (path, said), some in list(alike.items())[:places]:
         at = ", ".join(str(line) for line in sorted({finding.line for finding in some}))
@@ -105,15 +105,15 @@ def _by_migrate(number: dict[str, int], fate: str) -> tuple[int, str]:
     return total, f"{_MANY[fate] if total > 1 else fate}: {told}"
 
 
-def _sentence(finding: Finding) -> str:
-    """What is most urgent to know of a finding, and what becomes of it."""
+def _sentence(finding: Finding, fixes_known: bool) -> str:
+    """What is most urgent to know of a finding; and what becomes of it, where the codemods were asked."""
     told = breaks(finding)
     said = told[0] if finding.effect and told else message(finding).partition("; ")[0]
     if finding.effect == "breaks":  # of several releases, the first may only leave it without effect
         said = next((text for text in told if "Error" in text), said)
     named = said.startswith(("`", "the ", "line ")) or finding.target.rpartition(".")[2] in said
     about = "" if named else f"`{'.'.join(finding.target.split('.')[-2:])}`: "
-    return f"{about}{said} ({FATES[fate_of(finding)]})"
+    return f"{about}{said}" + (f" ({FATES[fate_of(finding)]})" if fixes_known else "")
 
 
 def brief(findings: Sequence[Finding]) -> str:

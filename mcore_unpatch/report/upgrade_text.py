@@ -189,7 +189,11 @@ def _on_hybrid(report: UpgradeReport, every: bool) -> Iterator[Line]:
     cells = Counter(one for row in report.rows for one in hybrid_of(row, report) if one != NOT_REACHED)
     if cells or report.builders:
         told = ", ".join(f"{one} {number}" for one, number in cells.most_common())
-        built = f" {count(report.builders, 'place')} that build or register a GPTModel." if report.builders else ""
+        built = (
+            f" GPTModel is built, derived from or handed on at {count(report.builders, 'place')}."
+            if report.builders
+            else ""
+        )
         yield from wrapped(f"Hybrid: what a patch does when the model is a HybridModel. {told}.{built}", 0)
     for row in report.rows if every else ():
         if row.hybrid is not None and not _is_fine(hybrid_of(row, report)):

@@ -107,7 +107,7 @@ def _behind(effect: Effect) -> str:
 
 def _dropped(effect: Effect) -> str:
     who = short(effect.cause.by)
-    return f"`{who}` passes {quoted(effect.cause.words)} now, which the replacement takes in `**` and drops."
+    return f"`{who}` passes {quoted(effect.cause.words)}, which the replacement takes and drops."
 
 
 def _value_moved(effect: Effect) -> str:
@@ -125,12 +125,7 @@ def _called_elsewhere(effect: Effect) -> str:
     name, by = short(effect.cause.name), effect.cause.by
     if by and leaf(by) == leaf(effect.cause.name):
         return f"`{name}` is only imported there now; `{short(by)}` is what is called."
-    return f"`{short(by)}` calls `{name}` too." if by else f"nothing calls `{name}` by this name any more."
-
-
-def _branch_turned(effect: Effect) -> str:
-    came_out = "true" if effect.cause.words == ("True",) else "false"
-    return f"the condition on line {effect.place.line} is {came_out} there, and was not: other code of yours runs."
+    return f"`{short(by)}` calls `{name}` too."
 
 
 def _stopped(effect: Effect) -> str:
@@ -147,9 +142,6 @@ _SENTENCES: dict[Outcome, Callable[[Effect], str]] = {
     Outcome.BEHIND: _behind,
     Outcome.BODY_CHANGED: lambda one: f"`{short(one.cause.name)}` changed, and the replacement never calls it.",
     Outcome.DROPPED: _dropped,
-    Outcome.IGNORED: lambda one: (
-        f"takes {quoted(one.cause.words)} and never calls it: hooks are dropped without a word."
-    ),
     Outcome.VALUE_MOVED: _value_moved,
     Outcome.DEFAULT_CHANGED: _default_changed,
     Outcome.CONSTANT_CHANGED: lambda one: f"`{short(one.cause.name)}` has another value.",
@@ -157,11 +149,9 @@ _SENTENCES: dict[Outcome, Callable[[Effect], str]] = {
     Outcome.NEW: lambda one: f"the library has a `{short(one.cause.name)}` of its own there, which this replaces.",
     Outcome.CALLED_ELSEWHERE: _called_elsewhere,
     Outcome.CLASS_ASKED: lambda one: f"`{short(one.cause.by)}` asks for the class `{leaf(one.cause.name)}` itself.",
-    Outcome.BRANCH_TURNED: _branch_turned,
     Outcome.STOPPED: _stopped,
     Outcome.UNREAD: lambda one: f"whether what replaces `{short(one.cause.name)}` fits cannot be told.",
     Outcome.NEVER_RUNS: lambda one: f"never runs on {releases(one.releases)}.",
     Outcome.NEVER_CALLED: lambda one: f"nobody calls `{short(one.cause.name)}`.",
-    Outcome.UPSTREAMED: lambda one: f"`{short(one.cause.name)}` does all that this copy does.",
     Outcome.NONE: lambda one: "runs as written.",
 }

@@ -11,7 +11,6 @@ from types import MappingProxyType
 
 from mcore_unpatch.code.index import Index
 from mcore_unpatch.code.names import Names
-from mcore_unpatch.effects.hook_takers import Hook
 from mcore_unpatch.effects.judge import Judge
 from mcore_unpatch.effects.uses import Uses
 from mcore_unpatch.effects.verdicts import Verdicts
@@ -50,7 +49,8 @@ class Core:
     @cached_property
     def judge(self) -> Judge:
         """What a Megatron does to them."""
-        return Judge(self.names, self.patches, patch_files(self._diffs, self.megatrons.library), Hook(*parts.HOOK))
+        files = patch_files(self._diffs, self.megatrons.library)
+        return Judge(self.names, self.patches, files, parts.HOOK[0], parts.TAKEN)
 
     @cached_property
     def uses(self) -> Uses:

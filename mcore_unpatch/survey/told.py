@@ -208,7 +208,7 @@ def _sets_what_is_there(case: Replaced, judged: Sequence[Detailed]) -> bool:
         return False
     values = case.names.of(value, patch.frame) if value is not None else ()
     made = [one for one in values if one.kind in kinds] or [one for one in (patch.replacement,) if one is not None]
-    if len(made) != 1 or made[0].node is not None or not library.within(made[0].name):
+    if len(made) != 1 or made[0].node is not None or made[0].wrapped or not library.within(made[0].name):
         return False
     may_differ = made[0].kind != Kind.MODULE and any(one.assigns(case.target) for one in judged)
     if patch.sure != Confidence.CERTAIN or may_differ:

@@ -10,7 +10,6 @@ from typing import Any
 from mcore_unpatch.building.build import build
 from mcore_unpatch.errors import FileError
 from mcore_unpatch.findings.finding import Finding, Report
-from mcore_unpatch.findings.rules import Selection
 from mcore_unpatch.library.detailed import Detailed, Releases
 from mcore_unpatch.megatron import known
 from mcore_unpatch.megatron.megatrons import Megatrons
@@ -101,8 +100,3 @@ def lines_by_role(finding: Finding) -> dict[str, list[int]]:
     for item in finding.related:
         roles.setdefault(item.role, []).append(item.line)
     return roles
-
-
-def with_mocks() -> dict[str, Any]:
-    """Options that select every rule, mocks too."""
-    return {"selection": Selection.parse(["ALL"], [])}

@@ -13,7 +13,7 @@ from mcore_unpatch.code.reached import Guards, Reached
 from mcore_unpatch.effects.judge import Judge
 from mcore_unpatch.effects.records import Effect, Outcome
 from mcore_unpatch.effects.uses import Uses
-from mcore_unpatch.megatron import packed
+from mcore_unpatch.megatron import packed, parts
 from mcore_unpatch.patches.find import Finder
 from mcore_unpatch.patches.patch_files import patch_files
 from mcore_unpatch.patches.records import Patch
@@ -76,7 +76,10 @@ def effects(files: Files, old: str, new: str) -> list[Effect]:
         if isinstance(files, str)
         else {path: text.encode() for path, text in files.items() if path.endswith(".patch")}
     )
-    judge, release = Judge(names, patches, patch_files(diffs, names.library)), packed.details().release
+    judge, release = (
+        Judge(names, patches, patch_files(diffs, names.library), parts.HOOK[0], parts.TAKEN),
+        packed.details().release,
+    )
     found = [one for patch in patches for one in judge.step(patch, release(old), release(new))]
     modules = (names.index.module(path) for path in names.index.sources)
     uses = Uses(judge)

@@ -10,9 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # The new rooms stand beside the old ones that they replace, and name the same things.
-ROOMS = ("code", "patches", "effects", "say")
-FILES = ("interface", "released", "one_release", "detailed", "signatures")
-NEW = (*(f"mcore_unpatch/{name}/" for name in ROOMS), *(f"mcore_unpatch/library/{name}" for name in FILES))
+ROOMS = ("code", "library", "building", "patches", "effects", "say")
+NEW = tuple(f"mcore_unpatch/{name}/" for name in ROOMS)
 FOLDERS = [ROOT / name for name in ("mcore_unpatch", "codemods", "compat")]
 
 

@@ -12,7 +12,7 @@ from harness import run_on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
 
-from mcore_unpatch.megatron import packed
+from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.megatron.versions import parse_version
 from mcore_unpatch.survey.survey import ScanOptions
 from mcore_unpatch.upgrade.columns import Column, next_one
@@ -38,11 +38,9 @@ def predicted(verl: str, method: str, old: str, new: str) -> list[str]:
     """The exceptions that `upgrade` says of veRL's patch of a method in `mtp_patch`."""
     with TemporaryDirectory() as folder:  # alone: the repository around a file is read too
         shutil.copy(wheel(verl) / "verl" / "models" / "mcore" / "mtp_patch.py", folder)
-        details = packed.details()
-        columns = [Column(details.release(packed.stands_for(parse_version(one)))) for one in (old, new)]
-        columns[1] = next_one(columns[1].release)
-        every = [details.release(label) for label in details.packed.labels]
-        report = upgrade(Reading([Path(folder)], ScanOptions(), every, None), columns)
+        megatrons = Megatrons()
+        columns = [Column(megatrons.release(parse_version(old))), next_one(megatrons.release(parse_version(new)))]
+        report = upgrade(Reading([Path(folder)], ScanOptions(), megatrons), columns)
     (row,) = (row for row in report.rows if row.target.endswith(f".{method}"))
     return [one.exception for one in row.effects[columns[1].label] if one.raises]
 

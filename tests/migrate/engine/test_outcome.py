@@ -71,7 +71,7 @@ def test_counts(data: dict[str, Any]) -> None:
     assert some == {
         ("done", "code"): {"total": 1, "by_hand": 1},
         ("left", "code"): {"total": 1, "breaks": 1, "by_hand": 1},
-        ("left", "patch_files"): {"total": 1, "kept": 1},
+        ("left", "patch_files"): {"total": 1, "stays": 1},
     }
 
 

@@ -84,8 +84,9 @@ def test_accuracy_on_released_wheels(repository: Repository) -> None:
 # veRL sets a name that only newer releases read; 0.12 has no MimoModel. The verdicts say less than a reader would, or
 # another way.
 WRONG_LIVES = {"verl-0.9.1": 4, "megatron-bridge-0.6.2": 1}
-# A wheel names no Megatron: for ms-swift the branch for an older one is done, where its repository says delete.
-LESS_THAN_RIGHT = {"verl-0.9.1": 4, "mbridge-0.15.1": 1, "megatron-bridge-0.6.2": 1, "ms-swift-4.5.2": 1}
+# A wheel names no Megatron: branches for an older one are done, two of veRL's and one of ms-swift's, where their
+# repositories say delete.
+LESS_THAN_RIGHT = {"verl-0.9.1": 6, "mbridge-0.15.1": 1, "megatron-bridge-0.6.2": 1, "ms-swift-4.5.2": 1}
 
 
 def test_labels_of_wheels_are_most_of_their_labels() -> None:
@@ -162,8 +163,8 @@ def test_a_finding_without_a_label_is_false() -> None:
     assert (row.recall, row.precision, len(row.false)) == (1.0, 0.5, 1)
 
 
-def test_tests_mocks_and_files_that_were_not_read_do_not_count() -> None:
-    others = [finding(3, in_test=True), finding(3, rule="MCU901"), finding(3, path="b.py")]
+def test_tests_and_files_that_were_not_read_do_not_count() -> None:
+    others = [finding(3, in_test=True), finding(3, path="b.py")]
     row = score(read(paths=("a.py",)), others)
     assert (row.findings, row.false) == (0, [])
 

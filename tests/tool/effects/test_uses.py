@@ -24,7 +24,7 @@ CASES = {head.split(" | ")[0]: (head.split(" | ")[1].split(), code) for head, _,
 @pytest.mark.parametrize("what", CASES)
 def test_what_a_step_does_to_a_use(what: str) -> None:
     (old, new, *told), code = CASES[what]
-    files = {"test_a.py" if "mock" in what or "monkeypatch" in what else "a.py": code, "names.py": NAMES}
+    files = {"a.py": code, "names.py": NAMES}
     found = [one for one in effects(files, old, new) if one.releases == (new,)]
     said = [(one.kind.name, one.cause.name.endswith(told[1]), str(one.place.line)) for one in found if told]
     assert said == ([(told[0], True, told[2])] if told else found)

@@ -34,11 +34,11 @@ def check(repository: Repository, *arguments: str) -> Result:
 def mark(cache: Path) -> None:
     """Change what is remembered of the whole, so that it can be told."""
     for entry in (one for one in cache.iterdir() if one.suffix != ".files"):
-        entry.write_text(entry.read_text().replace("replaces `GPTModel", "remembers `GPTModel"))
+        entry.write_text(entry.read_text().replace("GPTModel.forward", "GPTModel.remembered"))
 
 
 def is_remembered(result: Result) -> bool:
-    return "remembers" in result.out
+    return "GPTModel.remembered" in result.out
 
 
 def test_the_same_files_are_not_analysed_again(repository: Repository, cache: Path) -> None:

@@ -16,13 +16,12 @@ FILES = {
         utils.get_model_config = print
         GPTModel.state_dict = print
     """,
-    "test_a.py": "from unittest import mock\nmock.patch('megatron.core.utils.get_model_config')\n",
 }
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with one finding each of MCU101, MCU601, MCU602 and MCU901."""
+    """A folder with one finding each of MCU101, MCU601 and MCU602."""
     write_files(tmp_path, FILES)
     return tmp_path
 

@@ -397,6 +397,10 @@ def test_the_shipped_file_is_small_and_holds_every_release() -> None:
     assert packed.packed().labels == RELEASES
     file = Path(packed.__file__).with_name("models.bin")
     assert file.stat().st_size < 900_000
+    [main] = packed.packed().branches
+    assert (main.name, main.version) == ("main", "0.20.0")
+    whole = packed.packed().branch(main)
+    assert Releases(whole).at(len(RELEASES)).has("megatron.core.models.gpt.gpt_model.GPTModel") is True
 
 
 @pytest.mark.slow

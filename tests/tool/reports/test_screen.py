@@ -94,6 +94,6 @@ def test_quiet_says_nothing_where_there_is_nothing_but_names_a_broken_file(tmp_p
 
 
 def test_what_is_kept_for_an_old_megatron_alone_is_told_apart() -> None:
-    waits = replace(ONE, line=4, own=Verdict(Fate.STAYS, Reason.NO_WAY_YET, "output-forward"))
-    assert "1  kept: the official way needs 0.18\n" in text(waits)
-    assert "2  kept: for 1 the official way needs 0.18, for 1 none is known or needed" in text(waits, ONE)
+    waits = replace(ONE, line=4, own=Verdict(Fate.STAYS, Reason.NO_WAY_YET, "schedule-plan"))
+    assert "1  stays: the official way needs 0.18\n" in text(waits)
+    assert "2  stay: for 1 the official way needs 0.18, for 1 none is known or needed" in text(waits, ONE)

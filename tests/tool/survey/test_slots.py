@@ -1,14 +1,12 @@
-"""What a ModuleSpec names is read from Megatron's own specs, and where this repository makes its specs is said."""
+"""What a ModuleSpec names is read from Megatron's own specs."""
 
 import ast
 import importlib.util
 from pathlib import Path
 
-import pytest
 from checking import found_in
 
 from mcore_unpatch.building.build import build
-from mcore_unpatch.findings.finding import Finding
 from mcore_unpatch.library.detailed import Releases
 from mcore_unpatch.library.facts import Heart, How
 from mcore_unpatch.megatron.layout import COMPARED_IN_SPECS
@@ -74,64 +72,6 @@ def test_megatron_compares_these_classes_with_the_module_of_a_spec() -> None:
     assert compared == COMPARED_IN_SPECS.keys() - {"MoELayer"}  # which older ones compare
 
 
-MAKERS = {
-    "pkg/patches.py": PATCH.format(module="transformer.attention", name="SelfAttention"),
-    "pkg/provider.py": "from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec as local\n"
-    "def build(config):\n    return local(config.experts)\n",
-    "pkg/near.py": "from megatron.core.models.gpt import gpt_layer_specs\n"
-    "def get_my_spec(): ...\nget_my_spec()\nspec = gpt_layer_specs.get_gpt_layer_local_spec()\n",
-    "a.py": "from megatron.core.transformer import spec_utils\nfrom megatron.core.transformer.attention import (\n"
-    "    SelfAttention as Attention)\nnorm = spec_utils.ModuleSpec(module=print)\n"
-    "spec = spec_utils.ModuleSpec(\n    module=get_my_spec(Attention))\n",
-    "b.py": "from megatron.core.models.backends import LocalSpecProvider\n"
-    "from megatron.core.transformer.attention import SelfAttention\n"
-    "class OurSpecProvider(LocalSpecProvider):\n    def attention(self):\n        return SelfAttention\n",
-    "other.py": "from megatron.core.transformer.spec_utils import ModuleSpec\nspec = ModuleSpec(module=print)\n",
-    "tests/test_specs.py": "from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec\n"
-    "get_gpt_layer_local_spec()\n",
-}
-ELSEWHERE = "Keep the patch for models whose spec is made elsewhere."
-
-
-def test_where_specs_name_the_class_is_a_step_more() -> None:
-    [finding] = found_in(MAKERS, fixes=True)
-    assert finding.steps[-1] == f"Specs name it here: a.py:6 (`SelfAttention`), b.py:5 (`SelfAttention`). {ELSEWHERE}"
-    more = {path.replace("b.py", name): text for name in ("b.py", "c.py") for path, text in MAKERS.items()}
-    assert (
-        "a.py:6 (`SelfAttention`), b.py:5 (`SelfAttention`) and in other files."
-        in found_in(more, fixes=True)[0].steps[-1]
-    )
-
-
-@pytest.mark.parametrize(
-    ("set_to", "line"),
-    [
-        ("attention = mine.Fast if mine.fast() else SelfAttention", 4),
-        ("if mine.fast():\n    attention = SelfAttention\nelse:\n    attention = mine.Fast", 5),
-    ],
-)
-def test_a_spec_may_name_a_class_by_a_variable(set_to: str, line: int) -> None:
-    source = "from megatron.core.transformer.spec_utils import ModuleSpec\nimport mine\n"
-    source += "from megatron.core.transformer.attention import SelfAttention\n"
-    source += f"{set_to}\nspec = ModuleSpec(module=attention)\nmine.other = SelfAttention\n"
-    [finding] = found_in({"pkg/patches.py": MAKERS["pkg/patches.py"], "a.py": source}, fixes=True)
-    assert finding.steps[-1] == f"Specs name it here: a.py:{line} (`SelfAttention`). {ELSEWHERE}"
-
-
-def test_that_megatron_makes_the_specs_is_not_denied() -> None:
-    [finding] = found_in({name: MAKERS[name] for name in ("pkg/patches.py", "pkg/near.py")}, fixes=True)
-    assert "not seen to make" not in finding.steps[-1]
-    assert "Megatron's own functions" in finding.steps[-1]
-
-
-def test_without_specs_that_is_said_and_of_other_patches_nothing() -> None:
-    [alone] = found_in({name: MAKERS[name] for name in ("pkg/patches.py", "other.py")}, fixes=True)
-    assert "not seen to name it" in alone.steps[-1] and alone.steps[-1].endswith(ELSEWHERE)
-    other = "from megatron.core.models.gpt import GPTModel\ndef new(self): ...\nGPTModel.set_input_tensor = new\n"
-    found = found_in({**MAKERS, "pkg/patches.py": other}, fixes=True)
-    assert all("elsewhere" not in step for finding in found for step in finding.steps)
-
-
 def test_a_class_that_models_build_by_name_has_no_answer_in_specs() -> None:
     """`GPTModel` builds its output layer of `ColumnParallelLinear`, whatever specs name."""
     [whole] = found_in(PATCH.format(module="tensor_parallel.layers", name="ColumnParallelLinear"))
@@ -142,18 +82,3 @@ def test_a_class_that_models_build_by_name_has_no_answer_in_specs() -> None:
     assert module.verdict == "stays"
     [other] = found_in(PATCH.format(module="tensor_parallel.layers", name="RowParallelLinear"))
     assert other.verdict == "by hand"
-
-
-def on(release: str, source: str) -> Finding:
-    """What is found in a repository that runs one release."""
-    [finding] = found_in({"a.py": source, "requirements.txt": f"megatron-core=={release}\n"})
-    return finding
-
-
-TE = "from megatron.core.extensions import transformer_engine\nclass Mine: ...\ntransformer_engine.{} = Mine\n"
-
-
-def test_what_no_spec_reaches_is_of_the_judged_releases() -> None:
-    source = TE.format("TENorm")
-    assert "`MambaStack` builds it by name, out of reach of a spec" in str(on("0.12.1", source).steps)
-    assert ", `_TENormWithResidual` and `HybridStack` build it by name" in str(on("0.19.2", source).steps)

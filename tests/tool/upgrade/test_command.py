@@ -88,12 +88,19 @@ def test_no_range_is_recommended_where_lines_raise_on_the_release_in_use(reposit
     assert "which is in use, or it is not in this range." in " ".join(other.split())
 
 
-@pytest.mark.parametrize(
-    ("given", "said"), [("0.18", "write it like"), ("0.19..0.18", "newer"), ("0.18..main", "PATH")]
-)
+@pytest.mark.parametrize(("given", "said"), [("0.18", "write it like"), ("0.19..0.18", "newer")])
 def test_a_range_that_is_none(repository: Path, given: str, said: str) -> None:
     result = unpatch("upgrade", "--matrix", given, cwd=repository)
     assert (result.code, said in result.err) == (ERROR, True)
+
+
+def test_a_range_to_main_has_each_megatron_once(repository: Path) -> None:
+    """Where the models have no main, the newest release stands for it, which a note says."""
+    result = unpatch("upgrade", "--matrix", "0.19..main", "--output-format", "json", cwd=repository)
+    told = [one["release"] for one in result.json["releases"]]
+    assert told[:2] == ["0.19.0", "0.19.2"]
+    assert len(told) == len(set(told))
+    assert (len(told) == 2) == ("is judged as 0.19.2." in result.err)
 
 
 def test_what_stands_for_a_commit_is_said_and_none_stands_for_one_before_all_releases(tmp_path: Path) -> None:

@@ -50,10 +50,13 @@ SAID = {
 2 patches and 10 uses of Megatron Core, on the way to 0.19.2
 You run 0.16.1.
 
-                                                               next
-patch                                                 0.16.1   0.19.2
-a.py:12  router.save_to_aux_losses_tracker            RAISES   RAISES   stays
-b.py:8  GPTModel.forward                              ok       differs  stays
+                                                      next
+patch                                        0.16.1   0.19.2   Hybrid
+a.py:12  router.save_to_aux_losses_tracker   RAISES   RAISES   acts     stays
+b.py:8  GPTModel.forward                     ok       differs  dead     stays
+Hybrid: what a patch does when the model is a HybridModel. acts 1, dead 1.
+  b.py:8  GPTModel.forward does nothing: HybridModel has methods and imports of
+      its own.
 
 Raises on what you run today (1)
   a.py:12  when it is called  0.16.1
