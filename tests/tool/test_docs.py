@@ -199,7 +199,7 @@ def test_the_fields_of_the_json_are_those_that_are_written(sample: Path) -> None
     scanned = unpatch("scan", "--output-format", "json", cwd=sample).json
     assert shown.keys() == scanned.keys()
     assert shown["findings"][0].keys() == scanned["findings"][0].keys()
-    assert shown["counts"]["code"] == scanned["counts"]["code"]
+    assert shown["counts"]["code"].keys() == scanned["counts"]["code"].keys()
     upgraded = unpatch("upgrade", "--from", "0.17", "--to", "0.19", "--output-format", "json", cwd=sample).json
     migrated = unpatch("migrate", "--diff", "--output-format", "json", cwd=sample).json
     for report, section in ((upgraded, "upgrade"), (migrated, "migrate")):
