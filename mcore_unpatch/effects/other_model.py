@@ -60,7 +60,7 @@ class Elsewhere(NamedTuple):
     line: int = 0  # of what the code says
 
 
-class Row(NamedTuple):
+class OtherRow(NamedTuple):
     """What the other model's structure does to some names, and all below them; unseen: why no test counts calls."""
 
     names: tuple[str, ...]
@@ -74,7 +74,7 @@ class OtherModel(NamedTuple):
 
     model: str
     counterparts: Mapping[str, str]  # what has the place of each class that it does without
-    rows: Sequence[Row]
+    rows: Sequence[OtherRow]
     numbers: str  # words for the number of a layer
 
 

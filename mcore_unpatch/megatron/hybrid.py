@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from mcore_unpatch.effects.other_model import Becomes, OtherModel, Row
+from mcore_unpatch.effects.other_model import Becomes, OtherModel, OtherRow
 from mcore_unpatch.megatron.layout import GPT_MODEL, HYBRID_MODEL, MAMBA_MODEL
 
 _MODELS, _LAYERS = "megatron.core.models", "megatron.core.transformer"
@@ -18,7 +18,6 @@ _EARLY = (
     "megatron.core.extensions.transformer_engine_spec_provider",
 )
 _PARTS = ("utils", "fine_grained_callables", "model_chunk_schedule_plan")
-_TE = "that module needs Transformer Engine"
 _PLAN = "HybridModel has no `build_schedule_plan`"
 HYBRID = OtherModel(
     model=HYBRID_MODEL,
@@ -28,24 +27,26 @@ HYBRID = OtherModel(
         f"{_BLOCK}.TransformerBlock": f"{_MODELS}.hybrid.hybrid_block.HybridStack",
     },
     rows=(
-        Row((f"{_GPT}.gpt_model",), Becomes.DEAD, "HybridModel has methods and imports of its own"),
-        Row((f"{_MODELS}.mamba.mamba_model",), Becomes.DEAD, "MambaModel is a subclass of HybridModel"),
-        Row((_BLOCK,), Becomes.DEAD, "the decoder is a HybridStack"),
-        Row(_SPECS, Becomes.DEAD, "the layers come from `hybrid_layer_specs`", unseen=_TE),
-        Row(
+        OtherRow((f"{_GPT}.gpt_model",), Becomes.DEAD, "HybridModel has methods and imports of its own"),
+        OtherRow((f"{_MODELS}.mamba.mamba_model",), Becomes.DEAD, "MambaModel is a subclass of HybridModel"),
+        OtherRow((_BLOCK,), Becomes.DEAD, "the decoder is a HybridStack"),
+        OtherRow(_SPECS, Becomes.DEAD, "the layers come from `hybrid_layer_specs`"),
+        OtherRow(
             _EARLY,
             Becomes.UNKNOWN,
             "`hybrid_layer_specs` asks for it once, while it is imported: what comes later does nothing",
-            unseen=_TE,
+            unseen="that module needs Transformer Engine",
         ),
-        Row((f"{_LAYER}.get_transformer_layer_offset",), Becomes.DEAD, "a HybridStack numbers its layers itself"),
-        Row(
+        OtherRow((f"{_LAYER}.get_transformer_layer_offset",), Becomes.DEAD, "a HybridStack numbers its layers itself"),
+        OtherRow(
             (f"{_LAYER}.TransformerLayer",), Becomes.HALVES, "the attention and the MLP of a layer are two layers there"
         ),
-        Row((f"{_GPT}.fine_grained_callables", *(f"{_COMMON}.{name}" for name in _PARTS)), Becomes.DEAD, _PLAN),
-        Row(("megatron.core.pipeline_parallel.combined_1f1b",), Becomes.RAISES, _PLAN),
-        Row((f"{_LAYERS}.multi_token_prediction", "megatron.training"), Becomes.ACTS),  # whatever number they say
-        Row(("megatron.legacy.model",), Becomes.DEAD, "no layer is one of `megatron.legacy`", unseen="no wheel has it"),
+        OtherRow((f"{_GPT}.fine_grained_callables", *(f"{_COMMON}.{name}" for name in _PARTS)), Becomes.DEAD, _PLAN),
+        OtherRow(("megatron.core.pipeline_parallel.combined_1f1b",), Becomes.RAISES, f"AttributeError: {_PLAN}"),
+        OtherRow((f"{_LAYERS}.multi_token_prediction", "megatron.training"), Becomes.ACTS),  # whatever number they say
+        OtherRow(
+            ("megatron.legacy.model",), Becomes.DEAD, "no layer is one of `megatron.legacy`", unseen="no wheel has it"
+        ),
     ),
     numbers=r"(global_)?layer_(number|idx|index|id|offset)|get_transformer_layer_offset|get_num_layers_to_build"
     r"|router_replay|RouterReplay\w*",

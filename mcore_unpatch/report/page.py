@@ -36,7 +36,7 @@ class Pane:
 
 
 @record
-class Row:
+class PageRow:
     """One place: what it patches or uses, a mark for each column, what becomes of it; the rest opens below it.
 
     origin: whether it is a copy of upstream's code. folder: what it is filtered by.
@@ -58,7 +58,7 @@ class Row:
         return min((one for one in self.marks if one in MARKS), key=list(MARKS).index, default=OK)
 
 
-def page(title: str, summary: str, columns: Sequence[str], rows: Sequence[Row]) -> str:
+def page(title: str, summary: str, columns: Sequence[str], rows: Sequence[PageRow]) -> str:
     """The whole page; the rows stand in the order of their urgency."""
     own = files("mcore_unpatch.report")
     empty, style, script = (own.joinpath(f"page.{end}").read_text("utf-8") for end in ("html", "css", "js"))
@@ -82,7 +82,7 @@ def _policy(style: str, script: str) -> str:
     return f"default-src 'none'; {named} base-uri 'none'; form-action 'none'"
 
 
-def _form(rows: Sequence[Row]) -> Iterator[str]:
+def _form(rows: Sequence[PageRow]) -> Iterator[str]:
     """Search and filters, each with how many rows it is for."""
     yield f'<form role="search"><input type="search" name="search" placeholder="Search" title="{_KEYS}">'
     marks, verbs = Counter(row.worst for row in rows), Counter(row.verb for row in rows)
@@ -111,7 +111,7 @@ def _head(columns: Sequence[str]) -> Iterator[str]:
     yield "<span></span></div>"
 
 
-def _row(row: Row, columns: Sequence[str]) -> Iterator[str]:
+def _row(row: PageRow, columns: Sequence[str]) -> Iterator[str]:
     facts = {"mark": row.worst, "verb": row.verb, "folder": row.folder, "origin": row.origin}
     told = " ".join(f'data-{name}="{_text(value)}"' for name, value in facts.items())
     yield f"<details {told}>"

@@ -13,7 +13,7 @@ from mcore_unpatch.findings.finding import BREAKS, BY_HAND, NEVER_RUNS, Finding,
 from mcore_unpatch.megatron.versions import parse_version
 from mcore_unpatch.report.counts import urgency as urgency_of
 from mcore_unpatch.report.lines import count
-from mcore_unpatch.report.page import MARKS, Pane, Row, page
+from mcore_unpatch.report.page import MARKS, PageRow, Pane, page
 from mcore_unpatch.report.upgrade_text import groups, hybrid_of, marks_of, urgency
 from mcore_unpatch.repository.history import authors, origin_of
 from mcore_unpatch.repository.paths import is_test
@@ -43,7 +43,9 @@ def of_scan(report: Report) -> str:
         place, link = _place(report, finding.path, finding.line)
         panes = tuple(_of_finding(finding, diffs))
         shown = tuple(marks.get(release, NOT_REACHED if marks else OK) for release in releases)
-        rows.append(Row(name, place, shown, finding.judgement.fate, tuple(said), panes, link, _folder(finding.path)))
+        rows.append(
+            PageRow(name, place, shown, finding.judgement.fate, tuple(said), panes, link, _folder(finding.path))
+        )
     return page("Patches of Megatron Core", _head(report), releases, rows)
 
 
@@ -65,7 +67,7 @@ def of_upgrade(report: UpgradeReport, copies: Mapping[tuple[str, int, str], Chan
         place, link = _place(scanned, report.shown(patch.path), patch.line)
         panes, origin = tuple(_of_patch(patch, changes, edits)), _COPY if patch.copied else _OURS
         marks, folder = (*marks_of(patch, report), *hybrid_of(patch, report)), _folder(patch.path)
-        rows.append(Row(short(patch.target), place, marks, patch.becomes, told, panes, link, folder, origin))
+        rows.append(PageRow(short(patch.target), place, marks, patch.becomes, told, panes, link, folder, origin))
     has_hybrid = any(row.hybrid is not None for row in report.rows)
     rows += [_of_event(event, key, report, who, has_hybrid) for event, key in alone]
     rows.sort(key=lambda row: list(MARKS).index(row.worst))
@@ -109,14 +111,14 @@ def _of_patch(row: Patch, changes: Changes | None, edits: Mapping[str, str]) -> 
         yield from _of_finding(row.finding, edits)
 
 
-def _of_event(event: Event, key: str, report: UpgradeReport, who: _Authors, has_hybrid: bool) -> Row:
+def _of_event(event: Event, key: str, report: UpgradeReport, who: _Authors, has_hybrid: bool) -> PageRow:
     effect, path = event.effect, report.shown(event.effect.place.path)
     mark = DIFFERS if key == "differs" else RAISES
     marks = tuple(mark if column.label in event.releases else OK for column in report.columns) + ("",) * has_hybrid
     said = [sentence(effect), *([f"{trigger(effect)[:1].upper()}{trigger(effect)[1:]}."] if effect.raises else [])]
     said += who.of(path, effect.place.line)
     place, link = _place(report.scanned, path, effect.place.line)
-    return Row(short(effect.cause.name), place, marks, "", tuple(said), (), link, _folder(path), _OURS)
+    return PageRow(short(effect.cause.name), place, marks, "", tuple(said), (), link, _folder(path), _OURS)
 
 
 class _Authors:

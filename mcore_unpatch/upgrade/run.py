@@ -14,7 +14,7 @@ from mcore_unpatch.code.syntax import NAMED_FUNCTIONS, walk
 from mcore_unpatch.effects.copies import copy_of
 from mcore_unpatch.effects.other_model import Elsewhere, OnOther
 from mcore_unpatch.effects.records import Effect, Outcome
-from mcore_unpatch.findings.finding import NO_PATCHES, PATCH_FILE, Finding, Report
+from mcore_unpatch.findings.finding import DONE, NO_PATCHES, PATCH_FILE, Finding, Report
 from mcore_unpatch.library.detailed import Detailed
 from mcore_unpatch.megatron.hybrid import HYBRID
 from mcore_unpatch.megatron.megatrons import Megatrons
@@ -196,7 +196,8 @@ def upgrade(reading: Reading, columns: Sequence[Column]) -> UpgradeReport:
     report = UpgradeReport(reading.scanned, list(columns))
     report.rows = list(reading.rows(columns))
     report.patch_files = [one for one in reading.scanned.findings if one.shape == PATCH_FILE]
-    of_patches = [(one, label, row) for row in report.rows for label in row.effects for one in row.effects[label]]
+    open_ones = [row for row in report.rows if row.becomes != DONE]  # beside the official way the old one is not taken
+    of_patches = [(one, label, row) for row in open_ones for label in row.effects for one in row.effects[label]]
     of_uses = [(one, label, None) for one, label in reading.of_uses(columns)]
     report.events = _events([*of_patches, *of_uses], columns, reading)
     hybrid = reading.on_hybrid(columns[-1].release)

@@ -138,7 +138,7 @@ def score(repository: Repository, findings: Iterable[dict[str, Any]]) -> Score:
     result = Score(repository.name)
     open_labels = list(repository.patches)
     pairs = []
-    counted = [{**one, "verdict": _AS_LABELLED.get(one["verdict"], one["verdict"])} for one in findings]
+    counted = [{**one, "verdict": _AS_LABELLED.get(one.get("verdict"), one.get("verdict"))} for one in findings]
     counted = _patch_files_as_one([finding for finding in counted if _counts(finding, repository)])
     for near in (0, _NEAR):  # a label on the very line goes first
         for finding in [finding for finding in counted if not any(finding is found for found, _ in pairs)]:

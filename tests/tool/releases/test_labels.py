@@ -108,7 +108,7 @@ def test_the_releases_on_which_patches_of_verl_live() -> None:
 VERL_SAYS = {
     ("0.7.1", f"{MCORE}/mtp_patch.py", f"{GPT}._postprocess"): "`is_spec_decode`",
     ("0.8.0", f"{MCORE}/mtp_patch.py", f"{GPT}._postprocess"): "`padding_mask`",
-    ("0.9.1", f"{MCORE}/mtp_patch.py", f"{GPT}._postprocess"): "hooks are silently dropped",
+    ("0.9.1", f"{MCORE}/mtp_patch.py", f"{GPT}._postprocess"): "hooks are dropped without a word",
     ("0.9.1", f"{MCORE}/model_forward_1f1b_overlap.py", f"{GPT}._postprocess"): "`padding_mask`",
     ("0.8.0", f"{MCORE}/mtp_patch.py", f"{MTP_LAYER}._get_embeddings"): "TypeError",
     ("0.8.0", f"{MCORE}/mtp_patch.py", f"{MTP_LAYER}._checkpointed_forward"): "TypeError",

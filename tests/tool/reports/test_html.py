@@ -16,7 +16,7 @@ from downloads import unpacked
 from limits import patience
 from repository import Repository
 
-from mcore_unpatch.report.page import Pane, Row, page
+from mcore_unpatch.report.page import PageRow, Pane, page
 from mcore_unpatch.repository.history import authors, origin_of
 
 PATCH = """
@@ -45,7 +45,7 @@ class Outline(HTMLParser):
 
 def test_nothing_but_our_own_style_and_script_may_act() -> None:
     """A browser refuses all else, should something of a repository ever get through."""
-    text = page("a", "b", ["0.19"], [Row("x", "y:1", ("RAISES",))])
+    text = page("a", "b", ["0.19"], [PageRow("x", "y:1", ("RAISES",))])
     (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)
     assert text.index("Content-Security-Policy") < text.index("<style>")
     allowed = dict(part.strip().split(" ", 1) for part in policy.split(";"))
@@ -87,7 +87,7 @@ def test_the_diffs_of_migrate_on_request(tmp_path: Path) -> None:
 
 def test_what_a_repository_says_is_text(repository: Path) -> None:
     evil = '</span><script>alert("x")</script>\x1b[2J'
-    row = Row(evil, evil, ("ok",), evil, (evil,), (Pane(evil, evil, True),), folder=evil, origin=evil)
+    row = PageRow(evil, evil, ("ok",), evil, (evil,), (Pane(evil, evil, True),), folder=evil, origin=evil)
     text = page(evil, evil, [evil], [row])
     assert Outline(text).tags.count("script") == 1
     assert "\x1b" not in text
@@ -132,9 +132,9 @@ def test_who_wrote_a_line_and_when(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
 def test_search_filter_and_keys_in_a_browser(tmp_path: Path) -> None:
     rows = [
-        Row("one", "x.py:1", ("RAISES", "ok"), "moves", ("alpha",), folder="x", origin="ours"),
-        Row("two", "y.py:2", ("ok", "differs"), "stays", ("beta",), folder="y", origin="ours"),
-        Row("three", "z", ("ok", "ok"), "stays", folder="y", origin="a copy"),
+        PageRow("one", "x.py:1", ("RAISES", "ok"), "moves", ("alpha",), folder="x", origin="ours"),
+        PageRow("two", "y.py:2", ("ok", "differs"), "stays", ("beta",), folder="y", origin="ours"),
+        PageRow("three", "z", ("ok", "ok"), "stays", folder="y", origin="a copy"),
     ]
     probe = """<script>
         const title = (row) => row.querySelector(".what").firstChild.textContent.trim();
