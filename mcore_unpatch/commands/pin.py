@@ -44,7 +44,7 @@ def pin(
 ) -> int:
     """Record in `unpatch.lock` what each remaining patch replaces.
 
-    And why it stays. `unpatch check` then fails when Megatron changes it. After an upgrade, review what changed and run
+    `unpatch check` then fails when Megatron changes that code. After an upgrade, review what changed and run
     `unpatch pin` again; reasons, deadlines and comments are kept.
     Exit code: 0 if pinned, 2 if the release lacks a name or a file could not be analysed.
     """

@@ -30,8 +30,8 @@ def scan(
 ) -> int:
     """List every patch of Megatron Core and what it can become.
 
-    On one screen for a folder; in full with --verbose, or for files that are named. An HTML page has the diffs of
-    `migrate` with --verbose.
+    A folder is answered on one screen, files that you name in full; --verbose shows everything. With it, an HTML page
+    has the diffs of `migrate`.
     Exit code: 0 when everything was analysed, 2 when something was not. `unpatch check` is the gate for CI.
     """
     config, options = opt.combine(paths, select, ignore, exclude, target_mcore, stack=stack)

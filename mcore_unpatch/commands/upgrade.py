@@ -63,7 +63,7 @@ def upgrade(
 ) -> int:
     """Show what another Megatron release breaks.
 
-    Or silently changes, or no longer needs: every use of Megatron and every patch, what raises first.
+    Lists every patch and every use of Megatron: what raises first, then what gives other numbers.
     Exit code: 0 if everything was analysed, 2 if not; 1 with --check if something raises or silently changes.
     """
     config, options = opt.combine(paths, exclude=exclude, stack=stack)
