@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from mcore_unpatch.effects.verdicts import Fate, Reason, Verdict
 from mcore_unpatch.findings.finding import Finding, switched_off
 from mcore_unpatch.findings.rules import UNUSED_IGNORE
 from mcore_unpatch.repository.paths import is_test
@@ -116,5 +117,6 @@ def unused(ignores: dict[str, list[Ignore]]) -> list[Finding]:
             what = f"`ignore[{', '.join(idle)}]`" if idle else "`ignore`"
             about = ("", "string-target", f"{what} suppresses nothing here; remove it")  # a comment has no shape
             place = (path, comment.line, comment.column, comment.line)
-            found.append(Finding(UNUSED_IGNORE, *place, *about, source=comment.text))
+            goes = Verdict(Fate.GOES, Reason.IDLE)
+            found.append(Finding(UNUSED_IGNORE, *place, *about, own=goes, source=comment.text))
     return found

@@ -18,6 +18,7 @@ _EARLY = (
     "megatron.core.extensions.transformer_engine_spec_provider",
 )
 _PARTS = ("utils", "fine_grained_callables", "model_chunk_schedule_plan")
+_TE = "that module needs Transformer Engine"
 _PLAN = "HybridModel has no `build_schedule_plan`"
 HYBRID = OtherModel(
     model=HYBRID_MODEL,
@@ -30,19 +31,19 @@ HYBRID = OtherModel(
         OtherRow((f"{_GPT}.gpt_model",), Becomes.DEAD, "HybridModel has methods and imports of its own"),
         OtherRow((f"{_MODELS}.mamba.mamba_model",), Becomes.DEAD, "MambaModel is a subclass of HybridModel"),
         OtherRow((_BLOCK,), Becomes.DEAD, "the decoder is a HybridStack"),
-        OtherRow(_SPECS, Becomes.DEAD, "the layers come from `hybrid_layer_specs`"),
+        OtherRow(_SPECS, Becomes.DEAD, "the layers come from `hybrid_layer_specs`", unseen=_TE),
         OtherRow(
             _EARLY,
             Becomes.UNKNOWN,
             "`hybrid_layer_specs` asks for it once, while it is imported: what comes later does nothing",
-            unseen="that module needs Transformer Engine",
+            unseen=_TE,
         ),
         OtherRow((f"{_LAYER}.get_transformer_layer_offset",), Becomes.DEAD, "a HybridStack numbers its layers itself"),
         OtherRow(
             (f"{_LAYER}.TransformerLayer",), Becomes.HALVES, "the attention and the MLP of a layer are two layers there"
         ),
         OtherRow((f"{_GPT}.fine_grained_callables", *(f"{_COMMON}.{name}" for name in _PARTS)), Becomes.DEAD, _PLAN),
-        OtherRow(("megatron.core.pipeline_parallel.combined_1f1b",), Becomes.RAISES, f"AttributeError: {_PLAN}"),
+        OtherRow(("megatron.core.pipeline_parallel.combined_1f1b",), Becomes.RAISES, _PLAN),
         OtherRow((f"{_LAYERS}.multi_token_prediction", "megatron.training"), Becomes.ACTS),  # whatever number they say
         OtherRow(
             ("megatron.legacy.model",), Becomes.DEAD, "no layer is one of `megatron.legacy`", unseen="no wheel has it"

@@ -64,7 +64,7 @@ def _place(path: str) -> str:
 
 
 def _finding(one: Finding) -> str:
-    flags = [name for name in ("temporary", "patches_more") if getattr(one, name)]
+    flags = ["temporary"] if one.temporary else []
     runs = [f"on {one.live}"] if str(one.live) != "any" else []
     words = [one.shape, _short(one.target), one.confidence, one.verdict, one.fix or "", one.effect, *runs, *flags]
     return f"{one.line} {one.rule} " + ", ".join(filter(None, words))

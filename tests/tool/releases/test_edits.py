@@ -19,8 +19,13 @@ CLONES = (
 )
 SOURCES = [pytest.param(*one, id=one[0]) for one in WHEELS.items()]
 SOURCES += [pytest.param(str(clone), None, id=clone.name) for clone in CLONES if clone.is_dir()]
-STAYS = {"areal-1.0.4", "mcore-bridge-1.2.3"}  # where every patch stays, or is for a person
-IMPORTED_ON = {"verl-0.9.1": "0.18.2", "skyrl-0.3.0": "0.19.2"}
+STAYS = {
+    "areal-1.0.4",
+    "mcore-bridge-1.2.3",
+    "ms-swift-4.5.2",
+    "skyrl-0.3.0",
+}  # where every patch stays, or is for a person
+IMPORTED_ON = {"verl-0.9.1": "0.18.2"}
 
 
 def copied(source: str, to: Path) -> Path:
