@@ -15,7 +15,7 @@ from mcore_unpatch.commands.output import Progress, into, write_asides
 from mcore_unpatch.errors import UsageError
 from mcore_unpatch.megatron import packed
 from mcore_unpatch.megatron.megatrons import Megatrons
-from mcore_unpatch.megatron.versions import NEWEST, RELEASES, Version, parse_version, show as show_version
+from mcore_unpatch.megatron.versions import RELEASES, Version, parse_version, show as show_version
 from mcore_unpatch.records import record, replace
 from mcore_unpatch.report import pages, services, upgrade_text as text
 from mcore_unpatch.report.lines import OutputFormat, show
@@ -162,8 +162,10 @@ def _megatrons(
 
     def column(named: Target, kinds: tuple[str, ...] = ()) -> Column:
         if named.is_read:
-            words = named.revision.words if named.branch else f"{named.revision.given}, read from its source"
-            return Column(known[id(named)], kinds, words)
+            name, words = "", f"{named.revision.given}, read from its source"
+            if named.branch is not None:
+                name, words = named.branch.name, named.revision.words
+            return Column(known[id(named)], kinds, words, name)
         version = choose.stands_for(named.revision)
         assert version is not None
         words = "" if named.revision.certain else f"{named.revision.name}, {named.revision.words}"
@@ -196,13 +198,13 @@ def _is_newest(start: Target | None, paths: list[Path] | None, options: ScanOpti
     if start is not None:
         return not start.is_read and choose.stands_for(start.revision) == parse_version(RELEASES[-1])
     running = _running(paths, options)[1]
-    known = [choose.stands_for(stack.revision) or NEWEST for stack in running]
+    known = [choose.stands_for(stack.revision) or parse_version(RELEASES[-1]) for stack in running]
     return bool(known) and min(known) >= parse_version(RELEASES[-1])
 
 
 def _plain(column: Column) -> Version:
     """The release of a column; `0.16.0+` is a source of 0.16.0 that was read."""
-    return parse_version(column.label.removesuffix("+"))
+    return column.release.version
 
 
 def _nothing(label: str, old: str | None) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from mcore_unpatch.code.module import Module, qualified
-from mcore_unpatch.code.syntax import NAMED_FUNCTIONS, ancestors, children
+from mcore_unpatch.code.module import Module, qualified, scope_of
+from mcore_unpatch.code.syntax import NAMED_FUNCTIONS, ancestors, children, last_name
 from mcore_unpatch.code.values import Kind, Value
 from mcore_unpatch.effects.asks import Ask
 from mcore_unpatch.effects.callers import Answer, method_takes
@@ -58,7 +58,10 @@ class Uses:
         found = [one for cls in classes for one in self._overridden(cls, module, old, new)]
         found += [one for cls in classes if cls not in self._placed for one in self._slots.unbuildable(cls, old, new)]
         found += self._parts.gone(module, old, now)
+        stopped = {one.place.line for one in found if one.kind == Outcome.STOPPED}
         for ask in self.of(module):
+            if stopped and any(getattr(parent, "lineno", 0) in stopped for parent, _ in ancestors(ask.node)):
+                continue  # nobody calls the method that it stands in
             if ask.call is not None and now.is_ours(ask, self._judge.targets):
                 continue
             then = before.of(ask)
@@ -116,6 +119,9 @@ class Uses:
                 cause = Cause(target, fresh[0].place if fresh else "")
                 yield from (wrong or [Effect(Outcome.NEW, (new.label,), cause, answer.place)]) if fresh else ()
                 continue
+            if then and new.define(target) is None and new.has(base) and not _is_called(method):
+                yield Effect(Outcome.STOPPED, (new.label,), Cause(target, then[0].place), answer.place)
+                continue
             if method.name == "__init__" and len(wrong) and not all(use.call and taken.misfit(use.call) for use in now):
                 continue  # built by one of several, which one is not known
             yield from wrong
@@ -124,6 +130,13 @@ class Uses:
                 fits = any(not [*answer.unpacked([use], new.label)] for use in now if use.call and use.call.unpacked)
                 yield from answer.unpacked(now, new.label) if fitted and not fits else ()
                 yield from answer.dropped(then, now, new.label)
+
+
+def _is_called(method: Any) -> bool:
+    """Whether its file calls a method by its name, other than what it overrides."""
+    called = (call.func for call in scope_of(method).module.calls)
+    named = (func.value for func in called if isinstance(func, ast.Attribute) and func.attr == method.name)
+    return any(last_name(getattr(of, "func", None)) != "super" for of in named)
 
 
 def _reaching(release: Detailed, target: str, own: set[str]) -> Iterator[Use]:

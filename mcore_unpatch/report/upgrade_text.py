@@ -23,6 +23,7 @@ _MARKS = (RAISES, UNKNOWN, DIFFERS, NOT_REACHED, OK)
 _STYLES = {RAISES: "bold red", DIFFERS: "yellow", UNKNOWN: "cyan", OK: "green", NOT_REACHED: "dim"}
 _STYLES |= {ACTS: "green", DEAD: "red"}
 _VERB = 8
+_BRANCH = "Megatron "  # begins the name of what is no release
 BECOMES = ("moves", "goes", "by hand", "stays", "done")
 
 
@@ -88,8 +89,22 @@ def _head(report: UpgradeReport) -> Iterator[Line]:
     older = f" {count(report.older, 'other is', 'others are')} named: unpatch stacks." if report.older else ""
     yield from wrapped(f"You run {listed(runs)}.{older}", 0)
     for column in report.columns:
-        if column.words:
+        if column.name:
+            yield from wrapped(f"{column.name}: {column.words}.", 0)
+        elif column.words:
             yield from wrapped(f"{column.words}, is judged as {column.label}.", 0)
+    if needed := _needed_branch(report):
+        yield from wrapped(needed, 0, "", "bold")
+
+
+def _needed_branch(report: UpgradeReport) -> str:
+    """That the code asks for what a branch has, and no release."""
+    asked = [event.effect.cause for event in report.events if event.effect.cause.comes.startswith(_BRANCH)]
+    if not asked:
+        return ""
+    more = len({cause.name for cause in asked}) - 1
+    beside = f" and {more} more" if more else ""
+    return f"Your code needs {asked[0].comes}: no release has `{short(asked[0].name)}`{beside}."
 
 
 def _foot(report: UpgradeReport) -> Iterator[Line]:

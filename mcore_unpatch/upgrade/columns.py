@@ -20,11 +20,12 @@ class Column:
     release: Detailed
     kinds: tuple[str, ...] = ()
     words: str = ""  # what it is, where it is no release
+    name: str = ""  # of a branch
 
     @property
     def label(self) -> str:
-        """The release that stands for it."""
-        return self.release.label
+        """What it is called: a branch by its name, else the release that stands for it."""
+        return self.name or self.release.label
 
     @property
     def is_next(self) -> bool:

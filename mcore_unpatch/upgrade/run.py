@@ -16,10 +16,11 @@ from mcore_unpatch.effects.other_model import Elsewhere, OnOther
 from mcore_unpatch.effects.records import Effect, Outcome
 from mcore_unpatch.findings.finding import DONE, NO_PATCHES, PATCH_FILE, Finding, Report
 from mcore_unpatch.library.detailed import Detailed
+from mcore_unpatch.megatron import packed
 from mcore_unpatch.megatron.hybrid import HYBRID
 from mcore_unpatch.megatron.megatrons import Megatrons
 from mcore_unpatch.patches.records import Patch
-from mcore_unpatch.records import record
+from mcore_unpatch.records import record, replace
 from mcore_unpatch.repository.paths import relative
 from mcore_unpatch.survey.scan import report_of
 from mcore_unpatch.survey.search import Progress
@@ -27,6 +28,10 @@ from mcore_unpatch.survey.survey import ScanOptions, Survey
 from mcore_unpatch.upgrade.columns import Column
 
 _DEEP = 6_000  # a question about a name leads through as many calls
+
+
+# What may be on a branch and in no release.
+_LACKING = (Outcome.NAME_GONE, Outcome.IMPORT_GONE, Outcome.MODULE_GONE, Outcome.CALL_UNFIT)
 
 
 @record
@@ -161,15 +166,15 @@ class Reading:
 
     def of_uses(self, columns: Sequence[Column]) -> Iterator[tuple[Effect, str]]:
         """What the Megatrons do to everything else, each with the label of the one that does it."""
-        olds = [column.release for column in columns if not column.is_next] or [columns[0].release]
+        olds = [column for column in columns if not column.is_next] or [columns[0]]
         for number, module in enumerate(self.modules):
             if self._progress is not None:
                 self._progress(number, len(self.modules))
             for old in olds:
-                yield from ((effect, old.label) for effect in self.uses.on(module, old))
+                yield from ((effect, old.label) for effect in self.uses.on(module, old.release))
                 if columns[-1].is_next:
-                    new = columns[-1].release
-                    yield from ((effect, new.label) for effect in self.uses.step(module, old, new))
+                    new = columns[-1]
+                    yield from ((effect, new.label) for effect in self.uses.step(module, old.release, new.release))
 
     def raising(self, column: Column) -> set[tuple[str, int]]:
         """The places of the repository that raise on a Megatron."""
@@ -214,6 +219,7 @@ def _events(
     told: dict[tuple[object, ...], tuple[Effect, set[str], PatchRow | None]] = {}
     for effect, label, row in found:
         if effect.raises or effect.differs:
+            effect = _on_a_branch(effect)
             # A module that is gone, and one that lacks the name, are one cause.
             misfit = (effect.cause.by, effect.cause.words) if effect.kind == Outcome.CALL_UNFIT else ()
             key = (effect.raises or effect.kind, effect.cause.name, misfit, *effect.place[:2])
@@ -226,6 +232,19 @@ def _events(
         called = not (effect.raises and function) or reading.is_called(function)
         events.append(Event(effect, labels, row, function, called))
     return sorted(events, key=lambda event: (not event.effect.raises, not event.is_called, event.effect.place[:2]))
+
+
+def _on_a_branch(effect: Effect) -> Effect:
+    """An effect of a name or keyword that no release has, with the branch of NVIDIA's that has it."""
+    cause = effect.cause
+    if cause.gone or cause.comes or effect.kind not in _LACKING:
+        return effect
+    for branch, there in packed.on_branches():
+        taken = there.parameters(cause.name) or ()
+        has = there.has(cause.name) is True
+        if has and (effect.kind != Outcome.CALL_UNFIT or set(cause.words) <= set(taken)):
+            return replace(effect, cause=cause._replace(comes=f"Megatron {branch.name}"))
+    return effect
 
 
 def _is_patch(finding: Finding) -> bool:

@@ -61,4 +61,6 @@ def test_nothing_rewritten(folder: Path, sample: Sample) -> None:
 def test_the_table_counts_each(folder: Path) -> None:
     """One screen: what `scan` lists, as its numbers."""
     left = told(folder, "migrate").partition("\nLeft ")[2].partition("\nReview")[0]
-    assert " ".join(left.split()) == "2 in code (2 stay); 1 in patch files (1 stay); 1 besides (1 stay): unpatch scan"
+    assert (
+        " ".join(left.split()) == "2 in code (2 stay); 1 in patch files (1 stay); 1 besides (1 to delete): unpatch scan"
+    )

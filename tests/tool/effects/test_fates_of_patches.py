@@ -94,6 +94,5 @@ def test_most_kinds_were_seen() -> None:
         Outcome.MODULE_GONE,
         Outcome.UNREAD,
         Outcome.NEW,
-        Outcome.IGNORED,
     }
     assert set(Outcome) - seen <= apart

@@ -127,7 +127,7 @@ STEPS: dict[str, tuple[str, str, set[tuple[str, int]], Files]] = {
         },
     ),
     # What stops, and what comes.
-    "an override that nobody calls": ("0.16.1", "0.19.2", {("NAME_GONE", 4)}, OVERRIDE),
+    "an override that nobody calls": ("0.16.1", "0.19.2", {("STOPPED", 3)}, OVERRIDE),
     "an override that the file calls": (
         "0.16.1",
         "0.19.2",

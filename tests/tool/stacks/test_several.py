@@ -105,7 +105,7 @@ class TestScan:
         (finding,) = unpatch("scan", "--output-format=json", cwd=tmp_path).json["findings"]
         assert finding["verdict"] == "stays"  # 0.18.0 needs it, 0.19.0 does not
         (one,) = finding["stacks"]
-        assert (one["stacks"], one["verdict"]) == (["71e418ea"], "keep")
+        assert (one["stacks"], one["verdict"]) == (["71e418ea"], "stays")
 
 
 @pytest.mark.parametrize("option", [("scan", "--target-mcore"), ("migrate", "--target-mcore"), ("upgrade", "--to")])
