@@ -43,10 +43,7 @@ def from_parallel_hidden_states_to_logprobs(
     packed_seq_params: Any = None,
     cp_gradient: Gradient = "summed",
 ) -> Tensor:
-    """`[b, s - 1]` fp32 log-probs of the token after each of `target` `[b, s]`, from `[s, b, h]` or `[s / tp, b, h]`.
-
-    Under context parallelism hidden states and `target` are this rank's share, and the result is the whole sequence.
-    """
+    """`[b, s - 1]` fp32 log-probs of the token after each of `target` `[b, s]`, of all context-parallel ranks."""
     say_once(__name__, "linear_logprob")
     hidden, weight = tensor_parallel_hidden_states, output_weight_layer
     if not isinstance(target, Tensor):
@@ -87,11 +84,10 @@ Numbers = Literal["megatron", "nemo_rl"]
 class NextTokenLogProbs:
     """`[b, s - 1]` fp32: at position i the log-prob of token i + 1. With `entropy`, `Outputs(log_probs, entropy)`.
 
-    `labels` are token ids, shifted by one here, within each packed sequence: where the next token belongs to another
-    one, both results are 0. Under context parallelism every rank gets the whole sequence; `cp_gradient="summed"` sums
-    the gradients over the ranks, for a loss divided by `cp`; `"own"` is for a loss that is not. `chunk_size` bounds
-    temporaries to the fp32 logits of so many positions. `numbers="nemo_rl"`: MuP does not scale the logits, and without
-    context parallelism a packed row counts as one sequence.
+    `labels` are token ids, shifted here; at the end of a packed sequence results are 0. Every context-parallel rank
+    gets all of it; `cp_gradient="summed"` sums the gradients over them, for a loss divided by `cp`. `chunk_size`
+    bounds temporaries to the logits of so many positions. `numbers="nemo_rl"`: no scale by MuP, and without context
+    parallelism a packed row is one sequence.
     """
 
     chunk_size: int | None = None
@@ -231,10 +227,9 @@ _flag: dict[str, Any] = {}
 
 
 def patch_gpt_model_forward_for_linear_ce_fusion(*, chunk_size: int) -> None:
-    """Make models built or wrapped from now on accept `return_logprobs_for_linear_ce_fusion=True`.
+    """Make models built or wrapped from now on accept `return_logprobs_for_linear_ce_fusion=True`; patches no class.
 
-    No class is patched: PyTorch's module registration hook sees each new language model. For one that was built and
-    wrapped before, use `linear_ce_fusion_kwargs`. A second call changes the chunk size.
+    For models built before use `linear_ce_fusion_kwargs`. A second call changes the chunk size.
     """
     say_once(__name__)
     check_counts(chunk_size=(chunk_size, 1))
@@ -253,8 +248,7 @@ def unpatch_gpt_model_forward_for_linear_ce_fusion() -> None:
 def linear_ce_fusion_kwargs(model: Module, **options: Any) -> dict[str, Any]:
     """The keywords for `model(..., labels=input_ids, **keywords)` that return log-probs `[b, s - 1]`, as the flag does.
 
-    `model` is what will be called, wrappers and all; the options are those of `NextTokenLogProbs`, and `chunk_size`
-    may come from `patch_gpt_model_forward_for_linear_ce_fusion`. NeMo RL's numbers have no MTP loss.
+    `model` is what will be called, wrappers and all; the options are those of `NextTokenLogProbs`.
     """
     say_once(__name__)
     path = find.find_language_model(model)

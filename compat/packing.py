@@ -1,8 +1,6 @@
 """Packed sequences and context parallelism: how tokens are split over ranks, labelled and gathered.
 
-A gather's backward keeps this rank's `"own"` part, where every rank computes the SAME loss from what is gathered, or
-the `"summed"` gradients of all ranks, where each computes a different part of the loss. The bounds `[sequences + 1]`
-of a packed row are Megatron's `cu_seqlens` with padding: nothing here waits for them.
+The bounds `[sequences + 1]` of a packed row are Megatron's `cu_seqlens` with padding: nothing here waits for them.
 """
 
 from typing import Any, Literal, get_args
@@ -53,6 +51,7 @@ def held_by(places: Tensor, cp_size: int, cp_rank: int) -> Tensor:
     return token_at.view(cp_size, len(places) // cp_size)[cp_rank]
 
 
+# Of a gather: this rank's own, where all ranks compute the SAME loss of it, or all ranks', where each computes a part.
 Gradient = Literal["own", "summed"]
 
 
@@ -114,8 +113,7 @@ def next_token_labels(
 ) -> Tensor:
     """The token that follows each of `tokens` `[b, s]` in its own sequence; `fill` where none follows.
 
-    `lengths` `[sequences]` are those without padding, one per packed sequence (else from `cu_seqlens_q`) or one per
-    row. With `cp_group` each rank passes its zigzag share and gets the labels of that share, without a host sync.
+    `lengths` `[sequences]`: without padding (else from `cu_seqlens_q`). With `cp_group`, tokens are its zigzag share.
     """
     if packed_seq_params is None:
         sequences, what = len(tokens), "row"

@@ -315,7 +315,5 @@ class OneCallFields:
 
     def _require_alone(self) -> None:
         if self._inside - {threading.get_ident()}:
-            text = (
-                "another thread is in a forward of this model, and the two calls need different values in its fields "
-            )
-            raise hook.HookError(f"{text}(MTP off, or over other ranks); call the model from one thread at a time.")
+            text = "another thread is in a forward of this model, and the two calls need different values in its fields"
+            raise hook.HookError(f"{text} (MTP off, or over other ranks); call the model from one thread at a time.")

@@ -30,14 +30,11 @@ from .find import PROBING, VALUE_HEADS, foreign_code
 class HeadOptions:
     """How the head is read; the same for all processors that share a pass.
 
-    `shift="aligned"`: the label at position i is what position i predicts, as in Megatron's own `labels`.
-    `shift="next_token"`: the labels are the model's `input_ids`, shifted one to the left here, within each sequence;
-    its last token has no label. The model's `labels` are then for its MTP loss alone.
-    `use_loss_mask`: rows where the model's `loss_mask` (not shifted) is zero are not computed and return 0, as with a
-    `mask` in the context, and so are those whose label is `ignore_index`; None computes all rows.
-    `temperature`: a number or `[b, s]`; one in the context goes before it, and in a row that is left out none counts.
-    `scale_logits` (by MuP's factor), `reduce_hidden_grad` (over tensor-parallel ranks with the whole hidden states):
-    as Megatron does. The other options are those of `linear_logprob` and `LogprobOptions`.
+    `shift="aligned"`: `labels` as Megatron takes them, at position i what position i predicts. `shift="next_token"`:
+    the model's `input_ids`, shifted here within each sequence; its `labels` are then for the MTP loss alone.
+    `use_loss_mask`: rows where the model's `loss_mask` (not shifted) is zero are not computed and return 0.
+    `temperature`: a number or `[b, s]`; one in the context goes before it. `scale_logits` by MuP's factor, and
+    `reduce_hidden_grad` over the ranks: as Megatron does. The others are those of `linear_logprob`.
     """
 
     temperature: float | Tensor = 1.0
@@ -240,10 +237,7 @@ def lent_weight(call: hook.HookCall) -> Tensor:
 
 
 def _run_layer_hooks(call: hook.HookCall) -> None:
-    """Run the layer's own hooks on one row: in them Megatron waits for weights that are still being gathered.
-
-    One that changes the input, the output or its gradient (tried once, with the output as a leaf) would be lost: raise.
-    """
+    """Run the layer's own hooks on one row, in which Megatron waits for weights; raise for one that would be lost."""
     layer = call.output_layer
     hooks = tuple(layer._forward_hooks.values())
     if not layer._forward_pre_hooks and not hooks:

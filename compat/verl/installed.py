@@ -1,7 +1,4 @@
-"""What the veRL shims installed on one language model: a single attachment that serves them all.
-
-Multi-token prediction (MTP) is veRL's: without labels there is none, whereas Megatron 0.19 makes some of `input_ids`.
-"""
+"""A single attachment to a language model that serves all veRL shims."""
 
 import inspect
 import warnings
@@ -49,11 +46,7 @@ def several_rows(labels: Tensor, instead: str) -> ValueError:
 
 @dataclass(frozen=True)
 class FusedProcessor:
-    """`log_probs`, `entropy` (`[b, s]` fp32, of all tokens) and the decoder's `hidden_states`, from one pass.
-
-    With veRL's numbers as its kernel does it, which neither scales (MuP) nor adds up the ranks' parts of the hidden
-    gradient. `flat`: `[b * s]` in the order of the labels, as that returns them.
-    """
+    """`log_probs`, `entropy` (`[b, s]` fp32; `flat`: `[b * s]`) and the decoder's `hidden_states`, from one pass."""
 
     numbers: Numbers
     entropy: bool = True
@@ -128,7 +121,8 @@ class Installed:
         self.fields.begin()
         if self.model.config.mtp_num_layers and not is_inference():
             unasked = get_ident() not in self.requests and keywords.get("output_processor") is None
-            if keywords.get("labels") is None or (unasked and self.fused == "verl"):  # as in veRL's fused forward
+            # As in veRL there is none without labels, which Megatron 0.19 makes of `input_ids`.
+            if keywords.get("labels") is None or (unasked and self.fused == "verl"):
                 self.fields.leave_out_mtp(self.model, keywords, find.argument_names(self.model))
             else:
                 self._with_mtp(keywords.get("packed_seq_params"))
@@ -158,8 +152,8 @@ class Installed:
             text = (
                 "config.recompute_granularity='full' with MTP: this megatron-core cannot recompute an MTP layer; call "
             )
-            text += "mcore_unpatch.compat.verl.mtp_patch.patch_mtp_layer_checkpointed_forward(model), or use 0.19."
-            raise HookError(text)
+            way = "mcore_unpatch.compat.verl.mtp_patch.patch_mtp_layer_checkpointed_forward(model), or use 0.19."
+            raise HookError(text + way)
         factor = getattr(packed_seq_params, NORMALIZATION_FACTOR, None)
         if factor is not None and config.calculate_per_token_loss:
             if factor <= 0:

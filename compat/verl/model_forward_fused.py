@@ -43,8 +43,7 @@ def fused_output_processor(
 ) -> Any:
     """The `output_processor` of veRL 0.9: `log_probs` and `entropy` of every token, flat in the order of `labels`.
 
-    `context` is anything with a `temperature`, or a `HookContext`. The keywords named here are enough to call it
-    directly, but `numbers="megatron"` with MuP needs the hook's `scale_logits`, too.
+    `context` is anything with a `temperature`. A direct call with `numbers="megatron"` and MuP needs `scale_logits`.
     """
     say_once(__name__)
     installed.warn_where_kept("fused_output_processor", numbers, config)
@@ -66,10 +65,9 @@ def fused_output_processor(
 def patch_fused_forward(model: Module, *, numbers: Numbers = "verl") -> None:
     """Return fused results from every forward with labels, until `unpatch_fused_forward`.
 
-    A forward for inference or with its own `output_processor` is left alone. A second call only changes `numbers`:
-    "megatron" are those of Megatron's own logits. With "verl" MuP does not scale the logits; with TP but no SP,
-    hidden-state gradients are not summed over ranks; the last token of a sequence in a nested batch predicts the next
-    token of the row; no MTP unless asked for; and a direct call takes one packed row and returns flat results.
+    A forward for inference or with its own `output_processor` is left alone. `numbers="megatron"` are those of its own
+    logits. With "verl" MuP does not scale them; with TP but no SP, hidden-state gradients are not summed; the last
+    token of a nested sequence predicts the next of the row; no MTP unless asked for; a call takes one packed row.
     """
     say_once(__name__)
     path = installed.path_in(model)
@@ -106,11 +104,10 @@ def fused_forward_model_gen(vision_model: bool = False) -> Callable[..., Any]:
         data_format: batches.DataFormat = "thd",
         mtp_enable_train: bool | None = None,
     ) -> Any:
-        """All tensors `[b, s]`, labels aligned with the outputs; log-probs are 0 where `labels_mask` is false.
+        """All tensors `[b, s]`; log-probs are 0 where `labels_mask` is false, without labels logits come back.
 
-        Without labels, logits `[b, s, vocab / tp]`. `sequence_parallel` is read from the model. `temperature` may be
-        one per sequence or per token. `mtp_enable_train`: also train MTP, on the labels that `labels_mask` selects;
-        None: with Megatron's numbers, if `patch_postprocess` was called.
+        `temperature` may be one per sequence or per token. `mtp_enable_train`: also train MTP on these labels; None:
+        with Megatron's numbers, if `patch_postprocess` was called.
         """
         target = _FusedTarget(model)
         batch = batches.batch_of(input_ids, attention_mask, target.path.model.config, data_format)
@@ -152,11 +149,7 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
         mtp_enable_train: bool | None = None,
         mtp_loss_normalization_factor: float | None = None,
     ) -> Any:
-        """Nested tensors `[b, ragged]`; labels are token ids and are shifted one to the left within each sequence here.
-
-        With Megatron's numbers the log-prob of a sequence's last token is 0; without labels nested logits come back.
-        `loss_mask`, nested like the tokens, selects the tokens of the MTP loss.
-        """
+        """Nested tensors `[b, ragged]`; labels are token ids, shifted here; `loss_mask` is for the MTP loss."""
         target = _FusedTarget(model)
         row: dict[str, Any] = {"local_cp_size": local_cp_size, "pad_to_length_bucket": pad_to_length_bucket}
         batch = batches.batch_of(input_ids, None, target.path.model.config, data_format, cp_layout=cp_layout, **row)
@@ -255,10 +248,8 @@ class _FusedTarget:
         training = self.path.model.training and torch.is_grad_enabled()
         wanted = self.state is not None and self.state.logits is not None and training
         if wanted and self.numbers == "verl":
-            text = (
-                "MTP is not trained, because veRL's fused forward leaves it out; pass mtp_enable_train=True, or call "
-            )
-            warnings.warn(f'{text}patch_fused_forward(model, numbers="megatron").', UserWarning, stacklevel=3)
+            text = "MTP is not trained, because veRL's fused forward leaves it out; pass mtp_enable_train=True"
+            warnings.warn(f'{text}, or call patch_fused_forward(model, numbers="megatron").', UserWarning, stacklevel=3)
             return False
         return wanted
 

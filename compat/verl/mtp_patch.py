@@ -28,8 +28,7 @@ _recomputed: WeakKeyDictionary[Module, Handle] = WeakKeyDictionary()
 def patch_postprocess(model: Module, *, mtp_updates_lm_head: bool = True, numbers: installed.Numbers = "verl") -> None:
     """Return logits from a forward with labels, with Megatron's own MTP loss; without labels run no MTP.
 
-    `mtp_updates_lm_head`: whether the MTP loss may change the LM head, as in veRL's releases on megatron-core 0.17 and
-    later. `numbers="megatron"` scales the logits under MuP, as Megatron does and veRL does not.
+    `mtp_updates_lm_head`: as in veRL since megatron-core 0.17. `numbers="megatron"` scales the logits under MuP.
     """
     say_once(__name__)
     path = installed.path_in(model)
@@ -55,10 +54,7 @@ def unpatch_postprocess(model: Module) -> None:
 
 
 def patch_mtp_layer_get_embeddings(model: Module, *, every_depth: bool = False) -> bool:
-    """Keep the MTP loss out of the decoder and the embedding; returns whether anything was changed.
-
-    `every_depth`: also keep the loss of each depth out of the depths before it, as veRL 0.7 did.
-    """
+    """Keep the MTP loss out of decoder and embedding, and as in veRL 0.7 `every_depth` out of those before it."""
     say_once(__name__, "PyTorch's hooks")
     inner, layers = _mtp_of(model)
     if not layers or inner in _detached:

@@ -27,10 +27,7 @@ def insert_largest(
     z, first_column, threshold, values, columns, real, k,
     list_size: tl.constexpr, block_columns: tl.constexpr,
 ):  # fmt: skip
-    """Put into the rows' lists what is larger than their smallest; returns the new smallest.
-
-    One logit of each row at a time, the largest first, until no row has another: few, once the lists have filled.
-    """
+    """Put into the rows' lists what is larger than their smallest, the largest first; returns the new smallest."""
     slot = tl.arange(0, list_size)
     listed = real[:, None] & (slot < k)[None, :]
     along = tl.arange(0, block_columns)
@@ -60,11 +57,7 @@ _NO_LOGIT = tl.constexpr(NO_LOGIT)
 
 
 def split_stats(
-    x: Tensor,  # [rows, h]
-    w: Tensor,  # [columns, h]
-    scale: float | Tensor,
-    asked: Problem,
-    kept: KeptLogits | None,  # to be written
+    x: Tensor, w: Tensor, scale: float | Tensor, asked: Problem, kept: KeptLogits | None
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """`[3 or 4, segments, rows]` sums, and lists of the largest logits and their columns, each `[splits, rows, k]`."""
     (rows, width), columns = x.shape, len(w)
@@ -244,16 +237,9 @@ class TritonBackend(TorchBackend):
             if logits is not None and places is not None:
                 top.append(merge_lists(logits, places, sum_exp[r]))
         top_logits, top_columns = map(torch.cat, zip(*top, strict=True)) if top else (None, None)
-        return RowStats(
-            row_max=row_max,
-            sum_exp=sum_exp,
-            sum_exp_z=sum_exp_z if problem.entropy else None,
-            sum_exp_squared=squared if problem.sum_pi_squared else None,
-            chosen=chosen,
-            topk_logits=top_logits,
-            topk_columns=top_columns,
-            kept=() if kept is None else (kept.steps, kept.running_max),
-        )
+        sums = (sum_exp, sum_exp_z if problem.entropy else None, squared if problem.sum_pi_squared else None)
+        held = () if kept is None else (kept.steps, kept.running_max)
+        return RowStats(row_max, *sums, chosen, top_logits, top_columns, held)
 
     def backward(self, problem: Problem, grads: RowGrads, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
         """The gradient of each tile of logits, multiplied out into those of hidden states and weight."""

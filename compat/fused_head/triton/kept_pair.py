@@ -1,8 +1,6 @@
-"""What `linear_kl` may keep of its forward, four bytes for the logits of both heads, and what is made of it.
+"""Logits that `linear_kl` keeps of its forward: of each pair the larger in steps, and their distance in float16.
 
-Of each pair the larger logit, in steps as `linear_logprob` keeps one, and how far the two are apart, in float16: an
-error of the smaller one is then relative to it, and where the heads are close, so that their probabilities cancel, what
-is left of them has all its digits.
+An error is then relative to the smaller one, and where the heads are close, their difference has all its digits.
 """
 
 from dataclasses import dataclass
