@@ -105,10 +105,7 @@ def _require_ready(path: find.HookPath) -> None:
 
 
 def fp32_logits(model: Module | Sequence[Module]) -> find.Handle:
-    """Multiply by the LM head in fp32, for MTP layers too, until `handle.remove()`; gradients keep their dtype.
-
-    `LogProbs` and its like do not need it: they never round logits.
-    """
+    """Multiply by the LM head in fp32, for MTP layers too, until `handle.remove()`; gradients keep their dtype."""
     handle = find.Handle()
     models = [find.find_language_model(chunk).model for chunk in (model if isinstance(model, Sequence) else [model])]
     last: list[Any] = [model for model in models if model.post_process]

@@ -18,8 +18,9 @@ from torch.distributed import ProcessGroup
 from torch.nn import Module
 from torch.nn.modules.module import register_module_module_registration_hook
 
-from .fused_head.linear_logprob import linear_logprob
-from .fused_head.settings import LogprobOptions, check_choice, check_counts, check_vocab_range
+from .fused_head.linear_logprob import vocab_pass
+from .fused_head.problem import needed
+from .fused_head.settings import check_choice, check_counts, check_vocab_range
 from .fused_head.torch_backend import chunk_tile_bytes
 from .hook import call as hook, find
 from .hook.attach import Watched, provide_hook
@@ -58,20 +59,13 @@ def from_parallel_hidden_states_to_logprobs(
     with torch.set_grad_enabled(torch.is_grad_enabled() and not inference_only):
         if shared:
             hidden = gather_from_sequence_parallel_region(hidden, tensor_parallel_output_grad=True, group=tp_group)
-        log_probs, _ = linear_logprob(
-            hidden,
-            weight,
-            labels.T,
-            temperature=temperature.T if isinstance(temperature, Tensor) and temperature.dim() == 2 else temperature,
-            tp_group=tp_group,
-            ignore_index=NO_TOKEN,
-            options=LogprobOptions(
-                max_rows=labels.numel(),  # all: only ends of sequences have none, and for these the host need not wait
-                reduce_hidden_grad=not shared,
-                out_of_vocab_grad="legacy",
-                tile_bytes=chunk_tile_bytes(chunk_size, hidden.shape[1], weight),
-            ),
-        )
+        if isinstance(temperature, Tensor) and temperature.dim() == 2:
+            temperature = temperature.T
+        asked: dict[str, Any] = {"temperature": temperature, "tp_group": tp_group, "ignore_index": NO_TOKEN}
+        asked |= {"tile_bytes": chunk_tile_bytes(chunk_size, hidden.shape[1], weight), "out_of_vocab_grad": "legacy"}
+        # All rows: only the ends of sequences have no label, and for these the host need not wait.
+        asked |= {"max_rows": labels.numel(), "reduce_hidden_grad": not shared}
+        log_probs = needed(vocab_pass(hidden, weight, labels.T, **asked).logprobs)
         return whole_but_last(log_probs.T.contiguous(), packed_seq_params, cp_group, cp_gradient)
 
 
@@ -227,10 +221,7 @@ _flag: dict[str, Any] = {}
 
 
 def patch_gpt_model_forward_for_linear_ce_fusion(*, chunk_size: int) -> None:
-    """Make models built or wrapped from now on accept `return_logprobs_for_linear_ce_fusion=True`; patches no class.
-
-    For models built before use `linear_ce_fusion_kwargs`. A second call changes the chunk size.
-    """
+    """Make models built or wrapped from now on accept `return_logprobs_for_linear_ce_fusion=True`; patches no class."""
     say_once(__name__)
     check_counts(chunk_size=(chunk_size, 1))
     _flag["chunk_size"] = chunk_size

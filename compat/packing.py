@@ -1,7 +1,4 @@
-"""Packed sequences and context parallelism: how tokens are split over ranks, labelled and gathered.
-
-The bounds `[sequences + 1]` of a packed row are Megatron's `cu_seqlens` with padding: nothing here waits for them.
-"""
+"""Packed sequences and context parallelism: tokens split over ranks, labelled and gathered, without a wait."""
 
 from typing import Any, Literal, get_args
 
@@ -80,7 +77,7 @@ def gather_sequence(
 
 
 def row_bounds(packed_seq_params: Any) -> Tensor:
-    """Those of Megatron's packed row."""
+    """`[sequences + 1]`: Megatron's `cu_seqlens` of a packed row, with padding."""
     padded: Tensor | None = packed_seq_params.cu_seqlens_q_padded
     return packed_seq_params.cu_seqlens_q if padded is None else padded
 

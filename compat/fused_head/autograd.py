@@ -143,8 +143,10 @@ def _row_grads(
         softmax -= 2 * squares_grad * squares
     entropy_coefficient = None if entropy_grad is None else -entropy_grad
     squares_coefficient = None if squares_grad is None else 2 * squares_grad
-    targets: list[Any] = [torch.cat(parts, 1) for parts in zip(*chosen, strict=True)] or [None] * 3
-    return RowGrads(row_max, log_sum, softmax, entropy_coefficient, squares_coefficient, *targets, kept=kept)
+    merged: list[Any] = [torch.cat(parts, 1) for parts in zip(*chosen, strict=True)] or [None] * 3
+    targets, columns, logprobs = merged
+    own = (softmax, entropy_coefficient, squares_coefficient)
+    return RowGrads(row_max, log_sum, *own, targets, columns, logprobs, kept)
 
 
 def has_main_grad(weight: Any) -> bool:
@@ -182,11 +184,9 @@ class _IntoMainGrad(torch.autograd.Function):
 
 
 def announce_main_grad(weight: Any) -> Tensor | None:
-    """Mark `main_grad` as written; return the placeholder for `.grad` that makes the data-parallel wrapper's hooks run.
-
-    They do not add it to `main_grad` again, except for a tied weight (`zero_out_wgrad`): there it must be zeros.
-    """
+    """Mark `main_grad` as written; return the placeholder for `.grad` that makes the wrapper's hooks run."""
     if not hasattr(weight, "grad_added_to_main_grad"):
         return None
     weight.grad_added_to_main_grad = True
+    # The hooks add that of a tied weight to `main_grad`.
     return torch.zeros_like(weight) if getattr(weight, "zero_out_wgrad", False) else torch.empty_like(weight)

@@ -196,17 +196,9 @@ def linear_kl(
 
     The others are those of `linear_logprob`; `fuse_main_grad` is for the student's head alone.
     """
-    query = LogprobQuery(
-        temperature=temperature,
-        mask=mask,
-        max_rows=max_rows,
-        vocab_size=vocab_size,
-        tp_group=tp_group,
-        reduce_hidden_grad=reduce_hidden_grad,
-        fuse_main_grad=fuse_main_grad,
-        tile_bytes=tile_bytes,
-        keep_bytes=keep_bytes,
-    )
+    asked: dict[str, Any] = {"temperature": temperature, "mask": mask, "max_rows": max_rows, "vocab_size": vocab_size}
+    asked |= {"tp_group": tp_group, "reduce_hidden_grad": reduce_hidden_grad, "fuse_main_grad": fuse_main_grad}
+    query = LogprobQuery(**asked, tile_bytes=tile_bytes, keep_bytes=keep_bytes)
     return run_kl((student_hidden, student_weight, teacher_hidden, teacher_weight), Divergence(kind, beta), query)
 
 
@@ -257,8 +249,6 @@ class _KlOptions:
 
 
 class _KlPass(torch.autograd.Function):
-    """`(student hidden, student weight, teacher hidden, teacher weight) -> [rows]`."""
-
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Tensor:
         *tensors, options = arguments

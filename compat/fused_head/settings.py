@@ -62,18 +62,6 @@ def check_tensors(hidden: Any, weight: Any, temperature: Any, **rows: Any) -> No
             raise _wrong(ValueError, name, f"device {hidden.device} to match hidden", tensor.device)
 
 
-def check_temperature(temperature: Any) -> None:
-    """A number above zero, or a tensor of them."""
-    if not isinstance(temperature, Tensor):
-        check_number("temperature", temperature, positive=True)
-        return
-    if not temperature.dtype.is_floating_point:
-        raise _wrong(TypeError, "temperature", "a floating-point dtype", temperature.dtype)
-    if temperature.requires_grad:
-        expected = "a tensor without requires_grad (it gets no gradient; detach it)"
-        raise _wrong(ValueError, "temperature", expected, "requires_grad=True")
-
-
 def check_number(name: str, value: Any, positive: bool) -> None:
     """A finite number; above zero if `positive`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -181,7 +169,13 @@ class LogprobQuery(LogprobOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_temperature(self.temperature)
+        if not isinstance(self.temperature, Tensor):
+            check_number("temperature", self.temperature, positive=True)
+        elif not self.temperature.dtype.is_floating_point:
+            raise _wrong(TypeError, "temperature", "a floating-point dtype", self.temperature.dtype)
+        elif self.temperature.requires_grad:
+            expected = "a tensor without requires_grad (it gets no gradient; detach it)"
+            raise _wrong(ValueError, "temperature", expected, "requires_grad=True")
         if self.keep_bytes is None:
             raise _wrong(TypeError, "keep_bytes", "an integer", "None")
         check_counts(ignore_index=(self.ignore_index, None), vocab_size=(self.vocab_size, 1))

@@ -161,10 +161,7 @@ def installed_on(model: Module, kind: type[_Kind]) -> _Kind | None:
 def call_with_processor(
     model: Module, processor: hook.Processor, *args: Any, context: Any = None, **kwargs: Any
 ) -> Any:
-    """Call `model(*args, **kwargs)` with `processor` at the output; raises if the hook is missing or dropped.
-
-    A pipeline stage without output returns its own result.
-    """
+    """Call `model(*args, **kwargs)` with `processor` at the output, or raise; a stage without output ignores it."""
     say_once(__name__)
     path = find.find_language_model(model)
     return call_along(path, model, processor, hook.complete_context(context, path.model, processor), args, kwargs)

@@ -193,13 +193,9 @@ def resolve_groups(
             raise ValueError(f"{text}; leave {name} out.")
         found[name] = given if own is None else own
     if state.model_parallel_is_initialized():
-        getters = (
-            state.get_tensor_model_parallel_group,
-            state.get_context_parallel_group,
-            state.get_pipeline_model_parallel_group,
-        )
-        for name, getter in zip(found, getters, strict=True):
-            found[name] = getter(check_initialized=False) if found[name] is None else found[name]
+        for name, kind in {"tp": "tensor_model", "cp": "context", "pp": "pipeline_model"}.items():
+            if found[name] is None:
+                found[name] = getattr(state, f"get_{kind}_parallel_group")(check_initialized=False)
     return ProcessGroups(**found)
 
 

@@ -56,15 +56,9 @@ class HeadOptions:
     @cached_property
     def query(self) -> LogprobQuery:
         """What every call asks of the head, made once."""
-        return LogprobQuery(
-            temperature=self.temperature,
-            ignore_index=self.ignore_index,
-            vocab_size=self.vocab_size,
-            out_of_vocab_grad=self.out_of_vocab_grad,
-            keep_bytes=self.keep_bytes,
-            backend=self.backend,
-            tile_bytes=self.tile_bytes,
-        )
+        asked: dict[str, Any] = {"temperature": self.temperature, "ignore_index": self.ignore_index}
+        asked |= {"vocab_size": self.vocab_size, "out_of_vocab_grad": self.out_of_vocab_grad, "backend": self.backend}
+        return LogprobQuery(**asked, keep_bytes=self.keep_bytes, tile_bytes=self.tile_bytes)
 
 
 def head_query(

@@ -55,10 +55,7 @@ class TokenLoss(HeadProcessor):
 
 
 class TopKLogits(HeadProcessor):
-    """`Outputs(topk_logits, topk_ids, logsumexp)`: the `k` largest of the vocabulary, `[b, s, k]`, and `[b, s]`.
-
-    Logits are scaled and descending: `topk_logits - logsumexp[..., None]` are log-probs. Needs no labels.
-    """
+    """`Outputs(topk_logits, topk_ids, logsumexp)`: the `k` largest, scaled, `[b, s, k]`, and `[b, s]`; no labels."""
 
     gives = MappingProxyType({name: name for name in ("topk_logits", "topk_ids", "logsumexp")})
 

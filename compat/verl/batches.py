@@ -203,13 +203,6 @@ def _unit(cp_size: int, contiguous: bool = False) -> int:
     return tp * cp_size * (1 if contiguous or cp_size == 1 else 2)
 
 
-def labels_like_verl(batch: Batch, labels: Tensor) -> Tensor:
-    """Labels shifted as veRL packs them: a sequence's last has the row's next (one rank) or its own first."""
-    if "packed_seq_params" in batch.arguments and batch.row.cp_size == 1:
-        return batch.pack(labels).roll(-1, -1)
-    return batch.pack(next_in_sequence(labels, None))
-
-
 def vision_arguments(multi_modal_inputs: Mapping[str, Tensor] | None, device: torch.device) -> dict[str, Any]:
     """The images and videos of the batch, as keywords of the model."""
     given = multi_modal_inputs or {}

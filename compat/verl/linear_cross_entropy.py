@@ -13,6 +13,8 @@ from ..fused_head.torch_backend import missing_for_triton
 if missing := missing_for_triton():
     raise falls_back(f"{__name__} would be slower than what it replaces: {missing}.")
 
+from typing import Any
+
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
@@ -41,17 +43,9 @@ def linear_cross_entropy(
     if isinstance(temperature, Tensor) and temperature.dim():
         temperature = temperature.reshape(-1)
     flat = labels.reshape(-1)
-    out = vocab_pass(
-        hidden.reshape(-1, hidden.shape[-1]),
-        weight,
-        flat,
-        temperature=temperature,
-        entropy=True,
-        ignore_index=None,
-        tp_group=dist_process_group,
-        reduce_hidden_grad=False,
-        keep_bytes=keep_bytes,
-    )
+    asked: dict[str, Any] = {"temperature": temperature, "tp_group": dist_process_group, "keep_bytes": keep_bytes}
+    asked |= {"entropy": True, "ignore_index": None, "reduce_hidden_grad": False}
+    out = vocab_pass(hidden.reshape(-1, hidden.shape[-1]), weight, flat, **asked)
     total = len(weight) * (1 if dist_process_group is None else dist_process_group.size())
     logprobs = torch.where((flat >= 0) & (flat < total), needed(out.logprobs), -out.logsumexp)
     return logprobs if how == "none" else getattr(logprobs, how)(), needed(out.entropy)

@@ -172,8 +172,10 @@ def fused_forward_model_engine(vision_model: bool = False) -> Callable[..., Any]
                 packed = arguments.get("packed_seq_params")
                 if mtp_loss_normalization_factor is not None and packed is not None:
                     setattr(packed, installed.NORMALIZATION_FACTOR, mtp_loss_normalization_factor)
-            if target.numbers == "verl":
-                known = batches.labels_like_verl(batch, labels)
+            if target.numbers == "verl":  # a sequence's last has the row's next (one rank) or its own first
+                in_a_row = "packed_seq_params" in arguments and batch.row.cp_size == 1
+                rolled = batches.next_in_sequence(labels, None)
+                known = batch.pack(labels).roll(-1, -1) if in_a_row else batch.pack(rolled)
         temperature = _row_temperature(temperature, input_ids, batch)
         names = ("log_probs", "entropy") if calculate_entropy else ("log_probs",)
         return target.results(batch, arguments, known, temperature, names)
@@ -185,8 +187,6 @@ fused_forward_no_padding_gen = fused_forward_model_engine  # its name in veRL 0.
 
 
 class _FusedTarget:
-    """The model of one call: the way to its language model, what the shims installed there, and whose numbers."""
-
     def __init__(self, model: Module) -> None:
         self.model, self.path = model, find_language_model(model)
         self.state = installed.state_of(self.path)

@@ -108,9 +108,8 @@ def _split_stats(
     tma: tl.constexpr, by_nvidia: tl.constexpr, even_width: tl.constexpr, block_rows: tl.constexpr,
     block_columns: tl.constexpr, block_width: tl.constexpr,
 ):  # fmt: skip
-    # A program keeps to one split: every `splits`-th segment of columns. It takes it down for one block of rows after
-    # the other, `height` apart. Nothing is stored inside the innermost loop but what is kept: each store there would
-    # make the warps wait for each other after every block.
+    # A program keeps to one split: every `splits`-th segment of columns, for blocks of rows `height` apart. Nothing but
+    # what is kept is stored inside the innermost loop: warps would wait for each other.
     split = tl.program_id(0) // height
     column_blocks = tl.cdiv(columns, block_columns)
     for row_block in range(tl.program_id(0) % height, tl.cdiv(rows, block_rows), height):

@@ -15,9 +15,8 @@ from . import launch
 from .launch import block_position, block_product, exp, store_block
 
 STRIDE_STEP = 64  # rows begin at multiples of so many numbers: the TMA and fast products ask for it
-# What is kept of a logit is how far it lies below the running maximum, in steps of a 1024th of a halving of its
-# exponential: 16 bits reach over 64 halvings, and a probability errs by 2e-4 wherever it lies. A float16 of the same
-# size would lose those below 3e-8, which together are the tail of a sure token; a bfloat16 errs by 2e-3.
+# What is kept of a logit is how far it lies below the running maximum, in steps of a 1024th of a halving: 16 bits reach
+# over 64, and a probability errs by 2e-4. A float16 would lose the tail of a sure token; a bfloat16 errs by 2e-3.
 STEP = tl.constexpr(0.6931471805599453 / 1024)
 FARTHEST = tl.constexpr(65535)  # and all beyond: their exponential is 0
 _FARTHEST_LOGIT = tl.constexpr(-65535 * 0.6931471805599453 / 1024)

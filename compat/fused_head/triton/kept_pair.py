@@ -1,7 +1,4 @@
-"""Logits that `linear_kl` keeps of its forward: of each pair the larger in steps, and their distance in float16.
-
-An error is then relative to the smaller one, and where the heads are close, their difference has all its digits.
-"""
+"""Logits that `linear_kl` keeps of its forward: of each pair the larger in steps, and their distance in float16."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +25,7 @@ class KeptPair:
     """The logits of the first columns of some rows, each relative to its head's running maximum."""
 
     steps: Tensor  # [rows, columns] int16, to be read without a sign: how far the larger of two lies below
-    apart: Tensor  # [rows, columns] float16: the first head's logit without the second's
+    apart: Tensor  # [rows, columns] float16: the first head's less the second's, exact where the heads are close
     maxima: Tensor  # [2, blocks of columns, rows] float32
 
     def rows(self, r: slice) -> "KeptPair":
