@@ -88,9 +88,7 @@ def _require_ready(path: find.HookPath) -> None:
     tied = model.share_embeddings_and_output_weights and not model.pre_process
     obstacles = {
         "a value head is there already; add it once": getattr(model, "output_layer", None) in find.VALUE_HEADS,
-        "MTP layers compute their loss with the LM head; build this model with mtp_num_layers=None": (
-            model.config.mtp_num_layers
-        ),
+        "MTP layers compute their loss with the LM head; build with mtp_num_layers=None": model.config.mtp_num_layers,
         "with tied embeddings the first pipeline stage sums its gradient with the output layer's; build every stage "
         "with share_embeddings_and_output_weights=False": tied,
         "config.defer_embedding_wgrad_compute works on the LM head's weight; set it to False": (

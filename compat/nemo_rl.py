@@ -99,13 +99,8 @@ class NextTokenLogProbs:
     @cached_property
     def options(self) -> HeadOptions:
         """How the head is read."""
-        return HeadOptions(
-            temperature=self.temperature,
-            shift="next_token",
-            scale_logits=self.numbers == "megatron",
-            ignore_index=NO_TOKEN,
-            out_of_vocab_grad="legacy",
-        )
+        own: dict[str, Any] = {"temperature": self.temperature, "scale_logits": self.numbers == "megatron"}
+        return HeadOptions(shift="next_token", ignore_index=NO_TOKEN, out_of_vocab_grad="legacy", **own)
 
     def __call__(self, **keywords: Any) -> Any:
         """One pass over the vocabulary; without a graph in a call for inference."""

@@ -1,6 +1,6 @@
 """Packed sequences and context parallelism: tokens split over ranks, labelled and gathered, without a wait."""
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from megatron.core.tensor_parallel import copy_to_tensor_model_parallel_region, gather_from_sequence_parallel_region
@@ -56,10 +56,7 @@ def gather_shares(share: Tensor, cp_group: ProcessGroup | None, gradient: Gradie
     """`[...]` on each rank to `[cp, ...]` on every rank, in rank order; None means a group of one rank."""
     if cp_group is None:
         return share[None]
-    gathered: Tensor = gather_from_sequence_parallel_region(
-        share[None], tensor_parallel_output_grad=gradient == "summed", group=cp_group
-    )
-    return gathered
+    return cast(Tensor, gather_from_sequence_parallel_region(share[None], gradient == "summed", cp_group))
 
 
 def gather_sequence(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -85,8 +85,8 @@ class VocabPass(torch.autograd.Function):
         hidden, weight, *saved = ctx.saved_tensors
         kept = () if ctx.used_up else tuple(saved[7:])
         ctx.used_up = True  # the backend works in place on what was kept; another backward makes it again
-        needed = ctx.needs_input_grad[:2]
-        return *input_grads(hidden, weight, ctx.options, (saved[:7], kept), output_grads, needed), None
+        found = input_grads(hidden, weight, ctx.options, (saved[:7], kept), output_grads, ctx.needs_input_grad[:2])
+        return *found, None
 
 
 Rows = Sequence[Tensor | None]  # maxima, log_sum, log-probs, entropy, squares, top-k logits and ids
@@ -166,8 +166,7 @@ def into_main_grad(weight: Tensor) -> Tensor:
     """The weight for code that multiplies by it directly: its gradient is added to `main_grad`, not to `.grad`."""
     if not (torch.is_grad_enabled() and weight.requires_grad and has_main_grad(weight)):
         return weight
-    same: Tensor = _IntoMainGrad.apply(weight)  # type: ignore[no-untyped-call]
-    return same
+    return cast(Tensor, _IntoMainGrad.apply(weight))  # type: ignore[no-untyped-call]
 
 
 class _IntoMainGrad(torch.autograd.Function):

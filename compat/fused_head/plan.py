@@ -58,7 +58,6 @@ class PassPlan:
 def plan_pass(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> PassPlan:
     """Check the tensors, and find out which rows of which shard are asked for."""
     check_tensors(hidden, weight, query.temperature, labels=query.labels, mask=query.mask, token_ids=query.token_ids)
-    shape = hidden.shape[:-1]
     rows, options = located(hidden, weight, query)
     labels, ids = [
         None if given is None else sort_labels(rows.take(given), options.shard, query.vocab_size, ignored)
@@ -74,7 +73,7 @@ def plan_pass(hidden: Tensor, weight: Tensor, query: LogprobQuery) -> PassPlan:
         sum_pi_squared=query.sum_pi_squared,
         topk=query.topk,
     )
-    tokens = hidden.reshape(shape.numel(), hidden.shape[-1])
+    tokens = hidden.reshape(rows.shape.numel(), hidden.shape[-1])
     return PassPlan(tokens, rows, labels, ids, replace(options, problem_of=problem), query.out_of_vocab_grad)
 
 

@@ -20,8 +20,7 @@ from .hybrid import OutputLayerTap
 
 _Kind = TypeVar("_Kind")
 Finish = Callable[[], None] | None  # called when a call ends, however it does
-# Takes the arguments of a call by name (and may remove legacy ones); returns the processor and context for that call,
-# or None to leave the call alone.
+# Takes a call's arguments by name (and may remove legacy ones); returns its processor and context, or None for neither.
 Select = Callable[[dict[str, Any]], tuple[hook.Processor, Any] | None]
 
 

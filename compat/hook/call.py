@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 import torch.distributed
@@ -105,8 +105,7 @@ class HookCall:
     @property
     def weight(self) -> Tensor:
         """This rank's shard `[vocab / tp, h]` of the LM head, tied or not."""
-        weight: Tensor = self.output_layer.weight if self.output_weight is None else self.output_weight
-        return weight
+        return cast(Tensor, self.output_layer.weight if self.output_weight is None else self.output_weight)
 
     @property
     def logit_scale(self) -> float:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import get_ident
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -150,10 +150,7 @@ def enter_head(call: hook.HookCall, groups: hook.ProcessGroups) -> Tensor:
     hook.check_tp_group(groups.tp, call.output_layer, call.config)
     if not call.config.sequence_parallel or groups.tp is None or groups.tp.size() == 1:
         return call.hidden_states
-    hidden: Tensor = gather_from_sequence_parallel_region(
-        call.hidden_states, tensor_parallel_output_grad=True, group=groups.tp
-    )
-    return hidden
+    return cast(Tensor, gather_from_sequence_parallel_region(call.hidden_states, True, groups.tp))
 
 
 def whole_hidden(call: hook.HookCall, groups: hook.ProcessGroups) -> Tensor:

@@ -126,14 +126,9 @@ class OutputLayerTap:
             if not any(bool((leaf == ones).all()) for leaf in tree_leaves(output) if isinstance(leaf, Tensor)):
                 text = f"{own[0]} changes the logits (soft-capped?), and the hook on this model runs after it"
                 raise HookError(f"{text}, so the processor would not know; call the model without one.")
-        return call.processor(
-            **call.keywords,
-            **call.taken,
-            output_layer=model.output_layer,
-            compute_language_model_loss=model.compute_language_model_loss,
-            scale_logits=model._scale_logits,
-            config=model.config,
-        )
+        of_model = {"output_layer": model.output_layer, "scale_logits": model._scale_logits, "config": model.config}
+        of_model["compute_language_model_loss"] = model.compute_language_model_loss
+        return call.processor(**call.keywords, **call.taken, **of_model)
 
     def _forget(self, model: Module, args: Any, output: Any) -> None:
         self.calls.pop(get_ident(), None)  # of one that failed, too

@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from threading import get_ident
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from megatron.core.config_logger import has_config_logger_enabled, log_config_to_disk
 from torch import Tensor
@@ -77,8 +77,7 @@ def _output_class() -> type[Any]:
         from verl.utils.model import CausalLMOutputForPPO
     except ImportError:  # no veRL here, or one without what it needs itself
         return Outputs
-    output: type[Any] = CausalLMOutputForPPO
-    return output
+    return cast(type[Any], CausalLMOutputForPPO)
 
 
 Request = tuple[Processor, Any]
@@ -138,8 +137,8 @@ class Installed:
             if flat and len(labels) > 1:
                 raise several_rows(labels, 'call patch_fused_forward(model, numbers="megatron") for those of every row')
             return FusedProcessor(self.fused, flat=flat), {"temperature": temperature}
-        if self.logits == "verl" and self.model.config.use_mup:
-            return _unscaled_logits, None
+        if self.logits == "verl" and self.model.config.use_mup:  # which veRL's `_postprocess` leaves out
+            return lambda **given: Logits()(**given | {"scale_logits": lambda logits: logits}), None
         return None if self.logits is None or labels is None else (Logits(), None)
 
     def _end(self) -> None:
@@ -175,11 +174,6 @@ class Installed:
         self.mtp_products_left -= 1
         weight = kwargs.get("weight")
         return args, kwargs | {"weight": (layer.weight if weight is None else weight).detach()}
-
-
-def _unscaled_logits(**keywords: Any) -> Any:
-    """What veRL's `_postprocess` returns: logits without MuP's factor."""
-    return Logits()(**keywords | {"scale_logits": lambda logits: logits})
 
 
 def state_of(path: find.HookPath) -> Installed | None:

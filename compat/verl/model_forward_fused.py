@@ -17,7 +17,7 @@ from torch.nn import Module
 from ..fused_head.problem import needed
 from ..hook import call as hook
 from ..hook.attach import call_along
-from ..hook.find import INSTALLING, find_language_model
+from ..hook.find import INSTALLING, find_language_model, takes_hook
 from ..hook.head import refuse_critic
 from . import batches, installed
 from .installed import FusedProcessor, Numbers
@@ -221,7 +221,9 @@ class _FusedTarget:
         """The model with `processor` at its output: by keyword where nothing is in the way, else installed."""
         path, model = self.path, self.model
         config: Any = path.model.config
-        if path.passes_keywords and not config.mtp_num_layers and not hook.is_inference(keywords):
+        known = all(type(one).__module__.startswith(("megatron.core.", "torch.")) for one in path.wrappers)
+        known = known and path.has_hook and all(takes_hook(one.forward) for one in path.wrappers)
+        if known and not config.mtp_num_layers and not hook.is_inference(keywords):
             installed.refuse_patches(path)
             return call_along(path, model, processor, hook.complete_context(context, path.model), (), keywords)
         with INSTALLING:
@@ -245,8 +247,8 @@ class _FusedTarget:
         """Whether this call has an MTP loss."""
         if asked is not None:
             return asked
-        training = self.path.model.training and torch.is_grad_enabled()
-        wanted = self.state is not None and self.state.logits is not None and training
+        wanted = self.path.model.training and torch.is_grad_enabled()
+        wanted = wanted and self.state is not None and self.state.logits is not None
         if wanted and self.numbers == "verl":
             text = "MTP is not trained, because veRL's fused forward leaves it out; pass mtp_enable_train=True"
             warnings.warn(f'{text}, or call patch_fused_forward(model, numbers="megatron").', UserWarning, stacklevel=3)

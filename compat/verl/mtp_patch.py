@@ -7,7 +7,7 @@ require_hook(__name__, unpatched=True)
 import logging
 import warnings
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from megatron.core import tensor_parallel
@@ -139,20 +139,16 @@ class RecomputedMtpLayer(MultiTokenPredictionLayer):  # type: ignore[misc]
         self, hidden_states: Tensor, decoder_input: Tensor, padding_mask: Tensor | None = None, **rest: Any
     ) -> Tensor:
         if padding_mask is None:
-            result: Tensor = super()._checkpointed_forward(hidden_states, decoder_input, **rest)
-            return result
+            return cast(Tensor, super()._checkpointed_forward(hidden_states, decoder_input, **rest))
         if self.config.fp8 or self.config.fp4:
             text = "this megatron-core cannot recompute an MTP layer with a padding mask in fp8 or fp4"
             raise HookError(f"{text}; upgrade to 0.19.")
 
-        def run(hidden_states: Tensor, decoder_input: Tensor) -> Tensor:
-            result: Tensor = self._proj_and_transformer_layer(
-                hidden_states=hidden_states, decoder_input=decoder_input, padding_mask=padding_mask, **rest
-            )
-            return result
+        def run(hidden_states: Tensor, decoder_input: Tensor) -> Any:
+            given = {"hidden_states": hidden_states, "decoder_input": decoder_input, "padding_mask": padding_mask}
+            return self._proj_and_transformer_layer(**given, **rest)
 
         if self.config.recompute_method == "block":  # Megatron does not recompute MTP layers in blocks
-            return run(hidden_states, decoder_input)
+            return cast(Tensor, run(hidden_states, decoder_input))
         kept = self.config.distribute_saved_activations
-        recomputed: Tensor = tensor_parallel.checkpoint(run, kept, hidden_states, decoder_input)
-        return recomputed
+        return cast(Tensor, tensor_parallel.checkpoint(run, kept, hidden_states, decoder_input))

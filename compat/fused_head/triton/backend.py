@@ -90,14 +90,6 @@ def split_stats(
     return parts, top_logits, top_columns
 
 
-def merge_parts(parts: Tensor, row_max: Tensor, sum_exp: Tensor, sum_exp_z: Tensor, squares: Tensor | None) -> None:
-    """The maximum and the sums of each row from those of its segments."""
-    _, segments, rows = parts.shape
-    _merge_parts[(-(-rows // 32),)](
-        parts, parts.stride(0), rows, segments, row_max, sum_exp, sum_exp_z, squares, block_rows=32, step=32
-    )
-
-
 @triton.jit
 def _split_stats(
     x, w, kept, running_max, parts, top_logits, top_columns,
@@ -232,13 +224,15 @@ class TritonBackend(TorchBackend):
             if columns is not None and chosen is not None:
                 grad_kernel.chosen_logits(x, w, columns[r], scale, chosen[r])
             del x  # or it would live until the next rows are loaded
-            merge_parts(parts, row_max[r], sum_exp[r], sum_exp_z[r], squared[r] if problem.sum_pi_squared else None)
+            sums = (row_max[r], sum_exp[r], sum_exp_z[r], squared[r] if problem.sum_pi_squared else None)
+            _, segments, count = parts.shape
+            _merge_parts[(-(-count // 32),)](parts, parts.stride(0), count, segments, *sums, block_rows=32, step=32)
             if logits is not None and places is not None:
                 top.append(merge_lists(logits, places, sum_exp[r]))
         top_logits, top_columns = map(torch.cat, zip(*top, strict=True)) if top else (None, None)
-        sums = (sum_exp, sum_exp_z if problem.entropy else None, squared if problem.sum_pi_squared else None)
+        entropy, squares = sum_exp_z if problem.entropy else None, squared if problem.sum_pi_squared else None
         held = () if kept is None else (kept.steps, kept.running_max)
-        return RowStats(row_max, *sums, chosen, top_logits, top_columns, held)
+        return RowStats(row_max, sum_exp, entropy, squares, chosen, top_logits, top_columns, held)
 
     def backward(self, problem: Problem, grads: RowGrads, hidden_grad: TakeGrad, weight_grad: GradBuffer) -> None:
         """The gradient of each tile of logits, multiplied out into those of hidden states and weight."""

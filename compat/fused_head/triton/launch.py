@@ -58,9 +58,7 @@ _SEGMENT = 4
 @cache
 def has_tma(device: torch.device) -> bool:
     """Whether the kernels read and write by Hopper's TMA; elsewhere they use plain pointers."""
-    return device.type != "cuda" or (
-        torch.version.hip is None and torch.cuda.get_device_capability(device)[0] == _HOPPER
-    )
+    return device.type != "cuda" or (by_nvidia(device) and torch.cuda.get_device_capability(device)[0] == _HOPPER)
 
 
 def by_nvidia(device: torch.device) -> bool:

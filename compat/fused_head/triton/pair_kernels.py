@@ -62,10 +62,8 @@ class TritonPair(Pair):
         first, second = (TritonTiles(head.problem) for head in self.heads)
         rows, columns, device = first.problem.row_count, first.column_count - start, first.problem.weight.device
         most_rows = min(first.forward_rows, second.forward_rows)
-        column_blocks = max(1, -(-columns // PAIR_BLOCK))  # a shard may have no column
-        height, splits, segment = launch.cut_columns(
-            -(-most_rows // PAIR_BLOCK), column_blocks, launch.multiprocessors(device)
-        )
+        blocks = (-(-most_rows // PAIR_BLOCK), max(1, -(-columns // PAIR_BLOCK)))  # a shard may have no column
+        height, splits, segment = launch.cut_columns(*blocks, launch.multiprocessors(device))
         parts = first.new(count, splits, rows).zero_()
         if count == 5:
             parts[:2] = NO_LOGIT

@@ -78,8 +78,7 @@ def printed_in_forks(base: str, programs: list[tuple[str, dict[str, str]]], **en
         timeout=patience(120),
     )
     assert done.returncode == 0, done.stderr
-    said: list[str] = json.loads(done.stdout.splitlines()[-1])
-    return said
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def said_by_imports(*situations: Situation) -> list[dict[str, str]]:

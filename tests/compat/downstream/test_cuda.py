@@ -37,8 +37,6 @@ def run(group: Any, dtype: torch.dtype, **options: Any) -> tuple[dict[str, Tenso
     hidden, weight, target = tensors(dtype)
     log_probs = from_parallel_hidden_to_logprobs(hidden, weight, target, 0, VOCAB, group, **options)
     log_probs.sum().backward()
-    assert hidden.grad is not None
-    assert weight.grad is not None
     return {"log_probs": log_probs.detach()}, {"hidden": hidden.grad, "weight": weight.grad}
 
 

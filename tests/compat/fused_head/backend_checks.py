@@ -17,7 +17,6 @@ def check_the_hidden_gradient_comes_early(backend: TorchBackend, dtype: torch.dt
         hidden=inputs.hidden, weight=inputs.weight, chosen=inputs.labels[:, None], columns=900, tile_bytes=tile_bytes
     )
     stats, ones = backend.forward(problem), torch.ones(300)
-    assert stats.chosen is not None
     logprobs = stats.chosen[:, 0] - stats.row_max - stats.sum_exp.log()
     grads = RowGrads(
         row_max=stats.row_max,

@@ -103,7 +103,6 @@ def test_what_a_graph_cannot_do_is_said(given: dict[str, Any], said: str) -> Non
 def test_a_group_or_its_name() -> None:
     mine = slice(0, 20) if dist.get_rank() == 0 else slice(20, 40)
     group = dist.group.WORLD
-    assert group is not None
     truth = run(plain, share=mine, entropy=True, tp_group=group)
     for given in (group, group.group_name):
         assert_same(run(in_a_graph(), share=mine, entropy=True, tp_group=given), truth)

@@ -50,8 +50,7 @@ def main_logits(model: Any, inputs: dict[str, Any]) -> Tensor:
         model(**inputs)
     finally:
         handle.remove()
-    logits: Tensor = model._scale_logits(caught[-1])  # MTP layers come first, the main output last
-    return logits
+    return model._scale_logits(caught[-1])  # MTP layers come first, the main output last
 
 
 def default_path(model: Any, inputs: dict[str, Any], labels: Tensor, temperature: float, loss_of: Loss) -> Result:

@@ -64,7 +64,7 @@ def scheduled(
 ) -> list[Any]:
     """What Megatron's schedule gives for these micro-batches; the gradients are left on the model."""
     model.zero_grad()
-    results: list[Any] = get_forward_backward_func()(
+    return get_forward_backward_func()(
         forward_step_func=forward_step,
         data_iterator=iter(calls),
         model=model,
@@ -73,4 +73,3 @@ def scheduled(
         micro_batch_size=case.batch,
         forward_only=forward_only,
     )
-    return results

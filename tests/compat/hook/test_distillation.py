@@ -165,8 +165,7 @@ def test_masked_rows_and_rows_with_fewer_tokens() -> None:
 
     def run(**context: Any) -> Tensor:
         processor = DistillationLoss(use_loss_mask="mask" not in context)
-        result: Tensor = call_with_processor(model, processor, context=context, **inputs)
-        return result
+        return call_with_processor(model, processor, context=context, **inputs)
 
     chosen = log_softmax.gather(-1, ids)
     expected = (log_probs.exp() * (log_probs - chosen)).sum(-1)

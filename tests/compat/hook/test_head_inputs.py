@@ -13,17 +13,7 @@ from megatron.core import parallel_state
 from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 from torch import Tensor
 
-from mcore_unpatch.compat import (
-    AttachmentError,
-    Compose,
-    Entropy,
-    HeadInputs,
-    HookContext,
-    LogProbs,
-    UnsupportedHeadError,
-    attach,
-    call_with_processor,
-)
+from mcore_unpatch import compat
 
 
 def patched(model: Any, kept: list[Tensor], switch: Any = None) -> Any:
@@ -82,9 +72,9 @@ def test_hidden_states_and_all_gradients_are_those_of_the_patch(case: Case) -> N
     kept: list[Tensor] = []
     expected = patched(other, kept)(**inputs)
     backward(expected, kept[-1])
-    processor = HeadInputs()
+    processor = compat.HeadInputs()
     assert processor.weight is None
-    with attach(model, processor):
+    with compat.attach(model, processor):
         hidden = model(**inputs)
     weight = model.shared_embedding_or_output_weight() if case.tied else model.output_layer.weight
     assert processor.weight is weight
@@ -119,9 +109,8 @@ def test_the_mtp_loss_is_megatrons_own(case: Case, release: str, labelled: bool)
     assert bool(losses) == (labelled or release != "0.18.2")  # 0.18 needs labels for it
     model.zero_grad()
 
-    processor = HeadInputs()
-    hidden = call_with_processor(model, processor, **inputs)
-    assert processor.weight is not None
+    processor = compat.HeadInputs()
+    hidden = compat.call_with_processor(model, processor, **inputs)
     backward(hidden, processor.weight)
     ours = _mtp_losses()
     assert ours.keys() == losses.keys()
@@ -133,23 +122,23 @@ def test_the_mtp_loss_is_megatrons_own(case: Case, release: str, labelled: bool)
 def test_labels_without_a_use_and_a_patch_still_in_place_are_refused() -> None:
     model, other, inputs = _start(Case())
     labels = inputs_for(Case())["labels"]
-    processor = HeadInputs()
+    processor = compat.HeadInputs()
     with pytest.raises(ValueError, match=r"labels: HeadInputs returns hidden states and no loss.*leave them out"):
-        call_with_processor(model, processor, **{**inputs, "labels": labels})
+        compat.call_with_processor(model, processor, **{**inputs, "labels": labels})
     assert processor.weight is None
-    context = HookContext(labels=labels)
-    both = call_with_processor(model, Compose(processor, LogProbs()), context=context, **inputs)
+    context = compat.HookContext(labels=labels)
+    both = compat.call_with_processor(model, compat.Compose(processor, compat.LogProbs()), context=context, **inputs)
     picked = (both.headinputs @ processor.weight.T).log_softmax(-1).gather(-1, labels[..., None]).squeeze(-1)
     assert_close(both.log_probs, picked)
-    with pytest.raises(UnsupportedHeadError, match="its forward was replaced on the instance"):
-        call_with_processor(patched(other, []), HeadInputs(), **inputs)
+    with pytest.raises(compat.UnsupportedHeadError, match="its forward was replaced on the instance"):
+        compat.call_with_processor(patched(other, []), compat.HeadInputs(), **inputs)
 
 
 @on_ranks
 def test_another_one_is_refused_for_its_weight_would_stay_none(model: Any) -> None:
-    processor = HeadInputs()
-    handle = attach(model, processor)
-    assert attach(model, processor) is handle
-    for another in (HeadInputs(), Entropy()):
-        with pytest.raises(AttachmentError, match="Compose"):
-            attach(model, another)
+    processor = compat.HeadInputs()
+    handle = compat.attach(model, processor)
+    assert compat.attach(model, processor) is handle
+    for another in (compat.HeadInputs(), compat.Entropy()):
+        with pytest.raises(compat.AttachmentError, match="Compose"):
+            compat.attach(model, another)

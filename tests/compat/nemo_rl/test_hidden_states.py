@@ -36,8 +36,6 @@ def run(function: Any, hidden: Tensor, weight: Tensor) -> Run:
     result = function(hidden, weight)
     weights = torch.randn(result.shape, generator=torch.Generator().manual_seed(5))
     torch.autograd.backward((result * weights).sum())
-    assert hidden.grad is not None
-    assert weight.grad is not None
     return {"values": result.detach(), "hidden gradient": hidden.grad, "weight gradient": weight.grad}
 
 
@@ -146,8 +144,7 @@ def test_packed_rows_under_context_parallelism(checkout: str) -> None:
 
         def theirs(h: Tensor, w: Tensor) -> Tensor:
             logits = (h @ w.T).transpose(0, 1).contiguous()
-            log_probs: Tensor = unfused(logits, tokens, bounds, LENGTH, group=groups.tp, **ends)
-            return log_probs
+            return unfused(logits, tokens, bounds, LENGTH, group=groups.tp, **ends)
 
         return assert_same(ours, run(theirs, share, weight))
 

@@ -29,14 +29,13 @@ def _default(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _fused(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    out: dict[str, Tensor] = fused_forward_model_gen()(
+    return fused_forward_model_gen()(
         model,
         *(batch[name] for name in ("input_ids", "position_ids", "attention_mask", "labels")),
         labels_mask=None,
         temperature=TEMPERATURE,
         data_format="bshd",
     )
-    return out
 
 
 def _three_ways(folder: str, name: str) -> list[list[float]]:
@@ -55,8 +54,7 @@ def _three_ways(folder: str, name: str) -> list[list[float]]:
             theirs.patch_fused_forward(model)
             every = torch.ones_like(batch["attention_mask"])
             arguments = [batch[name] for name in ("input_ids", "position_ids", "attention_mask", "labels")]
-            out: dict[str, Tensor] = theirs.fused_forward_model_gen()(model, *arguments, every, TEMPERATURE, {})
-            return out
+            return theirs.fused_forward_model_gen()(model, *arguments, every, TEMPERATURE, {})
 
         ways: list[Any] = [_default, fused, _fused]
         if case.mtp:
