@@ -34,11 +34,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _more_of_the_same(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Tests on the older release whose every setting another case of the same test has there, in some combination.
-
-    What differs between releases is how Megatron comes to us. The newest has every combination, and with `--every-case`
-    the older one too.
-    """
+    """Tests on the older release whose every setting another case of the same test has there, in some combination."""
     settings = defaultdict(dict)
     for item in items:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.path.is_relative_to(HERE):

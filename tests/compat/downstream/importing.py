@@ -1,8 +1,4 @@
-"""What importing our names says where something is missing, too old or switched off.
-
-Importing torch takes seconds, and Megatron twice as long. One process imports what all situations share, and forks for
-every one of them and every name.
-"""
+"""What importing our names says where something is missing, too old or switched off."""
 
 import json
 import os

@@ -1,8 +1,4 @@
-"""compat as a dependency of a framework: an image that installs without dependencies runs it, on Python 3.11 as well.
-
-In the suite the operator runs on the Python of the suite, and what it loads is compiled for 3.11; torch for another
-Python would be a long download.
-"""
+"""compat as a dependency of a framework: an image without dependencies runs it, on Python 3.11 as well."""
 
 import ast
 import json

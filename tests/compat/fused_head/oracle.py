@@ -68,10 +68,7 @@ def materialised(
     vocab_size: int | None = None,
     ignore_index: int | None = -100,
 ) -> tuple[Tensor, Tensor]:
-    """The default path: the product in the weight's dtype, the softmax in float32 (float64 for float64).
-
-    Rows without a label are 0, as those of a mask are.
-    """
+    """The default path: the product in the weight's dtype, the softmax in float32 (float64 for float64)."""
     product = torch.nn.functional.linear(hidden.to(weight.dtype), weight)[..., :vocab_size]
     logits = product if product.dtype == torch.float64 else product.float()
     divisor = temperature[..., None].to(logits.dtype) if isinstance(temperature, Tensor) else temperature
@@ -102,10 +99,7 @@ def grad_of(tensor: Tensor) -> Tensor:
 
 
 def assert_exact(found: Results, truth: Results, inputs: Inputs, plain: Results | None = None) -> None:
-    """Each result is the float64 truth but for rounding: values are float32, gradients in the weight's dtype.
-
-    `plain` is what the materialised path has in float32: how far these numbers amplify roundings.
-    """
+    """Each result is the float64 truth but for rounding: values are float32, gradients in the weight's dtype."""
     sums = max(inputs.labels.numel(), *inputs.weight.shape)
     for name in truth:
         dtype = inputs.weight.dtype if name.endswith(".grad") else torch.float32

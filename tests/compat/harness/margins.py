@@ -1,7 +1,4 @@
-"""How much room the tolerances leave: `make margins` (tests/run_margins.py) asks, and without it nothing happens here.
-
-Each comparison writes down its error over what is allowed, and the numbers are computed as another machine might.
-"""
+"""How much room the tolerances leave: `make margins` asks, and without it nothing happens here."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,8 +1,4 @@
-"""Tiny real Megatron models: what a test says about one, and how it is built on this rank.
-
-A HybridModel is the GPTModel of the same case in other words: each of its layers is half of one, attention or MLP, so
-there are twice as many. With the same weights (`equal_pair`) both give the same bits.
-"""
+"""Tiny real Megatron models: what a test says about one, and how it is built on this rank."""
 
 from dataclasses import dataclass, replace
 from typing import Any

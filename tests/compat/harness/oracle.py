@@ -1,9 +1,4 @@
-"""The truth a processor is held to: the logits of Megatron's own default path, and log-softmax in float64.
-
-`default_path` runs the real model as anybody would, with labels (so that MTP adds its loss), catches the logits of the
-main call of its output layer, and pulls a given loss of log-probs and entropy back through them. In a float64 copy of
-the model that is the truth; in the model's own dtype it is the error that the default path itself makes.
-"""
+"""The truth a processor is held to: the logits of Megatron's own default path, and log-softmax in float64."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

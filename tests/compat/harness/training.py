@@ -16,10 +16,7 @@ STEPS = 4
 
 
 def with_an_optimizer(case: Case, model: Any, overlap: bool) -> tuple[Any, Any]:
-    """The model under Megatron's wrapper, and its distributed optimizer.
-
-    Overlapped, the head is in a bucket of its own, gathered last.
-    """
+    """The model under Megatron's wrapper, and its distributed optimizer."""
     config, half = build_config(case), case.dtype == torch.bfloat16
     wrapping = DistributedDataParallelConfig(
         use_distributed_optimizer=True,

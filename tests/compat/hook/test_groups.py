@@ -34,11 +34,7 @@ def _successors(tokens: Tensor) -> Tensor:
 @pytest.mark.parametrize(("case", "shared"), [(Case(dp=2), True), (Case(cp=2), False)], ids=["shared", "alone"])
 @on_ranks
 def test_a_call_may_name_its_own_ranks(case: Case, model: Any, shared: bool) -> None:
-    """The hidden states of a real model, and a description of the row as dynamic context parallelism makes it anew.
-
-    `shared`: a model without context parallelism, and a call whose sequences lie on two ranks. Otherwise the reverse.
-    (Attention of these releases takes such groups with Transformer Engine alone; the hook is what is tested here.)
-    """
+    """The hidden states of a real model, and a description of the row as dynamic context parallelism makes it anew."""
     rank = torch.distributed.get_rank()
     tokens = batch_of(case, seed=0 if shared else rank)["input_ids"]
     packer = Packer(REAL, cp_size=2, cp_rank=rank) if shared else Packer(REAL)

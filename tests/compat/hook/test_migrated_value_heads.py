@@ -1,7 +1,4 @@
-"""Code before and after `unpatch migrate`, on real models: the same values, gradients and checkpoint names.
-
-The pairs are the codemods' own; each side has a model of its own with the same parameters.
-"""
+"""Code before and after `unpatch migrate`, on real models: the same values, gradients and checkpoint names."""
 
 from collections.abc import Callable
 from pathlib import Path

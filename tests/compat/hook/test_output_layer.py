@@ -218,10 +218,7 @@ class Fused(ColumnParallelLinear):
 
 @on_ranks
 def test_a_class_patch_below_a_layer_of_megatrons_is_seen(model: Any, inputs: Any) -> None:
-    """The layer stands for the head of GPTModel on Megatron's dev branch, of which there is no release.
-
-    It is made as if its code lay in Megatron's folder.
-    """
+    """The layer stands for the head of GPTModel on Megatron's dev branch, of which there is no release."""
     names: dict[str, Any] = {"ColumnParallelLinear": ColumnParallelLinear, "__name__": layers.__name__}
     exec(compile(_AS_ON_DEV, layers.__file__, "exec"), names)
     model.output_layer.__class__ = names["Fused"]

@@ -1,7 +1,4 @@
-"""A HybridModel and the GPTModel of the same layers and weights: the same bits, whatever is asked, however it is run.
-
-GPTModel has the hook, and HybridModel has it through its output layer alone.
-"""
+"""A HybridModel and the GPTModel of the same layers and weights: the same bits, however it is run."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -40,10 +40,7 @@ def run(function: Any, hidden: Tensor, weight: Tensor) -> Run:
 
 
 def log_probs_by_hand(hidden: Tensor, weight: Tensor, labels: Tensor, own: Tensor | None = None) -> Tensor:
-    """`[b, s]` from logits; a label outside the vocabulary gives 0 and the gradient of -logsumexp.
-
-    Gradients come from the positions that are this rank's `own`, and over its loss, as the gather adds up those of all.
-    """
+    """`[b, s]` from logits; a label outside the vocabulary gives 0 and the gradient of -logsumexp."""
     logits = (hidden @ weight.T).transpose(0, 1)
     total = logits.logsumexp(-1)
     known = labels < VOCAB

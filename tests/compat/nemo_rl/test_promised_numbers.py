@@ -1,9 +1,4 @@
-"""What the flag promises, held to an oracle of our own where no checkout of NeMo RL is at hand.
-
-NeMo RL's patch multiplies the last hidden states with the output weight and takes the log-probs of the next tokens of
-the row. It leaves out MTP, MuP's factor, and the borders of packed sequences. Written down by hand that is a twin of
-the model without MTP layers, the plain output of its output layer, and a log-softmax in float64.
-"""
+"""What the flag promises, by hand: a twin without MTP layers, its plain output layer, and a log-softmax in float64."""
 
 from dataclasses import replace
 from typing import Any

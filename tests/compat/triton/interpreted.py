@@ -1,8 +1,4 @@
-"""The triton kernels on the CPU, by Triton's interpreter, against float64. `test_interpreted.py` runs this file.
-
-float16 only: the interpreter cannot multiply bfloat16, and a wider weight is the torch backend's. The interpreter takes
-as long for a small block of logits as for a large one: two blocks of rows by two or three of columns show every border.
-"""
+"""The triton kernels by Triton's interpreter, in float16, against float64; `test_interpreted.py` runs this file."""
 
 from typing import Any
 from unittest import mock

@@ -1,7 +1,4 @@
-"""The kernels compile for GPUs on a machine without one, within their shared memory.
-
-The interpreter takes Python that the compiler does not, so running there is not enough.
-"""
+"""The kernels compile for GPUs on a machine without one, within their shared memory."""
 
 from typing import Any
 from unittest import mock

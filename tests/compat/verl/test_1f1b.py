@@ -1,7 +1,4 @@
-"""Megatron's own combined 1F1B schedule with plans of the shim, several micro-batches in flight, and plain forwards.
-
-On a CPU and in float32; the same in bf16 on a GPU is in `benchmarks/verl_gpu_proof.py`.
-"""
+"""Megatron's own combined 1F1B schedule with plans of the shim, several micro-batches in flight, and plain forwards."""
 
 from typing import Any
 
