@@ -65,7 +65,6 @@ def _of_further_compilers(items: list[pytest.Item]) -> list[pytest.Item]:
 
 @pytest.fixture(params=RELEASES)
 def release(request: pytest.FixtureRequest) -> str:
-    """Each megatron-core release the promises are held to."""
     return str(request.param)
 
 
@@ -87,7 +86,6 @@ def _as_built_without_cuda() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _under_other_conditions() -> Iterator[None]:
-    """What `make margins` asks for."""
     from harness.margins import conditions
 
     with conditions():

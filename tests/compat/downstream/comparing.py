@@ -39,14 +39,12 @@ class Run:
 
 
 def assert_same(ours: Run, theirs: Run) -> None:
-    """All results, gradients and logged values are the same but for rounding."""
     assert_agree(ours.results, theirs.results)
     assert_agree(ours.gradients, theirs.gradients)
     assert_agree(ours.logged, theirs.logged)
 
 
 def run(model: Any, call: Callable[[], dict[str, Tensor]]) -> Run:
-    """Call, weigh every result, go backward."""
     model.zero_grad()
     MTPLossLoggingHelper.tracker.clear()
     results = {

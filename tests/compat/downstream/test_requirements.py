@@ -44,7 +44,6 @@ SITUATIONS = {
 
 @pytest.fixture(scope="module")
 def said() -> dict[str, dict[str, str]]:
-    """What each import says in each situation."""
     return dict(zip(SITUATIONS, said_by_imports(*SITUATIONS.values()), strict=True))
 
 

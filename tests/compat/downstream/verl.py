@@ -68,7 +68,6 @@ def _import(name: str) -> Any:
 
 
 def stand_in(name: str, **values: Any) -> None:
-    """A module of that name with those values."""
     module = ModuleType(name)
     vars(module).update(values)
     sys.modules[name] = module

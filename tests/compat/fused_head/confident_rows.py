@@ -36,7 +36,6 @@ def confident(
 
 
 def kept_unkept_and_true(inputs: Inputs) -> tuple[Results, Results, Results]:
-    """With all logits kept, with none, and in float64."""
     kept, unkept = (results(linear_logprob, inputs, keep_bytes=keep_bytes) for keep_bytes in (ALL, 0))
     return kept, unkept, results(materialised, inputs.in_float64())
 

@@ -16,7 +16,6 @@ error = distance  # in relative norm
 
 
 def linear_logprob(hidden: Tensor, weight: Tensor, labels: Tensor, **arguments: Any) -> compat.LogprobOutput:
-    """The operator, its options given beside its arguments."""
     options = {name: arguments.pop(name) for name in LogprobOptions.__dataclass_fields__ if name in arguments}
     return compat.linear_logprob(hidden, weight, labels, **arguments, options=LogprobOptions(**options))
 
@@ -81,7 +80,6 @@ def materialised(
 
 
 def results(function: Callable[..., tuple[Tensor, Tensor | None]], inputs: Inputs, **options: Any) -> Results:
-    """Both outputs of `function` and both gradients."""
     hidden, weight = (x.detach().clone().requires_grad_() for x in (inputs.hidden, inputs.weight))
     logprobs, entropy = function(hidden, weight, inputs.labels, entropy=True, **options)
     (logprobs * inputs.logprob_grad).sum().add((entropy * inputs.entropy_grad).sum()).backward()
@@ -94,7 +92,6 @@ def results(function: Callable[..., tuple[Tensor, Tensor | None]], inputs: Input
 
 
 def grad_of(tensor: Tensor) -> Tensor:
-    """The gradient that a backward pass has left."""
     return tensor.grad
 
 
@@ -107,7 +104,6 @@ def assert_exact(found: Results, truth: Results, inputs: Inputs, plain: Results 
 
 
 def assert_as_exact_as_materialised(inputs: Inputs, **options: Any) -> None:
-    """Each result is as near to float64 as the default path's at the same dtype, but for rounding."""
     only_ours = {"tile_bytes", "backend", "max_rows"}
     shared = {name: value for name, value in options.items() if name not in only_ours}
     truth = results(materialised, inputs.in_float64(), **shared)

@@ -27,7 +27,6 @@ def in_a_graph(backend: str = "aot_eager") -> Callable[..., LogprobOutput]:
 def run(
     call: Callable[..., LogprobOutput], tokens: tuple[int, ...] = (2, 5), share: Any = None, **given: Any
 ) -> Results:
-    """Results, and the gradients of a loss of all of them."""
     made = make_inputs(tokens, 16, 40)
     labels = made.labels.clone()
     labels[0, :2] = torch.tensor([-100, 77])  # left out, and no token

@@ -60,8 +60,6 @@ Step = Callable[[], list[Tensor]]
 
 
 def steps(hidden: Tensor, weight: Tensor, labels: Tensor, **options: Any) -> Step:
-    """A function that goes forward and backward, and returns log-probs, entropy and both gradients."""
-
     def step() -> list[Tensor]:
         hidden.grad = weight.grad = None
         logprobs, entropy = linear_logprob(hidden, weight, labels, entropy=True, **options)
@@ -113,7 +111,6 @@ def test_a_graph_takes_the_number_of_rows_from_the_device(left: int, keep_bytes:
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_graph_computes_all_rows_where_it_would_have_to_wait(masked: bool) -> None:
-    """And drops those that the labels and the mask of the replay leave out."""
     hidden, weight, labels = on_gpu()
     labels[::3] = -100
     mask = (torch.arange(300, device="cuda") % 5 > 0) if masked else None

@@ -46,7 +46,6 @@ def needed(value: Tensor | None) -> Tensor:
 @on_ranks(2, release=RELEASE)
 @pytest.mark.parametrize("apart", [False, True])
 def test_fully_shard(apart: bool) -> None:
-    """A head that is wrapped apart is made whole by `unshard`, as the error says."""
     mesh, made = init_device_mesh("cpu", (2,)), make_inputs(7, 16, 40)
     torch.manual_seed(0)
     model, whole = (nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 40)) for _ in range(2))

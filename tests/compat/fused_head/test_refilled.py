@@ -19,7 +19,6 @@ Tensors = dict[str, Tensor]
 
 
 def arguments() -> Tensors:
-    """Of every call here."""
     inputs, draw = make_inputs(TOKENS, WIDTH, VOCAB), torch.Generator().manual_seed(1)
     inputs.labels[4] = -100
     return {

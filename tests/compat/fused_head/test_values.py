@@ -44,7 +44,6 @@ def test_odd_shapes(tokens: int | tuple[int, ...], hidden: int, vocab: int) -> N
 @pytest.mark.parametrize("vocab", [1, 7, 300])
 @pytest.mark.parametrize("tile_bytes", [3_000, 20_000, 100_000])
 def test_every_way_to_cut_tiles(vocab: int, tile_bytes: int) -> None:
-    """Row tiles, column tiles, both, and ragged last ones."""
     assert_as_exact_as_materialised(make_inputs(130, 17, vocab), tile_bytes=tile_bytes)
 
 
@@ -65,7 +64,6 @@ def test_low_precision_weights_lose_nothing_in_the_softmax(dtype: torch.dtype) -
 
 
 def test_large_and_peaked_logits() -> None:
-    """Logits of some hundreds: no overflow, and a log-prob near 0 keeps its digits."""
     inputs = make_inputs(40, 16, 200)
     assert_as_exact_as_materialised(inputs, logit_scale=100.0, tile_bytes=20_000)
 

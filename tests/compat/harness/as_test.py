@@ -33,7 +33,6 @@ def on_releases(values: Sequence[Any], older: int) -> list[tuple[Any, ...]]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Send a test with this mark to the ranks instead of calling it here."""
     marker = pyfuncitem.get_closest_marker("on_ranks")
     if marker is None:
         return None
@@ -50,7 +49,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def run_test(path: str, name: str, case: Any, given: dict[str, Any]) -> None:
-    """On a rank: the test `name` of the file at `path`, in the world of `case`."""
     from harness.faithful import inputs_for
     from harness.models import Case, build_model, start_world
     from harness.worker import load

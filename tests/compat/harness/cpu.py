@@ -35,7 +35,6 @@ LACKING = (
 
 @contextmanager
 def cpu_build() -> Iterator[None]:
-    """Run the block as if torch had been built without CUDA."""
     with ExitStack() as stack:
         for name in LACKING:
             stack.enter_context(mock.patch(f"torch.cuda.{name}", _lacking(name)))
@@ -79,7 +78,6 @@ def _cuda_means_cpu() -> Iterator[None]:
 
 @contextmanager
 def on_the_cpu() -> Iterator[None]:
-    """Run the block with CUDA spelled CPU."""
     cpu = torch.device("cpu")
     with (
         mock.patch("torch.cuda.current_device", return_value=cpu),

@@ -42,7 +42,6 @@ Function = Callable[[Tensor], Tensor]
 
 
 def _whole(logits: Tensor) -> Tensor:
-    """`[b, s, vocab]` from every rank's `[s, b, vocab / tp]`."""
     group = parallel_state.get_tensor_model_parallel_group()
     parts = [torch.empty_like(logits) for _ in range(group.size())]
     torch.distributed.all_gather(parts, logits.detach().contiguous(), group=group)

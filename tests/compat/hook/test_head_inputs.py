@@ -45,7 +45,6 @@ def assert_equal(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
 
 
 def _start(case: Case) -> tuple[Any, Any, dict[str, Any]]:
-    """Two models with the same weights, and arguments without labels."""
     start_world(case)
     return build_model(case), build_model(case), {**inputs_for(case), "labels": None}
 

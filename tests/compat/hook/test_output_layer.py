@@ -139,7 +139,6 @@ def test_a_head_that_does_more_than_the_product_is_refused(model: Any, inputs: A
 @pytest.mark.parametrize("name", ["forward", "_forward_impl", "linear_with_grad_accumulation_and_async_allreduce"])
 @on_ranks
 def test_a_patch_is_known_by_its_code_and_not_by_its_name(model: Any, inputs: Any, name: str) -> None:
-    """A patch of the class or of the function below it, dressed as the original by functools.wraps."""
     owner: Any = layers if name.startswith("linear") else ColumnParallelLinear
     original = getattr(owner, name)
 

@@ -19,7 +19,6 @@ LENGTHS = [16, 9, 3]
 
 
 def _gradient_of_a_loss_on(every_rank_the_same: bool, gradient: Gradient) -> tuple[Tensor, Tensor]:
-    """Gathered sequence, a loss on it: this rank's gradient, and the true one."""
     group = torch.distributed.group.WORLD
     whole = torch.randn(2, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
     share = zigzag_split(whole.detach(), group.size(), group.rank()).requires_grad_()

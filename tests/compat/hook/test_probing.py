@@ -15,8 +15,6 @@ from mcore_unpatch import compat
 
 
 class Closed(torch.nn.Module):
-    """A wrapper that knows no keywords but its own."""
-
     def __init__(self, module: Any) -> None:
         super().__init__()
         self.module = module
@@ -26,8 +24,6 @@ class Closed(torch.nn.Module):
 
 
 class Swallowing(Closed):
-    """A wrapper that takes anything and passes on what it likes."""
-
     def forward(  # type: ignore[override]
         self, input_ids: Any, position_ids: Any, attention_mask: Any, labels: Any, **kwargs: Any
     ) -> Any:
@@ -35,8 +31,6 @@ class Swallowing(Closed):
 
 
 class OwnForward(GPTModel):
-    """A subclass that wrote its `forward` anew."""
-
     def forward(self, input_ids: Any, labels: Any = None) -> Any:
         raise NotImplementedError
 
@@ -96,8 +90,6 @@ def test_missing_refused_and_swallowed_are_told_apart(case: Case, model: Any, in
 
 
 class PassingOn(GPTModel):
-    """A subclass that does something of its own and passes everything on."""
-
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         self.calls = getattr(self, "calls", 0) + 1
         return super().forward(*args, **kwargs)
@@ -159,8 +151,6 @@ class DirectVision(torch.nn.Module):
 
 
 class OpenVision(DirectVision):
-    """The same, passing on what it does not know."""
-
     def forward(self, **kwargs: Any) -> Any:  # type: ignore[override]
         return self.language_model.forward(**kwargs)
 

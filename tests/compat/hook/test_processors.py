@@ -34,7 +34,6 @@ from mcore_unpatch.compat.hook import head
 
 
 def _model(case: Case) -> tuple[Any, dict[str, Any], Tensor]:
-    """A model, its arguments, and the whole logits of its default path in float64."""
     start_world(case)
     model = build_model(case)
     inputs = {**batch_of(case), "attention_mask": None}
@@ -148,23 +147,17 @@ def test_a_loss_is_zero_where_megatron_gives_a_number_that_its_mask_hides(model:
 
 
 class Tenfold(LogProbs):
-    """A subclass with a `__call__` of its own, as a user writes it."""
-
     def __call__(self, **keywords: Any) -> Any:
         return super().__call__(**keywords) * 10
 
 
 class Both(LogProbsAndEntropy):
-    """The same with several results."""
-
     def __call__(self, **keywords: Any) -> Any:
         log_probs, entropy = super().__call__(**keywords)
         return Outputs(log_probs=-log_probs, entropy=entropy + 1)
 
 
 class Halved(LogProbs):
-    """One that makes something else of the shared pass."""
-
     def results(self, call: Any, out: Any) -> dict[str, Any]:
         return {"log_probs": out.logprobs / 2}
 

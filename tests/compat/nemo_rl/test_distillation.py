@@ -18,7 +18,6 @@ LENGTHS = (16, 9)
 
 
 def _teacher(case: Case) -> tuple[Tensor, Tensor]:
-    """Logits and ids `[b, s, k]`."""
     generator = torch.Generator().manual_seed(1)
     logits, ids = torch.randn(case.batch, case.sequence, case.vocab, generator=generator).topk(K)
     return logits, ids
@@ -51,7 +50,6 @@ def _theirs(case: Case, checkout: str, zero: bool) -> tuple[Tensor, dict[str, Te
 
 
 def _ours(case: Case, zero: bool) -> tuple[Tensor, dict[str, Tensor]]:
-    """The same from hidden states, packed and context-parallel."""
     start_world(case)
     model = build_model(case)
     groups = resolve_groups(model)

@@ -31,7 +31,6 @@ def tensors(length: int, batch: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def run(function: Any, hidden: Tensor, weight: Tensor) -> Run:
-    """The result of `function(hidden, weight)`, and the gradients of both."""
     hidden, weight = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
     result = function(hidden, weight)
     weights = torch.randn(result.shape, generator=torch.Generator().manual_seed(5))
@@ -147,7 +146,6 @@ def test_packed_rows_under_context_parallelism(checkout: str) -> None:
 
 
 def summed(run: Run) -> Run:
-    """The gradients of two ranks with the same loss, added up."""
     return {name: value if name == "values" else 2 * value for name, value in run.items()}
 
 

@@ -17,7 +17,6 @@ from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
 
 
 def twin_of(case: Case, model: Any, dtype: torch.dtype | None = None) -> Any:
-    """The same weights without the layers of MTP, in another dtype if one is given."""
     twin = build_model(replace(case, mtp=0))
     missing = twin.load_state_dict(model.state_dict(), strict=False)
     assert not missing.missing_keys

@@ -29,7 +29,6 @@ def example(name: str) -> Any:
 
 
 def _model(case: Case) -> tuple[Any, dict[str, Any], Tensor]:
-    """A model, its arguments, and log-softmax of its default logits `[b, s, vocab]`."""
     start_world(case)
     model, inputs = build_model(case), {**batch_of(case), "attention_mask": None}
     return model, inputs, model(**{**inputs, "labels": None}).detach()

@@ -47,7 +47,6 @@ def _logits(seed: int, dtype: torch.dtype) -> Tensor:
 
 
 def _probabilities(routing: Any, seed: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Probabilities, the map, and the gradient of the logits."""
     logits = _logits(seed, dtype)
     probs, routing_map = routing(logits)
     weights = torch.randn(probs.shape, generator=torch.Generator().manual_seed(5))

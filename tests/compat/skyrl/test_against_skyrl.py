@@ -38,7 +38,6 @@ def tensors(tokens: tuple[int, int], tp_group: Any, dtypes: tuple[torch.dtype, t
 
 
 def run(function: Any, given: dict[str, Any], **options: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """The result, and the gradients of hidden states and weight for fixed weights of its values."""
     given = {**given, "hidden": given["hidden"].clone().requires_grad_()}
     given["lm_head_weight"] = given["lm_head_weight"].clone().requires_grad_()
     result = function(**given, **options)

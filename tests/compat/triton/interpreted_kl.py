@@ -131,7 +131,6 @@ def test_a_shard_without_columns(kind: Any) -> None:
 
 
 def on_shards() -> None:
-    """Runs on each rank: its shard of both heads, against float64 on the whole vocabulary."""
     tensors = [torch.nn.functional.pad(x, (0, 16 - x.shape[1])) for x in heads(torch.float16, 140, 100)]
     truth = results(lambda leaves: plain(leaves, "jsd", 0.5, 1.0, None), [x.double() for x in tensors])
     half = lambda x: x.chunk(2)[dist.get_rank()]  # noqa: E731

@@ -102,7 +102,6 @@ def test_main_grad_costs_no_second_buffer(buffer: torch.dtype) -> None:
 
 
 def peak_of_a_step(tokens: int, width: int, vocab: int) -> int:
-    """Bytes beyond inputs, outputs and gradients."""
     inputs = inputs_on_gpu(1, width, 1)
     hidden = torch.randn(tokens, width, device=CUDA, dtype=torch.bfloat16).requires_grad_()
     weight = torch.randn(vocab, width, device=CUDA, dtype=torch.bfloat16).requires_grad_()

@@ -27,7 +27,6 @@ LENGTHS = [11, 4, 16]
 
 
 def _batch(case: Case) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens padded on the left, where they are real, and labels."""
     generator = torch.Generator().manual_seed(11)
     ids = torch.randint(1, case.vocab, (len(LENGTHS), case.sequence), generator=generator)
     real = torch.arange(case.sequence) >= case.sequence - torch.tensor(LENGTHS)[:, None]
@@ -133,7 +132,6 @@ def test_nested_batches_with_mtp_a_temperature_for_each_sequence_and_without_lab
 @pytest.mark.parametrize("data_format", ["thd", "bshd"])
 @on_ranks(Case(batch=3))
 def test_a_temperature_for_each_sequence_of_a_padded_batch(case: Case, model: Any, data_format: str) -> None:
-    """One per sequence, `[b]` or `[b, 1]`, or one per token."""
     ids, real, labels = _batch(case)
     real[1, :4] = False
     each = torch.tensor([0.5, 1.0, 2.0])
@@ -166,8 +164,6 @@ class Wrapper(torch.nn.Module):
 
 
 class Idle(Wrapper):
-    """A wrapper that has its output from somewhere else."""
-
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **kwargs: Any) -> Any:
         return input_ids
 

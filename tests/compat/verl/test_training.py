@@ -39,7 +39,6 @@ def _fused(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _three_ways(folder: str, name: str) -> list[list[float]]:
-    """The default path, veRL's own file and the shim."""
     case = Case(mtp=1) if name == "mtp_patch" else Case()
     start_world(case)
     with verl_files(folder) as files:
