@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from megatron.core import parallel_state
+from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 from torch import Tensor
 
 from harness.rounding import assert_agree
@@ -48,22 +49,40 @@ def main_logits(model: Any, inputs: dict[str, Any]) -> Tensor:
     return model._scale_logits(caught[-1])  # MTP layers come first, the main output last
 
 
+def whole_logits(shard: Tensor) -> Tensor:
+    """The logits `[..., vocab]` of all tensor-parallel ranks, without gradient."""
+    group = parallel_state.get_tensor_model_parallel_group()
+    parts = [torch.empty_like(shard) for _ in range(group.size())]
+    torch.distributed.all_gather(parts, shard.detach().contiguous(), group=group)
+    return torch.cat(parts, -1)
+
+
+def backward_from(logits: Tensor, gradient: Tensor) -> None:
+    """Pull the gradient `[b, s, vocab]` of whole logits back through this rank's `[s, b, vocab / tp]`."""
+    group = parallel_state.get_tensor_model_parallel_group()
+    shard = gradient.chunk(group.size(), -1)[group.rank()].transpose(0, 1)
+    torch.autograd.backward(logits, shard.to(logits.dtype))
+
+
+def mtp_logged() -> dict[str, Tensor]:
+    """What Megatron has logged of the MTP loss, which is forgotten."""
+    logged = {name: value.clone() for name, value in MTPLossLoggingHelper.tracker.items() if torch.is_tensor(value)}
+    MTPLossLoggingHelper.tracker.clear()
+    return logged
+
+
 def default_path(model: Any, inputs: dict[str, Any], labels: Tensor, temperature: float, loss_of: Loss) -> Result:
     """Log-probs and entropy of `labels` `[b, s]` from the default logits, and all gradients of `loss_of` them."""
     model.zero_grad()
     logits = main_logits(model, inputs)
-    group = parallel_state.get_tensor_model_parallel_group()
-    parts = [torch.empty_like(logits) for _ in range(group.size())]
-    torch.distributed.all_gather(parts, logits.detach().contiguous(), group=group)
-    whole = torch.cat(parts, -1).transpose(0, 1).double().requires_grad_()  # [b, s, vocab]
+    whole = whole_logits(logits).transpose(0, 1).double().requires_grad_()  # [b, s, vocab]
     log_softmax = (whole / temperature).log_softmax(-1)
     known = labels != -100
     log_probs = log_softmax.gather(-1, labels.where(known, 0)[..., None]).squeeze(-1) * known
     entropy = -(log_softmax.exp() * log_softmax).sum(-1)
     loss = loss_of(log_probs, entropy)
     (gradient,) = torch.autograd.grad(loss, whole)
-    shard = gradient.chunk(group.size(), -1)[group.rank()].transpose(0, 1)
-    torch.autograd.backward(logits, shard.to(logits.dtype))
+    backward_from(logits, gradient)
     return Result(log_probs.detach(), entropy.detach(), loss.detach(), gradients_of(model))
 
 

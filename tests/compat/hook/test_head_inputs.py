@@ -7,10 +7,9 @@ import torch
 from harness import on_ranks
 from harness.faithful import inputs_for
 from harness.models import Case, build_model, start_world
-from harness.oracle import gradients_of, main_logits
+from harness.oracle import gradients_of, main_logits, mtp_logged
 from harness.rounding import assert_agree, assert_close
 from megatron.core import parallel_state
-from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 from torch import Tensor
 
 from mcore_unpatch import compat
@@ -85,12 +84,6 @@ def test_hidden_states_and_all_gradients_are_those_of_the_patch(case: Case) -> N
     assert_close(hidden @ weight.T, logits, case.dtype)
 
 
-def _mtp_losses() -> dict[str, Tensor]:
-    logged = {name: value.clone() for name, value in MTPLossLoggingHelper.tracker.items() if torch.is_tensor(value)}
-    MTPLossLoggingHelper.tracker.clear()
-    return logged
-
-
 MTP = [Case(mtp=1), Case(mtp=2, tied=True, mup=True), Case(mtp=1, hybrid=True)]
 
 
@@ -104,14 +97,14 @@ def test_the_mtp_loss_is_megatrons_own(case: Case, release: str, labelled: bool)
     logits = main_logits(model, inputs).transpose(0, 1)
     noise = torch.randn(logits.shape, generator=torch.Generator().manual_seed(3))
     torch.autograd.backward((logits * noise).sum())
-    gradients, losses = gradients_of(model), _mtp_losses()
+    gradients, losses = gradients_of(model), mtp_logged()
     assert bool(losses) == (labelled or release != "0.18.2")  # 0.18 needs labels for it
     model.zero_grad()
 
     processor = compat.HeadInputs()
     hidden = compat.call_with_processor(model, processor, **inputs)
     backward(hidden, processor.weight)
-    ours = _mtp_losses()
+    ours = mtp_logged()
     assert ours.keys() == losses.keys()
     assert all(torch.equal(ours[name], value) for name, value in losses.items())
     assert_agree(gradients_of(model), gradients)

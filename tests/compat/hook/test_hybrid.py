@@ -6,10 +6,10 @@ import pytest
 import torch
 from harness import on_ranks
 from harness.models import Case, batch_of, build_model
+from harness.oracle import mtp_logged
 from harness.rounding import assert_agree, assert_close
 from megatron.core.inference.utils import InferenceMode
 from megatron.core.models.hybrid.hybrid_model import HybridModel
-from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 
 from mcore_unpatch import compat
 from mcore_unpatch.compat.hook.call import KEYWORDS
@@ -20,16 +20,10 @@ from mcore_unpatch.compat.verl.model_forward_fused import fused_forward_model_ge
 CASE = Case(hybrid=True, mtp=2)
 
 
-def _logged() -> dict[str, Any]:
-    logged = {name: value.clone() for name, value in MTPLossLoggingHelper.tracker.items() if torch.is_tensor(value)}
-    MTPLossLoggingHelper.tracker.clear()
-    return logged
-
-
 @on_ranks(CASE)
 def test_the_same_call_with_the_mtp_loss_and_without_the_main_product(model: Any, inputs: Any) -> None:
     loss = model(**inputs)
-    logged = _logged()
+    logged = mtp_logged()
     assert logged
     with pytest.raises(TypeError, match="output_processor"):
         model(**inputs, output_processor=compat.LogProbs())
@@ -50,7 +44,7 @@ def test_the_same_call_with_the_mtp_loss_and_without_the_main_product(model: Any
     assert seen["context"] == {"temperature": 1.0}
     assert seen["decoder_input"].shape == seen["hidden_states"].shape == (16, 2, 16)
     assert seen["labels"] is inputs["labels"]
-    mine = _logged()
+    mine = mtp_logged()
     assert logged.keys() == mine.keys()
     assert all(torch.equal(mine[name], value) for name, value in logged.items())
     # Two MTP layers in full; of the main product one row, and one more that lets the layer's own hooks run.

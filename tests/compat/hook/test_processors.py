@@ -8,8 +8,8 @@ import torch
 from fused_head.test_labels_and_mask import rows_of_the_backend
 from harness import on_ranks
 from harness.models import Case, batch_of, build_model, start_world
+from harness.oracle import whole_logits
 from harness.rounding import assert_close
-from megatron.core import parallel_state
 from torch import Tensor
 
 from mcore_unpatch.compat import (
@@ -39,10 +39,7 @@ def _model(case: Case) -> tuple[Any, dict[str, Any], Tensor]:
     inputs = {**batch_of(case), "attention_mask": None}
     with torch.no_grad():
         shard = model(**{**inputs, "labels": None})
-    group = parallel_state.get_tensor_model_parallel_group()
-    parts = [torch.empty_like(shard) for _ in range(group.size())]
-    torch.distributed.all_gather(parts, shard, group=group)
-    return model, inputs, torch.cat(parts, -1).double()
+    return model, inputs, whole_logits(shard).double()
 
 
 def _close(mine: Tensor, true: Tensor) -> None:

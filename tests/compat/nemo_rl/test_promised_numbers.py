@@ -8,9 +8,8 @@ import torch
 from downstream.nemo_rl_calls import CHUNK, FLAG, KEPT, SAME, call_of, values_and_gradients, with_the_flag
 from harness import on_ranks
 from harness.models import Case, build_model
-from harness.oracle import gradients_of
+from harness.oracle import backward_from, gradients_of, whole_logits
 from harness.rounding import assert_agree
-from megatron.core import parallel_state
 from torch import Tensor
 
 from mcore_unpatch.compat.nemo_rl import linear_ce_fusion_kwargs
@@ -31,15 +30,11 @@ def by_hand(model: Any, call: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]
     model(**{**call, "labels": None})
     handle.remove()
     [logits] = caught
-    group = parallel_state.get_tensor_model_parallel_group()
-    parts = [torch.empty_like(logits) for _ in range(group.size())]
-    torch.distributed.all_gather(parts, logits.detach().contiguous(), group=group)
-    whole = torch.cat(parts, -1).transpose(0, 1).double().requires_grad_()
+    whole = whole_logits(logits).transpose(0, 1).double().requires_grad_()
     log_probs = whole.log_softmax(-1)[:, :-1].gather(-1, call["labels"][:, 1:, None]).squeeze(-1)
     weights = torch.randn(log_probs.shape, generator=torch.Generator().manual_seed(3))
     (gradient,) = torch.autograd.grad((log_probs * weights).sum(), whole)
-    shard = gradient.chunk(group.size(), -1)[group.rank()].transpose(0, 1)
-    torch.autograd.backward(logits, shard.to(logits.dtype))
+    backward_from(logits, gradient)
     return log_probs.detach(), gradients_of(model)
 
 
