@@ -58,9 +58,7 @@ def _of_further_compilers(items: list[pytest.Item]) -> list[pytest.Item]:
     first = {"card": (90, "gfx942"), "dtype": ("bf16",), "kind": (2,), "compiler": ("aot_eager",)}
     given = [(item, item.callspec.params) for item in items if hasattr(item, "callspec")]
     compiled = [(item, own) for item, own in given if "card" in own or "compiler" in own]
-    return [
-        item for item, own in compiled if any(own.get(name, known[0]) not in known for name, known in first.items())
-    ]
+    return [item for item, own in compiled if any(own.get(name, some[0]) not in some for name, some in first.items())]
 
 
 @pytest.fixture(params=RELEASES)

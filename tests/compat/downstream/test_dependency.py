@@ -13,10 +13,7 @@ import pytest
 from limits import patience
 
 ROOT = Path(__file__).parents[3]
-pytestmark = [
-    pytest.mark.ranks,
-    pytest.mark.skipif(not (ROOT / "compat").is_dir(), reason="looks at the sources of a checkout"),
-]
+pytestmark = [pytest.mark.ranks, pytest.mark.skipif(not (ROOT / "compat").is_dir(), reason="needs the sources")]
 OF_THE_TOOL = ("typer", "rich", "libcst")
 
 PROGRAM = f"""

@@ -13,9 +13,7 @@ from mcore_unpatch.compat.fused_head.torch_backend import TorchBackend
 def check_the_hidden_gradient_comes_early(backend: TorchBackend, dtype: torch.dtype, tile_bytes: int) -> None:
     """It is given once and whole while the last columns of the weight's gradient are still to be multiplied out."""
     inputs = make_inputs(300, 16, 900, dtype)
-    problem = Problem(
-        hidden=inputs.hidden, weight=inputs.weight, chosen=inputs.labels[:, None], columns=900, tile_bytes=tile_bytes
-    )
+    problem = Problem(inputs.hidden, inputs.weight, chosen=inputs.labels[:, None], columns=900, tile_bytes=tile_bytes)
     stats, ones = backend.forward(problem), torch.ones(300)
     logprobs = stats.chosen[:, 0] - stats.row_max - stats.sum_exp.log()
     grads = RowGrads(

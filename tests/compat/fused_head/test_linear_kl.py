@@ -26,9 +26,7 @@ def heads(dtype: torch.dtype, tokens: int = TOKENS, vocab: int = VOCAB + PADDING
     return tensors
 
 
-def plain(
-    tensors: list[Tensor], kind: str, beta: float, temperature: Any, mask: Tensor | None, words: int = VOCAB
-) -> Tensor:
+def plain(tensors: Any, kind: str, beta: float, temperature: Any, mask: Any, words: int = VOCAB) -> Tensor:
     divisor = temperature[:, None] if isinstance(temperature, Tensor) else temperature
     a, b = ((h @ w[:words].t() / divisor).log_softmax(-1) for h, w in (tensors[:2], tensors[2:]))
     p, q = a.exp(), b.exp()

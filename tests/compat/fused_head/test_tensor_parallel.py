@@ -110,9 +110,8 @@ def count_collectives(tile_bytes: int, **options: Any) -> tuple[list[str], list[
     inputs = make_inputs(20, 8, 150)
     hidden, weight = inputs.hidden.requires_grad_(), my_part(inputs.weight).requires_grad_()
     with OrderOfWork() as forward:
-        out = vocab_pass(
-            hidden, weight, inputs.labels, tp_group=dist.group.WORLD, entropy=True, tile_bytes=tile_bytes, **options
-        )
+        how = {"tp_group": dist.group.WORLD, "entropy": True, "tile_bytes": tile_bytes}
+        out = vocab_pass(hidden, weight, inputs.labels, **how, **options)
     with OrderOfWork() as backward:
         (out.logprobs.sum() + out.entropy.sum()).backward()
     return forward.collectives(), backward.collectives()

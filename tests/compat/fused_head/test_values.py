@@ -122,8 +122,7 @@ def test_logits_too_low_to_count_have_no_distribution() -> None:
     """All logits negative and a temperature that makes them smaller than what stands for no logit."""
     hidden, weight = torch.full((3, 4), -1.0), torch.rand(5, 4) + 0.1
     for backend in ("torch", "auto"):
-        out = vocab_pass(
-            hidden, weight, torch.zeros(3, dtype=torch.long), temperature=1e-31, entropy=True, backend=backend
-        )
+        labels = torch.zeros(3, dtype=torch.long)
+        out = vocab_pass(hidden, weight, labels, temperature=1e-31, entropy=True, backend=backend)
         assert out.logprobs.isnan().all()
         assert out.logsumexp.isnan().all()

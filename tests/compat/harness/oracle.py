@@ -32,9 +32,7 @@ class Result:
 
 def gradients_of(model: torch.nn.Module) -> dict[str, Tensor]:
     """The gradient of every parameter, zeros where none arrived."""
-    return {
-        name: torch.zeros_like(p) if p.grad is None else p.grad.detach().clone() for name, p in model.named_parameters()
-    }
+    return {name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
 
 
 def main_logits(model: Any, inputs: dict[str, Any]) -> Tensor:
@@ -66,7 +64,7 @@ def backward_from(logits: Tensor, gradient: Tensor) -> None:
 
 def mtp_logged() -> dict[str, Tensor]:
     """What Megatron has logged of the MTP loss, which is forgotten."""
-    logged = {name: value.clone() for name, value in MTPLossLoggingHelper.tracker.items() if torch.is_tensor(value)}
+    logged = {name: one.detach().clone() for name, one in MTPLossLoggingHelper.tracker.items() if torch.is_tensor(one)}
     MTPLossLoggingHelper.tracker.clear()
     return logged
 

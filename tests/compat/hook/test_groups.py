@@ -62,9 +62,7 @@ def test_a_group_that_does_not_split_the_sequence_is_refused(model: Any) -> None
         "output_processor": LogProbs(shift="next_token"),
         "output_processor_context": HookContext(groups=ProcessGroups()),
     }
-    with pytest.raises(
-        MissingContextError, match="context_parallel_size is 2, but the processor's context-parallel group has 1"
-    ):
+    with pytest.raises(MissingContextError, match=r"context_parallel_size is 2, but the processor's .* group has 1"):
         model(tokens, tokens, None, **hook)
     assert model(tokens, tokens, None, output_processor=LogProbs(shift="next_token")).shape == (2, 8)
 
@@ -94,8 +92,6 @@ def test_a_group_that_does_not_match_the_head_is_refused(model: Any, inputs: Any
         call_with_processor(model, LogProbs(), context={"groups": ProcessGroups(tp=alone)}, **inputs)
     # Megatron's own call, where nobody has looked at the model: the head itself is asked.
     hook = {"output_processor": LogProbs(), "output_processor_context": HookContext(groups=ProcessGroups(tp=alone))}
-    with pytest.raises(
-        MissingContextError, match=r"sharded over ranks \[0, 1\], but the processor's .* group is \[\d\]"
-    ):
+    with pytest.raises(MissingContextError, match=r"over ranks \[0, 1\], but the processor's .* group is \[\d\]"):
         model(**inputs, **hook)
     assert model(**inputs, output_processor=LogProbs()).shape == (2, 16)

@@ -181,9 +181,7 @@ def test_composed_processors_compare_by_their_parts() -> None:
     assert len({Compose(LogProbs()), Compose(LogProbs())}) == 1
 
 
-EVERY: list[Any] = [
-    *(LogProbs, Entropy, LogProbsAndEntropy, TokenLoss, LogProbsAt, SumPiSquared, TopKLogits, DistillationLoss)
-]
+EVERY = (LogProbs, Entropy, LogProbsAndEntropy, TokenLoss, LogProbsAt, SumPiSquared, TopKLogits, DistillationLoss)
 
 
 @pytest.mark.parametrize("processor", EVERY)

@@ -106,9 +106,8 @@ def test_no_vocabulary_sized_weight_is_left(case: Case, model: Any) -> None:
     gc.collect()
     assert before is None or before() is None
     vocabulary = [name for name, p in model.named_parameters() if p.shape[0] >= case.vocab // case.tp]
-    assert set(vocabulary) <= {"embedding.word_embeddings.weight"} | {
-        n for n, _ in model.decoder.named_parameters("decoder")
-    }
+    decoder = {name for name, _ in model.decoder.named_parameters("decoder")}
+    assert set(vocabulary) <= {"embedding.word_embeddings.weight"} | decoder
     names = [name for name, _ in model.named_parameters() if "output_layer" in name]
     assert names == (["output_layer.weight"] if model.post_process else [])
 

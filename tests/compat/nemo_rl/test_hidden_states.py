@@ -102,9 +102,8 @@ def test_padded_batches_under_context_parallelism(checkout: str) -> None:
         return assert_same(ours, summed(truth))
     with loaded(checkout, "nemo_rl", UTILS) as utils:
         unfused = utils.from_parallel_logits_to_logprobs
-        return assert_same(
-            ours, run(lambda h, w: unfused((h @ w.T).transpose(0, 1).contiguous(), tokens, **ends), share, weight)
-        )
+        theirs = run(lambda h, w: unfused((h @ w.T).transpose(0, 1).contiguous(), tokens, **ends), share, weight)
+        return assert_same(ours, theirs)
 
 
 @pytest.mark.parametrize("checkout", BY_HAND_AND_THEIRS)

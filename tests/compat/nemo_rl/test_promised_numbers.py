@@ -44,9 +44,8 @@ def test_values_and_gradients_by_hand(case: Case) -> None:
     call = call_of(case)
     model = with_the_flag(case)
     untrained = {name: torch.zeros_like(p) for name, p in model.named_parameters() if name.startswith("mtp.")}
-    (truth, gradients), (plain, plain_gradients) = (
-        by_hand(twin_of(case, model, dtype), call) for dtype in (torch.float64, None)
-    )
+    both = [by_hand(twin_of(case, model, dtype), call) for dtype in (torch.float64, None)]
+    (truth, gradients), (plain, plain_gradients) = both
     kept = linear_ce_fusion_kwargs(model, chunk_size=CHUNK, numbers="nemo_rl")
     for asked in (FLAG, kept):
         before = model.config

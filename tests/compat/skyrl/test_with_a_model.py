@@ -132,9 +132,8 @@ def test_the_processor_is_one_as_any_other_and_short_hidden_states_are_refused(c
     expected: dict[str, Any] = {}
     hidden = skyrl.call_model_with_fused_lm_head(model, **batch.call, output_processor_context=expected)
     context: dict[str, Any] = {}
-    assert torch.equal(
-        call_with_processor(model, skyrl.fused_lm_head_output_processor, context=context, **batch.call), hidden
-    )
+    found = call_with_processor(model, skyrl.fused_lm_head_output_processor, context=context, **batch.call)
+    assert torch.equal(found, hidden)
     assert context["lm_head_weight"] is expected["lm_head_weight"]
     context = {}
     with attach(model, skyrl.fused_lm_head_output_processor, context):

@@ -115,9 +115,8 @@ def test_nested_batches_with_mtp_a_temperature_for_each_sequence_and_without_lab
     seen: list[Any] = []
     model.register_forward_pre_hook(lambda m, args, kwargs: seen.append(kwargs), with_kwargs=True)
     forward = fused_forward_no_padding_gen()
-    out = forward(
-        model, nested, nested, None, torch.tensor([0.5, 1.0, 2.0]), False, 0, mtp_loss_normalization_factor=2.0
-    )
+    each = torch.tensor([0.5, 1.0, 2.0])
+    out = forward(model, nested, nested, None, each, False, 0, mtp_loss_normalization_factor=2.0)
     assert list(out) == ["log_probs"]
     assert seen[0]["loss_mask"].sum() == sum(LENGTHS) - len(LENGTHS)
     assert seen[0]["labels"].min() >= 0

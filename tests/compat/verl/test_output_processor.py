@@ -94,7 +94,7 @@ def test_megatrons_numbers_where_verls_are_others(
     assert legacy(verl_091, model, inputs).moved(truth, parameter) > 0.1
     if case.batch > 1:
         with pytest.raises(
-            ValueError, match=r"labels \[2, 16\]: with several rows, veRL's kernel pairs .*numbers=\"megatron\""
+            ValueError, match=r"labels \[2, 16\]: with several rows, veRL's kernel .*numbers=\"megatron\""
         ):
             shim(model, inputs)
     else:
