@@ -108,11 +108,8 @@ def _tries(teacher: Any, inputs: dict[str, Any], every: bool) -> Iterator[tuple[
     with torch.no_grad():
         logits = _whole(main_logits(teacher, unlabelled)).double()
     log_probs, ids = (logits / TEMPERATURE).log_softmax(-1).topk(K)
-    yield (
-        LogProbsAt(temperature=TEMPERATURE),
-        {"token_ids": ids},
-        lambda whole: (whole / TEMPERATURE).log_softmax(-1).gather(-1, ids),
-    )
+    processor, at_ids = LogProbsAt(temperature=TEMPERATURE), lambda z: (z / TEMPERATURE).log_softmax(-1).gather(-1, ids)
+    yield processor, {"token_ids": ids}, at_ids
     states = TeacherStates.of(teacher, **unlabelled)
     top_k = TeacherTopK(ids, log_probs.float())
     chosen = {"forward": "zero", "reverse": "renormalised", "jsd": "ignored"}

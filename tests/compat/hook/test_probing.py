@@ -141,13 +141,7 @@ class DirectVision(torch.nn.Module):
         self.language_model = language_model
 
     def forward(self, input_ids: Any, position_ids: Any, attention_mask: Any, labels: Any, loss_mask: Any) -> Any:
-        return self.language_model.forward(
-            input_ids=input_ids,
-            position_ids=position_ids,
-            attention_mask=attention_mask,
-            labels=labels,
-            loss_mask=loss_mask,
-        )
+        return self.language_model.forward(input_ids, position_ids, attention_mask, labels=labels, loss_mask=loss_mask)
 
 
 class OpenVision(DirectVision):

@@ -56,15 +56,11 @@ def _ours(case: Case, zero: bool) -> tuple[Tensor, dict[str, Tensor]]:
     real = torch.arange(case.sequence) < torch.tensor(LENGTHS)[:, None]
     packer = Packer(real, tp_size=case.tp, cp_size=case.cp, cp_rank=parallel_state.get_context_parallel_rank())
     logits, ids = _teacher(case)
-    row = call_with_processor(
-        model,
-        DistillationLoss(rest="zero" if zero else "renormalised"),
-        packer.pack(batch_of(case)["input_ids"]),
-        packer.position_ids,
-        None,
-        packed_seq_params=packer.packed_seq_params(),
-        context={"teacher": TeacherTopK(packer.pack(ids), packer.pack(logits, fill=-torch.inf))},
-    )
+    processor = DistillationLoss(rest="zero" if zero else "renormalised")
+    context = {"teacher": TeacherTopK(packer.pack(ids), packer.pack(logits, fill=-torch.inf))}
+    inputs = {"input_ids": packer.pack(batch_of(case)["input_ids"]), "position_ids": packer.position_ids}
+    inputs |= {"attention_mask": None, "packed_seq_params": packer.packed_seq_params()}
+    row = call_with_processor(model, processor, context=context, **inputs)
     losses = packer.unpack(row, cp_group=groups.cp)[:, :-1] * _mask(case)
     torch.autograd.backward(losses.square().sum())
     gradients = gradients_of(model)

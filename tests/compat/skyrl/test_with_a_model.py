@@ -49,17 +49,9 @@ class Batch:
         if not self.case.packed:
             found = skyrl.from_parallel_hidden_to_logprobs(hidden, weight, self.sequences, tp_group=group, **options)
             return found[:, -ACTIONS:]
-        found = skyrl.from_parallel_hidden_to_logprobs_packed_sequences(
-            hidden,
-            weight,
-            self.targets,
-            self.bounds,
-            self.case.sequence,
-            group=group,
-            cp_group=parallel_state.get_context_parallel_group(),
-            attention_mask=self.attention_mask,
-            **options,
-        )
+        row = (hidden, weight, self.targets, self.bounds, self.case.sequence)
+        options |= {"cp_group": parallel_state.get_context_parallel_group(), "attention_mask": self.attention_mask}
+        found = skyrl.from_parallel_hidden_to_logprobs_packed_sequences(*row, group=group, **options)
         return found[:, -ACTIONS:]
 
     def labels(self) -> Tensor:

@@ -121,12 +121,8 @@ def test_gradient(dtype: str, card: Any) -> None:
         return
     check(grad_kernel._tile_grad, pointers, {"even_width": True, "entropy": False, "squares": False}, card)
     if card == 90:
-        check(
-            grad_kernel._tile_grad,
-            pointers,
-            {"even_width": True, "entropy": True, "squares": False, "rows": 1, "columns": 1},
-            card,
-        )
+        one = {"even_width": True, "entropy": True, "squares": False, "rows": 1, "columns": 1}
+        check(grad_kernel._tile_grad, pointers, one, card)
 
 
 # The kinds differ in one expression, of which kind 2 has every part.

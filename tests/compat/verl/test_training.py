@@ -29,13 +29,8 @@ def _default(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _fused(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    return fused_forward_model_gen()(
-        model,
-        *(batch[name] for name in ("input_ids", "position_ids", "attention_mask", "labels")),
-        labels_mask=None,
-        temperature=TEMPERATURE,
-        data_format="bshd",
-    )
+    tensors = [batch[name] for name in ("input_ids", "position_ids", "attention_mask", "labels")]
+    return fused_forward_model_gen()(model, *tensors, None, TEMPERATURE, data_format="bshd")
 
 
 def _three_ways(folder: str, name: str) -> list[list[float]]:
