@@ -221,9 +221,8 @@ def test_a_head_may_have_several_outputs(case: Case) -> None:
         assert values.shape == (*batch_of(case)["input_ids"].shape, 3)
         torch.autograd.backward(_loss(values))
         sides.append((values.detach(), gradients_of(model)))
-    with pytest.raises(
-        compat.UnsupportedHeadError, match="this model is a critic"
-    ):  # known by its layer, not by one output
+    # Known by its layer, not by one output.
+    with pytest.raises(compat.UnsupportedHeadError, match="this model is a critic"):
         compat.call_with_processor(model, compat.LogProbs(), **_call(case))
     (values, gradients), (new_values, new_gradients) = sides
     assert torch.equal(values, new_values)
@@ -253,8 +252,7 @@ def test_what_a_critic_cannot_be_is_refused_before_anything_changes() -> None:
         compat.add_value_head(model)
     with pytest.raises(ValueError, match="the layer that is given decides"):
         compat.add_value_head(build_model(Case()), torch.nn.Linear(16, 2), outputs=2)
-    untouched = build_model(Case())
-    assert untouched.output_layer.weight is not None
+    assert build_model(Case()).output_layer.weight is not None
     for processor in (compat.LogProbs(), compat.HeadInputs()):
         with pytest.raises(compat.UnsupportedHeadError, match="this model is a critic: its output_layer"):
             compat.call_with_processor(model, processor, **_call(Case()))
